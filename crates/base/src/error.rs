@@ -1,0 +1,52 @@
+//! The outcome of a block request, as every protocol can express it.
+
+use std::fmt;
+
+/// Why a block request could not be served. The numbers are part of the wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum IoStatus {
+    /// The data was not readable or not writable on any copy.
+    Io = 1,
+    /// The pool has no space left; nothing was written.
+    NoSpace = 2,
+    /// The request lies outside the volume or is malformed.
+    Invalid = 3,
+    /// The volume, or this attachment of it, takes no writes.
+    ReadOnly = 4,
+    /// The volume is gone, or this attachment of it has been fenced.
+    Gone = 5,
+    /// This copy can't answer now; ask the primary, or again with a newer configuration.
+    Redirect = 6,
+}
+
+impl IoStatus {
+    /// The status with the wire number `code`, if there is one.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<IoStatus> {
+        Some(match code {
+            1 => IoStatus::Io,
+            2 => IoStatus::NoSpace,
+            3 => IoStatus::Invalid,
+            4 => IoStatus::ReadOnly,
+            5 => IoStatus::Gone,
+            6 => IoStatus::Redirect,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for IoStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IoStatus::Io => "input/output error",
+            IoStatus::NoSpace => "no space left in the pool",
+            IoStatus::Invalid => "invalid request",
+            IoStatus::ReadOnly => "read-only",
+            IoStatus::Gone => "the volume is gone",
+            IoStatus::Redirect => "ask the primary",
+        })
+    }
+}
+
+impl std::error::Error for IoStatus {}

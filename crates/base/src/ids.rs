@@ -1,0 +1,65 @@
+//! Identifiers and counters, each its own type, so that one can't be passed for another.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $repr:ty, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $repr);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(/// A volume; never used again after deletion.
+    VolumeId, u64, "vol");
+id!(/// An immutable-or-head set of blocks; never used again after deletion.
+    LayerId, u64, "layer");
+id!(/// A 4 MiB piece of a volume, counted from its start.
+    ChunkIndex, u32, "chunk");
+id!(/// A 4 KiB block inside a chunk, 0..1024.
+    BlockIndex, u16, "block");
+id!(/// A placement group: the unit of replication.
+    PgId, u32, "pg");
+id!(/// The reign of one primary over a placement group.
+    Epoch, u64, "e");
+id!(/// The position of a write in its placement group's order; the first write has 1.
+    Sequence, u64, "s");
+id!(/// A machine that runs a node process.
+    NodeId, u32, "n");
+id!(/// One storage device of the cluster.
+    DeviceId, u32, "d");
+id!(/// One gateway process's life: its writes are applied at most once each.
+    SessionId, u64, "session");
+id!(/// A write's number inside its session.
+    RequestId, u64, "r");
+
+impl Sequence {
+    /// The position before the first write.
+    pub const ZERO: Sequence = Sequence(0);
+
+    /// The position that follows.
+    #[must_use]
+    pub fn next(self) -> Sequence {
+        Sequence(self.0 + 1)
+    }
+}
+
+impl Epoch {
+    /// The epoch that follows.
+    #[must_use]
+    pub fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+}

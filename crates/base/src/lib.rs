@@ -1,0 +1,29 @@
+//! What every part of Azekura agrees on: block geometry, identifiers, checksums, and the buffers that
+//! carry client data from a socket to a device and back without copies.
+//!
+//! Nothing in here does input or output.
+
+mod buffer;
+mod checksum;
+mod error;
+mod ids;
+mod inbox;
+mod outbox;
+
+pub use buffer::{PageBuf, copy_to_pages};
+pub use checksum::{Checksum, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero};
+pub use error::IoStatus;
+pub use ids::{
+    BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, NodeId, PgId, RequestId, Sequence, SessionId, VolumeId,
+};
+pub use inbox::{Fill, Inbox};
+pub use outbox::Outbox;
+
+/// Size of a block in bytes: the unit of allocation, checksumming and replication.
+pub const BLOCK_SIZE: usize = 4096;
+/// Blocks in a chunk.
+pub const CHUNK_BLOCKS: usize = 1024;
+/// Size of a chunk in bytes (4 MiB): the unit of placement.
+pub const CHUNK_SIZE: usize = BLOCK_SIZE * CHUNK_BLOCKS;
+/// Largest volume, in bytes (64 TiB).
+pub const VOLUME_SIZE_MAX: u64 = 64 << 40;
