@@ -1,0 +1,24 @@
+# shellcheck shell=bash
+# The benchmark: see bench/ for what it measures and how.
+
+help_bench() {
+    cat <<'TEXT'
+usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--only REGEX]
+                   [--json FILE] [--markdown FILE]
+       ./dev bench sustained [--minutes 10] [--json FILE]
+       ./dev bench idle [--json FILE]
+
+The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
+./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
+latency, server CPU a request, memory, and the ratio to qemu-nbd.
+`sustained` writes at random for minutes over a volume that fills 70 % of its devices and shows the rate every
+10 seconds; `idle` shows what a node uses when nobody asks anything of it.
+TEXT
+}
+
+command_bench() {
+    ensure_tools "${BENCH_TOOLS[@]}"
+    build_binary
+    cd "$ROOT" || die "cannot enter $ROOT"
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec python3 -m bench "$@"
+}

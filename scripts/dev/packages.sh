@@ -1,0 +1,93 @@
+# shellcheck shell=bash
+# What must be on the machine: found by command, installed by package name, only when missing.
+
+# command:package, for Debian 12 and later and for Ubuntu.
+BUILD_TOOLS=(cc:build-essential curl:curl)
+CLIENT_TOOLS=(fio:fio qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils nbdinfo:libnbd-bin
+    nbdcopy:libnbd-bin nbdfuse:nbdfuse fusermount3:fuse3 jq:jq)
+ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
+TEST_TOOLS=(nbdkit:nbdkit mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3
+    shellcheck:shellcheck)
+BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
+
+as_root() {
+    if [[ $(id -u) == 0 ]]; then
+        "$@"
+    elif have sudo; then
+        sudo -- "$@"
+    else
+        return 127
+    fi
+}
+
+APT_UPDATED=no
+apt_update_once() {
+    [[ $APT_UPDATED == no ]] || return 0
+    as_root apt-get update -qq >&2 || warn "apt-get update failed; going on with the package lists that are there"
+    APT_UPDATED=yes
+}
+
+apt_knows() { [[ -n $(apt-cache search --names-only "^$1\$" 2>/dev/null) ]]; }
+
+# ensure_tools command:package ...: installs the packages of the commands that are missing.
+ensure_tools() {
+    local pair missing=()
+    for pair in "$@"; do
+        have "${pair%%:*}" || missing+=("${pair##*:}")
+    done
+    ensure_packages "${missing[@]+"${missing[@]}"}"
+    for pair in "$@"; do
+        have "${pair%%:*}" || die "the command '${pair%%:*}' (package ${pair##*:}) is needed and still missing"
+    done
+}
+
+ensure_packages() {
+    (($# > 0)) || return 0
+    local wanted=("$@")
+    have apt-get || die "missing: ${wanted[*]}. This is not Debian or Ubuntu: install them by hand, then run this again"
+    [[ $(id -u) == 0 ]] || have sudo || die "missing: ${wanted[*]}. Run as root: apt-get install ${wanted[*]}"
+    apt_update_once
+    local index
+    for index in "${!wanted[@]}"; do
+        # Debian 12 ships nbdfuse inside libnbd-bin; later releases split it off.
+        if [[ ${wanted[index]} == nbdfuse ]] && ! apt_knows nbdfuse; then
+            wanted[index]=libnbd-bin
+        fi
+    done
+    mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | sort -u)
+    step "installing with apt: ${wanted[*]}"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >&2 ||
+        die "apt could not install: ${wanted[*]} (its messages are above)"
+}
+
+# The Rust toolchain comes from rustup, as the user's own choice of version; apt's is too old on Debian 12.
+ensure_rust() {
+    if ! have cargo && [[ -x $HOME/.cargo/bin/cargo ]]; then
+        export PATH="$HOME/.cargo/bin:$PATH"
+    fi
+    have cargo || die "cargo is missing. Install the Rust toolchain from https://rustup.rs, then run this again"
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml")
+    found=$(cargo --version | cut -d ' ' -f 2)
+    if [[ $(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1) != "$wanted" ]]; then
+        die "Rust $found is too old, $wanted or later is needed: rustup update stable"
+    fi
+}
+
+# PYTEST: a Python that has pytest; the system's when the first in PATH has not.
+find_pytest() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        if "$python" -c 'import pytest' >/dev/null 2>&1; then
+            PYTEST=("$python" -m pytest)
+            return 0
+        fi
+    done
+    return 1
+}
+
+ensure_pytest() {
+    find_pytest && return 0
+    ensure_packages python3-pytest
+    find_pytest || die "pytest is needed (package python3-pytest) and still missing"
+}

@@ -1,0 +1,75 @@
+# shellcheck shell=bash
+# Everything that must hold before a change lands.
+
+help_test() {
+    cat <<'TEXT'
+usage: ./dev test [--quick] [--only STAGE] [-- PYTEST-ARGUMENTS...]
+
+Runs, in this order, and stops at the first that fails:
+  shell     shellcheck of this command's own scripts
+  format    cargo fmt --check
+  lint      cargo clippy, warnings are errors
+  unit      cargo test of the whole workspace: unit tests, properties, crash models, simulator
+  e2e       pytest: clusters of real processes with fio, qemu, nbdcopy and file systems as clients, once with the
+            embedded configuration server and once with etcd
+  --quick       leave out the end-to-end tests that take long (marked `slow`)
+  --only STAGE  one stage; arguments after -- go to pytest:  ./dev test --only e2e -- -k restart -x
+File-system tests need root for loop devices and are skipped, by name, for other users.
+TEXT
+}
+
+stage() {
+    local name=$1
+    shift
+    [[ -z $ONLY_STAGE || $ONLY_STAGE == "$name" ]] || return 0
+    local before=$SECONDS
+    step "test: $name"
+    (cd "$ROOT" && "$@") || die "test stage '$name' failed (its messages are above)"
+    say "    $name: passed in $((SECONDS - before)) s"
+}
+
+# -x follows the files that `dev` sources, so that all of them are seen as the one program that they are.
+run_shellcheck() { shellcheck -x dev .ci/run; }
+
+run_e2e() {
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 "${PYTEST[@]}" "$@"
+}
+
+command_test() {
+    local quick=no pytest_arguments=()
+    ONLY_STAGE=''
+    while (($# > 0)); do
+        case $1 in
+            --quick) quick=yes ;;
+            --only) need_value "$1" $# && ONLY_STAGE=$2 && shift ;;
+            --only=*) ONLY_STAGE=${1#*=} ;;
+            --)
+                shift
+                pytest_arguments=("$@")
+                break
+                ;;
+            *) die "test does not know '$1' (./dev test --help)" ;;
+        esac
+        shift
+    done
+    case $ONLY_STAGE in
+        '' | shell | format | lint | unit | e2e) ;;
+        *) die "there is no test stage '$ONLY_STAGE' (./dev test --help)" ;;
+    esac
+    ensure_tools "${BUILD_TOOLS[@]}"
+    ensure_rust
+    if [[ -z $ONLY_STAGE || $ONLY_STAGE == shell || $ONLY_STAGE == e2e ]]; then
+        ensure_tools "${CLIENT_TOOLS[@]}" "${ETCD_TOOLS[@]}" "${TEST_TOOLS[@]}"
+        ensure_pytest
+    fi
+    stage shell run_shellcheck
+    stage format cargo fmt --all --check
+    stage lint cargo clippy --workspace --all-targets -- -D warnings
+    stage unit cargo test --workspace
+    if [[ -z $ONLY_STAGE || $ONLY_STAGE == e2e ]]; then
+        build_binary
+        [[ $quick == no ]] || pytest_arguments=(-m 'not slow' "${pytest_arguments[@]+"${pytest_arguments[@]}"}")
+        stage e2e run_e2e "${pytest_arguments[@]+"${pytest_arguments[@]}"}"
+    fi
+    step "all tests passed"
+}
