@@ -1,1 +1,31 @@
-//! Placeholder.
+//! What nodes say to each other: messages, and how they are framed on a TCP connection.
+//!
+//! A node dials one connection to every peer. Its requests (as gateway and as primary) go out on that connection and
+//! the answers come back on it, in any order. The layout is in docs/formats/wire.md; [`Message::encode`] and
+//! [`Decoder`] are its implementation. Every frame's header and body are covered by a CRC-32C; block payloads are
+//! covered by the block checksums in the body, which whoever uses the blocks verifies.
+
+mod codec;
+mod decode;
+mod encode;
+mod message;
+
+pub use decode::{Decoder, WireError};
+pub use encode::encode;
+pub use message::{
+    Body, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Run,
+    StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+};
+
+/// The protocol's version: nodes refuse to talk to another one.
+pub const VERSION: u16 = 1;
+/// First bytes of every frame.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"AZKw");
+/// Bytes of a frame's header.
+pub const HEADER_SIZE: usize = 24;
+/// Longest body of a frame.
+pub const BODY_SIZE_MAX: usize = 96 << 10;
+/// Longest payload of a frame: one chunk.
+pub const PAYLOAD_SIZE_MAX: usize = azekura_base::CHUNK_SIZE;
+/// Most groups that one heartbeat names; more go into several.
+pub const HEARTBEAT_GROUPS_MAX: usize = 2048;

@@ -1,0 +1,346 @@
+//! Bytes to messages.
+
+use crate::codec::Reader;
+use crate::encode::{frame_checksum, kind};
+use crate::message::{
+    Body, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Run,
+    StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+};
+use crate::{BODY_SIZE_MAX, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, PAYLOAD_SIZE_MAX};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, Epoch, Inbox, IoStatus, LayerId, NodeId,
+    PgId, RequestId, Sequence, SessionId,
+};
+use bytes::Bytes;
+use std::fmt;
+
+/// What is wrong with received bytes. The connection is of no use afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// The first bytes are not those of a frame: somebody speaks another protocol.
+    Magic(u32),
+    /// A length is over its limit.
+    TooLong {
+        /// Body length.
+        body: u32,
+        /// Payload length.
+        payload: u32,
+    },
+    /// Header or body were damaged on the way.
+    Checksum,
+    /// The kind of message is unknown.
+    Kind(u8),
+    /// The body does not say what a message of its kind must.
+    Malformed(u8),
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WireError::Magic(found) => {
+                write!(f, "not the Azekura node protocol (first bytes {:02x?})", found.to_le_bytes())
+            }
+            WireError::TooLong { body, payload } => {
+                write!(f, "a frame of {body}+{payload} bytes is over the limit of {BODY_SIZE_MAX}+{PAYLOAD_SIZE_MAX}")
+            }
+            WireError::Checksum => f.write_str("a frame's checksum is wrong"),
+            WireError::Kind(kind) => write!(f, "unknown message kind {kind}; is the peer newer?"),
+            WireError::Malformed(kind) => write!(f, "malformed message of kind {kind}"),
+        }
+    }
+}
+
+impl std::error::Error for WireError {}
+
+/// Cuts a connection's bytes into messages.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// A message whose payload has not all arrived, and the payload's length.
+    partial: Option<(Message, usize)>,
+}
+
+impl Decoder {
+    /// The next message in `inbox`, or `None` until more bytes have arrived.
+    ///
+    /// # Errors
+    /// When the bytes are not a valid frame; the connection should be closed.
+    pub fn next(&mut self, inbox: &mut Inbox) -> Result<Option<Message>, WireError> {
+        if let Some((_, payload_len)) = &self.partial {
+            let Some(payload) = inbox.take_payload(*payload_len) else { return Ok(None) };
+            let Some((message, _)) = self.partial.take() else { return Ok(None) };
+            return Ok(Some(attach(message, payload)));
+        }
+        let Some(header) = inbox.peek(HEADER_SIZE) else { return Ok(None) };
+        let field = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (magic, kind, body_len, payload_len, sum) = (field(0), header[4], field(8), field(12), field(16));
+        if magic != MAGIC {
+            return Err(WireError::Magic(magic));
+        }
+        if body_len as usize > BODY_SIZE_MAX || payload_len as usize > PAYLOAD_SIZE_MAX {
+            return Err(WireError::TooLong { body: body_len, payload: payload_len });
+        }
+        let frame_len = HEADER_SIZE + body_len as usize;
+        let Some(frame) = inbox.peek(frame_len) else { return Ok(None) };
+        if frame_checksum(frame) != Checksum(sum) {
+            return Err(WireError::Checksum);
+        }
+        let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
+        let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
+        let Some(message) = message else {
+            return Err(if (kind::HELLO..=kind::HEARTBEAT_OK).contains(&kind) {
+                WireError::Malformed(kind)
+            } else {
+                WireError::Kind(kind)
+            });
+        };
+        if payload_size(&message) != Some(payload_len as usize) {
+            return Err(WireError::Malformed(kind));
+        }
+        inbox.consume(frame_len);
+        if payload_len == 0 {
+            return Ok(Some(message));
+        }
+        match inbox.take_payload(payload_len as usize) {
+            Some(payload) => Ok(Some(attach(message, payload))),
+            None => {
+                self.partial = Some((message, payload_len as usize));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The payload that `message` must be followed by, or `None` when the message contradicts itself.
+fn payload_size(message: &Message) -> Option<usize> {
+    match message {
+        Message::Write(m) => {
+            let end = (m.offset as usize).checked_add(m.len as usize)?;
+            if m.len == 0 || end > CHUNK_SIZE {
+                return None;
+            }
+            match &m.body {
+                WriteBody::Zero => Some(0),
+                WriteBody::Data { checksums, .. } => {
+                    let blocks = end.div_ceil(BLOCK_SIZE) - m.offset as usize / BLOCK_SIZE;
+                    (checksums.len() == blocks).then_some(m.len as usize)
+                }
+            }
+        }
+        Message::Read(m) => blocks_fit(m.first, m.count).then_some(0),
+        Message::Prepare(m) => match &m.body {
+            _ if !blocks_fit(m.first, m.count) => None,
+            Body::Zero => Some(0),
+            Body::Data { checksums, .. } => {
+                (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
+            }
+        },
+        Message::ReadDone(m) => {
+            let extents = m.result.as_deref().unwrap_or(&[]);
+            let (mut blocks, mut payload) = (0, 0);
+            for extent in extents {
+                match extent {
+                    Extent::Zero { count } => blocks += *count as usize,
+                    Extent::Data { checksums, .. } => {
+                        blocks += checksums.len();
+                        payload += checksums.len() * BLOCK_SIZE;
+                    }
+                }
+            }
+            (blocks <= CHUNK_BLOCKS).then_some(payload)
+        }
+        Message::StatusDone(m) => {
+            let blocks: usize = m.result.as_deref().unwrap_or(&[]).iter().map(|run| run.count as usize).sum();
+            (m.result.is_err() || blocks == CHUNK_BLOCKS).then_some(0)
+        }
+        _ => Some(0),
+    }
+}
+
+fn blocks_fit(first: BlockIndex, count: u16) -> bool {
+    count > 0 && first.0 as usize + count as usize <= CHUNK_BLOCKS
+}
+
+fn attach(message: Message, payload: Bytes) -> Message {
+    match message {
+        Message::Write(WriteRequest {
+            body: WriteBody::Data { checksums, .. },
+            session,
+            request,
+            oldest,
+            pg,
+            layer,
+            chunk,
+            offset,
+            len,
+        }) => {
+            let body = WriteBody::Data { bytes: payload, checksums };
+            Message::Write(WriteRequest { body, session, request, oldest, pg, layer, chunk, offset, len })
+        }
+        Message::Prepare(mut m) => {
+            if let Body::Data { bytes, .. } = &mut m.body {
+                *bytes = payload;
+            }
+            Message::Prepare(m)
+        }
+        Message::ReadDone(mut m) => {
+            let mut at = 0;
+            for extent in m.result.as_deref_mut().unwrap_or(&mut []) {
+                if let Extent::Data { bytes, checksums } = extent {
+                    let len = checksums.len() * BLOCK_SIZE;
+                    *bytes = payload.slice(at..at + len);
+                    at += len;
+                }
+            }
+            Message::ReadDone(m)
+        }
+        other => other,
+    }
+}
+
+fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
+    Some(match kind {
+        kind::HELLO => Message::Hello(hello(r)?),
+        kind::WELCOME => Message::Welcome(hello(r)?),
+        kind::WRITE => Message::Write(WriteRequest {
+            session: SessionId(r.u64()?),
+            request: RequestId(r.u64()?),
+            oldest: RequestId(r.u64()?),
+            pg: PgId(r.u32()?),
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+            offset: r.u32()?,
+            len: r.u32()?,
+            body: match checksums(r)? {
+                Some(checksums) => WriteBody::Data { bytes: Bytes::new(), checksums },
+                None => WriteBody::Zero,
+            },
+        }),
+        kind::WRITE_DONE => Message::WriteDone(WriteDone { request: RequestId(r.u64()?), result: status(r)? }),
+        kind::READ => Message::Read(ReadRequest {
+            request: RequestId(r.u64()?),
+            pg: PgId(r.u32()?),
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+            first: BlockIndex(r.u16()?),
+            count: r.u16()?,
+        }),
+        kind::READ_DONE => {
+            let request = RequestId(r.u64()?);
+            let result = status(r)?;
+            let count = r.u16()?;
+            if count as usize > CHUNK_BLOCKS {
+                return None;
+            }
+            let extents = (0..count).map(|_| extent(r)).collect::<Option<Vec<_>>>()?;
+            Message::ReadDone(ReadDone { request, result: result.map(|()| extents) })
+        }
+        kind::STATUS => Message::Status(StatusRequest {
+            request: RequestId(r.u64()?),
+            pg: PgId(r.u32()?),
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+        }),
+        kind::STATUS_DONE => {
+            let request = RequestId(r.u64()?);
+            let result = status(r)?;
+            let count = r.u16()?;
+            if count as usize > CHUNK_BLOCKS {
+                return None;
+            }
+            let runs =
+                (0..count).map(|_| Some(Run { count: r.u16()?, data: r.u8()? != 0 })).collect::<Option<Vec<_>>>()?;
+            Message::StatusDone(StatusDone { request, result: result.map(|()| runs) })
+        }
+        kind::PREPARE => Message::Prepare(Prepare {
+            pg: PgId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            sequence: Sequence(r.u64()?),
+            commit: Sequence(r.u64()?),
+            session: SessionId(r.u64()?),
+            request: RequestId(r.u64()?),
+            oldest: RequestId(r.u64()?),
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+            first: BlockIndex(r.u16()?),
+            count: r.u16()?,
+            body: match checksums(r)? {
+                Some(checksums) => Body::Data { bytes: Bytes::new(), checksums },
+                None => Body::Zero,
+            },
+        }),
+        kind::PREPARE_OK => Message::PrepareOk(PrepareOk {
+            pg: PgId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            sequence: Sequence(r.u64()?),
+            full: r.u8()? != 0,
+        }),
+        kind::SYNC => Message::Sync(Sync { pg: PgId(r.u32()?), epoch: Epoch(r.u64()?), committed: Sequence(r.u64()?) }),
+        kind::SYNC_OK => Message::SyncOk(SyncOk {
+            pg: PgId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            prepared: Sequence(r.u64()?),
+            full: r.u8()? != 0,
+        }),
+        kind::HEARTBEAT => {
+            let (stamp_us, echo_us, count) = (r.u64()?, r.u64()?, r.u16()?);
+            if count as usize > HEARTBEAT_GROUPS_MAX {
+                return None;
+            }
+            let beat = |_| Some(GroupBeat { pg: PgId(r.u32()?), epoch: Epoch(r.u64()?), commit: Sequence(r.u64()?) });
+            let groups = (0..count).map(beat).collect::<Option<Vec<_>>>()?;
+            Message::Heartbeat(Heartbeat { stamp_us, echo_us, groups })
+        }
+        kind::HEARTBEAT_OK => {
+            let (echo_us, stamp_us, full, count) = (r.u64()?, r.u64()?, r.u8()? != 0, r.u16()?);
+            if count as usize > HEARTBEAT_GROUPS_MAX {
+                return None;
+            }
+            let groups = (0..count).map(|_| r.u32().map(PgId)).collect::<Option<Vec<_>>>()?;
+            Message::HeartbeatOk(HeartbeatOk { echo_us, stamp_us, groups, full })
+        }
+        _ => return None,
+    })
+}
+
+fn hello(r: &mut Reader<'_>) -> Option<Hello> {
+    Some(Hello {
+        version: r.u16()?,
+        cluster: r.u128()?,
+        node: NodeId(r.u32()?),
+        to: NodeId(r.u32()?),
+        incarnation: r.u64()?,
+        connection: r.u64()?,
+    })
+}
+
+fn extent(r: &mut Reader<'_>) -> Option<Extent> {
+    match r.u8()? {
+        0 => Some(Extent::Zero { count: r.u16()? }),
+        1 => Some(Extent::Data { bytes: Bytes::new(), checksums: sums(r)? }),
+        _ => None,
+    }
+}
+
+fn checksums(r: &mut Reader<'_>) -> Option<Option<Vec<Checksum>>> {
+    match r.u8()? {
+        0 => Some(None),
+        1 => Some(Some(sums(r)?)),
+        _ => None,
+    }
+}
+
+/// At most one checksum a block of a chunk.
+fn sums(r: &mut Reader<'_>) -> Option<Vec<Checksum>> {
+    let count = r.u16()? as usize;
+    if count == 0 || count > CHUNK_BLOCKS {
+        return None;
+    }
+    (0..count).map(|_| r.u32().map(Checksum)).collect()
+}
+
+fn status(r: &mut Reader<'_>) -> Option<Result<(), IoStatus>> {
+    match r.u8()? {
+        0 => Some(Ok(())),
+        code => IoStatus::from_code(code).map(Err),
+    }
+}

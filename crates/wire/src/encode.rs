@@ -1,0 +1,225 @@
+//! Messages to bytes.
+
+use crate::codec::Writer;
+use crate::message::{Body, Extent, Hello, Message, Prepare, WriteBody, WriteRequest};
+use crate::{HEADER_SIZE, MAGIC};
+use azekura_base::{Checksum, IoStatus, Outbox, checksum_append};
+use bytes::Bytes;
+
+/// Kinds of frames, as on the wire.
+pub(crate) mod kind {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const WELCOME: u8 = 2;
+    pub(crate) const WRITE: u8 = 3;
+    pub(crate) const WRITE_DONE: u8 = 4;
+    pub(crate) const READ: u8 = 5;
+    pub(crate) const READ_DONE: u8 = 6;
+    pub(crate) const STATUS: u8 = 7;
+    pub(crate) const STATUS_DONE: u8 = 8;
+    pub(crate) const PREPARE: u8 = 9;
+    pub(crate) const PREPARE_OK: u8 = 10;
+    pub(crate) const SYNC: u8 = 11;
+    pub(crate) const SYNC_OK: u8 = 12;
+    pub(crate) const HEARTBEAT: u8 = 13;
+    pub(crate) const HEARTBEAT_OK: u8 = 14;
+}
+
+/// Appends `message` to `out`; payloads go by reference.
+pub fn encode(message: &Message, out: &mut Outbox) {
+    let mut w = Writer { bytes: Vec::with_capacity(128) };
+    w.bytes.resize(HEADER_SIZE, 0);
+    let kind = body(message, &mut w);
+    let payload_len: usize = payloads(message).map(Bytes::len).sum();
+    let body_len = w.bytes.len() - HEADER_SIZE;
+    let header = &mut w.bytes[..HEADER_SIZE];
+    header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    header[4] = kind;
+    header[8..12].copy_from_slice(&(body_len as u32).to_le_bytes());
+    header[12..16].copy_from_slice(&(payload_len as u32).to_le_bytes());
+    let sum = frame_checksum(&w.bytes);
+    w.bytes[16..20].copy_from_slice(&sum.0.to_le_bytes());
+    out.put(&w.bytes);
+    for payload in payloads(message) {
+        out.put_payload(payload.clone());
+    }
+}
+
+/// The CRC-32C of a frame's header (with its checksum field as zeros) and body.
+pub(crate) fn frame_checksum(header_and_body: &[u8]) -> Checksum {
+    let sum = checksum_append(Checksum(0), &header_and_body[..16]);
+    let sum = checksum_append(sum, &[0; 8]);
+    checksum_append(sum, &header_and_body[HEADER_SIZE..])
+}
+
+fn payloads(message: &Message) -> impl Iterator<Item = &Bytes> {
+    let (one, many): (Option<&Bytes>, &[Extent]) = match message {
+        Message::Write(WriteRequest { body: WriteBody::Data { bytes, .. }, .. })
+        | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. }) => (Some(bytes), &[]),
+        Message::ReadDone(done) => (None, done.result.as_deref().unwrap_or(&[])),
+        _ => (None, &[]),
+    };
+    let extents = many.iter().filter_map(|extent| match extent {
+        Extent::Data { bytes, .. } => Some(bytes),
+        Extent::Zero { .. } => None,
+    });
+    one.into_iter().chain(extents)
+}
+
+/// Writes the body of `message`; returns its kind.
+fn body(message: &Message, w: &mut Writer) -> u8 {
+    match message {
+        Message::Hello(m) => hello(m, w, kind::HELLO),
+        Message::Welcome(m) => hello(m, w, kind::WELCOME),
+        Message::Write(m) => {
+            w.put_u64(m.session.0);
+            w.put_u64(m.request.0);
+            w.put_u64(m.oldest.0);
+            w.put_u32(m.pg.0);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            w.put_u32(m.offset);
+            w.put_u32(m.len);
+            match &m.body {
+                WriteBody::Data { checksums: sums, .. } => checksums(Some(sums), w),
+                WriteBody::Zero => checksums(None, w),
+            }
+            kind::WRITE
+        }
+        Message::WriteDone(m) => {
+            w.put_u64(m.request.0);
+            w.put_u8(status(m.result));
+            kind::WRITE_DONE
+        }
+        Message::Read(m) => {
+            w.put_u64(m.request.0);
+            w.put_u32(m.pg.0);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            w.put_u16(m.first.0);
+            w.put_u16(m.count);
+            kind::READ
+        }
+        Message::ReadDone(m) => {
+            w.put_u64(m.request.0);
+            w.put_u8(status(m.result.as_ref().map(|_| ()).map_err(|e| *e)));
+            let extents = m.result.as_deref().unwrap_or(&[]);
+            w.put_u16(extents.len() as u16);
+            for extent in extents {
+                match extent {
+                    Extent::Zero { count } => {
+                        w.put_u8(0);
+                        w.put_u16(*count);
+                    }
+                    Extent::Data { checksums: sums, .. } => checksums(Some(sums), w),
+                }
+            }
+            kind::READ_DONE
+        }
+        Message::Status(m) => {
+            w.put_u64(m.request.0);
+            w.put_u32(m.pg.0);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            kind::STATUS
+        }
+        Message::StatusDone(m) => {
+            w.put_u64(m.request.0);
+            w.put_u8(status(m.result.as_ref().map(|_| ()).map_err(|e| *e)));
+            let runs = m.result.as_deref().unwrap_or(&[]);
+            w.put_u16(runs.len() as u16);
+            for run in runs {
+                w.put_u16(run.count);
+                w.put_u8(u8::from(run.data));
+            }
+            kind::STATUS_DONE
+        }
+        Message::Prepare(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.sequence.0);
+            w.put_u64(m.commit.0);
+            w.put_u64(m.session.0);
+            w.put_u64(m.request.0);
+            w.put_u64(m.oldest.0);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            w.put_u16(m.first.0);
+            w.put_u16(m.count);
+            match &m.body {
+                Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
+                Body::Zero => checksums(None, w),
+            }
+            kind::PREPARE
+        }
+        Message::PrepareOk(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.sequence.0);
+            w.put_u8(u8::from(m.full));
+            kind::PREPARE_OK
+        }
+        Message::Sync(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.committed.0);
+            kind::SYNC
+        }
+        Message::SyncOk(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.prepared.0);
+            w.put_u8(u8::from(m.full));
+            kind::SYNC_OK
+        }
+        Message::Heartbeat(m) => {
+            w.put_u64(m.stamp_us);
+            w.put_u64(m.echo_us);
+            w.put_u16(m.groups.len() as u16);
+            for group in &m.groups {
+                w.put_u32(group.pg.0);
+                w.put_u64(group.epoch.0);
+                w.put_u64(group.commit.0);
+            }
+            kind::HEARTBEAT
+        }
+        Message::HeartbeatOk(m) => {
+            w.put_u64(m.echo_us);
+            w.put_u64(m.stamp_us);
+            w.put_u8(u8::from(m.full));
+            w.put_u16(m.groups.len() as u16);
+            for pg in &m.groups {
+                w.put_u32(pg.0);
+            }
+            kind::HEARTBEAT_OK
+        }
+    }
+}
+
+fn hello(m: &Hello, w: &mut Writer, kind: u8) -> u8 {
+    w.put_u16(m.version);
+    w.put_u128(m.cluster);
+    w.put_u32(m.node.0);
+    w.put_u32(m.to.0);
+    w.put_u64(m.incarnation);
+    w.put_u64(m.connection);
+    kind
+}
+
+/// 1, count, checksums for data; 0 for zeros.
+fn checksums(sums: Option<&Vec<Checksum>>, w: &mut Writer) {
+    match sums {
+        None => w.put_u8(0),
+        Some(sums) => {
+            w.put_u8(1);
+            w.put_u16(sums.len() as u16);
+            sums.iter().for_each(|sum| w.put_u32(sum.0));
+        }
+    }
+}
+
+fn status(result: Result<(), IoStatus>) -> u8 {
+    match result {
+        Ok(()) => 0,
+        Err(status) => status as u8,
+    }
+}

@@ -1,0 +1,293 @@
+//! The messages.
+
+use azekura_base::{
+    BlockIndex, Checksum, ChunkIndex, Epoch, IoStatus, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
+};
+use bytes::Bytes;
+
+/// One message between two nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// First message on a connection, from the node that dialled it.
+    Hello(Hello),
+    /// Its answer, from the node that accepted.
+    Welcome(Hello),
+    /// Gateway to primary: write bytes or zeros.
+    Write(WriteRequest),
+    /// Primary to gateway.
+    WriteDone(WriteDone),
+    /// Gateway to any copy: read blocks.
+    Read(ReadRequest),
+    /// Copy to gateway.
+    ReadDone(ReadDone),
+    /// Gateway to any copy: which blocks of a chunk hold data?
+    Status(StatusRequest),
+    /// Copy to gateway.
+    StatusDone(StatusDone),
+    /// Primary to secondary: make this write durable at this place of the order.
+    Prepare(Prepare),
+    /// Secondary to primary: durable up to here.
+    PrepareOk(PrepareOk),
+    /// Primary to secondary, after a new epoch or a new connection: where are you?
+    Sync(Sync),
+    /// Secondary to primary.
+    SyncOk(SyncOk),
+    /// Node to node: the sender is alive and primary of these groups.
+    Heartbeat(Heartbeat),
+    /// Its answer.
+    HeartbeatOk(HeartbeatOk),
+}
+
+/// Who is speaking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Protocol version.
+    pub version: u16,
+    /// The cluster's identity; nodes of different clusters refuse each other.
+    pub cluster: u128,
+    /// The speaker.
+    pub node: NodeId,
+    /// The node that the speaker believes to have reached.
+    pub to: NodeId,
+    /// Raised at each start of the speaker's process.
+    pub incarnation: u64,
+    /// Raised at each connection of that process: the older of two connections is dropped.
+    pub connection: u64,
+}
+
+/// What a client writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteBody {
+    /// Bytes, with the CRC-32C of each piece after cutting at block borders.
+    Data {
+        /// The bytes, `len` of them.
+        bytes: Bytes,
+        /// One checksum for each block that the range touches, of the range's part of that block.
+        checksums: Vec<Checksum>,
+    },
+    /// Zeros: the space of whole blocks is given back.
+    Zero,
+}
+
+/// A client's write to one chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteRequest {
+    /// The gateway's session.
+    pub session: SessionId,
+    /// This write's number in the session.
+    pub request: RequestId,
+    /// The oldest write of this session that is not answered yet: older ones will not be asked for again.
+    pub oldest: RequestId,
+    /// The chunk's placement group.
+    pub pg: PgId,
+    /// The volume's head layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// First byte, counted from the chunk's start.
+    pub offset: u32,
+    /// Length in bytes.
+    pub len: u32,
+    /// What is written.
+    pub body: WriteBody,
+}
+
+/// The outcome of a [`WriteRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteDone {
+    /// The write's number.
+    pub request: RequestId,
+    /// Durable as the ack rule demands, or why not.
+    pub result: Result<(), IoStatus>,
+}
+
+/// A client's read from one chunk, in whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// Names the answer.
+    pub request: RequestId,
+    /// The chunk's placement group.
+    pub pg: PgId,
+    /// The layer to read through.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// First block.
+    pub first: BlockIndex,
+    /// Number of blocks.
+    pub count: u16,
+}
+
+/// A run of blocks as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Blocks with contents.
+    Data {
+        /// Whole blocks.
+        bytes: Bytes,
+        /// One checksum a block.
+        checksums: Vec<Checksum>,
+    },
+    /// This many blocks that read as zeros.
+    Zero {
+        /// Number of blocks.
+        count: u16,
+    },
+}
+
+/// The outcome of a [`ReadRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadDone {
+    /// The read's number.
+    pub request: RequestId,
+    /// The blocks asked for, in order, or why not.
+    pub result: Result<Vec<Extent>, IoStatus>,
+}
+
+/// Asks which blocks of a chunk hold data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusRequest {
+    /// Names the answer.
+    pub request: RequestId,
+    /// The chunk's placement group.
+    pub pg: PgId,
+    /// The layer to look through.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+}
+
+/// A run of blocks that all hold data, or all read as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Number of blocks.
+    pub count: u16,
+    /// True when they hold data.
+    pub data: bool,
+}
+
+/// The outcome of a [`StatusRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusDone {
+    /// The request's number.
+    pub request: RequestId,
+    /// Runs that cover the chunk, in order, or why not.
+    pub result: Result<Vec<Run>, IoStatus>,
+}
+
+/// What a prepared write holds: always whole blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Whole blocks.
+    Data {
+        /// `count` blocks.
+        bytes: Bytes,
+        /// One checksum a block.
+        checksums: Vec<Checksum>,
+    },
+    /// Blocks that read as zeros from here on.
+    Zero,
+}
+
+/// One write in its group's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepare {
+    /// The group.
+    pub pg: PgId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// The write's place.
+    pub sequence: Sequence,
+    /// Everything up to here is committed.
+    pub commit: Sequence,
+    /// The session that asked for it.
+    pub session: SessionId,
+    /// The write's number in that session.
+    pub request: RequestId,
+    /// The oldest write of that session that is not answered yet.
+    pub oldest: RequestId,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// First block.
+    pub first: BlockIndex,
+    /// Number of blocks.
+    pub count: u16,
+    /// The blocks.
+    pub body: Body,
+}
+
+/// The secondary's log is durable up to `sequence`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrepareOk {
+    /// The group.
+    pub pg: PgId,
+    /// The epoch in which it was prepared.
+    pub epoch: Epoch,
+    /// The last durable place.
+    pub sequence: Sequence,
+    /// The secondary's device takes no more data.
+    pub full: bool,
+}
+
+/// The primary of `epoch` speaks to a secondary for the first time on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sync {
+    /// The group.
+    pub pg: PgId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// Everything up to here is committed.
+    pub committed: Sequence,
+}
+
+/// The secondary has entered the epoch, durably, and holds everything up to `prepared`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncOk {
+    /// The group.
+    pub pg: PgId,
+    /// The secondary's epoch: newer than asked for when it refuses the primary.
+    pub epoch: Epoch,
+    /// The last durable place.
+    pub prepared: Sequence,
+    /// The secondary's device takes no more data.
+    pub full: bool,
+}
+
+/// One group in a [`Heartbeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupBeat {
+    /// The group.
+    pub pg: PgId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// Everything up to here is committed.
+    pub commit: Sequence,
+}
+
+/// The sender is alive, and primary of `groups`. Times are the named clock's microseconds: only their owner
+/// interprets them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The sender's clock.
+    pub stamp_us: u64,
+    /// The receiver's clock in its last [`HeartbeatOk`] that the sender had received, 0 if none: what the receiver's
+    /// lease counts from.
+    pub echo_us: u64,
+    /// The groups that the sender is primary of and the receiver has a copy of.
+    pub groups: Vec<GroupBeat>,
+}
+
+/// The answer to a [`Heartbeat`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeartbeatOk {
+    /// The heartbeat's own stamp.
+    pub echo_us: u64,
+    /// The answering node's clock.
+    pub stamp_us: u64,
+    /// The groups whose epoch the answering node follows: those it promises to follow nobody else in.
+    pub groups: Vec<PgId>,
+    /// Set where a device of the answering node takes no more data.
+    pub full: bool,
+}
