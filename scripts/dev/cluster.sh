@@ -127,6 +127,7 @@ stop_cluster() {
         fi
     done
     if running etcd >/dev/null; then
+        step "stopping etcd"
         STOPPED=$((STOPPED + 1))
     fi
     # etcd and n1, which may serve the configuration, go last.

@@ -37,6 +37,14 @@ launch() {
     start=$(process_start_time "$pid")
     echo "$pid ${start:-0}" >"$RUN_DIR/$name.pid"
     disown "$pid" 2>/dev/null || true
+    # For an instant the new process is still this shell, with this shell's command line.
+    local tries
+    for ((tries = 0; tries < 100; ++tries)); do
+        if running "$name" >/dev/null || [[ -z $(process_start_time "$pid") ]]; then
+            break
+        fi
+        sleep 0.02
+    done
 }
 
 # stop_process NAME: asks to end, waits, and kills what does not listen.
