@@ -1,1 +1,68 @@
-//! Placeholder.
+//! The server side of the NBD protocol, sans-IO: bytes in, events out, replies in, bytes out.
+//!
+//! The protocol is the one of the *NBD protocol* document of the NetworkBlockDevice project (`doc/proto.md`); comments
+//! name its sections in italics. Served is the fixed newstyle handshake with all its options but TLS, and the
+//! transmission phase with simple and structured replies. Not served: oldstyle handshake, TLS (refused as the document
+//! asks), the `RESIZE` extension and extended headers.
+//!
+//! One [`Session`] is one connection. Its owner, who holds the socket, does this in turn:
+//!
+//! 1. receives into [`Session::inbox_mut`] while [`Session::wants_bytes`];
+//! 2. asks [`Session::poll`] for events until there is none, or until as many requests are in flight as it allows;
+//! 3. answers each request with the token it came with, whenever the answer is there, in any order;
+//! 4. sends what [`Session::outbox_mut`] holds, and polls again when it had stopped short.
+//!
+//! ```
+//! use azekura_nbd::{Command, Event, Export, Exports, Session};
+//!
+//! struct One;
+//! impl Exports for One {
+//!     fn list(&self) -> Vec<Export> {
+//!         vec![Export::new("vol1", 1 << 30)]
+//!     }
+//!     fn find(&self, name: &str) -> Option<Export> {
+//!         self.list().into_iter().find(|export| name.is_empty() || name == export.name)
+//!     }
+//! }
+//!
+//! let mut session = Session::new();
+//! // The socket's bytes: here the client's flags, then its wish for the default export by the oldest of options.
+//! let mut fill = session.inbox_mut().take_fill();
+//! let bytes = [&[0, 0, 0, 3][..], b"IHAVEOPT", &[0, 0, 0, 1], &[0, 0, 0, 0]].concat();
+//! fill.buf[..bytes.len()].copy_from_slice(&bytes);
+//! session.inbox_mut().filled(fill, bytes.len());
+//!
+//! let Some(Event::Opened { name }) = session.poll(&One) else { panic!("the handshake is over") };
+//! assert_eq!(name, "vol1");
+//! assert!(session.poll(&One).is_none() && session.wants_bytes());
+//! ```
+
+mod export;
+mod fields;
+mod handshake;
+pub mod numbers;
+mod reply;
+mod request;
+mod session;
+mod violation;
+
+pub use export::{BlockSizes, Export, Exports};
+pub use reply::{ErrorCode, Extent, ReadPiece};
+pub use request::{Command, RequestToken};
+pub use session::{Event, Session};
+pub use violation::Violation;
+
+/// The longest READ or WRITE, in bytes (32 MiB): *Block size constraints* asks servers to take no less.
+pub const REQUEST_MAX: u32 = 32 << 20;
+/// With more than this many bytes waiting to be sent, a session takes no further input.
+pub const OUTBOX_MAX: usize = 32 << 20;
+/// The longest name, description or message, in bytes (*Conventions*).
+pub const STRING_MAX: usize = 4096;
+/// The longest option data that is looked at, in bytes.
+pub const OPTION_DATA_MAX: u32 = 64 << 10;
+/// Longer option data than this is not even skipped: the connection ends.
+pub const OPTION_SKIP_MAX: u32 = 1 << 20;
+/// The longest answer to `NBD_OPT_LIST`, in bytes; a longer one is refused as too big.
+pub const LIST_REPLY_MAX: usize = 16 << 20;
+/// The most descriptors in one answer to `NBD_CMD_BLOCK_STATUS`; the client asks again for the rest.
+pub const EXTENTS_MAX: usize = 8192;

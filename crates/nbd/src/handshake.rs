@@ -1,0 +1,310 @@
+//! The handshake: greeting, client flags, option haggling (*Newstyle negotiation*, *Fixed newstyle negotiation*).
+
+use crate::export::{Export, Exports};
+use crate::fields::{Fields, Malformed, string};
+use crate::numbers::{
+    BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES,
+    IHAVEOPT, INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, INIT_PASSWD, OPT_ABORT, OPT_EXPORT_NAME,
+    OPT_GO, OPT_INFO, OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
+    OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN,
+    REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT, REP_SERVER,
+};
+use crate::request::Opened;
+use crate::session::Step;
+use crate::violation::Violation;
+use crate::{LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX};
+use azekura_base::{Inbox, Outbox};
+
+/// Bytes before an option's data: magic number, option, length.
+const OPTION_HEADER: usize = 16;
+/// Bytes before an option reply's data: magic number, option, reply type, length.
+const REPLY_HEADER: usize = 20;
+
+const _: () = assert!(OPTION_HEADER + OPTION_DATA_MAX as usize <= Inbox::PEEK_MAX);
+
+/// What has been negotiated so far.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    /// The client's flags; absent until they have arrived.
+    flags: Option<u32>,
+    structured: bool,
+    /// The export for which `base:allocation` is selected.
+    meta_context: Option<String>,
+    /// An option with data too long to look at, and how much of that is still to come.
+    skip: Option<(u32, u32)>,
+}
+
+/// How an option fails without ending the session: reply type and a sentence for people.
+type OptionError = (u32, &'static str);
+
+impl From<Malformed> for OptionError {
+    fn from(malformed: Malformed) -> OptionError {
+        match malformed {
+            Malformed::Invalid => (REP_ERR_INVALID, "the option's data is malformed"),
+            Malformed::TooBig => (REP_ERR_TOO_BIG, "a string is longer than 4096 bytes"),
+        }
+    }
+}
+
+const UNKNOWN_EXPORT: OptionError = (REP_ERR_UNKNOWN, "there is no export of this name");
+
+impl Handshake {
+    /// Begins the handshake with the server's greeting.
+    pub fn greet(out: &mut Outbox) -> Handshake {
+        out.put(&INIT_PASSWD.to_be_bytes());
+        out.put(&IHAVEOPT.to_be_bytes());
+        out.put(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+        Handshake { flags: None, structured: false, meta_context: None, skip: None }
+    }
+
+    /// Deals with the next thing that the client says.
+    pub fn step(&mut self, inbox: &mut Inbox, out: &mut Outbox, exports: &dyn Exports) -> Result<Step, Violation> {
+        let Some(flags) = self.flags else { return self.client_flags(inbox) };
+        if let Some((option, left)) = self.skip {
+            return Ok(self.skip_data(inbox, out, option, left));
+        }
+        let Some(header) = inbox.peek(OPTION_HEADER).and_then(|bytes| bytes.first_chunk::<OPTION_HEADER>()) else {
+            return Ok(Step::Starved);
+        };
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *header;
+        let magic = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let option = u32::from_be_bytes([i, j, k, l]);
+        let length = u32::from_be_bytes([m, n, o, p]);
+        if magic != IHAVEOPT {
+            return Err(Violation::OptionMagic(magic));
+        }
+        if option == OPT_ABORT {
+            // Data that comes with it is to be ignored, so there is nothing to wait for.
+            put_reply(out, option, REP_ACK, &[]);
+            return Ok(Step::Close);
+        }
+        if flags & FLAG_C_FIXED_NEWSTYLE == 0 && option != OPT_EXPORT_NAME {
+            return Err(Violation::OptionWithoutFixedNewstyle(option));
+        }
+        if length > OPTION_DATA_MAX {
+            if option == OPT_EXPORT_NAME || length > OPTION_SKIP_MAX {
+                return Err(Violation::OptionTooLong { option, length });
+            }
+            inbox.consume(OPTION_HEADER);
+            self.skip = Some((option, length));
+            return Ok(Step::Again);
+        }
+        let size = OPTION_HEADER + length as usize;
+        let Some(bytes) = inbox.peek(size) else { return Ok(Step::Starved) };
+        let data = bytes[OPTION_HEADER..].to_vec();
+        inbox.consume(size);
+        match option {
+            OPT_EXPORT_NAME => self.export_name(&data, out, exports, flags),
+            OPT_GO => Ok(self.go(&data, out, exports)),
+            _ => {
+                let answer = match option {
+                    OPT_INFO => self.info(option, &data, out, exports).map(|_| ()),
+                    OPT_LIST => list(&data, out, exports),
+                    OPT_STRUCTURED_REPLY => self.structured_reply(&data),
+                    OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.meta_context(option, &data, out, exports),
+                    // *TLS support*, NOTLS mode.
+                    OPT_STARTTLS if !data.is_empty() => Err((REP_ERR_INVALID, "the option takes no data")),
+                    OPT_STARTTLS => Err((REP_ERR_UNSUP, "TLS is not served here")),
+                    _ => Err((REP_ERR_UNSUP, "the option is not known")),
+                };
+                put_end(out, option, answer);
+                Ok(Step::Again)
+            }
+        }
+    }
+
+    /// *Client flags*: unknown ones end the connection.
+    fn client_flags(&mut self, inbox: &mut Inbox) -> Result<Step, Violation> {
+        let Some(&bytes) = inbox.peek(4).and_then(|bytes| bytes.first_chunk()) else { return Ok(Step::Starved) };
+        let flags = u32::from_be_bytes(bytes);
+        inbox.consume(4);
+        if flags & !(FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES) != 0 {
+            return Err(Violation::ClientFlags(flags));
+        }
+        self.flags = Some(flags);
+        Ok(Step::Again)
+    }
+
+    fn skip_data(&mut self, inbox: &mut Inbox, out: &mut Outbox, option: u32, left: u32) -> Step {
+        let count = inbox.available().len().min(left as usize);
+        inbox.consume(count);
+        let left = left - count as u32;
+        if left > 0 {
+            self.skip = Some((option, left));
+            return Step::Starved;
+        }
+        self.skip = None;
+        if option == OPT_SET_META_CONTEXT {
+            self.meta_context = None;
+        }
+        put_end(out, option, Err((REP_ERR_TOO_BIG, "the option's data is too long")));
+        Step::Again
+    }
+
+    fn open(&self, export: Export) -> Step {
+        let opened = Opened {
+            size: export.size,
+            read_only: export.read_only,
+            block_sizes: export.block_sizes(),
+            structured: self.structured,
+            // A context that was selected for another export does not count (`NBD_OPT_SET_META_CONTEXT`).
+            block_status: self.meta_context.as_ref() == Some(&export.name),
+        };
+        Step::Open(export.name, opened)
+    }
+
+    /// `NBD_OPT_EXPORT_NAME`: all that can go wrong ends the session.
+    fn export_name(&self, data: &[u8], out: &mut Outbox, exports: &dyn Exports, flags: u32) -> Result<Step, Violation> {
+        let name = string(data).map_err(|_| Violation::MalformedName)?;
+        // Who opens this way can't have learnt of block sizes, so an export that insists on some is out of reach.
+        let export = exports.find(name).filter(|export| export.block_sizes().min == 1);
+        let export = export.ok_or_else(|| Violation::NoSuchExport(name.to_owned()))?;
+        out.put(&export.size.to_be_bytes());
+        out.put(&export.flags(self.structured).to_be_bytes());
+        if flags & FLAG_C_NO_ZEROES == 0 {
+            out.put(&[0; 124]);
+        }
+        Ok(self.open(export))
+    }
+
+    /// `NBD_OPT_GO`: as `NBD_OPT_INFO`, and if that succeeds the handshake is over.
+    fn go(&self, data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Step {
+        match self.info(OPT_GO, data, out, exports) {
+            Ok(export) => {
+                put_end(out, OPT_GO, Ok(()));
+                self.open(export)
+            }
+            Err(error) => {
+                put_end(out, OPT_GO, Err(error));
+                Step::Again
+            }
+        }
+    }
+
+    /// `NBD_OPT_INFO` and `NBD_OPT_GO`, up to the final reply.
+    fn info(&self, option: u32, data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Result<Export, OptionError> {
+        let mut fields = Fields(data);
+        let name = fields.string()?;
+        let count = fields.u16()?;
+        let (mut wants_name, mut wants_description, mut wants_sizes) = (false, false, false);
+        for _ in 0..count {
+            match fields.u16()? {
+                INFO_NAME => wants_name = true,
+                INFO_DESCRIPTION => wants_description = true,
+                INFO_BLOCK_SIZE => wants_sizes = true,
+                _ => {} // Unknown ones are to be ignored.
+            }
+        }
+        fields.end()?;
+        let export = exports.find(name).ok_or(UNKNOWN_EXPORT)?;
+        let sizes = export.block_sizes();
+        let insists = sizes.min != 1;
+        if wants_sizes || insists {
+            let [a, b] = INFO_BLOCK_SIZE.to_be_bytes();
+            let mut info = vec![a, b];
+            [sizes.min, sizes.preferred, sizes.max].iter().for_each(|size| info.extend(size.to_be_bytes()));
+            put_reply(out, option, REP_INFO, &[&info]);
+        }
+        if insists && !wants_sizes {
+            return Err((REP_ERR_BLOCK_SIZE_REQD, "ask for the block sizes of this export, and keep to them"));
+        }
+        let (size, flags) = (export.size.to_be_bytes(), export.flags(self.structured).to_be_bytes());
+        put_reply(out, option, REP_INFO, &[&INFO_EXPORT.to_be_bytes(), &size, &flags]);
+        if wants_name {
+            put_reply(out, option, REP_INFO, &[&INFO_NAME.to_be_bytes(), export.name.as_bytes()]);
+        }
+        if wants_description && !export.description.is_empty() {
+            put_reply(out, option, REP_INFO, &[&INFO_DESCRIPTION.to_be_bytes(), export.description().as_bytes()]);
+        }
+        Ok(export)
+    }
+
+    /// `NBD_OPT_STRUCTURED_REPLY`.
+    fn structured_reply(&mut self, data: &[u8]) -> Result<(), OptionError> {
+        if !data.is_empty() {
+            return Err((REP_ERR_INVALID, "the option takes no data"));
+        }
+        if self.structured {
+            return Err((REP_ERR_INVALID, "structured replies are negotiated already"));
+        }
+        self.structured = true;
+        Ok(())
+    }
+
+    /// `NBD_OPT_LIST_META_CONTEXT` and `NBD_OPT_SET_META_CONTEXT`. Setting forgets what was set before, also when it
+    /// fails. What does not name a context that is known selects nothing; a query without a namespace is an error.
+    fn meta_context(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        out: &mut Outbox,
+        exports: &dyn Exports,
+    ) -> Result<(), OptionError> {
+        let listing = option == OPT_LIST_META_CONTEXT;
+        if !listing {
+            self.meta_context = None;
+        }
+        if !self.structured {
+            return Err((REP_ERR_INVALID, "structured replies must be negotiated first"));
+        }
+        let mut fields = Fields(data);
+        let name = fields.string()?;
+        let count = fields.u32()?;
+        let mut found = listing && count == 0;
+        for _ in 0..count {
+            // Each query takes four bytes at least, so a false count ends here soon.
+            let query = fields.string()?;
+            if !query.contains(':') {
+                return Err((REP_ERR_INVALID, "a metadata context query lacks its namespace"));
+            }
+            found |= query == BASE_ALLOCATION || (listing && query == "base:");
+        }
+        fields.end()?;
+        let export = exports.find(name).ok_or(UNKNOWN_EXPORT)?;
+        if found {
+            let id = if listing { 0 } else { BASE_ALLOCATION_ID };
+            put_reply(out, option, REP_META_CONTEXT, &[&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()]);
+            if !listing {
+                self.meta_context = Some(export.name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `NBD_OPT_LIST`, up to the final reply.
+fn list(data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Result<(), OptionError> {
+    if !data.is_empty() {
+        return Err((REP_ERR_INVALID, "the option takes no data"));
+    }
+    let mut exports = exports.list();
+    exports.retain(|export| export.name.len() <= STRING_MAX);
+    let size: usize = exports.iter().map(|e| REPLY_HEADER + 4 + e.name.len() + e.description().len()).sum();
+    if size > LIST_REPLY_MAX {
+        return Err((REP_ERR_TOO_BIG, "there are too many exports to list; ask for one by its name"));
+    }
+    for export in &exports {
+        let length = (export.name.len() as u32).to_be_bytes();
+        let parts = [&length[..], export.name.as_bytes(), export.description().as_bytes()];
+        put_reply(out, OPT_LIST, REP_SERVER, &parts);
+    }
+    Ok(())
+}
+
+/// One option reply with the concatenation of `parts` as its data.
+fn put_reply(out: &mut Outbox, option: u32, kind: u32, parts: &[&[u8]]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    out.put(&OPTION_REPLY_MAGIC.to_be_bytes());
+    out.put(&option.to_be_bytes());
+    out.put(&kind.to_be_bytes());
+    out.put(&(length as u32).to_be_bytes());
+    parts.iter().for_each(|part| out.put(part));
+}
+
+/// The final reply to an option.
+fn put_end(out: &mut Outbox, option: u32, answer: Result<(), OptionError>) {
+    match answer {
+        Ok(()) => put_reply(out, option, REP_ACK, &[]),
+        Err((kind, message)) => put_reply(out, option, kind, &[message.as_bytes()]),
+    }
+}

@@ -1,0 +1,309 @@
+//! One connection: where it is in the protocol, and the events and replies that move it on.
+
+use crate::export::Exports;
+use crate::handshake::Handshake;
+use crate::numbers::{CMD_DISC, REQUEST_MAGIC};
+use crate::reply::{self, ErrorCode, Extent, ReadPiece};
+use crate::request::{Answer, Command, Header, Opened, Refusal, RequestToken};
+use crate::violation::Violation;
+use crate::{OUTBOX_MAX, STRING_MAX};
+use azekura_base::{Inbox, Outbox};
+use bytes::Bytes;
+
+/// What a client has done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The handshake is over: requests for this export will follow.
+    Opened {
+        /// The export's own name, also where the client asked for the default export.
+        name: String,
+    },
+    /// A request that is owed one reply.
+    Request {
+        /// To be given back with the reply.
+        token: RequestToken,
+        /// What is wanted.
+        command: Command,
+    },
+    /// The client said goodbye: answer what is in flight, send the outbox, close.
+    Closed,
+    /// The client broke the protocol: send the outbox, close.
+    Violation(Violation),
+}
+
+/// Where the connection is.
+#[derive(Debug)]
+enum Phase {
+    /// Options are being haggled over.
+    Handshake(Handshake),
+    /// Between requests.
+    Request(Opened),
+    /// Before the payload of a write.
+    Payload(Opened, Header),
+    /// Inside the payload of a write that has been refused.
+    Skip { opened: Opened, token: RequestToken, left: u32, refusal: Refusal },
+    /// After the last event.
+    Over,
+}
+
+/// What one step came to.
+pub(crate) enum Step {
+    /// There may be more to do.
+    Again,
+    /// Nothing goes on without more bytes.
+    Starved,
+    /// The option haggling is over.
+    Open(String, Opened),
+    /// The client said goodbye.
+    Close,
+}
+
+/// The server's side of one connection. See the crate's description for how it is driven.
+///
+/// Memory: one stream buffer and at most one payload of [`crate::REQUEST_MAX`] bytes on the way in; on the way out the
+/// replies that its owner has given and [`OUTBOX_MAX`] bytes of the session's own.
+#[derive(Debug)]
+pub struct Session {
+    inbox: Inbox,
+    outbox: Outbox,
+    phase: Phase,
+    structured: bool,
+    starved: bool,
+    in_flight: usize,
+}
+
+impl Default for Session {
+    fn default() -> Session {
+        Session::new()
+    }
+}
+
+impl Session {
+    /// A connection that has just been accepted. Its outbox holds the greeting.
+    #[must_use]
+    pub fn new() -> Session {
+        let mut outbox = Outbox::new();
+        let handshake = Handshake::greet(&mut outbox);
+        Session {
+            inbox: Inbox::new(),
+            outbox,
+            phase: Phase::Handshake(handshake),
+            structured: false,
+            starved: true,
+            in_flight: 0,
+        }
+    }
+
+    /// What to receive into; only while [`Session::wants_bytes`], or it may overflow.
+    pub fn inbox_mut(&mut self) -> &mut Inbox {
+        &mut self.inbox
+    }
+
+    /// What to send.
+    pub fn outbox_mut(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// True when the last [`Session::poll`] ended because it needs more bytes, and none are being received yet.
+    #[must_use]
+    pub fn wants_bytes(&self) -> bool {
+        self.starved && !self.inbox.is_filling()
+    }
+
+    /// True while too much waits to be sent: [`Session::poll`] gives nothing until the outbox has got shorter.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.outbox.len() > OUTBOX_MAX
+    }
+
+    /// True once the handshake is over and until the client has gone; before that, its time should be limited.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Request(_) | Phase::Payload(..) | Phase::Skip { .. })
+    }
+
+    /// Requests that have been given out and not been answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The next event. `None` when there is none before more bytes arrive ([`Session::wants_bytes`]) or are sent
+    /// ([`Session::is_stalled`]), and after [`Event::Closed`] and [`Event::Violation`]. Requests that can't be served
+    /// are answered without an event.
+    pub fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
+        self.starved = false;
+        loop {
+            if self.is_stalled() {
+                return None;
+            }
+            if self.inbox.is_filling() {
+                self.starved = true;
+                return None;
+            }
+            let step = match &mut self.phase {
+                Phase::Handshake(handshake) => handshake.step(&mut self.inbox, &mut self.outbox, exports),
+                Phase::Request(opened) => {
+                    let opened = *opened;
+                    match self.next_request(opened) {
+                        Ok(Some(event)) => return Some(event),
+                        Ok(None) => Ok(Step::Again),
+                        Err(step) => step,
+                    }
+                }
+                Phase::Payload(opened, header) => {
+                    let (opened, header) = (*opened, *header);
+                    match self.inbox.take_payload(header.length as usize) {
+                        Some(data) => {
+                            self.phase = Phase::Request(opened);
+                            return Some(self.give_out(&header, data));
+                        }
+                        None => Ok(Step::Starved),
+                    }
+                }
+                Phase::Skip { .. } => Ok(self.skip()),
+                Phase::Over => return None,
+            };
+            match step {
+                Ok(Step::Again) => {}
+                Ok(Step::Starved) => {
+                    self.starved = true;
+                    return None;
+                }
+                Ok(Step::Open(name, opened)) => {
+                    self.structured = opened.structured;
+                    self.phase = Phase::Request(opened);
+                    return Some(Event::Opened { name });
+                }
+                Ok(Step::Close) => {
+                    self.phase = Phase::Over;
+                    return Some(Event::Closed);
+                }
+                Err(violation) => {
+                    self.phase = Phase::Over;
+                    return Some(Event::Violation(violation));
+                }
+            }
+        }
+    }
+
+    /// Takes the next request's header; `None` when it was dealt with or its payload is to be waited for.
+    fn next_request(&mut self, opened: Opened) -> Result<Option<Event>, Result<Step, Violation>> {
+        let Some(bytes) = self.inbox.peek(Header::SIZE).and_then(|bytes| bytes.first_chunk()) else {
+            return Err(Ok(Step::Starved));
+        };
+        let (magic, header) = Header::parse(bytes);
+        if magic != REQUEST_MAGIC {
+            return Err(Err(Violation::RequestMagic(magic)));
+        }
+        self.inbox.consume(Header::SIZE);
+        if header.command == CMD_DISC {
+            return Err(Ok(Step::Close));
+        }
+        match opened.check(&header) {
+            Err(refusal) if header.has_payload() => {
+                // The payload is still to come; replying only behind it keeps clients that can't do both at once.
+                self.phase = Phase::Skip { opened, token: header.token(), left: header.length, refusal };
+            }
+            Err((code, message)) => self.put_error(&header.token(), code, message),
+            // Empty requests are unspecified, but must not end the connection (*Request types*).
+            Ok(()) if header.length == 0 && !header.is_flush() => self.put_done(&header.token()),
+            Ok(()) if header.has_payload() => self.phase = Phase::Payload(opened, header),
+            Ok(()) => return Ok(Some(self.give_out(&header, Bytes::new()))),
+        }
+        Ok(None)
+    }
+
+    fn give_out(&mut self, header: &Header, data: Bytes) -> Event {
+        self.in_flight += 1;
+        Event::Request { token: header.token(), command: header.command(data) }
+    }
+
+    /// Drops what has arrived of a refused payload.
+    fn skip(&mut self) -> Step {
+        let Phase::Skip { opened, token, left, refusal } = &mut self.phase else { return Step::Again };
+        let count = self.inbox.available().len().min(*left as usize);
+        self.inbox.consume(count);
+        *left -= count as u32;
+        if *left > 0 {
+            return Step::Starved;
+        }
+        let (code, message) = *refusal;
+        let cookie = token.cookie;
+        self.phase = Phase::Request(*opened);
+        self.put_failure(cookie, code, message);
+        Step::Again
+    }
+
+    fn put_error(&mut self, token: &RequestToken, code: ErrorCode, message: &str) {
+        self.put_failure(token.cookie, code, message);
+    }
+
+    /// *Structured reply chunk message* prefers an error with a message wherever the client can take one.
+    fn put_failure(&mut self, cookie: u64, code: ErrorCode, message: &str) {
+        if self.structured {
+            reply::put_error(&mut self.outbox, cookie, code, message);
+        } else {
+            reply::put_simple(&mut self.outbox, cookie, code as u32);
+        }
+    }
+
+    /// A success without data; READ must not get a simple reply in a session with structured ones.
+    fn put_done(&mut self, token: &RequestToken) {
+        if self.structured && token.answer != Answer::Done {
+            reply::put_none(&mut self.outbox, token.cookie);
+        } else {
+            reply::put_simple(&mut self.outbox, token.cookie, 0);
+        }
+    }
+
+    fn answered(&mut self) {
+        assert!(self.in_flight > 0, "a reply to a request of another session");
+        self.in_flight -= 1;
+    }
+
+    /// Answers a [`Command::Read`] with `pieces`, which it takes out of the vector; data goes out by reference.
+    ///
+    /// # Panics
+    /// When the request was no read, or the pieces are not as long as was asked for.
+    pub fn reply_read(&mut self, token: RequestToken, pieces: &mut Vec<ReadPiece>) {
+        let Answer::Data { whole } = token.answer else { panic!("data in reply to something else than a read") };
+        let length: usize = pieces.iter().map(ReadPiece::len).sum();
+        assert_eq!(length, token.length as usize, "a read was answered with another length than it asked for");
+        self.answered();
+        if self.structured {
+            reply::put_read_structured(&mut self.outbox, &token, whole, pieces);
+        } else {
+            reply::put_read_simple(&mut self.outbox, &token, pieces);
+        }
+    }
+
+    /// Answers a [`Command::BlockStatus`] with the states of what follows its offset: as much as is known, at best all
+    /// that was asked for.
+    ///
+    /// # Panics
+    /// When the request was no block status.
+    pub fn reply_block_status(&mut self, token: RequestToken, extents: &[Extent]) {
+        let Answer::Extents { one } = token.answer else { panic!("extents in reply to something else") };
+        self.answered();
+        reply::put_block_status(&mut self.outbox, &token, one, extents);
+    }
+
+    /// Answers any other request: it is done.
+    ///
+    /// # Panics
+    /// When the request was a read or a block status.
+    pub fn reply_done(&mut self, token: RequestToken) {
+        assert_eq!(token.answer, Answer::Done, "a request for data was answered without any");
+        self.answered();
+        self.put_done(&token);
+    }
+
+    /// Answers any request: it failed. `message` is for people, may be empty, and is cut after [`STRING_MAX`] bytes.
+    pub fn reply_error(&mut self, token: RequestToken, code: ErrorCode, message: &str) {
+        self.answered();
+        self.put_error(&token, code, message);
+    }
+}
+
+const _: () = assert!(STRING_MAX <= u16::MAX as usize, "message lengths have 16 bits");
