@@ -1,0 +1,1 @@
+"""End-to-end tests: clusters of real processes, driven by clients that are not ours."""
