@@ -1,0 +1,275 @@
+//! What a checkpoint saves, and the interface of whatever saves it.
+
+use crate::effect::{Done, Effect, IoId, MapError};
+use crate::leaf::{LeafImage, LeafKey};
+use crate::options::Identity;
+use azekura_base::{ChunkIndex, DeviceId, Epoch, LayerId, PgId, Sequence, checksum};
+use bytes::Bytes;
+
+/// The place in the log from which replay starts: the beginning of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The segment's generation: how many segments had been opened when it was.
+    pub generation: u64,
+    /// The segment.
+    pub segment: u32,
+    /// The log sequence of its first batch.
+    pub sequence: u64,
+    /// The header checksum of the batch before that; 0 at the start of the log.
+    pub previous: u32,
+}
+
+/// A placement group's state at a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupRow {
+    /// The group.
+    pub pg: PgId,
+    /// The last epoch durably started.
+    pub epoch: Epoch,
+    /// Committed and durable up to here.
+    pub committed: Sequence,
+    /// Counts the group's notes.
+    pub note_version: u64,
+    /// What the replication layer wants kept. Opaque.
+    pub note: Bytes,
+}
+
+/// The root of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// Whose log this map belongs to.
+    pub identity: Identity,
+    /// Counts the openings of the store.
+    pub incarnation: u64,
+    /// The log was durable up to this sequence.
+    pub durable: u64,
+    /// Where replay starts.
+    pub position: Position,
+    /// All groups.
+    pub groups: Vec<GroupRow>,
+    /// Layers that have been dropped; a late write to them is ignored.
+    pub dropped: Vec<LayerId>,
+}
+
+/// A segment's state at a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SegmentRow {
+    /// Its generation when it was last opened.
+    pub generation: u64,
+    /// Blocks in it that the saved leaves own.
+    pub live: u32,
+    /// It holds log; otherwise it is free.
+    pub used: bool,
+}
+
+/// What one checkpoint transaction writes.
+#[derive(Debug, Clone)]
+pub struct CheckpointBatch {
+    /// Replaces the root.
+    pub root: Root,
+    /// Rows of segments that changed.
+    pub segments: Vec<(u32, SegmentRow)>,
+    /// Leaves to write.
+    pub leaves: Vec<(LeafKey, LeafImage)>,
+    /// Leaves to remove.
+    pub removed: Vec<LeafKey>,
+}
+
+/// What the saved map gives at open.
+#[derive(Debug, Clone)]
+pub struct CheckpointRoot {
+    /// The root.
+    pub root: Root,
+    /// Rows of all segments that were ever used.
+    pub segments: Vec<(u32, SegmentRow)>,
+}
+
+/// Whatever keeps the checkpoints: [`crate::CheckpointDb`] on disk, [`crate::MemoryMap`] in tests.
+pub trait SavedMap {
+    /// The last checkpoint; `None` when there never was one.
+    ///
+    /// # Errors
+    /// When it can't be read or is damaged.
+    fn root(&self) -> Result<Option<CheckpointRoot>, MapError>;
+
+    /// Does one transaction: when it returns all is durable, or nothing happened.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError>;
+
+    /// Looks leaves up, in the order of `keys`.
+    ///
+    /// # Errors
+    /// When one can't be read or is damaged.
+    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<Option<LeafImage>>, MapError>;
+
+    /// Lists at most `limit` leaves of `layer`, by chunk, starting at chunk `from`.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError>;
+
+    /// Lists the leaves of `pg` modified after `after`, by layer and chunk.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError>;
+
+    /// Performs `effect` if it is one of the map's; gives it back if not.
+    fn perform(&mut self, effect: Effect) -> Result<(IoId, Done), Effect> {
+        Ok(match effect {
+            Effect::LoadLeaves { io, keys } => (io, Done::Leaves(self.load_leaves(&keys))),
+            Effect::ScanLayer { io, layer, from, limit } => (io, Done::Layer(self.scan_layer(layer, from, limit))),
+            Effect::ScanModified { io, pg, after } => (io, Done::Modified(self.scan_modified(pg, after))),
+            Effect::Checkpoint { io, batch } => (io, Done::Checkpointed(self.checkpoint(batch))),
+            other => return Err(other),
+        })
+    }
+}
+
+const MAGIC: &[u8; 8] = b"AZKROOT\0";
+const VERSION: u16 = 1;
+
+impl Root {
+    /// The root as it is saved (docs/formats/map.md, "Root").
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128 + self.groups.len() * 32);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.identity.cluster.to_le_bytes());
+        out.extend_from_slice(&self.identity.device.0.to_le_bytes());
+        out.extend_from_slice(&self.position.segment.to_le_bytes());
+        out.extend_from_slice(&self.identity.instance.to_le_bytes());
+        out.extend_from_slice(&self.incarnation.to_le_bytes());
+        out.extend_from_slice(&self.durable.to_le_bytes());
+        out.extend_from_slice(&self.position.generation.to_le_bytes());
+        out.extend_from_slice(&self.position.sequence.to_le_bytes());
+        out.extend_from_slice(&self.position.previous.to_le_bytes());
+        out.extend_from_slice(&(self.groups.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.dropped.len() as u32).to_le_bytes());
+        for group in &self.groups {
+            out.extend_from_slice(&group.pg.0.to_le_bytes());
+            out.extend_from_slice(&(group.note.len() as u32).to_le_bytes());
+            out.extend_from_slice(&group.epoch.0.to_le_bytes());
+            out.extend_from_slice(&group.committed.0.to_le_bytes());
+            out.extend_from_slice(&group.note_version.to_le_bytes());
+            out.extend_from_slice(&group.note);
+        }
+        for layer in &self.dropped {
+            out.extend_from_slice(&layer.0.to_le_bytes());
+        }
+        let crc = checksum(&out).0.to_le_bytes();
+        out[12..16].copy_from_slice(&crc);
+        out
+    }
+
+    /// The root that was saved as `bytes`.
+    ///
+    /// # Errors
+    /// When it is damaged or of an unknown version.
+    pub fn decode(bytes: &[u8]) -> Result<Root, MapError> {
+        let short = || MapError("the checkpoint root is damaged: it is too short".into());
+        let mut reader = Reader { bytes };
+        if reader.take::<8>().ok_or_else(short)? != *MAGIC {
+            return Err(MapError("the checkpoint root is damaged: wrong magic".into()));
+        }
+        let version = u16::from_le_bytes(reader.take().ok_or_else(short)?);
+        if version != VERSION {
+            return Err(MapError(format!("checkpoint format version {version} is not known")));
+        }
+        let mut copy = bytes.to_vec();
+        copy.get_mut(12..16).ok_or_else(short)?.fill(0);
+        if bytes[12..16] != checksum(&copy).0.to_le_bytes() {
+            return Err(MapError("the checkpoint root is damaged: its checksum does not match".into()));
+        }
+        reader.take::<6>().ok_or_else(short)?;
+        reader.root().ok_or_else(short)
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.bytes.split_first_chunk::<N>()?;
+        self.bytes = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn root(&mut self) -> Option<Root> {
+        let cluster = u128::from_le_bytes(self.take()?);
+        let device = DeviceId(self.u32()?);
+        let segment = self.u32()?;
+        let instance = self.u64()?;
+        let incarnation = self.u64()?;
+        let durable = self.u64()?;
+        let generation = self.u64()?;
+        let sequence = self.u64()?;
+        let previous = self.u32()?;
+        let (group_count, dropped_count) = (self.u32()?, self.u32()?);
+        let mut groups = Vec::new();
+        for _ in 0..group_count {
+            let pg = PgId(self.u32()?);
+            let note_len = self.u32()? as usize;
+            let (epoch, committed, note_version) = (Epoch(self.u64()?), Sequence(self.u64()?), self.u64()?);
+            let (note, rest) = self.bytes.split_at_checked(note_len)?;
+            self.bytes = rest;
+            groups.push(GroupRow { pg, epoch, committed, note_version, note: Bytes::copy_from_slice(note) });
+        }
+        let mut dropped = Vec::new();
+        for _ in 0..dropped_count {
+            dropped.push(LayerId(self.u64()?));
+        }
+        Some(Root {
+            identity: Identity { cluster, device, instance },
+            incarnation,
+            durable,
+            position: Position { generation, segment, sequence, previous },
+            groups,
+            dropped,
+        })
+    }
+}
+
+impl SegmentRow {
+    /// Bytes of a saved row.
+    pub const BYTES: usize = 16;
+
+    /// The row as it is saved (docs/formats/map.md, "Segments").
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[..8].copy_from_slice(&self.generation.to_le_bytes());
+        out[8..12].copy_from_slice(&self.live.to_le_bytes());
+        out[12] = u8::from(self.used);
+        out
+    }
+
+    /// The row that was saved as `bytes`.
+    ///
+    /// # Errors
+    /// When it has another length.
+    pub fn decode(bytes: &[u8]) -> Result<SegmentRow, MapError> {
+        let mut reader = Reader { bytes };
+        let row = (|| {
+            let (generation, live) = (reader.u64()?, reader.u32()?);
+            let [used, ..] = reader.take::<4>()?;
+            Some(SegmentRow { generation, live, used: used != 0 })
+        })();
+        row.ok_or_else(|| MapError("a segment row is damaged: it is too short".into()))
+    }
+}

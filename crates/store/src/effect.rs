@@ -1,0 +1,281 @@
+//! What the store asks for, what it is told, and what it tells.
+
+use crate::checkpoint::CheckpointBatch;
+use crate::leaf::{LeafImage, LeafKey};
+use crate::record::{Body, Checksums};
+use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
+use bytes::Bytes;
+use std::fmt;
+
+/// Names one effect until it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoId(pub u64);
+
+/// Something that the surroundings do for the store; they report with [`crate::Store::done`].
+#[derive(Debug)]
+pub enum Effect {
+    /// One contiguous write to the device.
+    Write {
+        /// Its name.
+        io: IoId,
+        /// Byte offset on the device, a multiple of 4096.
+        offset: u64,
+        /// Page-aligned pieces of whole blocks, one after the other.
+        pieces: Vec<Bytes>,
+        /// Done means: on stable storage.
+        durable: bool,
+    },
+    /// One contiguous read from the device.
+    Read {
+        /// Its name.
+        io: IoId,
+        /// Byte offset on the device, a multiple of 4096.
+        offset: u64,
+        /// Bytes, a multiple of 4096.
+        len: usize,
+    },
+    /// Everything that the device has accepted goes to stable storage. Asked for once, at the end of recovery.
+    Flush {
+        /// Its name.
+        io: IoId,
+    },
+    /// Leaves are looked up in the saved map.
+    LoadLeaves {
+        /// Its name.
+        io: IoId,
+        /// The leaves, answered in this order.
+        keys: Vec<LeafKey>,
+    },
+    /// Leaves of one layer are listed from the saved map, in order of their chunks.
+    ScanLayer {
+        /// Its name.
+        io: IoId,
+        /// The layer.
+        layer: LayerId,
+        /// Only chunks from this one on.
+        from: ChunkIndex,
+        /// At most so many.
+        limit: usize,
+    },
+    /// The saved map's leaves of a group that were modified after a sequence are listed.
+    ScanModified {
+        /// Its name.
+        io: IoId,
+        /// The group.
+        pg: PgId,
+        /// Only leaves modified after this.
+        after: Sequence,
+    },
+    /// One transaction of the saved map: all or nothing, durable when done.
+    Checkpoint {
+        /// Its name.
+        io: IoId,
+        /// What it writes.
+        batch: CheckpointBatch,
+    },
+}
+
+/// The end of an effect.
+#[derive(Debug)]
+pub enum Done {
+    /// Of [`Effect::Write`].
+    Written(Result<(), DeviceError>),
+    /// Of [`Effect::Read`]: exactly the bytes asked for.
+    Read(Result<Bytes, DeviceError>),
+    /// Of [`Effect::Flush`].
+    Flushed(Result<(), DeviceError>),
+    /// Of [`Effect::LoadLeaves`].
+    Leaves(Result<Vec<Option<LeafImage>>, MapError>),
+    /// Of [`Effect::ScanLayer`].
+    Layer(Result<Vec<LeafKey>, MapError>),
+    /// Of [`Effect::ScanModified`].
+    Modified(Result<Vec<(LeafKey, Sequence)>, MapError>),
+    /// Of [`Effect::Checkpoint`].
+    Checkpointed(Result<(), MapError>),
+}
+
+/// A device that did not do as told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceError(pub String);
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device error: {}", self.0)
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+/// A saved map that did not do as told, or holds what it should not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapError(pub String);
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "map error: {}", self.0)
+    }
+}
+
+impl std::error::Error for MapError {}
+
+/// What the store has to tell.
+#[derive(Debug)]
+pub enum Completion {
+    /// Opening ended. On `Ok` the store takes every call; on an error it is of no more use.
+    Recovered(Result<(), OpenError>),
+    /// The record, epoch or layer drop with this token is on stable storage, and all that was appended before it.
+    Durable {
+        /// The caller's token.
+        token: u64,
+    },
+    /// The end of a read.
+    Read {
+        /// The caller's token.
+        token: u64,
+        /// Extents in block order that cover what was asked for.
+        result: Result<Vec<Extent>, ReadError>,
+    },
+    /// The end of reading a prepared write's payload.
+    Prepared {
+        /// The caller's token.
+        token: u64,
+        /// The body.
+        result: Result<Body, ReadError>,
+    },
+    /// The end of a status query.
+    Status {
+        /// The caller's token.
+        token: u64,
+        /// Runs in block order that cover the chunk.
+        result: Result<Vec<Run>, ReadError>,
+    },
+    /// The end of a query for modified chunks.
+    Modified {
+        /// The caller's token.
+        token: u64,
+        /// Each chunk with the sequence of its last committed write, ordered by layer and chunk.
+        result: Result<Vec<(LayerId, ChunkIndex, Sequence)>, ReadError>,
+    },
+    /// A checkpoint is saved.
+    Checkpointed,
+    /// The device or the saved map failed at a write: nothing more is accepted, nothing more becomes durable.
+    Failed(Failure),
+}
+
+/// Why the store stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// A write to the device failed.
+    Device(DeviceError),
+    /// The saved map failed.
+    Map(MapError),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Device(error) => write!(f, "the store stopped: {error}"),
+            Failure::Map(error) => write!(f, "the store stopped: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A part of what was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extent {
+    /// Blocks with data.
+    Data {
+        /// The first block.
+        first: BlockIndex,
+        /// Blocks.
+        count: u16,
+        /// The blocks' contents, verified.
+        bytes: Bytes,
+        /// The blocks' checksums.
+        checksums: Checksums,
+    },
+    /// Blocks of zeros.
+    Zero {
+        /// The first block.
+        first: BlockIndex,
+        /// Blocks.
+        count: u16,
+    },
+}
+
+/// A run of blocks in one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The first block.
+    pub first: BlockIndex,
+    /// Blocks.
+    pub count: u16,
+    /// They take space; otherwise they read as zeros.
+    pub allocated: bool,
+}
+
+/// Why a read gave nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadError {
+    /// What the device gave is not what was written.
+    Checksum {
+        /// The first bad block.
+        block: BlockIndex,
+    },
+    /// The device refused.
+    Device(DeviceError),
+    /// The saved map refused, or holds a damaged leaf.
+    Map(MapError),
+    /// There is no such prepared write.
+    NotPrepared,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Checksum { block } => write!(f, "block {block} of the chunk fails its checksum"),
+            ReadError::Device(error) => error.fmt(f),
+            ReadError::Map(error) => error.fmt(f),
+            ReadError::NotPrepared => write!(f, "there is no such prepared write"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Why a device can't be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpenError {
+    /// The options don't fit together, or not to what the device was formatted with.
+    Options(String),
+    /// There is no superblock: not formatted, or not a device of ours.
+    NotFormatted,
+    /// A format that this version does not read.
+    Version(u16),
+    /// The device belongs to another cluster, is another device, or its map belongs to another log.
+    Identity(String),
+    /// The log was damaged at a place where it had been durable.
+    Damaged(String),
+    /// The device refused.
+    Device(DeviceError),
+    /// The saved map refused, or holds what it should not.
+    Map(MapError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Options(what) => write!(f, "wrong options: {what}"),
+            OpenError::NotFormatted => write!(f, "there is no superblock: this is not a formatted device"),
+            OpenError::Version(version) => write!(f, "format version {version} is not known to this program"),
+            OpenError::Identity(what) => write!(f, "not the expected device: {what}"),
+            OpenError::Damaged(what) => write!(f, "the log is damaged: {what}"),
+            OpenError::Device(error) => error.fmt(f),
+            OpenError::Map(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

@@ -1,0 +1,63 @@
+//! A saved map in memory, for tests and the simulator: each checkpoint is atomic and at once durable.
+
+use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Root, SavedMap, SegmentRow};
+use crate::effect::MapError;
+use crate::leaf::{LeafImage, LeafKey};
+use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use std::collections::BTreeMap;
+
+/// A saved map in memory. Clone it to keep an image of this instant.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryMap {
+    root: Option<Root>,
+    segments: BTreeMap<u32, SegmentRow>,
+    leaves: BTreeMap<(LayerId, ChunkIndex), (PgId, LeafImage)>,
+}
+
+impl MemoryMap {
+    /// An empty map, as before format.
+    #[must_use]
+    pub fn new() -> MemoryMap {
+        MemoryMap::default()
+    }
+
+    /// All saved leaves, by layer and chunk.
+    pub fn leaves(&self) -> impl Iterator<Item = (LeafKey, &LeafImage)> {
+        self.leaves.iter().map(|((layer, chunk), (pg, leaf))| (LeafKey { layer: *layer, chunk: *chunk, pg: *pg }, leaf))
+    }
+}
+
+impl SavedMap for MemoryMap {
+    fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
+        let segments = self.segments.iter().map(|(segment, row)| (*segment, *row)).collect();
+        Ok(self.root.clone().map(|root| CheckpointRoot { root, segments }))
+    }
+
+    fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
+        self.root = Some(batch.root);
+        self.segments.extend(batch.segments);
+        for key in batch.removed {
+            self.leaves.remove(&(key.layer, key.chunk));
+        }
+        for (key, leaf) in batch.leaves {
+            self.leaves.insert((key.layer, key.chunk), (key.pg, leaf));
+        }
+        Ok(())
+    }
+
+    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<Option<LeafImage>>, MapError> {
+        Ok(keys.iter().map(|key| self.leaves.get(&(key.layer, key.chunk)).map(|(_, leaf)| leaf.clone())).collect())
+    }
+
+    fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError> {
+        let range = (layer, from)..=(layer, ChunkIndex(u32::MAX));
+        let keys =
+            self.leaves.range(range).map(|((layer, chunk), (pg, _))| LeafKey { layer: *layer, chunk: *chunk, pg: *pg });
+        Ok(keys.take(limit).collect())
+    }
+
+    fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
+        let modified = self.leaves().filter(|(key, leaf)| key.pg == pg && leaf.modified > after);
+        Ok(modified.map(|(key, leaf)| (key, leaf.modified)).collect())
+    }
+}
