@@ -1,1 +1,28 @@
-//! Placeholder.
+//! One placement group's state machine: primary order, prepare and commit, epochs, leases, retries applied once.
+//!
+//! The protocol is PacificA (Lin et al., 2008) with reads from any copy as in CRAQ (Terrace and Freedman, 2009). A
+//! [`Group`] is one copy of one placement group. It takes messages, completions of what it asked for, and the time;
+//! it returns [`Action`]s. It knows nothing of sockets, of the store's insides, or of etcd.
+//!
+//! The write path, in the order of the files: [`Group::write`] (`primary.rs`) gives a write its place in the order
+//! ([`Action::Append`], [`Action::Send`] of a `Prepare`); a secondary appends it (`secondary.rs`); when all in-sync
+//! copies are durable the primary commits ([`Action::Commit`]) and answers. Writes of partial blocks are merged first
+//! (`merge.rs`).
+
+mod action;
+mod group;
+mod lease;
+mod merge;
+mod pending;
+mod primary;
+mod secondary;
+mod sessions;
+
+pub use action::{Action, Client, Mismatch};
+pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
+pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
+
+/// Most writes of one group that may be prepared and not committed; further ones are asked to come again.
+pub const PENDING_WRITES_MAX: usize = 4096;
+/// Most writes of one group that wait for a merge to finish.
+pub const WAITING_WRITES_MAX: usize = 1024;

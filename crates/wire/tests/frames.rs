@@ -1,5 +1,7 @@
 //! Messages survive the wire, whatever the cutting; hostile bytes are refused without panic.
 
+#![allow(clippy::unwrap_used)]
+
 use azekura_base::*;
 use azekura_wire::*;
 use bytes::Bytes;

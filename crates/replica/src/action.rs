@@ -1,0 +1,84 @@
+//! What a group asks its surroundings to do.
+
+use crate::GroupConfig;
+use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence};
+use azekura_wire::{Message, Prepare, ReadRequest, StatusRequest};
+use std::fmt;
+
+/// Where an answer goes: chosen by the surroundings, opaque to the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Client(pub u64);
+
+/// One thing to do. Actions are performed in the order in which they are returned.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Append to the log; [`crate::Group::appended`] when durable.
+    Append(Prepare),
+    /// Apply everything up to this place to the map. Logically immediate.
+    Commit(Sequence),
+    /// Record, durably, that this copy is in `epoch` and that prepared writes after `keep` are void;
+    /// [`crate::Group::epoch_started`] when durable.
+    StartEpoch {
+        /// The epoch.
+        epoch: Epoch,
+        /// The last prepared write that stays.
+        keep: Sequence,
+    },
+    /// Read a prepared write's blocks back from the log; [`crate::Group::prepared_loaded`].
+    LoadPrepared(Sequence),
+    /// Read one committed block for a merge; [`crate::Group::edge_loaded`].
+    LoadEdge {
+        /// Names the merge.
+        merge: u64,
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkIndex,
+        /// The block.
+        block: BlockIndex,
+    },
+    /// Send to the node that has this device. May be lost with the connection.
+    Send(DeviceId, Message),
+    /// Answer whoever opened the epoch on this copy, on the connection that it did so on.
+    Answer(Client, Message),
+    /// Answer a write.
+    AnswerWrite(Client, RequestId, Result<(), IoStatus>),
+    /// Read committed blocks and answer the client with them.
+    ServeRead(Client, ReadRequest),
+    /// Look committed blocks up and answer the client.
+    ServeStatus(Client, StatusRequest),
+    /// Answer a read, or a status request, with a refusal.
+    Refuse(Client, RequestId, IoStatus),
+    /// Replace the group's configuration by compare-and-swap, if it is still the one of the epoch before;
+    /// [`crate::Group::proposal_done`] with the outcome.
+    Propose(GroupConfig),
+}
+
+/// A message contradicts the protocol or its own checksums: the connection that it came on must be closed, so that
+/// both sides start afresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// A block or piece does not have the checksum that it came with.
+    Checksum,
+    /// A write came out of order.
+    Gap {
+        /// What came.
+        got: Sequence,
+        /// What should have come.
+        expected: Sequence,
+    },
+    /// The request is not one that a gateway sends.
+    Request,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mismatch::Checksum => f.write_str("data was damaged on the way (checksum)"),
+            Mismatch::Gap { got, expected } => write!(f, "prepare {got} came where {expected} was due"),
+            Mismatch::Request => f.write_str("malformed request"),
+        }
+    }
+}
+
+impl std::error::Error for Mismatch {}

@@ -1,0 +1,97 @@
+//! Prepared, uncommitted writes: the tail of the group's log.
+
+use crate::Client;
+use azekura_base::{BlockIndex, ChunkIndex, LayerId, RequestId, Sequence, SessionId};
+use azekura_wire::Body;
+use std::collections::VecDeque;
+
+/// A range of blocks in one chunk of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    pub(crate) layer: LayerId,
+    pub(crate) chunk: ChunkIndex,
+    pub(crate) first: BlockIndex,
+    pub(crate) count: u16,
+}
+
+impl Blocks {
+    pub(crate) fn overlaps(&self, other: &Blocks) -> bool {
+        self.layer == other.layer
+            && self.chunk == other.chunk
+            && self.first.0 < other.first.0 + other.count
+            && other.first.0 < self.first.0 + self.count
+    }
+}
+
+/// One prepared write.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) sequence: Sequence,
+    pub(crate) session: SessionId,
+    pub(crate) request: RequestId,
+    pub(crate) oldest: RequestId,
+    pub(crate) blocks: Blocks,
+    /// What to send to secondaries; `None` when only the log has it.
+    pub(crate) body: Option<Body>,
+    /// Who waits for the commit, on the primary.
+    pub(crate) client: Option<Client>,
+}
+
+/// The tail: places `committed + 1 ..= end`, without gaps.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    writes: VecDeque<Pending>,
+    committed: Sequence,
+}
+
+impl Tail {
+    pub(crate) fn new(committed: Sequence) -> Tail {
+        Tail { writes: VecDeque::new(), committed }
+    }
+
+    pub(crate) fn committed(&self) -> Sequence {
+        self.committed
+    }
+
+    /// The last prepared place.
+    pub(crate) fn end(&self) -> Sequence {
+        Sequence(self.committed.0 + self.writes.len() as u64)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    pub(crate) fn push(&mut self, write: Pending) {
+        assert_eq!(write.sequence, self.end().next(), "the tail has no gaps");
+        self.writes.push_back(write);
+    }
+
+    /// Takes the oldest write out: it is committed.
+    pub(crate) fn commit_next(&mut self) -> Option<Pending> {
+        let write = self.writes.pop_front()?;
+        self.committed = write.sequence;
+        Some(write)
+    }
+
+    /// Takes out everything after `keep`.
+    pub(crate) fn truncate(&mut self, keep: Sequence) -> VecDeque<Pending> {
+        assert!(keep >= self.committed, "committed writes are never dropped");
+        let kept = (keep.0 - self.committed.0).min(self.writes.len() as u64) as usize;
+        self.writes.split_off(kept)
+    }
+
+    pub(crate) fn get_mut(&mut self, sequence: Sequence) -> Option<&mut Pending> {
+        let at = sequence.0.checked_sub(self.committed.0 + 1)?;
+        self.writes.get_mut(at as usize)
+    }
+
+    /// True when an uncommitted write touches any of `blocks`.
+    pub(crate) fn touches(&self, blocks: &Blocks) -> bool {
+        self.writes.iter().any(|write| write.blocks.overlaps(blocks))
+    }
+
+    pub(crate) fn find(&mut self, session: SessionId, request: RequestId) -> Option<&mut Pending> {
+        self.writes.iter_mut().find(|write| write.session == session && write.request == request)
+    }
+}

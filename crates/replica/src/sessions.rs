@@ -1,0 +1,116 @@
+//! Which writes of which gateway sessions are committed, so that a retried write is applied once.
+//!
+//! A session keeps the numbers of its unanswered writes within [`REQUESTS_MAX`] of each other, so remembering that
+//! many of the latest committed ones is enough. Older numbers than the session's oldest unanswered one are forgotten
+//! earlier.
+
+use azekura_base::{RequestId, SessionId};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Committed writes remembered of one session; a gateway's window must not be larger.
+pub(crate) const REQUESTS_MAX: usize = 1024;
+/// Sessions remembered by one group; the one that has been quiet for longest goes first.
+const SESSIONS_MAX: usize = 128;
+
+#[derive(Debug, Default)]
+struct Session {
+    committed: BTreeSet<RequestId>,
+    last_used: u64,
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    sessions: BTreeMap<SessionId, Session>,
+    uses: u64,
+}
+
+impl Sessions {
+    /// Remembers that `request` is committed and that requests before `oldest` will not come again.
+    pub(crate) fn committed(&mut self, session: SessionId, request: RequestId, oldest: RequestId) {
+        self.uses += 1;
+        if !self.sessions.contains_key(&session) && self.sessions.len() == SESSIONS_MAX {
+            let quietest = self.sessions.iter().min_by_key(|(_, s)| s.last_used).map(|(id, _)| *id);
+            quietest.and_then(|id| self.sessions.remove(&id));
+        }
+        let entry = self.sessions.entry(session).or_default();
+        entry.last_used = self.uses;
+        entry.committed.insert(request);
+        while entry.committed.first().is_some_and(|first| *first < oldest) || entry.committed.len() > REQUESTS_MAX {
+            entry.committed.pop_first();
+        }
+    }
+
+    pub(crate) fn is_committed(&self, session: SessionId, request: RequestId) -> bool {
+        self.sessions.get(&session).is_some_and(|s| s.committed.contains(&request))
+    }
+
+    /// Bytes to keep with a checkpoint: count, then for each session its id, count and request numbers.
+    pub(crate) fn to_note(&self) -> Bytes {
+        let mut note = BytesMut::new();
+        note.put_u32_le(self.sessions.len() as u32);
+        for (id, session) in &self.sessions {
+            note.put_u64_le(id.0);
+            note.put_u32_le(session.committed.len() as u32);
+            session.committed.iter().for_each(|request| note.put_u64_le(request.0));
+        }
+        note.freeze()
+    }
+
+    /// What [`Sessions::to_note`] kept; `None` when the bytes are not such a note.
+    pub(crate) fn from_note(mut note: &[u8]) -> Option<Sessions> {
+        let mut sessions = Sessions::default();
+        if note.is_empty() {
+            return Some(sessions);
+        }
+        let count = note.try_get_u32_le().ok()?;
+        for _ in 0..count {
+            let id = SessionId(note.try_get_u64_le().ok()?);
+            for _ in 0..note.try_get_u32_le().ok()? {
+                sessions.committed(id, RequestId(note.try_get_u64_le().ok()?), RequestId(0));
+            }
+        }
+        note.is_empty().then_some(sessions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn forgets_only_what_will_not_come_again() {
+        let mut sessions = Sessions::default();
+        (1..=10).for_each(|n| sessions.committed(SessionId(1), RequestId(n), RequestId(4)));
+        assert!(!sessions.is_committed(SessionId(1), RequestId(3)));
+        assert!((4..=10).all(|n| sessions.is_committed(SessionId(1), RequestId(n))));
+        assert!(!sessions.is_committed(SessionId(2), RequestId(5)));
+    }
+
+    #[test]
+    fn the_quietest_session_goes_first() {
+        let mut sessions = Sessions::default();
+        (0..SESSIONS_MAX as u64).for_each(|n| sessions.committed(SessionId(n), RequestId(1), RequestId(1)));
+        sessions.committed(SessionId(0), RequestId(2), RequestId(1));
+        sessions.committed(SessionId(1 << 40), RequestId(1), RequestId(1));
+        assert!(sessions.is_committed(SessionId(0), RequestId(1)));
+        assert!(!sessions.is_committed(SessionId(1), RequestId(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_note_comes_back_whole(ids in proptest::collection::vec((0u64..5, any::<u64>()), 0..100)) {
+            let mut sessions = Sessions::default();
+            ids.iter().for_each(|(s, r)| sessions.committed(SessionId(*s), RequestId(*r), RequestId(0)));
+            let back = Sessions::from_note(&sessions.to_note()).unwrap();
+            prop_assert!(ids.iter().all(|(s, r)| back.is_committed(SessionId(*s), RequestId(*r))));
+        }
+
+        #[test]
+        fn a_damaged_note_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Sessions::from_note(&bytes);
+        }
+    }
+}
