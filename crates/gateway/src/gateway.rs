@@ -1,0 +1,599 @@
+//! The gateway: requests under way, and where their parts are.
+
+use crate::cut::{self, Part};
+use crate::reading;
+use crate::statistics::VolumeStatistics;
+use crate::view::{GroupView, VolumeView};
+use crate::{
+    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX, WRITE_WINDOW,
+};
+use azekura_base::{BLOCK_SIZE, CHUNK_SIZE, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
+use azekura_wire::{Message, ReadRequest, Run, StatusRequest, WriteBody, WriteRequest};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a client asks of a volume. Offsets and lengths are bytes, of any alignment.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Read `len` bytes.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Write bytes; durable when answered.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// Make bytes read as zeros; whole blocks give their space back.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Give whole blocks' space back; the edges may stay as they are.
+    Trim {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Make everything answered before durable: it is already.
+    Flush,
+    /// Which bytes hold data? The answer may cover less than was asked for.
+    Status {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+/// A piece of what was read, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// These bytes.
+    Data(Bytes),
+    /// This many zeros.
+    Zero(usize),
+}
+
+/// How an [`Op`] ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A write, zero, trim or flush is done.
+    Done,
+    /// What was read.
+    Read(Vec<Piece>),
+    /// Runs of bytes, in order: (length, holds data).
+    Status(Vec<(u64, bool)>),
+    /// It was not, or not wholly, done.
+    Failed(IoStatus),
+}
+
+/// What the gateway asks of its surroundings.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Send to a node, which may be this one.
+    Send(NodeId, Message),
+    /// The request named by the token is done.
+    Complete(u64, Outcome),
+}
+
+enum Kind {
+    Write,
+    Read(Vec<Piece>),
+    Status(Vec<(u64, bool)>),
+}
+
+struct Running {
+    token: u64,
+    kind: Kind,
+    volume: VolumeId,
+    bytes: u64,
+    started: Duration,
+    /// Parts not answered yet.
+    left: u32,
+    /// Parts of a read that were answered out of turn: (index, extents or runs).
+    early: BTreeMap<u32, Answer>,
+    /// The next part of a read to be put behind the others.
+    next: u32,
+    failed: Option<IoStatus>,
+}
+
+enum Answer {
+    Blocks(Part, Vec<azekura_wire::Extent>),
+    Runs(Part, Vec<Run>),
+}
+
+#[derive(Clone)]
+enum Ask {
+    Write(WriteBody),
+    Read,
+    Status,
+}
+
+/// One part under way.
+struct Under {
+    op: u64,
+    index: u32,
+    part: Part,
+    layer: LayerId,
+    pg: PgId,
+    ask: Ask,
+    /// Where it was sent; `None` while it waits to be sent.
+    at: Option<NodeId>,
+    /// Not to be sent before.
+    retry_at: Duration,
+    /// Nodes that could not read it.
+    tried: Vec<NodeId>,
+    /// A secondary said that the primary must answer.
+    primary_only: bool,
+}
+
+/// See the crate's description.
+pub struct Gateway {
+    me: NodeId,
+    session: SessionId,
+    volumes: BTreeMap<String, Arc<VolumeView>>,
+    groups: BTreeMap<PgId, GroupView>,
+    links: BTreeMap<NodeId, bool>,
+    ops: BTreeMap<u64, Running>,
+    ops_started: u64,
+    writes: BTreeMap<RequestId, Under>,
+    reads: BTreeMap<RequestId, Under>,
+    /// Numbers given; writes and reads are numbered apart.
+    last_write: u64,
+    last_read: u64,
+    in_flight_bytes: usize,
+    /// Parts that wait to be sent, so that a tick need not look at all.
+    idle_parts: usize,
+    statistics: BTreeMap<VolumeId, VolumeStatistics>,
+    effects: VecDeque<Effect>,
+    now: Duration,
+}
+
+impl Gateway {
+    /// A gateway on node `me`. `session` must be one that no gateway has ever used.
+    #[must_use]
+    pub fn new(me: NodeId, session: SessionId) -> Gateway {
+        Gateway {
+            me,
+            session,
+            volumes: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            links: BTreeMap::from([(me, true)]),
+            ops: BTreeMap::new(),
+            ops_started: 0,
+            writes: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            last_write: 0,
+            last_read: 0,
+            in_flight_bytes: 0,
+            idle_parts: 0,
+            statistics: BTreeMap::new(),
+            effects: VecDeque::new(),
+            now: Duration::ZERO,
+        }
+    }
+
+    /// The cluster changed: volumes by name, and where groups' copies are.
+    pub fn configure(&mut self, volumes: BTreeMap<String, Arc<VolumeView>>, groups: BTreeMap<PgId, GroupView>) {
+        self.volumes = volumes;
+        self.groups = groups;
+        let known: Vec<VolumeId> = self.volumes.values().map(|v| v.id).collect();
+        self.statistics.retain(|id, _| known.contains(id));
+        self.resend(|_| true);
+    }
+
+    /// The volumes by name.
+    #[must_use]
+    pub fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>> {
+        &self.volumes
+    }
+
+    /// Counters by volume.
+    #[must_use]
+    pub fn statistics(&self) -> &BTreeMap<VolumeId, VolumeStatistics> {
+        &self.statistics
+    }
+
+    /// Bytes under way.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> usize {
+        self.in_flight_bytes
+    }
+
+    /// Requests under way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// True while one more request may be submitted; else clients must wait.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+            && self.reads.len() < IN_FLIGHT_READS_MAX
+            && self.last_write - self.oldest_write().0 + PARTS_PER_OP_MAX < WRITE_WINDOW
+    }
+
+    fn oldest_write(&self) -> RequestId {
+        self.writes
+            .first_key_value()
+            .map_or(RequestId(self.last_write + 1), |(id, _)| *id)
+            .min(RequestId(self.last_write))
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Takes a client's request; [`Effect::Complete`] with `token` will answer it.
+    pub fn submit(&mut self, token: u64, volume: &str, op: Op, now: Duration) {
+        self.now = now;
+        let Some(volume) = self.volumes.get(volume).cloned() else {
+            self.effects.push_back(Effect::Complete(token, Outcome::Failed(IoStatus::Gone)));
+            return;
+        };
+        let (offset, len, writes) = match &op {
+            Op::Read { offset, len } | Op::Status { offset, len } => (*offset, *len, false),
+            Op::Zero { offset, len } | Op::Trim { offset, len } => (*offset, *len, true),
+            Op::Write { offset, bytes } => (*offset, bytes.len() as u64, true),
+            Op::Flush => (0, 0, false),
+        };
+        let refusal = if offset.checked_add(len).is_none_or(|end| end > volume.size) {
+            Some(IoStatus::Invalid)
+        } else if writes && volume.read_only {
+            Some(IoStatus::ReadOnly)
+        } else {
+            None
+        };
+        if let Some(status) = refusal {
+            self.effects.push_back(Effect::Complete(token, Outcome::Failed(status)));
+            return;
+        }
+        self.ops_started += 1;
+        let id = self.ops_started;
+        let kind = match &op {
+            Op::Read { .. } => Kind::Read(Vec::new()),
+            Op::Status { .. } => Kind::Status(Vec::new()),
+            _ => Kind::Write,
+        };
+        self.ops.insert(
+            id,
+            Running {
+                token,
+                kind,
+                volume: volume.id,
+                bytes: len,
+                started: now,
+                left: 0,
+                early: BTreeMap::new(),
+                next: 0,
+                failed: None,
+            },
+        );
+        match op {
+            Op::Flush => {}
+            Op::Read { offset, len } => {
+                cut::chunks(offset, len).for_each(|part| self.start(id, &volume, part, Ask::Read));
+            }
+            Op::Status { offset, len } => {
+                let len = len.min(STATUS_CHUNKS_MAX * CHUNK_SIZE as u64 - offset % CHUNK_SIZE as u64);
+                cut::chunks(offset, len).for_each(|part| self.start(id, &volume, part, Ask::Status));
+            }
+            Op::Write { offset, bytes } => {
+                let mut at = 0;
+                for part in cut::chunks(offset, bytes.len() as u64) {
+                    let body = cut::data_body(part, bytes.slice(at..at + part.len as usize));
+                    at += part.len as usize;
+                    self.start(id, &volume, part, Ask::Write(body));
+                }
+            }
+            Op::Zero { offset, len } => {
+                for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {
+                    let body = if whole {
+                        WriteBody::Zero
+                    } else {
+                        cut::data_body(part, Bytes::from(vec![0; part.len as usize]))
+                    };
+                    self.start(id, &volume, part, Ask::Write(body));
+                }
+            }
+            Op::Trim { offset, len } => {
+                for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {
+                    if whole {
+                        self.start(id, &volume, part, Ask::Write(WriteBody::Zero));
+                    }
+                }
+            }
+        }
+        self.finish_if_done(id);
+    }
+
+    fn start(&mut self, op: u64, volume: &VolumeView, part: Part, ask: Ask) {
+        let Some(running) = self.ops.get_mut(&op) else { return };
+        let Some(pg) = volume.group_of(part.chunk) else {
+            running.failed = Some(IoStatus::Gone);
+            return;
+        };
+        let index = running.left;
+        running.left += 1;
+        self.in_flight_bytes += bytes_held(&ask, part);
+        let is_write = matches!(ask, Ask::Write(_));
+        let under = Under {
+            op,
+            index,
+            part,
+            layer: volume.layer,
+            pg,
+            ask,
+            at: None,
+            retry_at: Duration::ZERO,
+            tried: Vec::new(),
+            primary_only: false,
+        };
+        self.idle_parts += 1;
+        let id = if is_write {
+            self.last_write += 1;
+            self.writes.insert(RequestId(self.last_write), under);
+            self.last_write
+        } else {
+            self.last_read += 1;
+            self.reads.insert(RequestId(self.last_read), under);
+            self.last_read
+        };
+        self.send(RequestId(id), is_write);
+    }
+
+    /// Sends a part that waits, if there is where to.
+    fn send(&mut self, id: RequestId, is_write: bool) {
+        let oldest = self.oldest_write();
+        let parts = if is_write { &mut self.writes } else { &mut self.reads };
+        let Some(under) = parts.get_mut(&id) else { return };
+        if under.at.is_some() || self.now < under.retry_at {
+            return;
+        }
+        let Some(group) = self.groups.get(&under.pg) else { return };
+        let up = |node: &NodeId| self.links.get(node).copied().unwrap_or(false);
+        let target = if is_write || under.primary_only {
+            Some(group.primary)
+        } else {
+            let usable = |node: &&NodeId| up(node) && !under.tried.contains(node);
+            group
+                .copies
+                .iter()
+                .find(|node| **node == self.me && usable(node))
+                .or_else(|| Some(&group.primary).filter(usable))
+                .or_else(|| group.copies.iter().find(usable))
+                .copied()
+        };
+        let Some(target) = target.filter(up) else { return };
+        under.at = Some(target);
+        self.idle_parts -= 1;
+        let Under { layer, pg, part, .. } = *under;
+        let chunk = part.chunk;
+        let (first, count) = reading::blocks(part);
+        let message = match &under.ask {
+            Ask::Read => Message::Read(ReadRequest { request: id, pg, layer, chunk, first, count }),
+            Ask::Status => Message::Status(StatusRequest { request: id, pg, layer, chunk }),
+            Ask::Write(body) => Message::Write(WriteRequest {
+                session: self.session,
+                request: id,
+                oldest,
+                pg,
+                layer,
+                chunk,
+                offset: part.offset,
+                len: part.len,
+                body: body.clone(),
+            }),
+        };
+        self.effects.push_back(Effect::Send(target, message));
+    }
+
+    /// Sends, in their order, the waiting parts that `which` selects.
+    fn resend(&mut self, which: impl Fn(&Under) -> bool) {
+        for is_write in [true, false] {
+            let parts = if is_write { &mut self.writes } else { &mut self.reads };
+            let mut waiting = Vec::new();
+            for (id, under) in parts.iter_mut().filter(|(_, u)| u.at.is_none() && which(u)) {
+                under.retry_at = Duration::ZERO;
+                waiting.push(*id);
+            }
+            waiting.into_iter().for_each(|id| self.send(id, is_write));
+        }
+    }
+
+    /// The connection to `node` is up; what was sent on an earlier one is void.
+    pub fn link_up(&mut self, node: NodeId) {
+        self.links.insert(node, true);
+        self.resend(|_| true);
+    }
+
+    /// The connection to `node` is gone: what it has not answered is sent again, to it or to another copy.
+    pub fn link_down(&mut self, node: NodeId) {
+        self.links.insert(node, false);
+        for under in self.writes.values_mut().chain(self.reads.values_mut()) {
+            if under.at == Some(node) {
+                under.at = None;
+                under.primary_only = false;
+                self.idle_parts += 1;
+            }
+        }
+        self.resend(|_| true);
+    }
+
+    /// Time passes: sends again what was refused a while ago.
+    pub fn tick(&mut self, now: Duration) {
+        self.now = now;
+        if self.idle_parts > 0 {
+            self.resend(|under| under.retry_at <= now);
+        }
+    }
+
+    /// When [`Gateway::tick`] has something to do, if it has.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Duration> {
+        (self.idle_parts > 0).then(|| self.now + RETRY_INTERVAL)
+    }
+
+    /// An answer from `node`. Answers that nobody waits for are ignored.
+    pub fn answer(&mut self, node: NodeId, message: Message, now: Duration) {
+        self.now = now;
+        match message {
+            Message::WriteDone(done) => match done.result {
+                Err(IoStatus::Redirect) => self.refused(done.request, true, node),
+                Err(status) => self.write_done(done.request, node, Some(status)),
+                Ok(()) => self.write_done(done.request, node, None),
+            },
+            Message::ReadDone(done) => match done.result {
+                Ok(extents) => {
+                    let Some(under) = self.reads.get(&done.request).filter(|u| u.at == Some(node)) else { return };
+                    // Answers from this very process have not left memory since the store checked them.
+                    if reading::is_valid(under.part, &extents, node != self.me) {
+                        let part = under.part;
+                        self.read_done(done.request, Ok(Answer::Blocks(part, extents)));
+                    } else {
+                        self.try_elsewhere(done.request, node, IoStatus::Io);
+                    }
+                }
+                Err(IoStatus::Redirect) => self.refused(done.request, false, node),
+                Err(status) => self.try_elsewhere(done.request, node, status),
+            },
+            Message::StatusDone(done) => match done.result {
+                Ok(runs) => {
+                    let Some(under) = self.reads.get(&done.request).filter(|u| u.at == Some(node)) else { return };
+                    let part = under.part;
+                    self.read_done(done.request, Ok(Answer::Runs(part, runs)));
+                }
+                Err(IoStatus::Redirect) => self.refused(done.request, false, node),
+                Err(status) => self.try_elsewhere(done.request, node, status),
+            },
+            _ => {}
+        }
+    }
+
+    /// The copy can't answer now: the primary can, or a later one.
+    fn refused(&mut self, id: RequestId, is_write: bool, node: NodeId) {
+        let parts = if is_write { &mut self.writes } else { &mut self.reads };
+        let Some(under) = parts.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
+        under.at = None;
+        self.idle_parts += 1;
+        let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == node);
+        if by_primary {
+            under.primary_only = false;
+            under.retry_at = self.now + RETRY_INTERVAL;
+        } else {
+            under.primary_only = !is_write;
+            self.send(id, is_write);
+        }
+    }
+
+    /// The copy could not read: another may.
+    fn try_elsewhere(&mut self, id: RequestId, node: NodeId, status: IoStatus) {
+        let Some(under) = self.reads.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
+        under.tried.push(node);
+        let copies = self.groups.get(&under.pg).map_or(&[][..], |group| &group.copies);
+        if copies.iter().all(|copy| under.tried.contains(copy)) {
+            self.read_done(id, Err(status));
+            return;
+        }
+        under.at = None;
+        under.primary_only = false;
+        self.idle_parts += 1;
+        self.send(id, false);
+    }
+
+    fn write_done(&mut self, id: RequestId, node: NodeId, failed: Option<IoStatus>) {
+        if self.writes.get(&id).is_none_or(|under| under.at != Some(node)) {
+            return;
+        }
+        let Some(under) = self.writes.remove(&id) else { return };
+        self.in_flight_bytes -= bytes_held(&under.ask, under.part);
+        let Some(running) = self.ops.get_mut(&under.op) else { return };
+        running.left -= 1;
+        running.failed = running.failed.or(failed);
+        self.finish_if_done(under.op);
+    }
+
+    fn read_done(&mut self, id: RequestId, answer: Result<Answer, IoStatus>) {
+        let Some(under) = self.reads.remove(&id) else { return };
+        self.in_flight_bytes -= bytes_held(&under.ask, under.part);
+        let Some(running) = self.ops.get_mut(&under.op) else { return };
+        running.left -= 1;
+        match answer {
+            Ok(answer) => {
+                running.early.insert(under.index, answer);
+                while let Some(answer) = running.early.remove(&running.next) {
+                    running.next += 1;
+                    match (&mut running.kind, answer) {
+                        (Kind::Read(pieces), Answer::Blocks(part, extents)) => reading::trim(part, extents, pieces),
+                        (Kind::Status(all), Answer::Runs(part, runs)) => add_runs(part, &runs, all),
+                        _ => {}
+                    }
+                }
+            }
+            Err(status) => running.failed = running.failed.or(Some(status)),
+        }
+        self.finish_if_done(under.op);
+    }
+
+    fn finish_if_done(&mut self, op: u64) {
+        if self.ops.get(&op).is_none_or(|running| running.left > 0) {
+            return;
+        }
+        let Some(running) = self.ops.remove(&op) else { return };
+        let took = self.now.saturating_sub(running.started);
+        let statistics = self.statistics.entry(running.volume).or_default();
+        let failed = running.failed.is_some();
+        match running.kind {
+            Kind::Read(_) => statistics.reads.note(running.bytes, took, failed),
+            Kind::Write if running.bytes > 0 => statistics.writes.note(running.bytes, took, failed),
+            _ => {}
+        }
+        let outcome = match (running.failed, running.kind) {
+            (Some(status), _) => Outcome::Failed(status),
+            (None, Kind::Write) => Outcome::Done,
+            (None, Kind::Read(pieces)) => Outcome::Read(pieces),
+            (None, Kind::Status(runs)) => Outcome::Status(runs),
+        };
+        self.effects.push_back(Effect::Complete(running.token, outcome));
+    }
+}
+
+/// Memory that a part holds while it is under way.
+fn bytes_held(ask: &Ask, part: Part) -> usize {
+    match ask {
+        Ask::Write(WriteBody::Data { bytes, .. }) => bytes.len(),
+        Ask::Read => part.len as usize,
+        Ask::Write(WriteBody::Zero) | Ask::Status => 0,
+    }
+}
+
+/// Puts a chunk's runs, as far as they lie in `part`, behind `all`.
+fn add_runs(part: Part, runs: &[Run], all: &mut Vec<(u64, bool)>) {
+    let (start, end) = (u64::from(part.offset), u64::from(part.offset) + u64::from(part.len));
+    let mut at = 0;
+    for run in runs {
+        let run_end = at + u64::from(run.count) * BLOCK_SIZE as u64;
+        let len = run_end.min(end).saturating_sub(at.max(start));
+        at = run_end;
+        if len == 0 {
+            continue;
+        }
+        match all.last_mut() {
+            Some((last, data)) if *data == run.data => *last += len,
+            _ => all.push((len, run.data)),
+        }
+    }
+}
