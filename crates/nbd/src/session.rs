@@ -41,7 +41,7 @@ enum Phase {
     /// Before the payload of a write.
     Payload(Opened, Header),
     /// Inside the payload of a write that has been refused.
-    Skip { opened: Opened, token: RequestToken, left: u32, refusal: Refusal },
+    Skip { opened: Opened, cookie: u64, left: u32, refusal: Refusal },
     /// After the last event.
     Over,
 }
@@ -54,6 +54,8 @@ pub(crate) enum Step {
     Starved,
     /// The option haggling is over.
     Open(String, Opened),
+    /// Something for the session's owner.
+    Give(Event),
     /// The client said goodbye.
     Close,
 }
@@ -145,27 +147,18 @@ impl Session {
                 Phase::Handshake(handshake) => handshake.step(&mut self.inbox, &mut self.outbox, exports),
                 Phase::Request(opened) => {
                     let opened = *opened;
-                    match self.next_request(opened) {
-                        Ok(Some(event)) => return Some(event),
-                        Ok(None) => Ok(Step::Again),
-                        Err(step) => step,
-                    }
+                    self.next_request(opened)
                 }
                 Phase::Payload(opened, header) => {
                     let (opened, header) = (*opened, *header);
-                    match self.inbox.take_payload(header.length as usize) {
-                        Some(data) => {
-                            self.phase = Phase::Request(opened);
-                            return Some(self.give_out(&header, data));
-                        }
-                        None => Ok(Step::Starved),
-                    }
+                    Ok(self.payload(opened, &header))
                 }
                 Phase::Skip { .. } => Ok(self.skip()),
                 Phase::Over => return None,
             };
             match step {
                 Ok(Step::Again) => {}
+                Ok(Step::Give(event)) => return Some(event),
                 Ok(Step::Starved) => {
                     self.starved = true;
                     return None;
@@ -187,60 +180,61 @@ impl Session {
         }
     }
 
-    /// Takes the next request's header; `None` when it was dealt with or its payload is to be waited for.
-    fn next_request(&mut self, opened: Opened) -> Result<Option<Event>, Result<Step, Violation>> {
+    /// Takes the next request's header.
+    fn next_request(&mut self, opened: Opened) -> Result<Step, Violation> {
         let Some(bytes) = self.inbox.peek(Header::SIZE).and_then(|bytes| bytes.first_chunk()) else {
-            return Err(Ok(Step::Starved));
+            return Ok(Step::Starved);
         };
         let (magic, header) = Header::parse(bytes);
         if magic != REQUEST_MAGIC {
-            return Err(Err(Violation::RequestMagic(magic)));
+            return Err(Violation::RequestMagic(magic));
         }
         self.inbox.consume(Header::SIZE);
         if header.command == CMD_DISC {
-            return Err(Ok(Step::Close));
+            return Ok(Step::Close);
         }
         match opened.check(&header) {
             Err(refusal) if header.has_payload() => {
                 // The payload is still to come; replying only behind it keeps clients that can't do both at once.
-                self.phase = Phase::Skip { opened, token: header.token(), left: header.length, refusal };
+                self.phase = Phase::Skip { opened, cookie: header.cookie, left: header.length, refusal };
             }
-            Err((code, message)) => self.put_error(&header.token(), code, message),
+            Err((code, message)) => self.put_error(header.cookie, code, message),
             // Empty requests are unspecified, but must not end the connection (*Request types*).
             Ok(()) if header.length == 0 && !header.is_flush() => self.put_done(&header.token()),
             Ok(()) if header.has_payload() => self.phase = Phase::Payload(opened, header),
-            Ok(()) => return Ok(Some(self.give_out(&header, Bytes::new()))),
+            Ok(()) => return Ok(self.give_out(&header, Bytes::new())),
         }
-        Ok(None)
+        Ok(Step::Again)
     }
 
-    fn give_out(&mut self, header: &Header, data: Bytes) -> Event {
+    fn give_out(&mut self, header: &Header, data: Bytes) -> Step {
         self.in_flight += 1;
-        Event::Request { token: header.token(), command: header.command(data) }
+        Step::Give(Event::Request { token: header.token(), command: header.command(data) })
+    }
+
+    fn payload(&mut self, opened: Opened, header: &Header) -> Step {
+        let Some(data) = self.inbox.take_payload(header.length as usize) else { return Step::Starved };
+        self.phase = Phase::Request(opened);
+        self.give_out(header, data)
     }
 
     /// Drops what has arrived of a refused payload.
     fn skip(&mut self) -> Step {
-        let Phase::Skip { opened, token, left, refusal } = &mut self.phase else { return Step::Again };
+        let Phase::Skip { opened, cookie, left, refusal } = &mut self.phase else { return Step::Again };
         let count = self.inbox.available().len().min(*left as usize);
         self.inbox.consume(count);
         *left -= count as u32;
         if *left > 0 {
             return Step::Starved;
         }
-        let (code, message) = *refusal;
-        let cookie = token.cookie;
+        let ((code, message), cookie) = (*refusal, *cookie);
         self.phase = Phase::Request(*opened);
-        self.put_failure(cookie, code, message);
+        self.put_error(cookie, code, message);
         Step::Again
     }
 
-    fn put_error(&mut self, token: &RequestToken, code: ErrorCode, message: &str) {
-        self.put_failure(token.cookie, code, message);
-    }
-
     /// *Structured reply chunk message* prefers an error with a message wherever the client can take one.
-    fn put_failure(&mut self, cookie: u64, code: ErrorCode, message: &str) {
+    fn put_error(&mut self, cookie: u64, code: ErrorCode, message: &str) {
         if self.structured {
             reply::put_error(&mut self.outbox, cookie, code, message);
         } else {
@@ -302,7 +296,7 @@ impl Session {
     /// Answers any request: it failed. `message` is for people, may be empty, and is cut after [`STRING_MAX`] bytes.
     pub fn reply_error(&mut self, token: RequestToken, code: ErrorCode, message: &str) {
         self.answered();
-        self.put_error(&token, code, message);
+        self.put_error(token.cookie, code, message);
     }
 }
 
