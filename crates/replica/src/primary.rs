@@ -101,7 +101,7 @@ impl Group {
     pub(crate) fn greet(&mut self, device: DeviceId) {
         let Role::Primary(primary) = &self.role else { return };
         if primary.open && primary.peers.contains_key(&device) {
-            let sync = Sync { pg: self.pg, epoch: primary.epoch, committed: self.tail.committed() };
+            let sync = Sync { pg: self.pg, device, epoch: primary.epoch, committed: self.tail.committed() };
             self.actions.push_back(Action::Send(device, Message::Sync(sync)));
         }
     }
@@ -232,7 +232,7 @@ impl Group {
 
     /// Gives a write its place: from here on it will be committed, or be void with this epoch.
     pub(crate) fn order(&mut self, write: Pending) {
-        let prepare = prepare_of(self, &write);
+        let prepare = prepare_of(self, &write, self.me);
         self.tail.push(write);
         if let Some(prepare) = prepare {
             self.actions.push_back(Action::Append(prepare));
@@ -276,7 +276,7 @@ impl Group {
             }
             peer.sent = next;
             let Some(write) = self.tail.get_mut(next).cloned() else { return };
-            if let Some(prepare) = prepare_of(self, &write) {
+            if let Some(prepare) = prepare_of(self, &write, device) {
                 self.actions.push_back(Action::Send(device, Message::Prepare(prepare)));
             }
         }
@@ -311,9 +311,10 @@ impl Group {
     }
 }
 
-fn prepare_of(group: &Group, write: &Pending) -> Option<Prepare> {
+fn prepare_of(group: &Group, write: &Pending, device: DeviceId) -> Option<Prepare> {
     Some(Prepare {
         pg: group.pg,
+        device,
         epoch: group.epoch,
         sequence: write.sequence,
         commit: group.tail.committed(),

@@ -34,7 +34,8 @@ impl Group {
     /// The primary of an epoch asks, on connection `from`, how far this copy is.
     pub fn sync(&mut self, from: Client, sync: Sync) {
         if sync.epoch < self.epoch || (sync.epoch == self.epoch && matches!(self.role, Role::Primary(_))) {
-            let refusal = SyncOk { pg: self.pg, epoch: self.epoch, prepared: Sequence::ZERO, full: self.full };
+            let refusal =
+                SyncOk { pg: self.pg, device: self.me, epoch: self.epoch, prepared: Sequence::ZERO, full: self.full };
             self.actions.push_back(Action::Answer(from, Message::SyncOk(refusal)));
             return;
         }
@@ -64,7 +65,8 @@ impl Group {
         let Some(sync) = secondary.sync.take_if(|sync| sync.epoch == self.epoch) else { return };
         let upto = sync.committed.min(self.durable);
         self.commit(upto);
-        let answer = SyncOk { pg: self.pg, epoch: self.epoch, prepared: self.durable, full: self.full };
+        let answer =
+            SyncOk { pg: self.pg, device: self.me, epoch: self.epoch, prepared: self.durable, full: self.full };
         self.send_to_primary(Message::SyncOk(answer));
     }
 
@@ -107,7 +109,8 @@ impl Group {
     pub fn flush_acks(&mut self) {
         let Role::Secondary(secondary) = &mut self.role else { return };
         if std::mem::take(&mut secondary.ack_owed) {
-            let ok = PrepareOk { pg: self.pg, epoch: self.epoch, sequence: self.durable, full: self.full };
+            let ok =
+                PrepareOk { pg: self.pg, device: self.me, epoch: self.epoch, sequence: self.durable, full: self.full };
             self.send_to_primary(Message::PrepareOk(ok));
         }
     }

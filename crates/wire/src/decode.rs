@@ -3,13 +3,13 @@
 use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
-    Body, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Run,
-    StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone,
+    ReadRequest, Run, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 use crate::{BODY_SIZE_MAX, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, PAYLOAD_SIZE_MAX};
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, Epoch, Inbox, IoStatus, LayerId, NodeId,
-    PgId, RequestId, Sequence, SessionId,
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, Inbox, IoStatus, LayerId,
+    NodeId, PgId, RequestId, Sequence, SessionId,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -253,6 +253,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
         }
         kind::PREPARE => Message::Prepare(Prepare {
             pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             sequence: Sequence(r.u64()?),
             commit: Sequence(r.u64()?),
@@ -270,13 +271,20 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
         }),
         kind::PREPARE_OK => Message::PrepareOk(PrepareOk {
             pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             sequence: Sequence(r.u64()?),
             full: r.u8()? != 0,
         }),
-        kind::SYNC => Message::Sync(Sync { pg: PgId(r.u32()?), epoch: Epoch(r.u64()?), committed: Sequence(r.u64()?) }),
+        kind::SYNC => Message::Sync(Sync {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            committed: Sequence(r.u64()?),
+        }),
         kind::SYNC_OK => Message::SyncOk(SyncOk {
             pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             prepared: Sequence(r.u64()?),
             full: r.u8()? != 0,
@@ -286,17 +294,25 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             if count as usize > HEARTBEAT_GROUPS_MAX {
                 return None;
             }
-            let beat = |_| Some(GroupBeat { pg: PgId(r.u32()?), epoch: Epoch(r.u64()?), commit: Sequence(r.u64()?) });
+            let beat = |_| {
+                Some(GroupBeat {
+                    pg: PgId(r.u32()?),
+                    device: DeviceId(r.u32()?),
+                    epoch: Epoch(r.u64()?),
+                    commit: Sequence(r.u64()?),
+                })
+            };
             let groups = (0..count).map(beat).collect::<Option<Vec<_>>>()?;
             Message::Heartbeat(Heartbeat { stamp_us, echo_us, groups })
         }
         kind::HEARTBEAT_OK => {
-            let (echo_us, stamp_us, full, count) = (r.u64()?, r.u64()?, r.u8()? != 0, r.u16()?);
+            let (echo_us, stamp_us, count) = (r.u64()?, r.u64()?, r.u16()?);
             if count as usize > HEARTBEAT_GROUPS_MAX {
                 return None;
             }
-            let groups = (0..count).map(|_| r.u32().map(PgId)).collect::<Option<Vec<_>>>()?;
-            Message::HeartbeatOk(HeartbeatOk { echo_us, stamp_us, groups, full })
+            let copy = |_| Some(CopyBeat { pg: PgId(r.u32()?), device: DeviceId(r.u32()?), full: r.u8()? != 0 });
+            let copies = (0..count).map(copy).collect::<Option<Vec<_>>>()?;
+            Message::HeartbeatOk(HeartbeatOk { echo_us, stamp_us, copies })
         }
         _ => return None,
     })

@@ -135,6 +135,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         }
         Message::Prepare(m) => {
             w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.sequence.0);
             w.put_u64(m.commit.0);
@@ -153,6 +154,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         }
         Message::PrepareOk(m) => {
             w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.sequence.0);
             w.put_u8(u8::from(m.full));
@@ -160,12 +162,14 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         }
         Message::Sync(m) => {
             w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.committed.0);
             kind::SYNC
         }
         Message::SyncOk(m) => {
             w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.prepared.0);
             w.put_u8(u8::from(m.full));
@@ -177,6 +181,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u16(m.groups.len() as u16);
             for group in &m.groups {
                 w.put_u32(group.pg.0);
+                w.put_u32(group.device.0);
                 w.put_u64(group.epoch.0);
                 w.put_u64(group.commit.0);
             }
@@ -185,10 +190,11 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         Message::HeartbeatOk(m) => {
             w.put_u64(m.echo_us);
             w.put_u64(m.stamp_us);
-            w.put_u8(u8::from(m.full));
-            w.put_u16(m.groups.len() as u16);
-            for pg in &m.groups {
-                w.put_u32(pg.0);
+            w.put_u16(m.copies.len() as u16);
+            for copy in &m.copies {
+                w.put_u32(copy.pg.0);
+                w.put_u32(copy.device.0);
+                w.put_u8(u8::from(copy.full));
             }
             kind::HEARTBEAT_OK
         }

@@ -13,8 +13,8 @@ mod message;
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
-    Body, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Run,
-    StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone,
+    ReadRequest, Run, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 
 /// The protocol's version: nodes refuse to talk to another one.

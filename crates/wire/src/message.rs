@@ -1,7 +1,7 @@
 //! The messages.
 
 use azekura_base::{
-    BlockIndex, Checksum, ChunkIndex, Epoch, IoStatus, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
+    BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
 };
 use bytes::Bytes;
 
@@ -194,6 +194,8 @@ pub enum Body {
 pub struct Prepare {
     /// The group.
     pub pg: PgId,
+    /// The secondary's device.
+    pub device: DeviceId,
     /// The primary's epoch.
     pub epoch: Epoch,
     /// The write's place.
@@ -223,6 +225,8 @@ pub struct Prepare {
 pub struct PrepareOk {
     /// The group.
     pub pg: PgId,
+    /// The secondary's device.
+    pub device: DeviceId,
     /// The epoch in which it was prepared.
     pub epoch: Epoch,
     /// The last durable place.
@@ -236,6 +240,8 @@ pub struct PrepareOk {
 pub struct Sync {
     /// The group.
     pub pg: PgId,
+    /// The secondary's device.
+    pub device: DeviceId,
     /// The primary's epoch.
     pub epoch: Epoch,
     /// Everything up to here is committed.
@@ -247,6 +253,8 @@ pub struct Sync {
 pub struct SyncOk {
     /// The group.
     pub pg: PgId,
+    /// The secondary's device.
+    pub device: DeviceId,
     /// The secondary's epoch: newer than asked for when it refuses the primary.
     pub epoch: Epoch,
     /// The last durable place.
@@ -260,6 +268,8 @@ pub struct SyncOk {
 pub struct GroupBeat {
     /// The group.
     pub pg: PgId,
+    /// The secondary's device.
+    pub device: DeviceId,
     /// The primary's epoch.
     pub epoch: Epoch,
     /// Everything up to here is committed.
@@ -286,8 +296,17 @@ pub struct HeartbeatOk {
     pub echo_us: u64,
     /// The answering node's clock.
     pub stamp_us: u64,
-    /// The groups whose epoch the answering node follows: those it promises to follow nobody else in.
-    pub groups: Vec<PgId>,
-    /// Set where a device of the answering node takes no more data.
+    /// The copies that follow the heartbeat's epoch: they promise to follow nobody else for a while.
+    pub copies: Vec<CopyBeat>,
+}
+
+/// One copy in a [`HeartbeatOk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyBeat {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The device takes no more data.
     pub full: bool,
 }

@@ -76,6 +76,7 @@ fn message() -> impl Strategy<Value = Message> {
         let body = if zero { Body::Zero } else { Body::Data { bytes, checksums: sums(count as usize) } };
         Message::Prepare(Prepare {
             pg: PgId(n as u32),
+            device: DeviceId(77),
             epoch: Epoch(n),
             sequence: Sequence(!n),
             commit: Sequence(n / 3),
@@ -102,7 +103,7 @@ fn message() -> impl Strategy<Value = Message> {
     let beat = proptest::collection::vec((any::<u32>(), any::<u64>()), 0..50).prop_map(|groups| {
         let groups = groups
             .into_iter()
-            .map(|(pg, n)| GroupBeat { pg: PgId(pg), epoch: Epoch(n), commit: Sequence(!n) })
+            .map(|(pg, n)| GroupBeat { pg: PgId(pg), device: DeviceId(77), epoch: Epoch(n), commit: Sequence(!n) })
             .collect();
         Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: 2, groups })
     });
@@ -137,17 +138,20 @@ fn message() -> impl Strategy<Value = Message> {
         })),
         (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(pg, n, full)| Message::PrepareOk(PrepareOk {
             pg: PgId(pg),
+            device: DeviceId(77),
             epoch: Epoch(n),
             sequence: Sequence(!n),
             full
         })),
         (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::Sync(Sync {
             pg: PgId(pg),
+            device: DeviceId(77),
             epoch: Epoch(n),
             committed: Sequence(!n)
         })),
         (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::SyncOk(SyncOk {
             pg: PgId(pg),
+            device: DeviceId(77),
             epoch: Epoch(n),
             prepared: Sequence(!n),
             full: n % 2 == 0
@@ -155,8 +159,7 @@ fn message() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|n| Message::HeartbeatOk(HeartbeatOk {
             echo_us: n,
             stamp_us: !n,
-            groups: vec![PgId(1), PgId(9)],
-            full: true
+            copies: vec![CopyBeat { pg: PgId(1), device: DeviceId(3), full: true }]
         })),
     ]
 }
@@ -212,6 +215,7 @@ fn another_protocol_is_named() {
 fn golden_prepare() {
     let message = Message::Prepare(Prepare {
         pg: PgId(0x0102_0304),
+        device: DeviceId(77),
         epoch: Epoch(5),
         sequence: Sequence(6),
         commit: Sequence(7),
@@ -225,7 +229,7 @@ fn golden_prepare() {
         body: Body::Data { bytes: Bytes::from(vec![0xaa; 4096]), checksums: vec![Checksum(0xdead_beef)] },
     });
     let bytes = bytes_of(&[message]);
-    let hex: String = bytes[..24 + 75].iter().map(|b| format!("{b:02x}")).collect();
+    let hex: String = bytes[..24 + 79].iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("golden/prepare.hex").trim());
-    assert_eq!(bytes.len(), 24 + 75 + 4096);
+    assert_eq!(bytes.len(), 24 + 79 + 4096);
 }
