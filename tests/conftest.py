@@ -1,0 +1,103 @@
+"""Fixtures: clusters in folders of their own, and the cleaning up after whatever happens."""
+
+import itertools
+import os
+import shutil
+
+import pytest
+
+from .harness.cluster import Cluster, binary
+from .harness.folders import new_folder
+
+_volume_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("root") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root for loop devices and mounts"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """Puts the nodes' last log lines under a failed test, and lets fixtures know how it went."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call" and report.failed:
+        for cluster in getattr(item, "clusters", []):
+            for node in cluster.nodes:
+                if node.process is not None:
+                    report.sections.append((f"log of {node.name}", node.process.log_tail(40)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def have_binary():
+    assert binary().exists(), f"there is no {binary()}: build it (./dev test does) or set AZEKURA_BIN"
+
+
+@pytest.fixture
+def folder():
+    """An empty folder with a short path, deleted after the test."""
+    path = new_folder()
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(params=["embedded", "etcd"])
+def config(request):
+    """Tests that use this run once with each configuration server."""
+    return request.param
+
+
+@pytest.fixture
+def make_cluster(request, folder):
+    """A function that starts a cluster; everything it started is gone after the test."""
+    request.node.clusters = made = []
+
+    def make(**options):
+        cluster = Cluster(folder / f"c{len(made)}", **options)
+        made.append(cluster)
+        return cluster.start()
+
+    yield make
+    for cluster in made:
+        cluster.destroy()
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    """Three nodes with the embedded configuration server and the volume vol1 (1 GiB, two copies)."""
+    started = make_cluster()
+    started.create_volume()
+    return started
+
+
+@pytest.fixture
+def each_cluster(make_cluster, config):
+    """The same, once with each configuration server."""
+    started = make_cluster(config=config)
+    started.create_volume()
+    return started
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(request):
+    """One cluster for the tests of a file that neither stop nodes nor damage anything; volumes are theirs to name."""
+    path = new_folder()
+    started = Cluster(path)
+    try:
+        started.start()
+        yield started
+    finally:
+        started.destroy()
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def volume(request, shared_cluster):
+    """A fresh volume of 1 GiB on the shared cluster, deleted after the test."""
+    request.node.clusters = [shared_cluster]
+    name = f"v{next(_volume_numbers)}"
+    shared_cluster.create_volume(name, "1GiB")
+    yield name
+    shared_cluster.cli("volume", "delete", name)

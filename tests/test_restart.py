@@ -1,0 +1,89 @@
+"""Nodes that stop and come back one after the other while clients write; whole clusters that do."""
+
+import pytest
+
+from .acked_writer import Ledger, Writer
+from .harness.process import wait_until
+from .harness.run import run
+
+
+def some_more(writer, count=300):
+    goal = writer.acks + count
+    wait_until(lambda: writer.acks >= goal or not writer.is_alive(), 180, f"{count} more acknowledged writes")
+    assert writer.acks >= goal, writer.error
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"], ids=["SIGTERM", "SIGKILL"])
+def test_each_node_restarts_while_a_client_writes(each_cluster, how):
+    """The client sits on a gateway that stays; its writes wait at most, and each acknowledged one is kept."""
+    ledger = Ledger(blocks=1500)
+    for node in each_cluster.nodes:
+        gateway = each_cluster.nodes[node.number % 3]
+        writer = Writer(gateway.uri(), ledger, seed=node.number)
+        writer.start()
+        some_more(writer)
+        getattr(node, how)()
+        node.start()
+        each_cluster.wait_healthy()
+        some_more(writer)
+        writer.finish()
+        for reader in each_cluster.nodes:
+            faults = ledger.check(reader.uri())
+            assert not faults, f"{node.name} restarted, read through {reader.name}: {faults[:5]}"
+
+
+def test_the_gateway_of_a_client_restarts(cluster):
+    """The client loses its connection and makes a new one; what was acknowledged before is there."""
+    ledger = Ledger(blocks=500)
+    for how in ("stop", "kill"):
+        writer = Writer(cluster.first.uri(), ledger, seed=3)
+        writer.start()
+        some_more(writer)
+        getattr(cluster.first, how)()
+        writer.join_cut_off()
+        cluster.first.start()
+        cluster.wait_healthy()
+        assert ledger.check(cluster.first.uri()) == []
+
+
+def test_a_paused_node_goes_on(cluster):
+    """SIGSTOP for some seconds: slow at most, never wrong. (Which copies serve meanwhile is not this test's business.)"""
+    ledger = Ledger(blocks=500)
+    writer = Writer(cluster.nodes[1].uri(), ledger)
+    writer.start()
+    some_more(writer)
+    cluster.nodes[2].process.pause()
+    wait_until(lambda: True, 1, "")
+    try:
+        writer.join(3)
+    finally:
+        cluster.nodes[2].process.resume()
+    some_more(writer)
+    writer.finish()
+    cluster.wait_healthy()
+    for node in cluster.nodes:
+        assert ledger.check(node.uri()) == []
+
+
+def test_data_is_there_after_a_clean_stop_of_everything(each_cluster, folder):
+    uri = each_cluster.first.uri()
+    source = folder / "source"
+    run("dd", "if=/dev/urandom", f"of={source}", "bs=1M", "count=64", "status=none")
+    run("nbdcopy", source, uri)
+    for _ in range(2):
+        each_cluster.stop()
+        each_cluster.start()
+        for node in each_cluster.nodes:
+            run("nbdcopy", node.uri(), folder / "back")
+            run("cmp", "--bytes=67108864", source, folder / "back")
+
+
+def test_nodes_start_in_any_order(make_cluster):
+    cluster = make_cluster()
+    cluster.create_volume()
+    run("qemu-io", "-f", "raw", "-c", "write -P 77 0 8M", cluster.first.uri())
+    cluster.stop()
+    for node in reversed(cluster.nodes):
+        node.start()
+    cluster.wait_healthy()
+    run("qemu-io", "-f", "raw", "-c", "read -P 77 0 8M", cluster.nodes[2].uri())
