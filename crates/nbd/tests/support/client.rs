@@ -5,7 +5,7 @@ use azekura_nbd::{Event, Exports, Session};
 use bytes::Bytes;
 
 /// What a client says, gathered.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Say(pub Vec<u8>);
 
 impl Say {
