@@ -1,1 +1,32 @@
-//! Placeholder.
+//! One node's data plane, sans-IO: gateway, placement groups and stores, wired together.
+//!
+//! A [`Node`] is driven by an event loop (the `azekura` binary's, or the simulator's): it is told what arrived and
+//! what completed, and [`Node::poll`] turns that into [`Effect`]s to perform. It never blocks, and the same inputs give
+//! the same effects.
+//!
+//! A write's way through the files: the client's request enters at `clients.rs` and leaves the gateway as a message;
+//! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`), and performs what groups ask for;
+//! `devices.rs` holds the stores and matches their completions. `heartbeat.rs` keeps leases alive.
+
+mod clients;
+mod devices;
+mod effect;
+mod heartbeat;
+mod links;
+mod node;
+mod routing;
+mod tokens;
+mod view;
+
+pub use effect::{ConnKey, Effect};
+pub use node::{GroupReport, Identity, Node};
+pub use view::{ClusterView, GroupPlacement};
+
+use std::time::Duration;
+
+/// A lost connection to another node is dialled again after this time.
+pub const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
+/// A connection that has not finished its greeting by then is closed.
+pub const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
+/// Connections from other nodes, including ones that have not greeted yet.
+pub const INBOUND_MAX: usize = 4096;

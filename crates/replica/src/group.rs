@@ -266,6 +266,11 @@ impl Group {
         self.role = Role::Secondary(Secondary::default());
     }
 
+    /// The copy is given up, because its device has failed: whoever waits here is sent to ask again.
+    pub fn close(&mut self) {
+        self.step_down();
+    }
+
     /// Sends everybody who waits here to ask again.
     fn drop_clients(&mut self) {
         let mut waiting = Vec::new();

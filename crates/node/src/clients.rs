@@ -1,0 +1,31 @@
+//! Requests of this node's clients.
+
+use crate::effect::Effect;
+use crate::node::Node;
+use azekura_gateway::Op;
+
+impl Node {
+    /// A client's request on a volume; [`Effect::Complete`] with `token` answers it.
+    pub fn submit(&mut self, token: u64, volume: &str, op: Op) {
+        let now = self.now;
+        self.gateway.submit(token, volume, op, now);
+    }
+
+    /// True while more requests may be submitted.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.gateway.has_room()
+    }
+
+    /// Carries out what the gateway asks for.
+    pub(crate) fn run_gateway(&mut self) {
+        while let Some(effect) = self.gateway.next_effect() {
+            match effect {
+                azekura_gateway::Effect::Complete(token, outcome) => {
+                    self.effects.push_back(Effect::Complete(token, outcome));
+                }
+                azekura_gateway::Effect::Send(node, message) => self.send_to_node(node, message),
+            }
+        }
+    }
+}

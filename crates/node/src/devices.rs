@@ -1,0 +1,255 @@
+//! The stores of this node's devices: what is under way in them, and what comes of it.
+
+use crate::effect::{ConnKey, Effect};
+use crate::node::Node;
+use crate::tokens::Tokens;
+use azekura_base::{BLOCK_SIZE, BlockIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId, RequestId, Sequence};
+use azekura_replica::{Group, Recovered, RecoveredWrite};
+use azekura_store::{Completion, Extent, IoId, ReadError, Store};
+use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+
+/// A device and its store.
+pub(crate) struct Device {
+    pub(crate) store: Store,
+    pub(crate) open: bool,
+    /// The store takes no more data.
+    pub(crate) full: bool,
+    under: Tokens<Under>,
+    /// Layers whose dropping has been started.
+    dropping: BTreeSet<LayerId>,
+}
+
+/// Something that a store was asked for.
+pub(crate) enum Under {
+    Append { pg: PgId, sequence: Sequence },
+    Epoch { pg: PgId, epoch: Epoch },
+    Prepared { pg: PgId, sequence: Sequence },
+    Edge { pg: PgId, merge: u64, block: BlockIndex },
+    Read { client: ConnKey, request: RequestId },
+    Status { client: ConnKey, request: RequestId },
+    Drop { layer: LayerId },
+}
+
+impl Node {
+    /// Takes a device in; its store has just been opened and asks for its first effects at the next poll.
+    pub fn add_device(&mut self, id: DeviceId, store: Store) {
+        let device = Device { store, open: false, full: false, under: Tokens::default(), dropping: BTreeSet::new() };
+        self.devices.insert(id, device);
+    }
+
+    /// An effect of a store is done.
+    pub fn store_done(&mut self, device: DeviceId, io: IoId, done: azekura_store::Done) {
+        if let Some(device) = self.devices.get_mut(&device) {
+            device.store.done(io, done);
+        }
+    }
+
+    /// Segments from this one on are not initialised yet.
+    pub fn segments_ready(&mut self, device: DeviceId, segments: u32) {
+        if let Some(device) = self.devices.get_mut(&device) {
+            device.store.segments_ready(segments);
+        }
+    }
+
+    /// Asks a store for something, if the device is there; `under` is what its completion means.
+    pub(crate) fn with_store(&mut self, device: DeviceId, under: Under, ask: impl FnOnce(&mut Store, u64)) {
+        if let Some(device) = self.devices.get_mut(&device) {
+            let token = device.under.insert(under);
+            ask(&mut device.store, token);
+        }
+    }
+
+    /// Starts what the configuration asks of an open device.
+    pub(crate) fn follow_view(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
+        for (layer, parent) in &self.view.parents {
+            device.store.set_parent(*layer, *parent);
+        }
+        let due = self.view.dropped.iter().filter(|(_, devices)| devices.contains(&id)).map(|(layer, _)| *layer);
+        let due: Vec<LayerId> = due.filter(|layer| device.dropping.insert(*layer)).collect();
+        for layer in due {
+            self.with_store(id, Under::Drop { layer }, |store, token| store.drop_layer(token, layer));
+        }
+        let new: Vec<PgId> = self
+            .view
+            .groups
+            .iter()
+            .filter(|(pg, placement)| placement.members.contains(&id) && !self.groups.contains_key(&(**pg, id)))
+            .map(|(pg, _)| *pg)
+            .collect();
+        new.into_iter().for_each(|pg| self.add_group(pg, id));
+    }
+
+    /// Starts a copy of a group on an open device.
+    fn add_group(&mut self, pg: PgId, id: DeviceId) {
+        let (Some(device), Some(placement)) = (self.devices.get(&id), self.view.groups.get(&pg)) else { return };
+        let mut group = Group::new(pg, id, placement.config.clone(), recovered(&device.store, pg));
+        group.set_full(device.full);
+        let mut reachable: BTreeSet<_> = self.links.up_nodes().collect();
+        reachable.insert(self.identity.node);
+        for (peer, node) in &self.view.devices {
+            if reachable.contains(node) && *peer != id {
+                group.peer_up(*peer);
+            }
+        }
+        if let Some((conn, sync)) = self.early_syncs.remove(&(pg, id)) {
+            group.sync(azekura_replica::Client(conn.0), sync);
+        }
+        self.groups.insert((pg, id), group);
+        self.awake.push_back((pg, id));
+    }
+
+    /// Time passes for a device.
+    pub(crate) fn tick_device(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
+        device.store.tick(self.now);
+        if device.store.checkpoint_due() {
+            let groups = &self.groups;
+            device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
+        }
+        let full = device.store.space().full;
+        if full != device.full {
+            device.full = full;
+            self.groups.iter_mut().filter(|(key, _)| key.1 == id).for_each(|(_, group)| group.set_full(full));
+        }
+    }
+
+    /// Hands the store's collected records and its effects to the event loop.
+    pub(crate) fn run_store(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        if device.open {
+            device.store.pump();
+        }
+        while let Some(effect) = device.store.next_effect() {
+            self.effects.push_back(Effect::Store(id, effect));
+        }
+    }
+
+    /// Passes on what a store has completed.
+    pub(crate) fn run_completions(&mut self, id: DeviceId) {
+        while let Some(completion) = self.devices.get_mut(&id).and_then(|device| device.store.next_completion()) {
+            self.completed(id, completion);
+        }
+    }
+
+    fn completed(&mut self, id: DeviceId, completion: Completion) {
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        match completion {
+            Completion::Recovered(Ok(())) => {
+                device.open = true;
+                self.effects.push_back(Effect::DeviceOpen(id, Ok(())));
+                self.follow_view(id);
+            }
+            Completion::Recovered(Err(error)) => self.give_up(id, error.to_string()),
+            Completion::Failed(failure) => self.give_up(id, failure.to_string()),
+            Completion::Checkpointed | Completion::Modified { .. } => {}
+            Completion::Durable { token } => match device.under.remove(token) {
+                Some(Under::Append { pg, sequence }) => {
+                    self.owing.insert((pg, id));
+                    self.wake(pg, id, |group| group.appended(sequence));
+                }
+                Some(Under::Epoch { pg, epoch }) => self.wake(pg, id, |group| group.epoch_started(epoch)),
+                Some(Under::Drop { layer }) => self.effects.push_back(Effect::LayerDropped(id, layer)),
+                _ => {}
+            },
+            Completion::Prepared { token, result } => {
+                if let Some(Under::Prepared { pg, sequence }) = device.under.remove(token) {
+                    let body = result.ok().map(|body| match body {
+                        azekura_store::Body::Data { bytes, checksums } => {
+                            Body::Data { bytes, checksums: checksums.to_vec() }
+                        }
+                        azekura_store::Body::Zero => Body::Zero,
+                    });
+                    self.wake(pg, id, |group| group.prepared_loaded(sequence, body));
+                }
+            }
+            Completion::Read { token, result } => {
+                let under = device.under.remove(token);
+                if let Err(error) = &result {
+                    self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+                }
+                self.read_done(id, under, result);
+            }
+            Completion::Status { token, result } => {
+                if let Some(Under::Status { client, request }) = device.under.remove(token) {
+                    let runs = |runs: Vec<azekura_store::Run>| {
+                        runs.iter().map(|run| Run { count: run.count, data: run.allocated }).collect()
+                    };
+                    let result = result.map(runs).map_err(|_| IoStatus::Io);
+                    self.answer_later(client, Message::StatusDone(StatusDone { request, result }));
+                }
+            }
+        }
+    }
+
+    fn read_done(&mut self, id: DeviceId, under: Option<Under>, result: Result<Vec<Extent>, ReadError>) {
+        match under {
+            Some(Under::Read { client, request }) => {
+                let extent = |extent| match extent {
+                    Extent::Data { bytes, checksums, .. } => {
+                        azekura_wire::Extent::Data { bytes, checksums: checksums.to_vec() }
+                    }
+                    Extent::Zero { count, .. } => azekura_wire::Extent::Zero { count },
+                };
+                let extents = |extents: Vec<Extent>| extents.into_iter().map(extent).collect();
+                let result = result.map(extents).map_err(|_| IoStatus::Io);
+                self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
+            }
+            Some(Under::Edge { pg, merge, block }) => {
+                let contents = result.map(first_block).map_err(|_| IoStatus::Io);
+                self.wake(pg, id, |group| group.edge_loaded(merge, block, contents));
+            }
+            _ => {}
+        }
+    }
+
+    fn wake(&mut self, pg: PgId, device: DeviceId, f: impl FnOnce(&mut Group)) {
+        if let Some(group) = self.groups.get_mut(&(pg, device)) {
+            f(group);
+            self.awake.push_back((pg, device));
+        }
+    }
+
+    /// The store has stopped: its copies are out of service until the process is started again.
+    fn give_up(&mut self, id: DeviceId, why: String) {
+        self.effects.push_back(Effect::DeviceOpen(id, Err(why)));
+        let keys: Vec<_> = self.groups.keys().filter(|(_, device)| *device == id).copied().collect();
+        for key in keys {
+            self.wake(key.0, key.1, Group::close);
+            self.run_groups();
+            self.groups.remove(&key);
+        }
+        self.devices.remove(&id);
+    }
+}
+
+/// The contents of a read of one block.
+fn first_block(extents: Vec<Extent>) -> Bytes {
+    match extents.into_iter().next() {
+        Some(Extent::Data { bytes, .. }) => bytes,
+        Some(Extent::Zero { .. }) | None => PageBuf::zeroed(BLOCK_SIZE).freeze(),
+    }
+}
+
+fn recovered(store: &Store, pg: PgId) -> Recovered {
+    let state = store.group(pg);
+    let tail = store.prepared(pg).map(|write| RecoveredWrite {
+        sequence: write.sequence,
+        session: write.session,
+        request: write.request,
+        layer: write.layer,
+        chunk: write.chunk,
+        first: write.first,
+        count: write.count,
+        zero: write.zero,
+    });
+    Recovered {
+        epoch: state.epoch,
+        committed: state.committed,
+        tail: tail.collect(),
+        note: store.note(pg),
+        committed_since: Vec::new(),
+    }
+}

@@ -1,0 +1,35 @@
+//! What a node asks its event loop to do.
+
+use azekura_base::{DeviceId, LayerId, NodeId, PgId};
+use azekura_gateway::Outcome;
+use azekura_replica::GroupConfig;
+use azekura_wire::Message;
+use std::net::SocketAddr;
+
+/// A connection between nodes, named by the event loop; never used again for another one. 0 is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnKey(pub u64);
+
+/// One thing to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Dial a node; [`crate::Node::connected`] or [`crate::Node::connect_failed`] tells how it went.
+    Connect(NodeId, SocketAddr),
+    /// Send on a connection.
+    Send(ConnKey, Message),
+    /// Close a connection; no [`crate::Node::closed`] follows.
+    Close(ConnKey),
+    /// Something for the store's device, or its map; [`crate::Node::store_done`] tells how it went.
+    Store(DeviceId, azekura_store::Effect),
+    /// A client's request is done.
+    Complete(u64, Outcome),
+    /// Change a group's configuration by compare-and-swap against the epoch before;
+    /// [`crate::Node::proposal_done`] tells how it went.
+    Propose(PgId, DeviceId, GroupConfig),
+    /// A dropped layer's space on a device has come back.
+    LayerDropped(DeviceId, LayerId),
+    /// A device's store is open, or has stopped for good.
+    DeviceOpen(DeviceId, Result<(), String>),
+    /// Something that people should know.
+    Warn(String),
+}

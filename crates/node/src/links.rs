@@ -1,0 +1,277 @@
+//! Connections between nodes: dialling, greeting, and which of two connections counts.
+//!
+//! A node dials one connection to every other node and sends its requests there; answers come back on it. A node that
+//! accepts a second connection from the same peer drops the first one before it reads from the second, so nothing
+//! that was sent on the first can arrive after what is sent on the second.
+
+use crate::effect::{ConnKey, Effect};
+use crate::node::Node;
+use crate::{GREETING_TIMEOUT, INBOUND_MAX, RECONNECT_INTERVAL};
+use azekura_base::NodeId;
+use azekura_wire::{Hello, Message, VERSION};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+enum Outbound {
+    /// Not connected; dial at this time.
+    Idle(Duration),
+    /// Dialled; an answer has to come by this time.
+    Dialling,
+    /// Connected; the peer's greeting has to come by this time.
+    Greeting(ConnKey, Duration),
+    Up(ConnKey),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Inbound {
+    /// Accepted; the greeting has to come by this time.
+    Unknown(Duration),
+    From(NodeId),
+}
+
+/// All connections of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    out: BTreeMap<NodeId, Outbound>,
+    /// The nodes that were dialled, by connection; may name connections that have ended.
+    dialled_on: BTreeMap<ConnKey, NodeId>,
+    inbound: BTreeMap<ConnKey, Inbound>,
+    dialled: u64,
+}
+
+impl Links {
+    pub(crate) fn up_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.out.iter().filter(|(_, state)| matches!(state, Outbound::Up(_))).map(|(node, _)| *node)
+    }
+
+    pub(crate) fn next_dial(&self) -> Option<Duration> {
+        let out = self.out.values().filter_map(|state| match state {
+            Outbound::Idle(at) | Outbound::Greeting(_, at) => Some(*at),
+            Outbound::Dialling | Outbound::Up(_) => None,
+        });
+        let inbound = self.inbound.values().filter_map(|state| match state {
+            Inbound::Unknown(at) => Some(*at),
+            Inbound::From(_) => None,
+        });
+        out.chain(inbound).min()
+    }
+
+    fn link(&self, node: NodeId) -> Option<ConnKey> {
+        match self.out.get(&node)? {
+            Outbound::Up(conn) => Some(*conn),
+            _ => None,
+        }
+    }
+
+    /// The node that was dialled on `conn`.
+    fn dialled_on(&self, conn: ConnKey) -> Option<NodeId> {
+        let node = *self.dialled_on.get(&conn)?;
+        let current = matches!(self.out.get(&node)?, Outbound::Greeting(c, _) | Outbound::Up(c) if *c == conn);
+        current.then_some(node)
+    }
+}
+
+impl Node {
+    /// Starts links to nodes that are new in the view and ends those to nodes that have left it.
+    pub(crate) fn follow_links(&mut self) {
+        let me = self.identity.node;
+        let gone: Vec<NodeId> = self.links.out.keys().filter(|n| !self.view.nodes.contains_key(n)).copied().collect();
+        for node in gone {
+            if let Some(Outbound::Greeting(conn, _) | Outbound::Up(conn)) = self.links.out.remove(&node) {
+                self.effects.push_back(Effect::Close(conn));
+                self.link_lost(node);
+            }
+        }
+        for node in self.view.nodes.keys().filter(|node| **node != me) {
+            self.links.out.entry(*node).or_insert(Outbound::Idle(self.now));
+        }
+    }
+
+    /// Dials what is due and gives up what takes too long.
+    pub(crate) fn tick_links(&mut self) {
+        let now = self.now;
+        let mut late = Vec::new();
+        for (node, state) in &mut self.links.out {
+            match *state {
+                Outbound::Idle(at) if at <= now => {
+                    if let Some(address) = self.view.nodes.get(node) {
+                        *state = Outbound::Dialling;
+                        self.effects.push_back(Effect::Connect(*node, *address));
+                    }
+                }
+                Outbound::Greeting(conn, by) if by <= now => {
+                    *state = Outbound::Idle(now + RECONNECT_INTERVAL);
+                    late.push(conn);
+                }
+                _ => {}
+            }
+        }
+        let silent = |state: &Inbound| matches!(state, Inbound::Unknown(by) if *by <= now);
+        late.extend(self.links.inbound.iter().filter(|(_, state)| silent(state)).map(|(conn, _)| *conn));
+        for conn in late {
+            self.links.inbound.remove(&conn);
+            self.effects.push_back(Effect::Close(conn));
+        }
+    }
+
+    /// A dialled connection stands.
+    pub fn connected(&mut self, node: NodeId, conn: ConnKey) {
+        let Some(state) = self.links.out.get_mut(&node).filter(|s| matches!(s, Outbound::Dialling)) else {
+            self.effects.push_back(Effect::Close(conn));
+            return;
+        };
+        *state = Outbound::Greeting(conn, self.now + GREETING_TIMEOUT);
+        self.links.dialled_on.retain(|_, dialled| *dialled != node);
+        self.links.dialled_on.insert(conn, node);
+        self.links.dialled += 1;
+        let hello = self.hello(node);
+        self.effects.push_back(Effect::Send(conn, Message::Hello(hello)));
+    }
+
+    /// A node could not be reached.
+    pub fn connect_failed(&mut self, node: NodeId) {
+        if let Some(state) = self.links.out.get_mut(&node) {
+            *state = Outbound::Idle(self.now + RECONNECT_INTERVAL);
+        }
+    }
+
+    /// Somebody connected.
+    pub fn accepted(&mut self, conn: ConnKey) {
+        if self.links.inbound.len() >= INBOUND_MAX {
+            self.effects.push_back(Effect::Close(conn));
+            return;
+        }
+        self.links.inbound.insert(conn, Inbound::Unknown(self.now + GREETING_TIMEOUT));
+    }
+
+    /// A connection has ended.
+    pub fn closed(&mut self, conn: ConnKey) {
+        self.links.inbound.remove(&conn);
+        let Some(node) = self.links.dialled_on(conn) else { return };
+        let was_up = self.links.link(node).is_some();
+        self.links.out.insert(node, Outbound::Idle(self.now + RECONNECT_INTERVAL));
+        if was_up {
+            self.link_lost(node);
+        }
+    }
+
+    /// A message came.
+    pub fn received(&mut self, conn: ConnKey, message: Message) {
+        if let Some(node) = self.links.dialled_on(conn) {
+            match message {
+                Message::Welcome(hello) => self.welcomed(node, conn, hello),
+                message if self.links.link(node) == Some(conn) => self.answered(node, message),
+                _ => self.refuse(conn, "an answer came before the greeting"),
+            }
+            return;
+        }
+        match (self.links.inbound.get(&conn).copied(), message) {
+            (Some(Inbound::Unknown(_)), Message::Hello(hello)) => self.greeted(conn, hello),
+            (Some(Inbound::From(node)), message) => self.deliver(node, conn, message),
+            (Some(Inbound::Unknown(_)), _) => self.refuse(conn, "a request came before the greeting"),
+            (None, _) => {} // Closed by this side; the last bytes of an older connection end here.
+        }
+    }
+
+    fn welcomed(&mut self, node: NodeId, conn: ConnKey, hello: Hello) {
+        if let Err(why) = self.check_hello(&hello, Some(node)) {
+            self.refuse(conn, &why);
+            return;
+        }
+        self.links.out.insert(node, Outbound::Up(conn));
+        self.gateway.link_up(node);
+        self.beats.forget(node);
+        for device in self.devices_of(node) {
+            for (key, group) in &mut self.groups {
+                group.peer_up(device);
+                self.awake.push_back(*key);
+            }
+        }
+    }
+
+    fn greeted(&mut self, conn: ConnKey, hello: Hello) {
+        if let Err(why) = self.check_hello(&hello, None) {
+            self.refuse(conn, &why);
+            return;
+        }
+        let from_same = |state: &Inbound| matches!(state, Inbound::From(node) if *node == hello.node);
+        let older: Vec<ConnKey> =
+            self.links.inbound.iter().filter(|(_, state)| from_same(state)).map(|(conn, _)| *conn).collect();
+        for old in older {
+            self.links.inbound.remove(&old);
+            self.effects.push_back(Effect::Close(old));
+        }
+        self.links.inbound.insert(conn, Inbound::From(hello.node));
+        let welcome = self.hello(hello.node);
+        self.effects.push_back(Effect::Send(conn, Message::Welcome(welcome)));
+    }
+
+    fn hello(&self, to: NodeId) -> Hello {
+        let crate::Identity { cluster, node, incarnation } = self.identity;
+        Hello { version: VERSION, cluster, node, to, incarnation, connection: self.links.dialled }
+    }
+
+    fn check_hello(&self, hello: &Hello, expected: Option<NodeId>) -> Result<(), String> {
+        if hello.version != VERSION {
+            return Err(format!("it speaks version {} of the protocol, this node {VERSION}", hello.version));
+        }
+        if hello.cluster != self.identity.cluster {
+            return Err(format!("it belongs to another cluster ({:032x})", hello.cluster));
+        }
+        if hello.to != self.identity.node {
+            return Err(format!("it looks for node {}, this is node {}", hello.to, self.identity.node));
+        }
+        match expected {
+            Some(node) if node != hello.node => {
+                Err(format!("it is node {}, not {node}: two nodes have exchanged addresses", hello.node))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes a connection whose peer does not keep to the protocol.
+    pub(crate) fn refuse(&mut self, conn: ConnKey, why: &str) {
+        if conn == ConnKey(0) {
+            self.effects.push_back(Effect::Warn(format!("a request of this node to itself was refused: {why}")));
+            return;
+        }
+        self.effects.push_back(Effect::Warn(format!("closing a connection: {why}")));
+        self.effects.push_back(Effect::Close(conn));
+        self.closed(conn);
+    }
+
+    fn link_lost(&mut self, node: NodeId) {
+        self.gateway.link_down(node);
+        for device in self.devices_of(node) {
+            for (key, group) in &mut self.groups {
+                group.peer_down(device);
+                self.awake.push_back(*key);
+            }
+        }
+    }
+
+    pub(crate) fn devices_of(&self, node: NodeId) -> Vec<azekura_base::DeviceId> {
+        self.view.devices.iter().filter(|(_, n)| **n == node).map(|(device, _)| *device).collect()
+    }
+
+    /// Sends a request to a node, which may be this one. Lost when there is no connection: whoever asked is told of
+    /// connections and asks again.
+    pub(crate) fn send_to_node(&mut self, node: NodeId, message: Message) {
+        if node == self.identity.node {
+            self.local.push_back(message);
+        } else if let Some(conn) = self.links.link(node) {
+            self.effects.push_back(Effect::Send(conn, message));
+        }
+    }
+
+    /// Answers on the connection that a request came on: 0 is this node itself.
+    pub(crate) fn answer(&mut self, conn: ConnKey, message: Message) {
+        if conn == ConnKey(0) {
+            let me = self.identity.node;
+            self.answered(me, message);
+        } else if self.links.inbound.contains_key(&conn) {
+            self.effects.push_back(Effect::Send(conn, message));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The node: its parts, and one turn of work.
+
+use crate::devices::Device;
+use crate::effect::{ConnKey, Effect};
+use crate::heartbeat::Beats;
+use crate::links::Links;
+use crate::view::ClusterView;
+use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
+use azekura_gateway::{Gateway, GroupView};
+use azekura_replica::{Group, GroupState};
+use azekura_wire::{Message, Sync};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Who a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: u128,
+    /// The node.
+    pub node: NodeId,
+    /// Drawn at random, or counted up, at each start of the process: never used twice by a node.
+    pub incarnation: u64,
+}
+
+/// One copy of a group, for people.
+#[derive(Clone, Debug)]
+pub struct GroupReport {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// True on the primary.
+    pub primary: bool,
+    /// The epoch that the copy has entered.
+    pub epoch: Epoch,
+    /// Everything up to here is committed.
+    pub committed: Sequence,
+    /// The last prepared write.
+    pub prepared: Sequence,
+    /// Its condition.
+    pub state: GroupState,
+}
+
+/// A node's data plane. See the crate's description.
+pub struct Node {
+    pub(crate) identity: Identity,
+    pub(crate) view: ClusterView,
+    pub(crate) gateway: Gateway,
+    pub(crate) devices: BTreeMap<DeviceId, Device>,
+    pub(crate) groups: BTreeMap<(PgId, DeviceId), Group>,
+    pub(crate) links: Links,
+    pub(crate) beats: Beats,
+    /// Messages from this node to itself.
+    pub(crate) local: VecDeque<Message>,
+    /// Questions of primaries to copies whose store is not open yet.
+    pub(crate) early_syncs: BTreeMap<(PgId, DeviceId), (ConnKey, Sync)>,
+    /// Groups that may have something to do.
+    pub(crate) awake: VecDeque<(PgId, DeviceId)>,
+    /// Groups that may owe their primary an acknowledgement at the end of the turn.
+    pub(crate) owing: BTreeSet<(PgId, DeviceId)>,
+    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) now: Duration,
+}
+
+impl Node {
+    /// A node without devices or connections, at time `now`.
+    #[must_use]
+    pub fn new(identity: Identity, now: Duration) -> Node {
+        Node {
+            identity,
+            view: ClusterView::default(),
+            gateway: Gateway::new(identity.node, session_of(identity)),
+            devices: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            links: Links::default(),
+            beats: Beats::new(now),
+            local: VecDeque::new(),
+            early_syncs: BTreeMap::new(),
+            awake: VecDeque::new(),
+            owing: BTreeSet::new(),
+            effects: VecDeque::new(),
+            now,
+        }
+    }
+
+    /// Who this node is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The node's gateway, to look at.
+    #[must_use]
+    pub fn gateway(&self) -> &Gateway {
+        &self.gateway
+    }
+
+    /// The store of a device of this node, to look at, once it is open.
+    #[must_use]
+    pub fn store(&self, device: DeviceId) -> Option<&azekura_store::Store> {
+        self.devices.get(&device).filter(|d| d.open).map(|d| &d.store)
+    }
+
+    /// The devices of this node.
+    pub fn device_ids(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.devices.keys().copied()
+    }
+
+    /// The condition of every copy on this node.
+    pub fn groups(&self) -> impl Iterator<Item = GroupReport> + '_ {
+        self.groups.iter().map(|((pg, device), group)| GroupReport {
+            pg: *pg,
+            device: *device,
+            primary: group.config().primary == *device,
+            epoch: group.epoch(),
+            committed: group.committed(),
+            prepared: group.prepared(),
+            state: group.state(self.now),
+        })
+    }
+
+    /// The other nodes that this node has a connection to.
+    pub fn connected_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.links.up_nodes()
+    }
+
+    /// The cluster's configuration changed.
+    pub fn configure(&mut self, view: ClusterView) {
+        self.view = view;
+        let node_of = |device: &DeviceId| self.view.devices.get(device).copied();
+        let groups = self.view.groups.iter().filter_map(|(pg, placement)| {
+            let primary = node_of(&placement.config.primary)?;
+            let copies: BTreeSet<NodeId> = placement.config.in_sync.iter().filter_map(node_of).collect();
+            Some((*pg, GroupView { primary, copies: copies.into_iter().collect() }))
+        });
+        let groups = groups.collect();
+        self.gateway.configure(self.view.volumes.clone(), groups);
+        for (key, group) in &mut self.groups {
+            if let Some(placement) = self.view.groups.get(&key.0) {
+                group.configure(placement.config.clone());
+                self.awake.push_back(*key);
+            }
+        }
+        let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for device in devices {
+            self.follow_view(device);
+        }
+        self.follow_links();
+    }
+
+    /// The outcome of [`Effect::Propose`].
+    pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, epoch: Epoch, accepted: bool) {
+        if let Some(group) = self.groups.get_mut(&(pg, device)) {
+            group.proposal_done(epoch, accepted);
+            self.awake.push_back((pg, device));
+        }
+    }
+
+    /// Does everything that can be done at time `now`, which never goes back. To be called after the node was told
+    /// something and when [`Node::next_wake`] says so; then [`Node::next_effect`] gives what is to be performed.
+    pub fn poll(&mut self, now: Duration) {
+        self.now = now;
+        self.gateway.tick(now);
+        self.tick_links();
+        self.beat();
+        let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for device in &devices {
+            self.tick_device(*device);
+        }
+        loop {
+            self.run_gateway();
+            self.run_groups();
+            devices.iter().for_each(|device| self.run_completions(*device));
+            let me = self.identity.node;
+            if let Some(message) = self.local.pop_front() {
+                self.deliver(me, ConnKey(0), message);
+                continue;
+            }
+            if self.awake.is_empty() && !self.flush_acks() {
+                break;
+            }
+        }
+        devices.iter().for_each(|device| self.run_store(*device));
+    }
+
+    /// Lets secondaries tell their primaries what has become durable. False when none had to.
+    fn flush_acks(&mut self) -> bool {
+        let owing = std::mem::take(&mut self.owing);
+        for key in &owing {
+            if let Some(group) = self.groups.get_mut(key) {
+                group.flush_acks();
+                self.awake.push_back(*key);
+            }
+        }
+        !owing.is_empty()
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Node::poll`] is to be called at the latest, even if nothing happens.
+    #[must_use]
+    pub fn next_wake(&self) -> Duration {
+        let mut wake = self.beats.next();
+        if let Some(retry) = self.gateway.next_tick() {
+            wake = wake.min(retry);
+        }
+        if let Some(dial) = self.links.next_dial() {
+            wake = wake.min(dial);
+        }
+        wake
+    }
+}
+
+/// A number that no other gateway process has: the node's and its start's, mixed.
+fn session_of(identity: Identity) -> SessionId {
+    let mixed = identity.incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(identity.node.0) << 48);
+    SessionId(mixed ^ identity.incarnation)
+}

@@ -1,0 +1,225 @@
+//! Messages to groups, and what groups ask for.
+
+use crate::devices::Under;
+use crate::effect::{ConnKey, Effect};
+use crate::node::Node;
+use azekura_base::{DeviceId, IoStatus, NodeId, PgId, RequestId};
+use azekura_replica::{Action, Client, Group, Mismatch};
+use azekura_store as store;
+use azekura_wire::{Body, Message, Prepare, ReadDone, WriteDone};
+use std::time::Duration;
+
+type Key = (PgId, DeviceId);
+
+impl Node {
+    /// A request that came from `node` on `conn`: 0 is this node itself.
+    pub(crate) fn deliver(&mut self, node: NodeId, conn: ConnKey, message: Message) {
+        let client = Client(conn.0);
+        let done = match message {
+            Message::Write(write) if self.view.dropped.contains_key(&write.layer) => {
+                self.refuse_write(conn, write.request, IoStatus::Gone);
+                None
+            }
+            Message::Write(write) => {
+                let request = write.request;
+                // The data of this node's own gateway has not left memory since its checksums were made.
+                let trusted = conn == ConnKey(0);
+                let key = self.primary_copy(write.pg);
+                let done = key.and_then(|key| self.with_group(key, |group, _| group.write(client, write, trusted)));
+                if done.is_none() {
+                    self.refuse_write(conn, request, IoStatus::Redirect);
+                }
+                done
+            }
+            Message::Read(read) => {
+                let key = self.any_copy(read.pg);
+                if key.and_then(|key| self.with_group(key, |group, now| group.read(client, read, now))).is_none() {
+                    self.refuse_read(conn, read.request, IoStatus::Redirect);
+                }
+                None
+            }
+            Message::Status(status) => {
+                let key = self.any_copy(status.pg);
+                if key.and_then(|key| self.with_group(key, |group, now| group.status(client, status, now))).is_none() {
+                    self.refuse_read(conn, status.request, IoStatus::Redirect);
+                }
+                None
+            }
+            Message::Prepare(prepare) => {
+                let key = (prepare.pg, prepare.device);
+                self.owing.insert(key);
+                self.with_group(key, |group, _| group.prepare(client, prepare))
+            }
+            Message::Sync(sync) => {
+                let key = (sync.pg, sync.device);
+                if self.with_group(key, |group, _| group.sync(client, sync)).is_none() {
+                    self.early_syncs.insert(key, (conn, sync));
+                }
+                None
+            }
+            Message::Heartbeat(heartbeat) => {
+                self.heartbeat(conn, &heartbeat);
+                None
+            }
+            // This node's answers to itself travel the same way.
+            message if conn == ConnKey(0) => {
+                self.answered(node, message);
+                None
+            }
+            _ => Some(Err(Mismatch::Request)),
+        };
+        if let Some(Err(mismatch)) = done {
+            self.refuse(conn, &format!("node {node}: {mismatch}"));
+        }
+    }
+
+    /// An answer that came from `node`.
+    pub(crate) fn answered(&mut self, node: NodeId, message: Message) {
+        match message {
+            Message::WriteDone(_) | Message::ReadDone(_) | Message::StatusDone(_) => {
+                let now = self.now;
+                self.gateway.answer(node, message, now);
+            }
+            Message::PrepareOk(ok) => {
+                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
+                    self.with_group(key, |group, _| group.prepare_ok(ok.device, ok));
+                }
+            }
+            Message::SyncOk(ok) => {
+                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
+                    self.with_group(key, |group, _| group.sync_ok(ok.device, ok));
+                    self.beats_soon();
+                }
+            }
+            Message::HeartbeatOk(ok) => self.heartbeat_ok(node, &ok),
+            _ => {}
+        }
+    }
+
+    fn is_on(&self, device: DeviceId, node: NodeId) -> bool {
+        self.view.devices.get(&device) == Some(&node)
+    }
+
+    /// The copy on this node that is, or should become, the group's primary.
+    fn primary_copy(&self, pg: PgId) -> Option<Key> {
+        let primary = self.view.groups.get(&pg)?.config.primary;
+        Some((pg, primary)).filter(|key| self.groups.contains_key(key))
+    }
+
+    /// A copy on this node, the primary if it is here.
+    fn any_copy(&self, pg: PgId) -> Option<Key> {
+        self.primary_copy(pg).or_else(|| {
+            let copies = (pg, DeviceId(0))..=(pg, DeviceId(u32::MAX));
+            self.groups.range(copies).next().map(|(key, _)| *key)
+        })
+    }
+
+    fn with_group<T>(&mut self, key: Key, f: impl FnOnce(&mut Group, Duration) -> T) -> Option<T> {
+        let group = self.groups.get_mut(&key)?;
+        self.awake.push_back(key);
+        Some(f(group, self.now))
+    }
+
+    /// Carries out what groups ask for.
+    pub(crate) fn run_groups(&mut self) {
+        while let Some(key) = self.awake.pop_front() {
+            while let Some(action) = self.groups.get_mut(&key).and_then(Group::next_action) {
+                self.perform(key, action);
+            }
+        }
+    }
+
+    fn perform(&mut self, key: Key, action: Action) {
+        let (pg, device) = key;
+        match action {
+            Action::Send(to, message) => {
+                if let Some(node) = self.view.devices.get(&to) {
+                    self.send_to_node(*node, message);
+                }
+            }
+            Action::Answer(client, message) => self.answer_later(ConnKey(client.0), message),
+            Action::AnswerWrite(client, request, result) => {
+                let done = WriteDone { request, result };
+                self.answer_later(ConnKey(client.0), Message::WriteDone(done));
+            }
+            Action::Refuse(client, request, status) => {
+                // Reads and status requests are numbered together, so either answer finds its question.
+                self.refuse_read(ConnKey(client.0), request, status);
+            }
+            Action::Propose(config) => self.effects.push_back(Effect::Propose(pg, device, config)),
+            Action::Append(prepare) => {
+                let under = Under::Append { pg, sequence: prepare.sequence };
+                self.with_store(device, under, |store, token| store.append(token, record(prepare)));
+            }
+            Action::Commit(upto) => {
+                if let Some(device) = self.devices.get_mut(&device) {
+                    device.store.commit(pg, upto);
+                }
+            }
+            Action::StartEpoch { epoch, keep } => {
+                self.with_store(device, Under::Epoch { pg, epoch }, |store, token| {
+                    store.start_epoch(token, pg, epoch, keep);
+                });
+            }
+            Action::LoadPrepared(sequence) => {
+                self.with_store(device, Under::Prepared { pg, sequence }, |store, token| {
+                    store.read_prepared(token, pg, sequence);
+                });
+            }
+            Action::LoadEdge { merge, layer, chunk, block } => {
+                self.with_store(device, Under::Edge { pg, merge, block }, |store, token| {
+                    store.read(token, pg, layer, chunk, block, 1);
+                });
+            }
+            Action::ServeRead(client, read) => {
+                let under = Under::Read { client: ConnKey(client.0), request: read.request };
+                self.with_store(device, under, |store, token| {
+                    store.read(token, pg, read.layer, read.chunk, read.first, read.count);
+                });
+            }
+            Action::ServeStatus(client, status) => {
+                let under = Under::Status { client: ConnKey(client.0), request: status.request };
+                self.with_store(device, under, |store, token| {
+                    store.status(token, pg, status.layer, status.chunk);
+                });
+            }
+        }
+    }
+
+    /// Answers a client; this node's own gateway is told in the same turn.
+    pub(crate) fn answer_later(&mut self, conn: ConnKey, message: Message) {
+        if conn == ConnKey(0) {
+            self.local.push_back(message);
+        } else {
+            self.answer(conn, message);
+        }
+    }
+
+    fn refuse_write(&mut self, conn: ConnKey, request: RequestId, status: IoStatus) {
+        self.answer_later(conn, Message::WriteDone(WriteDone { request, result: Err(status) }));
+    }
+
+    fn refuse_read(&mut self, conn: ConnKey, request: RequestId, status: IoStatus) {
+        self.answer_later(conn, Message::ReadDone(ReadDone { request, result: Err(status) }));
+    }
+}
+
+fn record(prepare: Prepare) -> store::Write {
+    let body = match prepare.body {
+        Body::Data { bytes, checksums } => store::Body::Data { bytes, checksums: checksums[..].into() },
+        Body::Zero => store::Body::Zero,
+    };
+    store::Write {
+        pg: prepare.pg,
+        epoch: prepare.epoch,
+        sequence: prepare.sequence,
+        commit: prepare.commit,
+        session: prepare.session,
+        request: prepare.request,
+        layer: prepare.layer,
+        chunk: prepare.chunk,
+        first: prepare.first,
+        count: prepare.count,
+        body,
+    }
+}

@@ -1,0 +1,35 @@
+//! Tokens for what is under way: small numbers, used again when free.
+
+/// Values by token.
+#[derive(Debug)]
+pub(crate) struct Tokens<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<u64>,
+}
+
+impl<T> Default for Tokens<T> {
+    fn default() -> Self {
+        Tokens { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Tokens<T> {
+    pub(crate) fn insert(&mut self, value: T) -> u64 {
+        match self.free.pop() {
+            Some(token) => {
+                self.slots[token as usize] = Some(value);
+                token
+            }
+            None => {
+                self.slots.push(Some(value));
+                self.slots.len() as u64 - 1
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, token: u64) -> Option<T> {
+        let value = self.slots.get_mut(token as usize)?.take()?;
+        self.free.push(token);
+        Some(value)
+    }
+}
