@@ -459,6 +459,26 @@ fn nothing_happens_during_a_receive() {
     assert!(open.session.wants_bytes());
 }
 
+/// Not even when a payload is waited for, of which a part has arrived.
+#[test]
+fn nothing_happens_during_a_receive_of_a_payload() {
+    let mut open = Open::simple("vol1");
+    let data: Vec<u8> = (0..40_000).map(|at| (at / 7) as u8).collect();
+    let write = Say::nothing().write(0, 1, 0, &data).0;
+    let (mut now, mut later) = write.split_at(30_000);
+    feed(&mut open.session, &mut now, usize::MAX);
+    assert_eq!(open.session.poll(&open.exports), None);
+    let mut fill = open.session.inbox_mut().take_fill();
+    assert_eq!(open.session.poll(&open.exports), None);
+    fill.buf[fill.at..fill.at + 1].copy_from_slice(&later[..1]);
+    later = &later[1..];
+    open.session.inbox_mut().filled(fill, 1);
+    assert_eq!(open.session.poll(&open.exports), None);
+    feed(&mut open.session, &mut later, usize::MAX);
+    let Some(Event::Request { command, .. }) = open.session.poll(&open.exports) else { panic!("the write is there") };
+    assert!(command == Command::Write { offset: 0, data: data.into(), fua: false });
+}
+
 /// A refused write of 4 GiB is taken in without being kept.
 #[test]
 fn refused_payloads_are_not_kept() {
@@ -484,6 +504,7 @@ fn piece() -> impl Strategy<Value = ReadPiece> {
     prop_oneof![
         proptest::collection::vec(1u8.., 0..2000).prop_map(|data| ReadPiece::Data(data.into())),
         (0u32..70_000).prop_map(ReadPiece::Hole),
+        any::<bool>().prop_map(|hole| if hole { ReadPiece::Hole(0) } else { ReadPiece::Data(Bytes::new()) }),
     ]
 }
 
