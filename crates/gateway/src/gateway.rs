@@ -153,6 +153,8 @@ pub struct Gateway {
     last_write: u64,
     last_read: u64,
     in_flight_bytes: usize,
+    /// Parts of writes that the window of numbers has no room for yet: those of long trims.
+    backlog: VecDeque<Under>,
     /// Parts that wait to be sent, so that a tick need not look at all.
     idle_parts: usize,
     statistics: BTreeMap<VolumeId, VolumeStatistics>,
@@ -177,6 +179,7 @@ impl Gateway {
             last_write: 0,
             last_read: 0,
             in_flight_bytes: 0,
+            backlog: VecDeque::new(),
             idle_parts: 0,
             statistics: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -222,6 +225,7 @@ impl Gateway {
     pub fn has_room(&self) -> bool {
         self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
             && self.reads.len() < IN_FLIGHT_READS_MAX
+            && self.backlog.is_empty()
             && self.last_write - self.oldest_write().0 + PARTS_PER_OP_MAX < WRITE_WINDOW
     }
 
@@ -329,7 +333,6 @@ impl Gateway {
         let index = running.left;
         running.left += 1;
         self.in_flight_bytes += bytes_held(&ask, part);
-        let is_write = matches!(ask, Ask::Write(_));
         let under = Under {
             op,
             index,
@@ -342,17 +345,26 @@ impl Gateway {
             tried: Vec::new(),
             primary_only: false,
         };
-        self.idle_parts += 1;
-        let id = if is_write {
-            self.last_write += 1;
-            self.writes.insert(RequestId(self.last_write), under);
-            self.last_write
+        if matches!(under.ask, Ask::Write(_)) {
+            self.backlog.push_back(under);
+            self.start_backlog();
         } else {
+            self.idle_parts += 1;
             self.last_read += 1;
             self.reads.insert(RequestId(self.last_read), under);
-            self.last_read
-        };
-        self.send(RequestId(id), is_write);
+            self.send(RequestId(self.last_read), false);
+        }
+    }
+
+    /// Numbers and sends as many writes as the window allows.
+    fn start_backlog(&mut self) {
+        while self.last_write - self.oldest_write().0 + 1 < WRITE_WINDOW {
+            let Some(under) = self.backlog.pop_front() else { return };
+            self.idle_parts += 1;
+            self.last_write += 1;
+            self.writes.insert(RequestId(self.last_write), under);
+            self.send(RequestId(self.last_write), true);
+        }
     }
 
     /// Sends a part that waits, if there is where to.
@@ -520,6 +532,7 @@ impl Gateway {
         }
         let Some(under) = self.writes.remove(&id) else { return };
         self.in_flight_bytes -= bytes_held(&under.ask, under.part);
+        self.start_backlog();
         let Some(running) = self.ops.get_mut(&under.op) else { return };
         running.left -= 1;
         running.failed = running.failed.or(failed);
@@ -595,5 +608,134 @@ fn add_runs(part: Part, runs: &[Run], all: &mut Vec<(u64, bool)>) {
             Some((last, data)) if *data == run.data => *last += len,
             _ => all.push((len, run.data)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::ChunkIndex;
+    use azekura_wire::{ReadDone, WriteDone};
+
+    const HOME: NodeId = NodeId(1);
+    const FAR: NodeId = NodeId(2);
+
+    fn gateway() -> Gateway {
+        let mut gateway = Gateway::new(HOME, SessionId(9));
+        let volume = VolumeView {
+            id: VolumeId(1),
+            name: "v".into(),
+            size: 8 << 30,
+            layer: LayerId(1),
+            read_only: false,
+            groups: [PgId(0), PgId(1)].into(),
+            group_offset: 1,
+        };
+        let group = |primary, copies: &[NodeId]| GroupView { primary, copies: copies.to_vec() };
+        let groups = BTreeMap::from([(PgId(0), group(FAR, &[HOME, FAR])), (PgId(1), group(FAR, &[FAR]))]);
+        gateway.configure(BTreeMap::from([("v".into(), Arc::new(volume))]), groups);
+        gateway
+    }
+
+    fn effects(gateway: &mut Gateway) -> Vec<Effect> {
+        std::iter::from_fn(|| gateway.next_effect()).collect()
+    }
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_write_waits_for_its_link_and_is_sent_again_with_its_number() {
+        let mut gateway = gateway();
+        gateway.submit(7, "v", Op::Write { offset: 0, bytes: Bytes::from(vec![1; 4096]) }, at(0));
+        assert!(effects(&mut gateway).is_empty(), "there is no link");
+        gateway.link_up(FAR);
+        let [Effect::Send(FAR, Message::Write(first))] = &effects(&mut gateway)[..] else { panic!() };
+        assert_eq!((first.pg, first.chunk), (PgId(1), ChunkIndex(0)));
+        gateway.link_down(FAR);
+        gateway.link_up(FAR);
+        let [Effect::Send(FAR, Message::Write(again))] = &effects(&mut gateway)[..] else { panic!() };
+        assert_eq!(first, again);
+        let done = Message::WriteDone(WriteDone { request: first.request, result: Ok(()) });
+        gateway.answer(FAR, done.clone(), at(1));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(7, Outcome::Done)]));
+        gateway.answer(FAR, done, at(2));
+        assert!(effects(&mut gateway).is_empty(), "answered once");
+        assert_eq!(gateway.in_flight_bytes(), 0);
+    }
+
+    #[test]
+    fn a_read_starts_at_home_and_follows_to_the_primary() {
+        let mut gateway = gateway();
+        gateway.link_up(FAR);
+        gateway.submit(7, "v", Op::Read { offset: 4 << 20, len: 100 }, at(0));
+        let [Effect::Send(HOME, Message::Read(read))] = &effects(&mut gateway)[..] else { panic!() };
+        let refusal = |request| Message::ReadDone(ReadDone { request, result: Err(IoStatus::Redirect) });
+        gateway.answer(HOME, refusal(read.request), at(1));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Send(FAR, Message::Read(_))]));
+        gateway.answer(FAR, refusal(read.request), at(1));
+        assert!(effects(&mut gateway).is_empty(), "the primary's refusal is not answered at once");
+        gateway.tick(at(1) + RETRY_INTERVAL);
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Send(HOME, Message::Read(_))]));
+        let extents = vec![azekura_wire::Extent::Zero { count: 1 }];
+        gateway.answer(HOME, Message::ReadDone(ReadDone { request: read.request, result: Ok(extents) }), at(20));
+        let [Effect::Complete(7, Outcome::Read(pieces))] = &effects(&mut gateway)[..] else { panic!() };
+        assert_eq!(pieces[..], [Piece::Zero(100)]);
+    }
+
+    #[test]
+    fn a_bad_copy_is_passed_over_and_the_last_one_decides() {
+        let mut gateway = gateway();
+        gateway.link_up(FAR);
+        gateway.submit(7, "v", Op::Read { offset: 4 << 20, len: 4096 }, at(0));
+        let [Effect::Send(HOME, Message::Read(read))] = &effects(&mut gateway)[..] else { panic!() };
+        let bad = |request| Message::ReadDone(ReadDone { request, result: Err(IoStatus::Io) });
+        gateway.answer(HOME, bad(read.request), at(1));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Send(FAR, Message::Read(_))]));
+        gateway.answer(FAR, bad(read.request), at(1));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(7, Outcome::Failed(IoStatus::Io))]));
+    }
+
+    #[test]
+    fn a_long_trim_keeps_to_the_window() {
+        let mut gateway = gateway();
+        gateway.link_up(FAR);
+        gateway.submit(7, "v", Op::Trim { offset: 1, len: (8 << 30) - 1 }, at(0));
+        let mut done = Vec::new();
+        let mut sent = 0;
+        while done.is_empty() {
+            assert!(!gateway.has_room());
+            let batch = effects(&mut gateway);
+            assert!(!batch.is_empty(), "stuck after {sent}");
+            for effect in batch {
+                match effect {
+                    Effect::Send(FAR, Message::Write(write)) => {
+                        sent += 1;
+                        assert!(write.request.0 - write.oldest.0 < WRITE_WINDOW);
+                        let done = WriteDone { request: write.request, result: Ok(()) };
+                        gateway.answer(FAR, Message::WriteDone(done), at(1));
+                    }
+                    Effect::Complete(token, outcome) => done.push((token, outcome)),
+                    Effect::Send(..) => panic!("a write belongs to the primary"),
+                }
+            }
+        }
+        assert_eq!(done, [(7, Outcome::Done)]);
+        assert_eq!(sent, 2048);
+        assert!(gateway.has_room());
+    }
+
+    #[test]
+    fn what_lies_outside_is_refused() {
+        let mut gateway = gateway();
+        for op in [Op::Read { offset: 8 << 30, len: 1 }, Op::Zero { offset: u64::MAX, len: 2 }] {
+            gateway.submit(1, "v", op, at(0));
+            let [Effect::Complete(1, Outcome::Failed(IoStatus::Invalid))] = &effects(&mut gateway)[..] else {
+                panic!()
+            };
+        }
+        gateway.submit(1, "w", Op::Flush, at(0));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(1, Outcome::Failed(IoStatus::Gone))]));
     }
 }
