@@ -705,7 +705,7 @@ mod tests {
         let mut done = Vec::new();
         let mut sent = 0;
         while done.is_empty() {
-            assert!(!gateway.has_room());
+            assert!(sent > 0 || !gateway.has_room());
             let batch = effects(&mut gateway);
             assert!(!batch.is_empty(), "stuck after {sent}");
             for effect in batch {
