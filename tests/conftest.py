@@ -100,4 +100,4 @@ def volume(request, shared_cluster):
     name = f"v{next(_volume_numbers)}"
     shared_cluster.create_volume(name, "1GiB")
     yield name
-    shared_cluster.cli("volume", "delete", name)
+    shared_cluster.delete_volume(name)

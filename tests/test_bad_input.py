@@ -3,6 +3,7 @@
 import random
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -57,9 +58,9 @@ NOISE = {
 @pytest.mark.parametrize("name", ["data", "api", "nbd", "config"])
 def test_noise_on_a_port(shared_cluster, volume, name):
     port = ports(shared_cluster)[name]
-    for noise in NOISE.values():
-        for half_close in (False, True):
-            send_and_hang_up(port, noise, half_close)
+    cases = [(port, noise, half_close) for noise in NOISE.values() for half_close in (False, True)]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        list(pool.map(lambda case: send_and_hang_up(*case), cases))
     still_serves(shared_cluster, volume, mark=1)
 
 

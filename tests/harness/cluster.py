@@ -177,6 +177,13 @@ class Cluster:
         self.wait_healthy()
         return name
 
+    def delete_volume(self, name):
+        self.cli("volume", "delete", name, "--yes")
+
+    def used_bytes(self):
+        """Live bytes on all devices, as the cluster counts them."""
+        return sum(device["used_bytes"] for device in self.json("device", "list"))
+
     def kill_all(self):
         """SIGKILL to every node, as close together as signals go: a power cut of the whole room."""
         for node in self.nodes:

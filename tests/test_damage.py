@@ -1,0 +1,109 @@
+"""Bits that change on a device: reads give the right bytes from the other copy, or an error; never wrong bytes."""
+
+import json
+import random
+
+import pytest
+
+from .harness.cluster import run_cli
+from .harness.device import find_blocks, flip_bit, log_files
+from .harness.nbd import EIO, Client, NbdError
+
+BLOCK = 4096
+BLOCKS = 256
+
+
+def write_marked(cluster):
+    """Blocks with contents that can be found again in the log files, and their digests by number."""
+    generator = random.Random(4)
+    contents = [generator.randbytes(BLOCK) for _ in range(BLOCKS)]
+    with Client(cluster.first.uri()) as client:
+        for number, content in enumerate(contents):
+            client.write(number * BLOCK, content)
+    return contents
+
+
+def damage(cluster, contents, copies):
+    """Flips a bit in the payload of `copies` copies of every eighth block; the numbers of the damaged blocks."""
+    damaged = list(range(0, BLOCKS, 8))
+    for number in damaged:
+        places = [
+            (path, offset)
+            for node in cluster.nodes
+            for path in log_files(node)
+            for offset in find_blocks(path, contents[number][:64])[-1:]
+        ]
+        assert len(places) == 2, f"block {number} has {len(places)} copies in the logs"
+        for path, offset in places[:copies] if number % 16 else places[-copies:]:
+            flip_bit(path, offset + 100 + number, number % 8)
+    return damaged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_flipped_bit_is_never_read_as_data(make_cluster, copies):
+    cluster = make_cluster(device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    contents = write_marked(cluster)
+    # Stopped, so that nothing lies in a cache.
+    cluster.stop()
+    damaged = set(damage(cluster, contents, copies))
+    cluster.start()
+    for node in cluster.nodes:
+        with Client(node.uri()) as client:
+            for number, content in enumerate(contents):
+                try:
+                    data = client.read(number * BLOCK, BLOCK)
+                except NbdError as error:
+                    assert error.code == EIO
+                    assert number in damaged and copies == 2, f"block {number}: an error while a copy is whole"
+                else:
+                    assert data == content, f"block {number} through {node.name}: wrong bytes"
+                    assert copies == 1 or number not in damaged
+    # A bad block can be written again, and is good then.
+    with Client(cluster.nodes[1].uri()) as client:
+        for number in sorted(damaged):
+            client.write(number * BLOCK, contents[-1])
+            assert client.read(number * BLOCK, BLOCK) == contents[-1]
+
+
+def test_store_check_finds_the_damage(make_cluster):
+    cluster = make_cluster(device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    contents = write_marked(cluster)
+    cluster.stop()
+    folders = [path.parent for node in cluster.nodes for path in log_files(node)]
+    for folder in folders:
+        sound = run_cli("store", "check", folder, "--deep")
+        assert sound.returncode == 0, sound.stdout + sound.stderr
+    damage(cluster, contents, 2)
+    codes = [run_cli("store", "check", folder, "--deep", "--json") for folder in folders]
+    assert any(done.returncode != 0 for done in codes), "no check found the flipped bits"
+    for done in codes:
+        json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_torn_tail_of_the_log_is_not_data(make_cluster):
+    """The device lost the middle of the newest batches: what was acknowledged comes from the other copy."""
+    cluster = make_cluster(device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    contents = write_marked(cluster)
+    cluster.kill_all()
+    victim = cluster.nodes[1]
+    for number in (BLOCKS - 1, BLOCKS - 2, BLOCKS - 3):
+        for path in log_files(victim):
+            for offset in find_blocks(path, contents[number][:64]):
+                with open(path, "r+b") as file:
+                    file.seek(offset + 1024)
+                    file.write(bytes(2048))
+    cluster.start()
+    for node in cluster.nodes:
+        with Client(node.uri()) as client:
+            for number, content in enumerate(contents):
+                try:
+                    data = client.read(number * BLOCK, BLOCK)
+                except NbdError as error:
+                    assert error.code == EIO
+                else:
+                    assert data == content, f"block {number} through {node.name}"
