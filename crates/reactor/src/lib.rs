@@ -1,1 +1,64 @@
-//! Placeholder.
+//! The event loop: sockets, devices and wake-ups from other threads, all through one io_uring per thread.
+//!
+//! A [`Reactor`] owns connections, listeners and devices. The caller queues work (outgoing bytes, device reads and
+//! writes) and calls [`Reactor::wait`], which hands everything queued to the kernel and sleeps until something has
+//! completed, in one system call. What happened comes back as [`Event`]s.
+//!
+//! The bytes of a connection live in an [`Inbox`](azekura_base::Inbox) and an [`Outbox`](azekura_base::Outbox) that
+//! the caller's own type embeds (see [`Stream`]): the reactor receives straight into the one and sends straight from
+//! the other.
+//!
+//! What it is not: an executor. There are no futures, no tasks and no timers; the caller passes the time until its next
+//! timer to `wait`.
+//!
+//! # One turn
+//!
+//! ```text
+//!   wait ──► events ──► for each: parse the inbox, fill the outbox, queue device I/O, kick(conn) ──► wait …
+//! ```
+//!
+//! After [`Event::Received`] nothing more is received on that connection until [`Reactor::kick`]: the caller has
+//! looked at the inbox by then. Sends are not started by `kick` but by the next `wait`, so that all answers of one
+//! turn leave in one message.
+//!
+//! # Safety
+//!
+//! Everything that the kernel reads or writes is owned by the operation table of the `ring` module from before it is
+//! submitted until its completion has been seen; the only `unsafe` code is there and in `sending`.
+
+mod connection;
+mod device;
+mod event;
+mod listener;
+mod reactor;
+mod ring;
+mod sending;
+mod slots;
+mod socket;
+mod transfer;
+mod waker;
+
+pub use connection::Close;
+pub use device::DeviceOptions;
+pub use event::{CloseReason, Event, PeerAddress};
+pub use reactor::{Options, Reactor, Stream};
+pub use slots::{ConnId, FileId, ListenerId};
+pub use waker::Waker;
+
+/// Pieces in one send: what one `sendmsg` takes is [`SEND_BYTES_MAX`] or this, whichever is reached first.
+pub const SEND_PIECES_MAX: usize = 512;
+/// Bytes after which no further piece joins a send.
+pub const SEND_BYTES_MAX: usize = 1 << 20;
+/// An outbox that has been above this many bytes and falls below it makes an [`Event::Sent`].
+pub const SEND_LOW_WATER: usize = 1 << 20;
+/// Connections that a listener's socket holds for us before we accept them.
+pub const ACCEPT_BACKLOG: i32 = 1024;
+/// I/O vectors in one device write (the kernel's `UIO_MAXIOV`); longer writes are continued.
+pub const WRITE_VECTORS_MAX: usize = 1024;
+/// Operations that the kernel works on for one device; the others wait in order. More would only fill the block
+/// layer's queue, and io_uring then hands submissions to kernel threads.
+pub const DEVICE_DEPTH_MAX: usize = 128;
+/// Operations that wait for one device, beyond which new ones fail with `ResourceBusy`.
+pub const DEVICE_QUEUE_MAX: usize = 65_536;
+/// Devices open at a time.
+pub const DEVICES_MAX: usize = 256;

@@ -1,0 +1,352 @@
+//! Connections: receiving into and sending from the streams that the caller has installed.
+
+use crate::{
+    CloseReason, ConnId, Event, Reactor, SEND_BYTES_MAX, SEND_LOW_WATER, SEND_PIECES_MAX, Stream,
+    ring::{Operation, Ticket},
+    sending::Sending,
+    socket,
+};
+use azekura_base::Fill;
+use socket2::{SockAddr, Socket};
+use std::{io, net::SocketAddr, os::fd::AsRawFd, path::Path};
+
+/// When [`Reactor::close`] takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// Now; what is in the outbox is dropped.
+    AtOnce,
+    /// When the outbox has been sent. Nothing is received meanwhile.
+    AfterDrain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Open,
+    /// To be closed when the outbox is empty.
+    Draining,
+    /// Its last event is made.
+    Ended,
+}
+
+pub(crate) struct Connection<S> {
+    pub(crate) socket: Socket,
+    /// Absent before [`Reactor::install`], and after the end.
+    stream: Option<S>,
+    state: State,
+    connecting: Option<Ticket>,
+    receiving: bool,
+    /// Absent while a send is under way.
+    sending: Option<Box<Sending>>,
+    /// Operations under way.
+    in_flight: u32,
+    paused: bool,
+    /// The caller has seen what was received and wants more.
+    receive_wanted: bool,
+    /// Listed to be looked at when the next wait begins.
+    dirty: bool,
+    /// The outbox has been above the low-water mark since the last `Sent`.
+    above_low_water: bool,
+    /// The last receive left bytes in the socket.
+    socket_nonempty: bool,
+    /// Its ids are void: the slot is freed when the kernel is done with it.
+    forgotten: bool,
+}
+
+impl<S> Connection<S> {
+    fn new(socket: Socket, state: State) -> Connection<S> {
+        Connection {
+            socket,
+            stream: None,
+            state,
+            connecting: None,
+            receiving: false,
+            sending: Some(Sending::new()),
+            in_flight: 0,
+            paused: false,
+            receive_wanted: false,
+            dirty: false,
+            above_low_water: false,
+            socket_nonempty: false,
+            forgotten: false,
+        }
+    }
+}
+
+impl<S: Stream> Reactor<S> {
+    /// Connects to a TCP address; [`Event::Connected`] or [`Event::ConnectFailed`] follows.
+    ///
+    /// # Errors
+    /// When there is no socket to be had: out of file descriptors, or too many connections.
+    pub fn connect_tcp(&mut self, address: SocketAddr) -> io::Result<ConnId> {
+        self.connect(address.into())
+    }
+
+    /// Connects to a unix socket; [`Event::Connected`] or [`Event::ConnectFailed`] follows.
+    ///
+    /// # Errors
+    /// When there is no socket to be had, or `path` is too long for a socket's.
+    pub fn connect_unix(&mut self, path: &Path) -> io::Result<ConnId> {
+        self.connect(SockAddr::unix(path)?)
+    }
+
+    fn connect(&mut self, address: SockAddr) -> io::Result<ConnId> {
+        if self.connections.len() >= self.options.connections_max {
+            return Err(io::Error::other(format!("more than {} connections", self.options.connections_max)));
+        }
+        let socket = socket::for_connect(&address)?;
+        let fd = socket.as_raw_fd();
+        let id = ConnId(self.connections.insert(Connection::new(socket, State::Connecting)));
+        let conn = self.connections.index(id.0).expect("just inserted");
+        let ticket = self.ring.start(Operation::Connect { conn, socket: fd, address: Box::new(address) });
+        let connection = self.connections.at(conn);
+        connection.connecting = Some(ticket);
+        connection.in_flight += 1;
+        Ok(id)
+    }
+
+    /// Takes in an accepted socket.
+    pub(crate) fn add_accepted(&mut self, socket: Socket) -> ConnId {
+        ConnId(self.connections.insert(Connection::new(socket, State::Open)))
+    }
+
+    /// Gives the connection its stream; receiving and sending begin. Returns the stream when the connection has ended
+    /// or has one already.
+    ///
+    /// # Errors
+    /// The stream itself, not taken.
+    pub fn install(&mut self, conn: ConnId, stream: S) -> Result<(), S> {
+        let Some(index) = self.connections.index(conn.0) else { return Err(stream) };
+        let connection = self.connections.at(index);
+        if connection.stream.is_some() || connection.state == State::Ended {
+            return Err(stream);
+        }
+        connection.stream = Some(stream);
+        self.kick(conn);
+        Ok(())
+    }
+
+    /// The stream of a connection; `None` before it is installed and after the wait that followed the connection's last
+    /// event.
+    #[must_use]
+    pub fn stream(&mut self, conn: ConnId) -> Option<&mut S> {
+        let index = self.connections.index(conn.0)?;
+        self.connections.at(index).stream.as_mut()
+    }
+
+    /// The caller has looked at the inbox and perhaps filled the outbox: at the next wait a send starts if the outbox
+    /// has something and none is under way, and a receive unless reading is paused.
+    ///
+    /// What the inbox holds must have been consumed as far as possible by then: while a receive is under way, its bytes
+    /// can't be looked at.
+    pub fn kick(&mut self, conn: ConnId) {
+        if let Some(index) = self.connections.index(conn.0) {
+            self.connections.at(index).receive_wanted = true;
+            self.mark_dirty(index);
+        }
+    }
+
+    /// Starts no further receive until [`Reactor::resume_reading`]. One that is under way may still complete. A peer's
+    /// end is not noticed meanwhile, except by a send that fails.
+    pub fn pause_reading(&mut self, conn: ConnId) {
+        if let Some(index) = self.connections.index(conn.0) {
+            self.connections.at(index).paused = true;
+        }
+    }
+
+    /// Ends a pause and does what [`Reactor::kick`] does.
+    pub fn resume_reading(&mut self, conn: ConnId) {
+        if let Some(index) = self.connections.index(conn.0) {
+            self.connections.at(index).paused = false;
+        }
+        self.kick(conn);
+    }
+
+    /// Closes a connection, at once or when its outbox has been sent; [`Event::Closed`] follows, with the reason
+    /// `Local` unless the connection breaks before. Does nothing to an ended one.
+    pub fn close(&mut self, conn: ConnId, when: Close) {
+        let Some(index) = self.connections.index(conn.0) else { return };
+        let connection = self.connections.at(index);
+        if when == Close::AfterDrain && connection.state == State::Open && connection.stream.is_some() {
+            connection.state = State::Draining;
+            self.mark_dirty(index);
+        } else {
+            self.end(index, CloseReason::Local);
+        }
+    }
+
+    fn mark_dirty(&mut self, index: u32) {
+        let connection = self.connections.at(index);
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    /// Starts what the kicked connections want. Called when a wait begins.
+    pub(crate) fn start_kicked(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for index in dirty.drain(..) {
+            self.connections.at(index).dirty = false;
+            self.start_send(index);
+            self.start_receive(index);
+        }
+        self.dirty = dirty;
+    }
+
+    fn start_receive(&mut self, index: u32) {
+        let connection = self.connections.at(index);
+        if connection.state != State::Open || connection.paused || !connection.receive_wanted || connection.receiving {
+            return;
+        }
+        let Some(stream) = &mut connection.stream else { return };
+        connection.receive_wanted = false;
+        connection.receiving = true;
+        connection.in_flight += 1;
+        let operation = Operation::Receive {
+            conn: index,
+            socket: connection.socket.as_raw_fd(),
+            fill: stream.inbox().take_fill(),
+            poll_first: !connection.socket_nonempty,
+        };
+        self.ring.start(operation);
+    }
+
+    fn start_send(&mut self, index: u32) {
+        let connection = self.connections.at(index);
+        if !matches!(connection.state, State::Open | State::Draining) {
+            return;
+        }
+        let (Some(stream), Some(mut sending)) = (&mut connection.stream, connection.sending.take()) else { return };
+        let outbox = stream.outbox();
+        connection.above_low_water |= outbox.len() > SEND_LOW_WATER;
+        if outbox.is_empty() {
+            connection.sending = Some(sending);
+            if connection.state == State::Draining {
+                self.end(index, CloseReason::Local);
+            }
+            return;
+        }
+        outbox.take(sending.refill(), SEND_PIECES_MAX, SEND_BYTES_MAX);
+        sending.seal();
+        connection.in_flight += 1;
+        self.ring.start(Operation::Send { conn: index, socket: connection.socket.as_raw_fd(), sending });
+    }
+
+    pub(crate) fn on_connect(&mut self, index: u32, result: io::Result<u32>) {
+        let conn = ConnId(self.connections.key(index));
+        let connection = self.connections.at(index);
+        connection.in_flight -= 1;
+        connection.connecting = None;
+        match (connection.state, result) {
+            (State::Ended, _) => self.free_if_unused(index),
+            (_, Ok(_)) => {
+                connection.state = State::Open;
+                self.ready.push(Event::Connected { conn });
+                self.mark_dirty(index);
+            }
+            (_, Err(error)) => self.end_with(index, Event::ConnectFailed { conn, error }),
+        }
+    }
+
+    pub(crate) fn on_receive(&mut self, index: u32, fill: Fill, result: io::Result<u32>, socket_nonempty: bool) {
+        let conn = ConnId(self.connections.key(index));
+        let connection = self.connections.at(index);
+        connection.in_flight -= 1;
+        connection.receiving = false;
+        connection.socket_nonempty = socket_nonempty;
+        let received = *result.as_ref().unwrap_or(&0) as usize;
+        // The caller may have put another inbox in this one's place; then the bytes belong to nobody.
+        if let Some(inbox) = connection.stream.as_mut().map(Stream::inbox)
+            && inbox.is_filling()
+        {
+            inbox.filled(fill, received);
+        }
+        match (connection.state, result) {
+            (State::Ended, _) => self.free_if_unused(index),
+            (_, Ok(0)) => self.end(index, CloseReason::Eof),
+            (State::Draining, Ok(_)) => {}
+            (_, Ok(_)) => self.ready.push(Event::Received { conn }),
+            (_, Err(error)) if is_transient(&error) => {
+                connection.receive_wanted = true;
+                self.mark_dirty(index);
+            }
+            (_, Err(error)) => self.end(index, CloseReason::Error(error)),
+        }
+    }
+
+    pub(crate) fn on_send(&mut self, index: u32, mut sending: Box<Sending>, result: io::Result<u32>) {
+        let conn = ConnId(self.connections.key(index));
+        let connection = self.connections.at(index);
+        connection.in_flight -= 1;
+        let ended = connection.state == State::Ended;
+        let done = match &result {
+            Ok(count) => sending.advance(*count as usize),
+            Err(_) => false,
+        };
+        match result {
+            _ if ended => self.free_if_unused(index),
+            Err(error) if !is_transient(&error) => self.end(index, CloseReason::Error(error)),
+            _ if !done => {
+                connection.in_flight += 1;
+                self.ring.start(Operation::Send { conn: index, socket: connection.socket.as_raw_fd(), sending });
+            }
+            _ => {
+                sending.clear();
+                connection.sending = Some(sending);
+                let waiting = connection.stream.as_mut().map_or(0, |stream| stream.outbox().len());
+                if waiting == 0 || (connection.above_low_water && waiting < SEND_LOW_WATER) {
+                    connection.above_low_water = false;
+                    self.ready.push(Event::Sent { conn });
+                }
+                self.mark_dirty(index);
+            }
+        }
+    }
+
+    /// Ends a connection with its last event.
+    fn end(&mut self, index: u32, reason: CloseReason) {
+        let conn = ConnId(self.connections.key(index));
+        self.end_with(index, Event::Closed { conn, reason });
+    }
+
+    fn end_with(&mut self, index: u32, last: Event) {
+        let connection = self.connections.at(index);
+        if connection.state == State::Ended {
+            return;
+        }
+        connection.state = State::Ended;
+        match connection.connecting {
+            Some(ticket) => self.ring.cancel(ticket),
+            None => socket::shut(&connection.socket),
+        }
+        self.ready.push(last);
+        self.ending.push(index);
+    }
+
+    /// Voids the ids of the connections whose last event the previous wait delivered, and drops their streams. None of
+    /// them is in the dirty list, which [`Reactor::start_kicked`] has emptied.
+    pub(crate) fn forget_ended(&mut self) {
+        let mut ended = std::mem::take(&mut self.ended);
+        for index in ended.drain(..) {
+            self.connections.void(index);
+            let connection = self.connections.at(index);
+            connection.stream = None;
+            connection.forgotten = true;
+            self.free_if_unused(index);
+        }
+        self.ended = ended;
+    }
+
+    /// Frees the slot of a forgotten connection when the kernel is done with it.
+    fn free_if_unused(&mut self, index: u32) {
+        let connection = self.connections.at(index);
+        if connection.in_flight == 0 && connection.forgotten {
+            self.connections.remove(index);
+        }
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}

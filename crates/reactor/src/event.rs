@@ -1,0 +1,94 @@
+//! What [`Reactor::wait`](crate::Reactor::wait) reports.
+
+use crate::{ConnId, ListenerId};
+use bytes::Bytes;
+use std::{fmt, io, net::SocketAddr};
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A listener has a new connection. Nothing is received on it before [`Reactor::install`](crate::Reactor::install).
+    Accepted {
+        /// The listener.
+        listener: ListenerId,
+        /// The new connection.
+        conn: ConnId,
+        /// Who connected.
+        peer: PeerAddress,
+    },
+    /// An outgoing connection stands.
+    Connected {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// An outgoing connection could not be made. The last event of `conn`.
+    ConnectFailed {
+        /// The connection; its id is void from the next wait on.
+        conn: ConnId,
+        /// Why.
+        error: io::Error,
+    },
+    /// The inbox has more bytes. [`Reactor::kick`](crate::Reactor::kick) asks for the next ones.
+    Received {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The outbox fell below [`SEND_LOW_WATER`](crate::SEND_LOW_WATER) after having been above it, or became empty
+    /// with everything handed to the kernel.
+    Sent {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The connection has ended, and its stream can still be reached until the next wait. The last event of `conn`.
+    Closed {
+        /// The connection; its id is void from the next wait on.
+        conn: ConnId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A device read ended.
+    DeviceRead {
+        /// The token that the caller gave.
+        token: u64,
+        /// All bytes asked for, page-aligned, or what went wrong.
+        result: io::Result<Bytes>,
+    },
+    /// A device write or sync ended.
+    DeviceWritten {
+        /// The token that the caller gave.
+        token: u64,
+        /// Success when every byte was taken (and, for a durable write, is on stable storage).
+        result: io::Result<()>,
+    },
+    /// A [`Waker`](crate::Waker) was used since the last wait.
+    Woken,
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub enum CloseReason {
+    /// The peer closed its side; a half-closed connection counts as closed.
+    Eof,
+    /// The connection broke.
+    Error(io::Error),
+    /// This side closed it.
+    Local,
+}
+
+/// The far end of an accepted connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// A TCP peer.
+    Tcp(SocketAddr),
+    /// A process on this machine, through a unix socket.
+    Unix,
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddress::Tcp(address) => write!(f, "{address}"),
+            PeerAddress::Unix => f.write_str("unix"),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Listening sockets.
+
+use crate::{
+    Event, ListenerId, Reactor, Stream,
+    ring::{Operation, Ticket},
+    socket,
+};
+use socket2::Socket;
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Time until accepting is tried again after the process or machine was out of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+pub(crate) struct Listener {
+    socket: Socket,
+    /// The socket file, to be removed at the end: its path, device and inode.
+    file: Option<(PathBuf, u64, u64)>,
+    accepting: Option<Ticket>,
+    closing: bool,
+    /// When to accept again, after it failed for lack of a resource.
+    retry_at: Option<Instant>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some((path, device, inode)) = &self.file
+            && fs::symlink_metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (*device, *inode))
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl<S: Stream> Reactor<S> {
+    /// Listens on a TCP address; port 0 takes a free one ([`Reactor::local_address`] tells which).
+    ///
+    /// # Errors
+    /// When the address is in use or not this machine's.
+    pub fn listen_tcp(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
+        let socket = socket::listen_tcp(address)?;
+        Ok(self.add_listener(socket, None))
+    }
+
+    /// Listens on a unix socket at `path`. A socket file whose owner is gone is replaced; the file is removed when the
+    /// listener is closed or dropped.
+    ///
+    /// # Errors
+    /// When another process listens there, or the file can't be made.
+    pub fn listen_unix(&mut self, path: &Path) -> io::Result<ListenerId> {
+        let socket = socket::listen_unix(path)?;
+        let file = fs::symlink_metadata(path)?;
+        Ok(self.add_listener(socket, Some((path.to_owned(), file.dev(), file.ino()))))
+    }
+
+    fn add_listener(&mut self, socket: Socket, file: Option<(PathBuf, u64, u64)>) -> ListenerId {
+        let listener = Listener { socket, file, accepting: None, closing: false, retry_at: None };
+        let id = ListenerId(self.listeners.insert(listener));
+        let index = self.listeners.index(id.0).expect("just inserted");
+        self.accept(index);
+        id
+    }
+
+    /// The address of a TCP listener.
+    #[must_use]
+    pub fn local_address(&self, listener: ListenerId) -> Option<SocketAddr> {
+        self.listeners.get(listener.0)?.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// Listens no more. Connections that were accepted stay; [`Event::Accepted`] may still come for those that were
+    /// accepted before this call.
+    pub fn close_listener(&mut self, listener: ListenerId) {
+        let Some(index) = self.listeners.index(listener.0) else { return };
+        let listener = self.listeners.at(index);
+        listener.closing = true;
+        match listener.accepting {
+            Some(ticket) => {
+                socket::shut(&listener.socket);
+                self.ring.cancel(ticket);
+                self.listeners.void(index);
+            }
+            None => drop(self.listeners.remove(index)),
+        }
+    }
+
+    fn accept(&mut self, index: u32) {
+        let listener = self.listeners.at(index);
+        listener.retry_at = None;
+        let socket = listener.socket.as_raw_fd();
+        listener.accepting = Some(self.ring.start(Operation::Accept { listener: index, socket }));
+    }
+
+    pub(crate) fn on_accept(&mut self, index: u32, result: io::Result<u32>, more: bool) {
+        let id = ListenerId(self.listeners.key(index));
+        let listener = self.listeners.at(index);
+        let mut retry_at = None;
+        match result.map(own) {
+            Ok(socket) if listener.closing || self.connections.len() >= self.options.connections_max => drop(socket),
+            Ok(socket) => {
+                // A peer that is gone already needs no event.
+                if let Ok(peer) = socket::accepted(&socket) {
+                    let conn = self.add_accepted(socket);
+                    self.ready.push(Event::Accepted { listener: id, conn, peer });
+                }
+            }
+            Err(error) if is_shortage(&error) => retry_at = Some(Instant::now() + ACCEPT_RETRY),
+            // The peer gave up before it was accepted: its affair, not the listener's.
+            Err(_) => {}
+        }
+        if more {
+            return;
+        }
+        let listener = self.listeners.at(index);
+        listener.accepting = None;
+        if listener.closing {
+            self.listeners.remove(index);
+        } else if retry_at.is_some() {
+            listener.retry_at = retry_at;
+            self.short_listeners += 1;
+        } else {
+            self.accept(index);
+        }
+    }
+
+    /// Accepts again where the time for it has come. Returns the time until the next such moment.
+    pub(crate) fn retry_accepts(&mut self) -> Option<Duration> {
+        if self.short_listeners == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        self.short_listeners = 0;
+        for index in self.listeners.indexes().collect::<Vec<_>>() {
+            match self.listeners.at(index).retry_at {
+                Some(at) if at <= now => self.accept(index),
+                Some(at) => {
+                    self.short_listeners += 1;
+                    next = Some(next.map_or(at, |next| next.min(at)));
+                }
+                None => {}
+            }
+        }
+        next.map(|at| at - now)
+    }
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// Takes over the socket that an accept returned.
+#[allow(unsafe_code)]
+fn own(fd: u32) -> Socket {
+    // SAFETY: the kernel has just made this descriptor for us and nobody else knows its number.
+    Socket::from(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,0 +1,198 @@
+//! The reactor and its turn.
+
+use crate::{
+    Event, Waker,
+    connection::Connection,
+    device::Device,
+    listener::Listener,
+    ring::{Completion, Operation, Ring},
+    slots::Slots,
+    waker::WakeSource,
+};
+use azekura_base::{Inbox, Outbox};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+/// What the caller keeps for a connection: at least the two ends of its byte streams.
+pub trait Stream {
+    /// Where received bytes go.
+    fn inbox(&mut self) -> &mut Inbox;
+    /// Where bytes to send come from.
+    fn outbox(&mut self) -> &mut Outbox;
+}
+
+/// The smallest stream: the two ends and nothing else.
+impl Stream for (Inbox, Outbox) {
+    fn inbox(&mut self) -> &mut Inbox {
+        &mut self.0
+    }
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.1
+    }
+}
+
+/// How to make a [`Reactor`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Places in the submission queue. More operations than that may be under way; one turn that starts more makes
+    /// additional system calls.
+    pub entries: u32,
+    /// Connections at a time. Further ones are accepted and closed at once.
+    pub connections_max: usize,
+    /// Time to look for completions before sleeping. It costs that much processor time at each pause in the work, and
+    /// saves the time that a sleeper takes to wake.
+    pub spin: Duration,
+    /// Leave out what old kernels lack. For tests.
+    #[doc(hidden)]
+    pub basic: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { entries: 1024, connections_max: 16_384, spin: Duration::ZERO, basic: false }
+    }
+}
+
+/// The event loop of one thread. See the crate's description.
+pub struct Reactor<S> {
+    /// First, so that it is dropped first: by then no socket or device of an operation may be closed.
+    pub(crate) ring: Ring,
+    pub(crate) connections: Slots<Connection<S>>,
+    pub(crate) listeners: Slots<Listener>,
+    pub(crate) devices: Slots<Device>,
+    /// Free places among the ring's registered files, once there are any.
+    pub(crate) device_slots: Option<Vec<u32>>,
+    /// Connections to be looked at when the next wait begins.
+    pub(crate) dirty: Vec<u32>,
+    /// Connections whose last event is in `ready`.
+    pub(crate) ending: Vec<u32>,
+    /// Connections whose last event the previous wait delivered.
+    pub(crate) ended: Vec<u32>,
+    /// Listeners that wait to accept again.
+    pub(crate) short_listeners: usize,
+    /// Events for the next wait to deliver.
+    pub(crate) ready: Vec<Event>,
+    pub(crate) options: Options,
+    wake: WakeSource,
+}
+
+impl<S: Stream> Reactor<S> {
+    /// A reactor for the present thread.
+    ///
+    /// # Errors
+    /// When the kernel has no io_uring, is older than 5.11, or doesn't let this process use it; the message says what
+    /// to do.
+    pub fn new(options: Options) -> io::Result<Reactor<S>> {
+        let mut ring = Ring::new(options.entries, options.basic)?;
+        let wake = WakeSource::new()?;
+        ring.start(Operation::Wake { eventfd: wake.fd() });
+        Ok(Reactor {
+            ring,
+            connections: Slots::new(),
+            listeners: Slots::new(),
+            devices: Slots::new(),
+            device_slots: None,
+            dirty: Vec::new(),
+            ending: Vec::new(),
+            ended: Vec::new(),
+            short_listeners: 0,
+            ready: Vec::new(),
+            options,
+            wake,
+        })
+    }
+
+    /// Something that other threads can wake this reactor with.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+
+    /// Connections that are there, those not yet quite gone included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Hands everything queued to the kernel, sleeps until something completes or `timeout` is over, and appends what
+    /// happened to `events`. Doesn't sleep when there is something to report already. May return early with nothing:
+    /// after a signal, or after a completion that only the reactor cares for.
+    ///
+    /// # Errors
+    /// When the kernel refuses the call for a reason that will not pass.
+    pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        self.start_kicked();
+        self.forget_ended();
+        let retry = self.retry_accepts();
+        let timeout = match (timeout, retry) {
+            _ if !self.ready.is_empty() => Some(Duration::ZERO),
+            (Some(timeout), Some(retry)) => Some(timeout.min(retry)),
+            (timeout, retry) => timeout.or(retry),
+        };
+        if timeout == Some(Duration::ZERO) || self.spin(timeout)? || !self.wake.sleep() {
+            self.ring.enter(Some(Duration::ZERO))?;
+        } else {
+            self.ring.enter(timeout)?;
+        }
+        if self.wake.awake() {
+            self.ready.push(Event::Woken);
+        }
+        while let Some(completion) = self.ring.take_completion() {
+            self.complete(completion);
+        }
+        events.append(&mut self.ready);
+        self.ended.append(&mut self.ending);
+        Ok(())
+    }
+
+    /// Looks for completions without sleeping for as long as the options say. True when there are some.
+    fn spin(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let spin = self.options.spin.min(timeout.unwrap_or(Duration::MAX));
+        if spin.is_zero() {
+            return Ok(false);
+        }
+        self.ring.enter(Some(Duration::ZERO))?;
+        let begin = Instant::now();
+        loop {
+            if self.ring.is_ready() || self.wake.is_notified() {
+                return Ok(true);
+            }
+            if begin.elapsed() >= spin {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let Completion { operation, result, more, socket_nonempty } = completion;
+        match operation {
+            Operation::Wake { eventfd } => {
+                // The wake-up itself is known from the waker's state.
+                if !more {
+                    self.ring.start(Operation::Wake { eventfd });
+                }
+            }
+            Operation::Accept { listener, .. } => self.on_accept(listener, result, more),
+            Operation::Connect { conn, .. } => self.on_connect(conn, result),
+            Operation::Receive { conn, fill, .. } => self.on_receive(conn, fill, result, socket_nonempty),
+            Operation::Send { conn, sending, .. } => self.on_send(conn, sending, result),
+            Operation::Read { file, .. } | Operation::Write { file, .. } | Operation::Sync { file, .. } => {
+                self.on_device(file, operation, result);
+            }
+        }
+    }
+}
+
+impl<S> std::fmt::Debug for Reactor<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reactor")
+            .field("connections", &self.connections.len())
+            .field("listeners", &self.listeners.len())
+            .field("devices", &self.devices.len())
+            .field("operations", &self.ring.operations())
+            .finish()
+    }
+}

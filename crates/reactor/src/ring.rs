@@ -1,0 +1,319 @@
+//! The io_uring and the table of operations that the kernel works on. All memory that the kernel may touch is owned
+//! by that table.
+#![allow(unsafe_code)]
+
+use crate::{
+    sending::{Remaining, Sending},
+    transfer::{DeviceRead, DeviceWrite},
+};
+use azekura_base::{Fill, Inbox};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use socket2::SockAddr;
+use std::{collections::VecDeque, io, mem, os::fd::RawFd, time::Duration};
+
+/// `IORING_ENTER_GETEVENTS`: run pending completions even if none is waited for.
+const ENTER_GETEVENTS: u32 = 1;
+/// `IORING_ENTER_EXT_ARG`: the argument is a `SubmitArgs`.
+const ENTER_EXT_ARG: u32 = 8;
+/// `IORING_RECVSEND_POLL_FIRST`: don't try before the socket is known to be ready.
+const POLL_FIRST: u16 = 1;
+/// The completion of a cancel request, which nobody waits for.
+const CANCEL_DATA: u64 = u64::MAX;
+/// A fill with more bytes than any stream buffer of an [`Inbox`] is for one payload, all of which is waited for.
+const STREAM_FILL_MAX: usize = 2 * Inbox::PEEK_MAX;
+
+/// What an operation is for, and the memory that it needs. Indexes are those of the owner's slot.
+pub(crate) enum Operation {
+    /// Waits for wake-ups, again and again.
+    Wake { eventfd: RawFd },
+    /// Accepts connections, again and again where the kernel can.
+    Accept { listener: u32, socket: RawFd },
+    /// Connects.
+    Connect { conn: u32, socket: RawFd, address: Box<SockAddr> },
+    /// Receives. `poll_first` when the socket is thought to be empty.
+    Receive { conn: u32, socket: RawFd, fill: Fill, poll_first: bool },
+    /// Sends.
+    Send { conn: u32, socket: RawFd, sending: Box<Sending> },
+    /// Reads a device; `slot` is its place among the registered files.
+    Read { file: u32, slot: u32, read: DeviceRead },
+    /// Writes a device.
+    Write { file: u32, slot: u32, write: DeviceWrite },
+    /// Makes a device's former writes durable.
+    Sync { file: u32, slot: u32, token: u64 },
+}
+
+/// An operation under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u32);
+
+/// What a finished submission gives back.
+pub(crate) struct Completion {
+    /// The operation, with its memory.
+    pub(crate) operation: Operation,
+    /// Its result: the system call's, with errors as errors.
+    pub(crate) result: io::Result<u32>,
+    /// True when the operation goes on and will complete again.
+    pub(crate) more: bool,
+    /// True when a receive left bytes in the socket.
+    pub(crate) socket_nonempty: bool,
+}
+
+/// The kernel's ring and what it works on.
+pub(crate) struct Ring {
+    uring: IoUring,
+    operations: Vec<Option<Operation>>,
+    free: Vec<u32>,
+    /// Submissions that did not fit into the queue; they go first at the next enter.
+    overflow: VecDeque<squeue::Entry>,
+    /// True on Linux 6.1 and later: multishot accept, poll-first receives.
+    modern: bool,
+}
+
+impl Ring {
+    /// Makes a ring with `entries` submissions; `basic` leaves out what Linux 5.11 lacks.
+    pub(crate) fn new(entries: u32, basic: bool) -> io::Result<Ring> {
+        let modern = || {
+            let mut builder = IoUring::builder();
+            builder.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
+            builder.setup_clamp().dontfork().build(entries)
+        };
+        let plain = || IoUring::builder().setup_clamp().dontfork().build(entries);
+        let (uring, modern) = match if basic { Err(io::ErrorKind::Unsupported.into()) } else { modern() } {
+            Ok(uring) => (uring, true),
+            Err(_) => (plain().map_err(explain_setup)?, false),
+        };
+        let parameters = uring.params();
+        if !parameters.is_feature_ext_arg() || !parameters.is_feature_nodrop() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's io_uring is too old: Linux 5.11 or later is needed",
+            ));
+        }
+        Ok(Ring { uring, operations: Vec::new(), free: Vec::new(), overflow: VecDeque::new(), modern })
+    }
+
+    /// Makes room for `count` registered files.
+    pub(crate) fn register_files(&mut self, count: usize) -> io::Result<()> {
+        self.uring.submitter().register_files(&vec![-1; count])
+    }
+
+    /// Puts `fd` into the registered files, or empties the place (-1).
+    pub(crate) fn register_file(&mut self, slot: u32, fd: RawFd) -> io::Result<()> {
+        self.uring.submitter().register_files_update(slot, &[fd]).map(drop)
+    }
+
+    /// Queues `operation`; the kernel sees it at the next [`Ring::enter`] (or now, when the queue is full).
+    pub(crate) fn start(&mut self, operation: Operation) -> Ticket {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.operations.push(None);
+            u32::try_from(self.operations.len() - 1).expect("operations are bounded far below 2^32")
+        });
+        let place = &mut self.operations[index as usize];
+        assert!(place.is_none());
+        let entry = submission(place.insert(operation), self.modern).user_data(u64::from(index));
+        self.push(entry);
+        Ticket(index)
+    }
+
+    /// Asks the kernel to end an operation early. Its completion comes as usual.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        self.push(opcode::AsyncCancel::new(u64::from(ticket.0)).build().user_data(CANCEL_DATA));
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        if self.overflow.is_empty() && self.try_push(&entry) {
+            return;
+        }
+        // Queue full: let the kernel take what is there. When it can't now, the entry waits.
+        let _ = self.uring.submit();
+        self.push_overflow();
+        if !(self.overflow.is_empty() && self.try_push(&entry)) {
+            self.overflow.push_back(entry);
+        }
+    }
+
+    fn push_overflow(&mut self) {
+        while let Some(entry) = self.overflow.front().cloned() {
+            if !self.try_push(&entry) {
+                return;
+            }
+            self.overflow.pop_front();
+        }
+    }
+
+    fn try_push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: every entry comes from `submission` for an operation in `self.operations`, or is a cancel request,
+        // which refers to no memory. An operation leaves the table only in `take_completion`, when its last
+        // completion has been seen, or in `drop`, which waits for all completions first. While it is in the table
+        // nobody else can reach it, and all memory referred to is on the heap, so it neither moves nor is freed or
+        // changed when the table grows.
+        unsafe { self.uring.submission().push(entry).is_ok() }
+    }
+
+    /// True when a completion can be had without sleeping.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        !self.uring.completion().is_empty() || self.uring.submission().taskrun()
+    }
+
+    /// Hands everything queued to the kernel and sleeps until there is a completion or `timeout` is over. A signal ends
+    /// the sleep too.
+    pub(crate) fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.push_overflow();
+        let (queued, overflown) = {
+            let queue = self.uring.submission();
+            (queue.len() as u32, queue.cq_overflow())
+        };
+        let sleep = timeout != Some(Duration::ZERO) && self.overflow.is_empty() && !overflown;
+        let timespec = timeout.map(types::Timespec::from);
+        let mut args = types::SubmitArgs::new();
+        if let Some(timespec) = timespec.as_ref().filter(|_| sleep) {
+            args = args.timespec(timespec);
+        }
+        // SAFETY: the flags say that the argument is a `SubmitArgs`, whose time outlives the call; `queued` is the number
+        // of entries in the submission queue.
+        let entered = unsafe {
+            self.uring.submitter().enter(queued, u32::from(sleep), ENTER_GETEVENTS | ENTER_EXT_ARG, Some(&args))
+        };
+        match entered {
+            Ok(_) => Ok(()),
+            // Time over, a signal, or the kernel wants its completions collected before it takes more.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next completion, if there is one.
+    pub(crate) fn take_completion(&mut self) -> Option<Completion> {
+        loop {
+            let entry = self.uring.completion().next()?;
+            if entry.user_data() == CANCEL_DATA {
+                continue;
+            }
+            let index = u32::try_from(entry.user_data()).expect("the kernel gives back the number that it was given");
+            let more = cqueue::more(entry.flags());
+            let place = &mut self.operations[index as usize];
+            let operation = match (more, &*place) {
+                (true, Some(Operation::Wake { eventfd })) => Operation::Wake { eventfd: *eventfd },
+                (true, Some(Operation::Accept { listener, socket })) => {
+                    Operation::Accept { listener: *listener, socket: *socket }
+                }
+                (true, _) => unreachable!("only wake and accept are multishot"),
+                (false, _) => {
+                    self.free.push(index);
+                    place.take().expect("one last completion an operation")
+                }
+            };
+            let result = match entry.result() {
+                count if count >= 0 => Ok(count as u32),
+                error => Err(io::Error::from_raw_os_error(-error)),
+            };
+            return Some(Completion { operation, result, more, socket_nonempty: cqueue::sock_nonempty(entry.flags()) });
+        }
+    }
+
+    /// Operations under way.
+    pub(crate) fn operations(&self) -> usize {
+        self.operations.len() - self.free.len()
+    }
+
+    /// Ends all operations and waits until the kernel is done with their memory.
+    fn drain(&mut self) -> io::Result<()> {
+        for index in 0..self.operations.len() as u32 {
+            if self.operations[index as usize].is_some() {
+                self.cancel(Ticket(index));
+            }
+        }
+        while self.operations() > 0 {
+            self.enter(None)?;
+            while self.take_completion().is_some() {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.drain().is_err() {
+            // The kernel may still use the memory: better lost than shared.
+            mem::forget(mem::take(&mut self.operations));
+        }
+    }
+}
+
+fn explain_setup(error: io::Error) -> io::Error {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has no io_uring: Linux 5.11 or later is needed",
+        Some(libc::EPERM | libc::EACCES) => {
+            "io_uring is forbidden here: set the sysctl kernel.io_uring_disabled to 0, and let the container's seccomp \
+             profile allow io_uring_setup, io_uring_enter and io_uring_register"
+        }
+        Some(libc::ENOMEM) => "no memory for io_uring: raise the limit on locked memory (ulimit -l)",
+        Some(libc::EMFILE | libc::ENFILE) => "no file descriptor left for io_uring: raise the limit (ulimit -n)",
+        _ => "can't set up io_uring",
+    };
+    io::Error::new(error.kind(), format!("{why} ({error})"))
+}
+
+/// The submission that carries `operation` on. The pointers in it are into heap memory that `operation` owns.
+fn submission(operation: &mut Operation, modern: bool) -> squeue::Entry {
+    match operation {
+        Operation::Wake { eventfd } => {
+            opcode::PollAdd::new(types::Fd(*eventfd), libc::POLLIN as u32).multi(true).build()
+        }
+        Operation::Accept { socket, .. } if modern => {
+            opcode::AcceptMulti::new(types::Fd(*socket)).flags(libc::SOCK_CLOEXEC).build()
+        }
+        Operation::Accept { socket, .. } => {
+            opcode::Accept::new(types::Fd(*socket), std::ptr::null_mut(), std::ptr::null_mut())
+                .flags(libc::SOCK_CLOEXEC)
+                .build()
+        }
+        Operation::Connect { socket, address, .. } => {
+            opcode::Connect::new(types::Fd(*socket), address.as_ptr().cast(), address.len()).build()
+        }
+        Operation::Receive { socket, fill, poll_first, .. } => {
+            let room = &mut fill.buf[fill.at..];
+            let flags = if room.len() > STREAM_FILL_MAX { libc::MSG_WAITALL } else { 0 };
+            let ioprio = if *poll_first && modern { POLL_FIRST } else { 0 };
+            let len = room.len() as u32;
+            opcode::Recv::new(types::Fd(*socket), room.as_mut_ptr(), len).flags(flags).ioprio(ioprio).build()
+        }
+        Operation::Send { socket, sending, .. } => {
+            // With MSG_WAITALL the kernel goes on with a short send by itself.
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+            match sending.remaining() {
+                Remaining::One(start, len) => {
+                    let len = len.min(1 << 30) as u32;
+                    opcode::Send::new(types::Fd(*socket), start, len).flags(flags).build()
+                }
+                Remaining::Many(header) => opcode::SendMsg::new(types::Fd(*socket), header).flags(flags as u32).build(),
+            }
+        }
+        Operation::Read { slot, read, .. } => {
+            let (offset, start, len) = read.remaining();
+            opcode::Read::new(types::Fixed(*slot), start, len).offset(offset).build()
+        }
+        Operation::Write { slot, write, .. } => {
+            let flags = if write.durable { libc::RWF_DSYNC } else { 0 };
+            match write.remaining() {
+                (offset, [one]) if one.iov_len <= 1 << 30 => {
+                    opcode::Write::new(types::Fixed(*slot), one.iov_base.cast(), one.iov_len as u32)
+                        .offset(offset)
+                        .rw_flags(flags)
+                        .build()
+                }
+                (offset, many) => opcode::Writev::new(types::Fixed(*slot), many.as_ptr(), many.len() as u32)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+            }
+        }
+        Operation::Sync { slot, .. } => {
+            opcode::Fsync::new(types::Fixed(*slot)).flags(types::FsyncFlags::DATASYNC).build()
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Making and tuning sockets.
+
+use crate::{ACCEPT_BACKLOG, PeerAddress};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::{
+    fs, io,
+    net::{Shutdown, SocketAddr},
+    os::unix::{fs::FileTypeExt, net::UnixStream},
+    path::Path,
+};
+
+/// Send buffer of unix sockets in bytes: what one side may be ahead of the other. The kernel doesn't size these by
+/// itself as it does for TCP, and caps the wish at `net.core.wmem_max`.
+const UNIX_SEND_BUFFER: usize = 4 << 20;
+
+/// A TCP socket that listens on `address`.
+pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    let name = |error: io::Error| io::Error::new(error.kind(), format!("can't listen on {address}: {error}"));
+    socket.bind(&address.into()).map_err(name)?;
+    socket.listen(ACCEPT_BACKLOG).map_err(name)?;
+    Ok(socket)
+}
+
+/// A unix socket that listens at `path`. A socket file that nobody listens on any more is replaced.
+pub(crate) fn listen_unix(path: &Path) -> io::Result<Socket> {
+    let name = |error: io::Error| io::Error::new(error.kind(), format!("can't listen on {}: {error}", path.display()));
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    let address = SockAddr::unix(path).map_err(name)?;
+    match socket.bind(&address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
+            fs::remove_file(path).map_err(name)?;
+            socket.bind(&address).map_err(name)?;
+        }
+        result => result.map_err(name)?,
+    }
+    socket.listen(ACCEPT_BACKLOG).map_err(name)?;
+    Ok(socket)
+}
+
+fn is_left_over(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// A socket for a connection to `address`.
+pub(crate) fn for_connect(address: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    tune(&socket, !address.is_unix())?;
+    Ok(socket)
+}
+
+/// Tunes an accepted socket and tells who is at the other end.
+pub(crate) fn accepted(socket: &Socket) -> io::Result<PeerAddress> {
+    let peer = socket.peer_addr()?.as_socket().map_or(PeerAddress::Unix, PeerAddress::Tcp);
+    tune(socket, peer != PeerAddress::Unix)?;
+    Ok(peer)
+}
+
+fn tune(socket: &Socket, tcp: bool) -> io::Result<()> {
+    if tcp { socket.set_tcp_nodelay(true) } else { socket.set_send_buffer_size(UNIX_SEND_BUFFER) }
+}
+
+/// Ends the traffic of `socket` in both directions, so that operations on it complete. One that was never connected
+/// has none.
+pub(crate) fn shut(socket: &Socket) {
+    let _ = socket.shutdown(Shutdown::Both);
+}

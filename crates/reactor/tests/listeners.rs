@@ -1,0 +1,79 @@
+//! Listening sockets and their limits.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_reactor::{Event, Options, PeerAddress, Reactor};
+use std::{
+    io::{self, Read},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    time::Duration,
+};
+use support::{Echo, during, reactor, until};
+
+fn localhost() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+#[test]
+fn a_port_in_use_is_an_error_that_names_it() {
+    let mut reactor = reactor();
+    let listener = reactor.listen_tcp(localhost()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    let error = reactor.listen_tcp(address).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[test]
+fn a_socket_file_is_replaced_only_when_nobody_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut reactor = reactor();
+    let other = UnixListener::bind(&path).unwrap();
+    assert_eq!(reactor.listen_unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    drop(other);
+    let listener = reactor.listen_unix(&path).unwrap();
+    let _peer = UnixStream::connect(&path).unwrap();
+    let peer = until(&mut reactor, |event| match event {
+        Event::Accepted { peer, .. } => Some(*peer),
+        _ => None,
+    });
+    assert_eq!(peer, PeerAddress::Unix);
+    reactor.close_listener(listener);
+    during(&mut reactor, Duration::from_millis(20));
+    assert!(!path.exists());
+    std::fs::write(&path, "a file").unwrap();
+    assert_eq!(reactor.listen_unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    assert!(path.exists(), "somebody's file was removed");
+}
+
+#[test]
+fn a_closed_listener_accepts_nobody() {
+    for basic in [false, true] {
+        let mut reactor = Reactor::<Echo>::new(Options { basic, ..Options::default() }).unwrap();
+        let listener = reactor.listen_tcp(localhost()).unwrap();
+        let address = reactor.local_address(listener).unwrap();
+        reactor.close_listener(listener);
+        reactor.close_listener(listener);
+        during(&mut reactor, Duration::from_millis(10));
+        assert!(TcpStream::connect(address).is_err());
+        assert_eq!(reactor.local_address(listener), None);
+        reactor.listen_tcp(address).unwrap();
+    }
+}
+
+#[test]
+fn connections_over_the_limit_are_closed() {
+    let mut reactor = Reactor::<Echo>::new(Options { connections_max: 1, ..Options::default() }).unwrap();
+    let listener = reactor.listen_tcp(localhost()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    let _first = TcpStream::connect(address).unwrap();
+    let mut second = TcpStream::connect(address).unwrap();
+    let events = during(&mut reactor, Duration::from_millis(50));
+    assert!(matches!(events[..], [Event::Accepted { .. }]), "{events:?}");
+    assert_eq!(second.read(&mut [0]).unwrap(), 0);
+    assert!(reactor.connect_tcp(address).is_err());
+}
