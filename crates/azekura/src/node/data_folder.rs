@@ -1,0 +1,126 @@
+//! The node's data folder: `lock` (held while a process uses it), `node.json` (who the node is), `device-N` folders,
+//! and `config.redb` where this node serves the configuration.
+
+use super::device::{DeviceDir, write_json};
+use anyhow::{Context, Result, bail, ensure};
+use azekura_base::NodeId;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// Who a node is, kept in its data folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeFile {
+    /// Version of this file's format.
+    pub version: u32,
+    /// The data folder's own identity.
+    pub uuid: String,
+    /// The cluster, as 32 hexadecimal digits; `None` before it has joined one.
+    pub cluster: Option<String>,
+    /// Its number in the cluster.
+    pub id: Option<NodeId>,
+    /// Raised at each start.
+    pub incarnation: u64,
+}
+
+/// A data folder that this process has to itself.
+pub struct DataFolder {
+    path: PathBuf,
+    /// What `node.json` says.
+    pub file: NodeFile,
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Opens the folder, or makes it, and counts this start.
+    ///
+    /// # Errors
+    /// When another process uses it, or it can't be read or written.
+    pub fn open(path: &Path) -> Result<DataFolder> {
+        std::fs::create_dir_all(path).with_context(|| format!("can't make the data folder {}", path.display()))?;
+        let lock_path = path.join("lock");
+        let lock = File::create(&lock_path).with_context(|| format!("can't write {}", lock_path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "the data folder {} is in use by another azekura process; stop it, or give this one its own --data",
+                path.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("can't lock {}", lock_path.display()));
+            }
+        }
+        let json = path.join("node.json");
+        let mut file = match std::fs::read_to_string(&json) {
+            Ok(text) => serde_json::from_str::<NodeFile>(&text).with_context(|| {
+                format!("{} is damaged; restore it from a backup, or give the node a new data folder", json.display())
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => NodeFile {
+                version: 1,
+                uuid: uuid::Uuid::new_v4().to_string(),
+                cluster: None,
+                id: None,
+                incarnation: 0,
+            },
+            Err(error) => return Err(error).with_context(|| format!("can't read {}", json.display())),
+        };
+        ensure!(file.version == 1, "{} has version {}, this program knows 1", json.display(), file.version);
+        file.incarnation += 1;
+        let folder = DataFolder { path: path.to_owned(), file, _lock: lock };
+        folder.save()?;
+        Ok(folder)
+    }
+
+    /// Keeps what `file` says.
+    ///
+    /// # Errors
+    /// When the folder can't be written.
+    pub fn save(&self) -> Result<()> {
+        write_json(&self.path.join("node.json"), &self.file)
+    }
+
+    /// Refuses another cluster than the one that the folder belongs to.
+    ///
+    /// # Errors
+    /// Names both clusters.
+    pub fn check_cluster(&self, cluster: u128) -> Result<()> {
+        let hex = format!("{cluster:032x}");
+        match &self.file.cluster {
+            Some(mine) if *mine != hex => bail!(
+                "the data folder {} belongs to cluster {mine}, but the configuration server is that of cluster {hex}; \
+                 check --config, or give the node another data folder",
+                self.path.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The database of the configuration server.
+    #[must_use]
+    pub fn config_database(&self) -> PathBuf {
+        self.path.join("config.redb")
+    }
+
+    /// The devices in the folder, in the order of their numbers; makes `count` of `size` bytes when there are none.
+    ///
+    /// # Errors
+    /// When a device's folder is damaged or can't be made.
+    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<DeviceDir>> {
+        let mut found = Vec::new();
+        let entries =
+            std::fs::read_dir(&self.path).with_context(|| format!("can't read {}", self.path.display()))?;
+        for entry in entries {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("device-")?.parse::<u32>().ok());
+            found.extend(number);
+        }
+        found.sort_unstable();
+        let path = |number: u32| self.path.join(format!("device-{number}"));
+        if found.is_empty()
+            && let Some(size) = size
+        {
+            return (0..count).map(|number| DeviceDir::create(&path(number), size)).collect();
+        }
+        found.into_iter().map(|number| DeviceDir::open(&path(number))).collect()
+    }
+}

@@ -1,0 +1,416 @@
+//! The data plane's thread: one io_uring event loop that performs what the [`Node`] asks for.
+//!
+//! The loop owns every data socket and device of the process. Other threads reach it through [`Handle`]: they send a
+//! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
+
+use super::exports::Volumes;
+use super::map_thread::MapThread;
+use super::nbd::NbdOps;
+use super::stream::Conn;
+use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId};
+use azekura_node::{ClusterView, ConnKey, Effect, Identity, Node};
+use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
+use azekura_replica::GroupConfig;
+use azekura_store as store;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc as tokio_mpsc, oneshot};
+
+/// Reads of one socket's messages before other sockets get their turn.
+const MESSAGES_PER_TURN_MAX: usize = 4096;
+
+/// What other threads ask of the data plane.
+pub enum Command {
+    /// The cluster changed.
+    Configure(Box<ClusterView>),
+    /// A group's proposed configuration was, or was not, accepted.
+    ProposalDone(PgId, DeviceId, Epoch, bool),
+    /// A device's log is initialised up to this segment.
+    SegmentsReady(DeviceId, u32),
+    /// A device's map has done what it was asked for.
+    MapDone(DeviceId, store::IoId, store::Done),
+    /// Look at the node.
+    Inspect(Box<dyn FnOnce(&Node) + Send>),
+    /// Stop; answered when all devices are closed.
+    Stop(oneshot::Sender<()>),
+}
+
+/// What the data plane tells.
+#[derive(Debug)]
+pub enum Report {
+    /// A group wants its configuration changed.
+    Propose(PgId, DeviceId, GroupConfig),
+    /// A dropped layer's space on a device has come back.
+    LayerDropped(DeviceId, LayerId),
+    /// A device is open, or out of service.
+    DeviceOpen(DeviceId, Result<(), String>),
+    /// Something that people should know.
+    Warn(String),
+}
+
+/// The way to the data plane from other threads.
+#[derive(Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    waker: Waker,
+}
+
+impl Handle {
+    /// Sends a command. It is lost when the data plane has stopped.
+    pub fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+
+    /// What `look` sees in the node; `None` when the data plane has stopped.
+    pub async fn inspect<T: Send + 'static>(&self, look: impl FnOnce(&Node) -> T + Send + 'static) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Command::Inspect(Box::new(move |node| drop(answer.send(look(node))))));
+        answered.await.ok()
+    }
+}
+
+/// Listening sockets.
+#[derive(Default)]
+pub struct Listeners {
+    /// Where other nodes connect.
+    pub peers: Vec<ListenerId>,
+    /// Where clients connect.
+    pub nbd: Vec<ListenerId>,
+}
+
+/// A device, opened by the loop's thread.
+pub struct OpenDevice {
+    /// The log.
+    pub file: FileId,
+    /// The map's thread.
+    pub map: MapThread,
+}
+
+/// The data plane; lives on its own thread.
+pub struct DataPlane {
+    pub(super) reactor: Reactor<Conn>,
+    pub(super) node: Node,
+    pub(super) ops: NbdOps,
+    listeners: Listeners,
+    devices: BTreeMap<DeviceId, OpenDevice>,
+    /// Device operations under way: what the reactor's token means.
+    io: Slots<(DeviceId, store::IoId, IoKind)>,
+    conns: HashMap<ConnKey, ConnId>,
+    dialled: HashMap<ConnId, NodeId>,
+    last_key: u64,
+    /// Connections to be kicked at the end of the turn.
+    pub(super) touched: BTreeSet<ConnId>,
+    commands: mpsc::Receiver<Command>,
+    sender: mpsc::Sender<Command>,
+    reports: tokio_mpsc::UnboundedSender<Report>,
+    started: Instant,
+    stopping: Option<oneshot::Sender<()>>,
+}
+
+#[derive(Clone, Copy)]
+enum IoKind {
+    Write,
+    Flush,
+    Read,
+}
+
+/// Values by small numbers.
+struct Slots<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<u64>,
+}
+
+impl<T> Slots<T> {
+    fn insert(&mut self, value: T) -> u64 {
+        if let Some(token) = self.free.pop() {
+            self.slots[token as usize] = Some(value);
+            return token;
+        }
+        self.slots.push(Some(value));
+        self.slots.len() as u64 - 1
+    }
+
+    fn remove(&mut self, token: u64) -> Option<T> {
+        let value = self.slots.get_mut(token as usize)?.take()?;
+        self.free.push(token);
+        Some(value)
+    }
+}
+
+impl DataPlane {
+    /// A data plane with its listeners, and no devices yet.
+    #[must_use]
+    pub fn new(
+        reactor: Reactor<Conn>,
+        identity: Identity,
+        listeners: Listeners,
+        reports: tokio_mpsc::UnboundedSender<Report>,
+    ) -> DataPlane {
+        let (sender, commands) = mpsc::channel();
+        DataPlane {
+            reactor,
+            node: Node::new(identity, Duration::ZERO),
+            ops: NbdOps::default(),
+            listeners,
+            devices: BTreeMap::new(),
+            io: Slots { slots: Vec::new(), free: Vec::new() },
+            conns: HashMap::new(),
+            dialled: HashMap::new(),
+            last_key: 0,
+            touched: BTreeSet::new(),
+            commands,
+            sender,
+            reports,
+            started: Instant::now(),
+            stopping: None,
+        }
+    }
+
+    /// The way here for other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { commands: self.sender.clone(), waker: self.reactor.waker() }
+    }
+
+    /// Takes a device in.
+    pub fn add_device(&mut self, id: DeviceId, device: OpenDevice, store: store::Store) {
+        self.devices.insert(id, device);
+        self.node.add_device(id, store);
+    }
+
+    /// Works until told to stop.
+    ///
+    /// # Errors
+    /// When the kernel refuses to go on with the ring.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::new();
+        self.turn();
+        loop {
+            let timeout = self.node.next_wake().saturating_sub(self.started.elapsed());
+            self.reactor.wait(Some(timeout), &mut events)?;
+            for event in events.drain(..) {
+                self.handle_event(event);
+            }
+            self.turn();
+            if let Some(stopped) = self.stopping.take() {
+                // Everything answered is durable already: there is nothing to wait for.
+                drop(self.devices);
+                drop(self.reactor);
+                let _ = stopped.send(());
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lets the node work and performs what it asks for, until it asks for nothing that is done at once.
+    fn turn(&mut self) {
+        loop {
+            self.node.poll(self.started.elapsed());
+            while let Some(effect) = self.node.next_effect() {
+                self.perform(effect);
+            }
+            if !self.feed_starved() {
+                break;
+            }
+        }
+        for conn in std::mem::take(&mut self.touched) {
+            self.rearm(conn);
+        }
+    }
+
+    /// Sends what a connection's outbox holds, and receives more if the connection can take it.
+    fn rearm(&mut self, conn: ConnId) {
+        let ready = match self.reactor.stream(conn) {
+            Some(Conn::Nbd(nbd)) => nbd.session.wants_bytes() || nbd.session.inbox_mut().is_filling(),
+            Some(Conn::Peer(_)) => true,
+            None => return,
+        };
+        if ready {
+            self.reactor.resume_reading(conn);
+        } else {
+            self.reactor.pause_reading(conn);
+            self.reactor.kick(conn);
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Accepted { listener, conn, .. } => self.accepted(listener, conn),
+            Event::Connected { conn } => {
+                if let Some(node) = self.dialled.remove(&conn) {
+                    let key = self.name(conn);
+                    self.node.connected(node, key);
+                }
+            }
+            Event::ConnectFailed { conn, .. } => {
+                if let Some(node) = self.dialled.remove(&conn) {
+                    self.node.connect_failed(node);
+                }
+            }
+            Event::Received { conn } => match self.reactor.stream(conn) {
+                Some(Conn::Nbd(_)) => self.pump_nbd(conn),
+                Some(Conn::Peer(_)) => self.read_peer(conn),
+                None => {}
+            },
+            Event::Sent { conn } => {
+                if let Some(Conn::Nbd(_)) = self.reactor.stream(conn) {
+                    self.pump_nbd(conn);
+                }
+            }
+            Event::Closed { conn, reason } => self.closed(conn, &reason),
+            Event::DeviceRead { token, result } => {
+                if let Some((device, io, IoKind::Read)) = self.io.remove(token) {
+                    let result = result.map_err(|error| store::DeviceError(error.to_string()));
+                    self.node.store_done(device, io, store::Done::Read(result));
+                }
+            }
+            Event::DeviceWritten { token, result } => {
+                let result = result.map_err(|error| store::DeviceError(error.to_string()));
+                match self.io.remove(token) {
+                    Some((device, io, IoKind::Flush)) => {
+                        self.node.store_done(device, io, store::Done::Flushed(result));
+                    }
+                    Some((device, io, _)) => self.node.store_done(device, io, store::Done::Written(result)),
+                    None => {}
+                }
+            }
+            Event::Woken => {
+                while let Ok(command) = self.commands.try_recv() {
+                    self.command(command);
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Configure(view) => self.node.configure(*view),
+            Command::ProposalDone(pg, device, epoch, accepted) => {
+                self.node.proposal_done(pg, device, epoch, accepted);
+            }
+            Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
+            Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
+            Command::Inspect(look) => look(&self.node),
+            Command::Stop(stopped) => self.stopping = Some(stopped),
+        }
+    }
+
+    fn accepted(&mut self, listener: ListenerId, conn: ConnId) {
+        let stream = if self.listeners.nbd.contains(&listener) {
+            Conn::nbd()
+        } else {
+            let key = self.name(conn);
+            self.node.accepted(key);
+            Conn::peer(key)
+        };
+        // A connection that has ended meanwhile is reported as closed; its stream is of no use.
+        let _ = self.reactor.install(conn, stream);
+    }
+
+    fn name(&mut self, conn: ConnId) -> ConnKey {
+        self.last_key += 1;
+        let key = ConnKey(self.last_key);
+        self.conns.insert(key, conn);
+        let _ = self.reactor.install(conn, Conn::peer(key));
+        key
+    }
+
+    fn read_peer(&mut self, conn: ConnId) {
+        for _ in 0..MESSAGES_PER_TURN_MAX {
+            let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
+            let key = peer.key;
+            match peer.decoder.next(&mut peer.inbox) {
+                Ok(Some(message)) => self.node.received(key, message),
+                Ok(None) => break,
+                Err(error) => {
+                    self.report(Report::Warn(format!("closing a node's connection: {error}")));
+                    self.reactor.close(conn, Close::AtOnce);
+                    return;
+                }
+            }
+        }
+        self.touched.insert(conn);
+    }
+
+    fn closed(&mut self, conn: ConnId, reason: &CloseReason) {
+        match self.reactor.stream(conn) {
+            Some(Conn::Peer(peer)) => {
+                let key = peer.key;
+                self.conns.remove(&key);
+                self.node.closed(key);
+                if let CloseReason::Error(error) = reason {
+                    self.report(Report::Warn(format!("a connection with another node broke: {error}")));
+                }
+            }
+            Some(Conn::Nbd(_)) => self.ops.forget(conn),
+            None => {
+                if let Some(node) = self.dialled.remove(&conn) {
+                    self.node.connect_failed(node);
+                }
+            }
+        }
+        self.touched.remove(&conn);
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Connect(node, address) => match self.reactor.connect_tcp(address) {
+                Ok(conn) => drop(self.dialled.insert(conn, node)),
+                Err(error) => {
+                    self.report(Report::Warn(format!("can't connect to node {node}: {error}")));
+                    self.node.connect_failed(node);
+                }
+            },
+            Effect::Send(key, message) => {
+                let Some(conn) = self.conns.get(&key).copied() else { return };
+                if let Some(Conn::Peer(peer)) = self.reactor.stream(conn) {
+                    azekura_wire::encode(&message, &mut peer.outbox);
+                    self.touched.insert(conn);
+                }
+            }
+            Effect::Close(key) => {
+                if let Some(conn) = self.conns.remove(&key) {
+                    self.reactor.close(conn, Close::AtOnce);
+                }
+            }
+            Effect::Store(device, effect) => self.store_effect(device, effect),
+            Effect::Complete(token, outcome) => self.complete_nbd(token, outcome),
+            Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
+            Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),
+            Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
+            Effect::Warn(what) => self.report(Report::Warn(what)),
+        }
+    }
+
+    fn store_effect(&mut self, id: DeviceId, effect: store::Effect) {
+        let Some(device) = self.devices.get(&id) else { return };
+        match effect {
+            store::Effect::Write { io, offset, pieces, durable } => {
+                let token = self.io.insert((id, io, IoKind::Write));
+                self.reactor.write(device.file, offset, pieces, durable, token);
+            }
+            store::Effect::Read { io, offset, len } => {
+                let token = self.io.insert((id, io, IoKind::Read));
+                self.reactor.read(device.file, offset, len, token);
+            }
+            store::Effect::Flush { io } => {
+                let token = self.io.insert((id, io, IoKind::Flush));
+                self.reactor.sync(device.file, token);
+            }
+            for_the_map => device.map.perform(for_the_map),
+        }
+    }
+
+    pub(super) fn report(&self, report: Report) {
+        // Nobody listens any more only while the process is ending.
+        let _ = self.reports.send(report);
+    }
+
+    /// The volumes as NBD exports.
+    pub(super) fn volumes(&self) -> Volumes<'_> {
+        Volumes(self.node.gateway().volumes())
+    }
+}

@@ -1,0 +1,231 @@
+//! A device's folder: `device.json` (who it is), `log` (the store's log), `map.redb` (its saved map).
+//!
+//! A new log file is allocated but not yet written: its first writes would make the file system change its own
+//! metadata at every flush. So segments are written with zeros once, in order, by a thread of their own, and the store
+//! uses only those that have been.
+
+use super::dataplane::{Command, Handle};
+use anyhow::{Context, Result, bail, ensure};
+use azekura_base::{DeviceId, PageBuf};
+use azekura_store::{CheckpointDb, Identity, Options, SUPERBLOCK_AREA_BLOCKS, SavedMap, Store};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Segments that are initialised before a new device opens; the others follow while it is in use.
+const FIRST_SEGMENTS: u32 = 8;
+/// Segments that are initialised between two notes of how far it is.
+const SEGMENTS_PER_NOTE: u32 = 4;
+/// Bytes written with one call.
+const WRITE_SIZE: usize = 4 << 20;
+/// Smallest device.
+pub const SIZE_MIN: u64 = 320 << 20;
+
+/// Who a device is, kept beside its log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceFile {
+    /// Version of this file's format.
+    pub version: u32,
+    /// The device's own identity.
+    pub uuid: String,
+    /// The cluster, as 32 hexadecimal digits; `None` before it has joined one.
+    pub cluster: Option<String>,
+    /// Its number in the cluster.
+    pub id: Option<DeviceId>,
+    /// Bytes of the log.
+    pub size: u64,
+    /// Distinguishes this log from an earlier one in the same place.
+    pub instance: u64,
+    /// Segments whose blocks have been written at least once.
+    pub segments_ready: u32,
+}
+
+/// A device's folder, opened by this process.
+pub struct DeviceDir {
+    path: PathBuf,
+    /// What `device.json` says.
+    pub file: DeviceFile,
+}
+
+impl DeviceDir {
+    /// Opens the folder of an existing device.
+    ///
+    /// # Errors
+    /// When its `device.json` can't be read.
+    pub fn open(path: &Path) -> Result<DeviceDir> {
+        let json = path.join("device.json");
+        let text = std::fs::read_to_string(&json).with_context(|| format!("can't read {}", json.display()))?;
+        let file: DeviceFile = serde_json::from_str(&text)
+            .with_context(|| format!("{} is damaged; restore it from a backup or remove the device", json.display()))?;
+        ensure!(file.version == 1, "{} has version {}, this program knows 1", json.display(), file.version);
+        Ok(DeviceDir { path: path.to_owned(), file })
+    }
+
+    /// Makes the folder of a new device of `size` bytes.
+    ///
+    /// # Errors
+    /// When the size is too small, or the folder can't be made.
+    pub fn create(path: &Path, size: u64) -> Result<DeviceDir> {
+        ensure!(size >= SIZE_MIN, "a device of {size} bytes is too small: at least {} MiB are needed", SIZE_MIN >> 20);
+        std::fs::create_dir_all(path).with_context(|| format!("can't make {}", path.display()))?;
+        let uuid = uuid::Uuid::new_v4();
+        let file = DeviceFile {
+            version: 1,
+            uuid: uuid.to_string(),
+            cluster: None,
+            id: None,
+            size,
+            instance: uuid.as_u64_pair().0,
+            segments_ready: 0,
+        };
+        let dir = DeviceDir { path: path.to_owned(), file };
+        dir.save()?;
+        Ok(dir)
+    }
+
+    fn save(&self) -> Result<()> {
+        write_json(&self.path.join("device.json"), &self.file)
+    }
+
+    /// The log file.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that the store uses.
+    #[must_use]
+    pub fn options(&self, flush: bool) -> Options {
+        Options { flush, ..Options::for_device(self.file.size) }
+    }
+
+    /// Opens the store; formats it first if it never was.
+    ///
+    /// # Errors
+    /// When the device belongs to another cluster, or can't be read or written.
+    pub fn open_store(&mut self, cluster: u128, id: DeviceId, flush: bool) -> Result<(Store, CheckpointDb)> {
+        let hex = format!("{cluster:032x}");
+        match (&self.file.cluster, self.file.id) {
+            (Some(other), _) if *other != hex => bail!(
+                "device {} belongs to cluster {other}, this one is {hex}; give the node another data folder",
+                self.path.display()
+            ),
+            (_, Some(other)) if other != id => bail!(
+                "device {} is number {other} of its cluster, the configuration says {id}; was the configuration \
+                 restored from an older backup?",
+                self.path.display()
+            ),
+            _ => {}
+        }
+        let options = self.options(flush);
+        let identity = Identity { cluster, device: id, instance: self.file.instance };
+        let map_path = self.path.join("map.redb");
+        let mut map =
+            CheckpointDb::open(&map_path).with_context(|| format!("can't open the map {}", map_path.display()))?;
+        let formatted = self.file.cluster.is_some();
+        if !formatted {
+            let format = Store::format(&options, &identity).context("can't format the device")?;
+            let log = self.log()?;
+            self.initialise(&log, 0, FIRST_SEGMENTS.min(options.segments), &options)?;
+            self.file.segments_ready = FIRST_SEGMENTS.min(options.segments);
+            write_all(&log, format.offset, &format.pieces)?;
+            log.sync_all()?;
+            map.checkpoint(format.checkpoint).context("can't write the map")?;
+            self.file.cluster = Some(hex);
+            self.file.id = Some(id);
+            self.save()?;
+        }
+        let root = map.root().context("can't read the map")?.with_context(|| {
+            format!("the map {} is empty although the device was formatted: it was lost", map_path.display())
+        })?;
+        let mut store = Store::open(options, identity, root);
+        store.segments_ready(self.file.segments_ready);
+        Ok((store, map))
+    }
+
+    fn log(&self) -> Result<File> {
+        let path = self.log_path();
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(&path)
+            .with_context(|| format!("can't open {}", path.display()))
+    }
+
+    /// Writes zeros to segments `from..to`.
+    fn initialise(&self, log: &File, from: u32, to: u32, options: &Options) -> Result<()> {
+        let zeros = PageBuf::zeroed(WRITE_SIZE);
+        let start = u64::from(SUPERBLOCK_AREA_BLOCKS) * azekura_base::BLOCK_SIZE as u64;
+        let mut at = start + u64::from(from) * options.segment_bytes();
+        let end = start + u64::from(to) * options.segment_bytes();
+        while at < end {
+            let len = (end - at).min(WRITE_SIZE as u64) as usize;
+            log.write_all_at(&zeros[..len], at).context("can't write to the device")?;
+            at += len as u64;
+        }
+        log.sync_data().context("can't flush the device")
+    }
+
+    /// Initialises the rest of the log on a thread of its own, which stops when `stop` is set.
+    pub fn initialise_rest(mut self, id: DeviceId, data_plane: Handle, stop: Arc<AtomicBool>) {
+        let work = move || -> Result<()> {
+            let options = self.options(true);
+            let log = self.log()?;
+            while self.file.segments_ready < options.segments && !stop.load(Ordering::Relaxed) {
+                let from = self.file.segments_ready;
+                let to = (from + SEGMENTS_PER_NOTE).min(options.segments);
+                self.initialise(&log, from, to, &options)?;
+                self.file.segments_ready = to;
+                self.save()?;
+                data_plane.send(Command::SegmentsReady(id, to));
+            }
+            Ok(())
+        };
+        let run = move || {
+            if let Err(error) = work() {
+                tracing::error!("device {id}: initialising the log stopped: {error:#}");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name(format!("init-{id}")).spawn(run) {
+            tracing::error!("device {id}: no thread to initialise the log: {error}");
+        }
+    }
+}
+
+fn write_all(file: &File, mut offset: u64, pieces: &[bytes::Bytes]) -> Result<()> {
+    for piece in pieces {
+        file.write_all_at(piece, offset).context("can't write to the device")?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Replaces a small file by one with `value` as JSON, durably.
+///
+/// # Errors
+/// When the folder can't be written.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let temporary = path.with_extension("new");
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    let write = || -> std::io::Result<()> {
+        std::fs::write(&temporary, text.as_bytes())?;
+        File::open(&temporary)?.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    };
+    write().with_context(|| format!("can't write {}", path.display()))
+}

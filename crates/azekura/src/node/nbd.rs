@@ -1,0 +1,125 @@
+//! NBD clients: from a session's requests to the gateway, and back.
+
+use super::dataplane::{DataPlane, Report};
+use super::stream::Conn;
+use azekura_gateway::{Op, Outcome, Piece};
+use azekura_nbd::{Command, ErrorCode, Event, Extent, ReadPiece, RequestToken};
+use azekura_reactor::{Close, ConnId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Requests that one connection may have under way.
+const CONNECTION_REQUESTS_MAX: usize = 1024;
+
+/// Clients' requests under way.
+#[derive(Default)]
+pub struct NbdOps {
+    running: BTreeMap<u64, (ConnId, RequestToken)>,
+    last: u64,
+    /// Connections that wait for room.
+    starved: BTreeSet<ConnId>,
+    pieces: Vec<ReadPiece>,
+}
+
+impl NbdOps {
+    /// The connection is gone: nobody waits for its answers.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.running.retain(|_, (owner, _)| *owner != conn);
+        self.starved.remove(&conn);
+    }
+}
+
+impl DataPlane {
+    /// Takes what requests a client has sent, as long as there is room for them.
+    pub(super) fn pump_nbd(&mut self, conn: ConnId) {
+        self.touched.insert(conn);
+        loop {
+            let room = self.node.has_room();
+            let exports = super::exports::Volumes(self.node.gateway().volumes());
+            let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) else { return };
+            if nbd.session.is_open() && (!room || nbd.session.in_flight() >= CONNECTION_REQUESTS_MAX) {
+                self.ops.starved.insert(conn);
+                return;
+            }
+            match nbd.session.poll(&exports) {
+                None => return,
+                Some(Event::Opened { name }) => {
+                    let only = exports.0.keys().next().cloned();
+                    nbd.volume = if exports.0.contains_key(&name) { Some(name) } else { only };
+                }
+                Some(Event::Request { token, command }) => {
+                    let Some(op) = op(command) else {
+                        nbd.session.reply_done(token);
+                        continue;
+                    };
+                    let volume = nbd.volume.clone().unwrap_or_default();
+                    self.ops.last += 1;
+                    let id = self.ops.last;
+                    self.ops.running.insert(id, (conn, token));
+                    self.node.submit(id, &volume, op);
+                }
+                Some(Event::Closed) => {
+                    self.reactor.close(conn, Close::AfterDrain);
+                    return;
+                }
+                Some(Event::Violation(violation)) => {
+                    self.reactor.close(conn, Close::AfterDrain);
+                    self.report(Report::Warn(format!("closing a client's connection: {violation}")));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets connections that waited for room go on. False when none had to.
+    pub(super) fn feed_starved(&mut self) -> bool {
+        if self.ops.starved.is_empty() || !self.node.has_room() {
+            return false;
+        }
+        let mut fed = false;
+        for conn in std::mem::take(&mut self.ops.starved) {
+            let before = self.ops.last;
+            self.pump_nbd(conn);
+            fed |= self.ops.last != before;
+        }
+        fed
+    }
+
+    /// Answers a client.
+    pub(super) fn complete_nbd(&mut self, id: u64, outcome: Outcome) {
+        let Some((conn, token)) = self.ops.running.remove(&id) else { return };
+        let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) else { return };
+        match outcome {
+            Outcome::Done => nbd.session.reply_done(token),
+            Outcome::Read(pieces) => {
+                let mut out = std::mem::take(&mut self.ops.pieces);
+                out.extend(pieces.into_iter().map(|piece| match piece {
+                    Piece::Data(bytes) => ReadPiece::Data(bytes),
+                    Piece::Zero(len) => ReadPiece::Hole(len as u32),
+                }));
+                nbd.session.reply_read(token, &mut out);
+                out.clear();
+                self.ops.pieces = out;
+            }
+            Outcome::Status(runs) => {
+                let extent = |(length, data): (u64, bool)| Extent { length, hole: !data, zero: !data };
+                let extents: Vec<Extent> = runs.into_iter().map(extent).collect();
+                nbd.session.reply_block_status(token, &extents);
+            }
+            Outcome::Failed(status) => nbd.session.reply_error(token, ErrorCode::from(status), &status.to_string()),
+        }
+        self.touched.insert(conn);
+    }
+}
+
+/// The gateway's name for an NBD command; `None` where there is nothing to do.
+fn op(command: Command) -> Option<Op> {
+    Some(match command {
+        Command::Read { offset, length } => Op::Read { offset, len: u64::from(length) },
+        Command::Write { offset, data, .. } => Op::Write { offset, bytes: data },
+        Command::Trim { offset, length, .. } => Op::Trim { offset, len: u64::from(length) },
+        Command::WriteZeroes { offset, length, .. } => Op::Zero { offset, len: u64::from(length) },
+        Command::BlockStatus { offset, length, .. } => Op::Status { offset, len: u64::from(length) },
+        // Whatever has been answered is durable; and there is no cache to warm before a client reads.
+        Command::Flush | Command::Cache { .. } => return None,
+    })
+}

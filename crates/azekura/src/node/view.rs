@@ -1,0 +1,46 @@
+//! The cluster's records, as the data plane wants them.
+
+use azekura_gateway::VolumeView;
+use azekura_meta::model::{LayerState, Model};
+use azekura_node::{ClusterView, GroupPlacement};
+use azekura_replica::GroupConfig;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The data plane's view of `model`.
+#[must_use]
+pub fn cluster_view(model: &Model) -> ClusterView {
+    let group = |record: &azekura_meta::model::GroupRecord| GroupPlacement {
+        config: GroupConfig {
+            epoch: record.epoch,
+            primary: record.primary,
+            in_sync: record.in_sync.iter().copied().collect(),
+        },
+        members: record.members.clone(),
+    };
+    let volumes = model.volumes.values().filter_map(|volume| {
+        let class = model.classes.get(&volume.class)?;
+        let view = VolumeView {
+            id: volume.id,
+            name: volume.name.clone(),
+            size: volume.size_bytes,
+            layer: volume.head,
+            read_only: false,
+            groups: class.groups.as_slice().into(),
+            group_offset: volume.group_offset,
+        };
+        Some((volume.name.clone(), Arc::new(view)))
+    });
+    let dropped = model.layers.values().filter(|layer| layer.state == LayerState::Deleted).map(|layer| {
+        let open = model.devices.keys().filter(|device| !model.dropped.contains(&(layer.id, **device)));
+        (layer.id, open.copied().collect::<BTreeSet<_>>())
+    });
+    ClusterView {
+        nodes: model.nodes.values().map(|node| (node.id, node.data_address)).collect(),
+        devices: model.devices.values().map(|device| (device.id, device.node)).collect(),
+        groups: model.groups.values().map(|record| (record.id, group(record))).collect(),
+        volumes: volumes.collect(),
+        parents: model.layers.values().filter_map(|layer| Some((layer.id, layer.parent?))).collect(),
+        dropped: dropped.collect(),
+    }
+}
