@@ -1,5 +1,7 @@
 //! The embedded server as etcd's own command line client sees it.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::process::Stdio;

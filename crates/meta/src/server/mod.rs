@@ -26,7 +26,7 @@ mod execute;
 mod lease;
 mod services;
 mod state;
-mod stream;
+
 mod watch;
 mod writer;
 

@@ -12,7 +12,6 @@ use super::STREAM_ANSWERS_MAX;
 use super::database::random_id;
 use super::error::RequestError;
 use super::stopped;
-use super::stream::ReceiverStream;
 use super::writer::Writer;
 use crate::etcd::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
@@ -21,6 +20,7 @@ use crate::etcd::{
     PutResponse, RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
     kv_server::KV, lease_server::Lease, maintenance_server::Maintenance,
 };
+use crate::stream::ReceiverStream;
 
 /// Serves requests from the shared state and the writer.
 #[derive(Clone, Debug)]

@@ -12,11 +12,11 @@ use super::error::RequestError;
 use super::services::Services;
 use super::state::{KeyRange, State};
 use super::stopped;
-use super::stream::ReceiverStream;
 use super::{STREAM_ANSWERS_MAX, WATCH_EVENTS_MAX, WATCHES_PER_STREAM_MAX};
 use crate::etcd::{
     Event, EventType, WatchCreateRequest, WatchFilter, WatchRequest, WatchResponse, watch_request, watch_server::Watch,
 };
+use crate::stream::ReceiverStream;
 
 /// The id that answers a progress request (etcd: `InvalidWatchID`).
 const NO_WATCH: i64 = -1;

@@ -1,0 +1,72 @@
+//! Renewing a lease.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tonic::Streaming;
+
+use super::{EtcdClient, EtcdError, describe, require_leader};
+use crate::etcd::{LeaseClient, LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use crate::stream::ReceiverStream;
+
+/// A stream of renewals of one lease.
+#[derive(Debug)]
+pub struct LeaseStream {
+    lease: i64,
+    requests: mpsc::Sender<LeaseKeepAliveRequest>,
+    answers: Streaming<LeaseKeepAliveResponse>,
+    client: EtcdClient,
+    turn: usize,
+    url: String,
+}
+
+impl EtcdClient {
+    /// Opens a stream of renewals and renews once; `Ok(None)`: the lease is gone.
+    pub async fn keep_alive(&self, lease: i64, wait: Duration) -> Result<Option<LeaseStream>, EtcdError> {
+        let (turn, connection) = self.current();
+        let lost = |reason: String| {
+            self.give_up(turn);
+            EtcdError::Uncertain { endpoint: connection.url.clone(), reason }
+        };
+        let (requests, stream) = mpsc::channel(1);
+        let first = LeaseKeepAliveRequest { id: lease };
+        requests.try_send(first).map_err(|error| lost(error.to_string()))?;
+        let mut client = LeaseClient::new(connection.channel.clone());
+        let opened = async {
+            let mut answers = client.lease_keep_alive(require_leader(ReceiverStream(stream))).await?.into_inner();
+            let first = answers.message().await?;
+            Ok::<_, tonic::Status>((answers, first))
+        };
+        match tokio::time::timeout(wait, opened).await {
+            Ok(Ok((_, Some(answer)))) if answer.ttl <= 0 => Ok(None),
+            Ok(Ok((answers, Some(_)))) => {
+                let url = connection.url.clone();
+                Ok(Some(LeaseStream { lease, requests, answers, client: self.clone(), turn, url }))
+            }
+            Ok(Ok((_, None))) => Err(lost("the server closed the stream".to_owned())),
+            Ok(Err(status)) => Err(lost(describe(&status))),
+            Err(_) => Err(lost("no answer in time".to_owned())),
+        }
+    }
+}
+
+impl LeaseStream {
+    /// Renews the lease; false: it is gone.
+    pub async fn renew(&mut self, wait: Duration) -> Result<bool, EtcdError> {
+        let exchange = async {
+            let request = LeaseKeepAliveRequest { id: self.lease };
+            self.requests.send(request).await.map_err(|_| "the server closed the stream".to_owned())?;
+            match self.answers.message().await {
+                Ok(Some(answer)) => Ok(answer.ttl > 0),
+                Ok(None) => Err("the server closed the stream".to_owned()),
+                Err(status) => Err(describe(&status)),
+            }
+        };
+        let outcome =
+            tokio::time::timeout(wait, exchange).await.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        outcome.map_err(|reason| {
+            self.client.give_up(self.turn);
+            EtcdError::Uncertain { endpoint: self.url.clone(), reason }
+        })
+    }
+}

@@ -1,0 +1,338 @@
+//! A small etcd client: just what the cluster model needs, with several endpoints and clear errors.
+//!
+//! Reads are tried again on every endpoint until the deadline. A write is sent once: when its answer is lost nobody
+//! knows whether it was executed, and only the caller can find out by reading ([`EtcdError::Uncertain`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::etcd::{
+    CompactionRequest, DeleteRangeRequest, KVClient, KeyValue, LeaseClient, LeaseGrantRequest, LeaseRevokeRequest,
+    RangeRequest, TxnResponse, prefix_end,
+};
+
+mod keep_alive;
+mod txn;
+mod watcher;
+
+pub use keep_alive::LeaseStream;
+pub use txn::Txn;
+pub use watcher::{WatchEnd, WatchStream};
+
+/// Longest wait for the answer to one request on one endpoint.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// An idle connection is probed this often; etcd refuses probes more often than every 5 s.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// A probe without an answer ends the connection after this time.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// First pause before another try; doubles up to [`BACK_OFF_MAX`].
+pub const BACK_OFF_MIN: Duration = Duration::from_millis(50);
+/// Longest pause before another try.
+pub const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// Keys fetched with one request.
+const PAGE_KEYS: i64 = 2_000;
+/// Largest answer accepted: a page of keys, each as large as etcd lets it be, does not fit, but ours are small.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Why a request failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// An endpoint that isn't `host:port` or `http://host:port`.
+    #[error("'{endpoint}' is not an address of a configuration server: {reason}")]
+    Endpoint {
+        /// As it was given.
+        endpoint: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No endpoint answered in time.
+    #[error("no configuration server answers at {endpoints}: {reason}")]
+    Unreachable {
+        /// All endpoints, separated by commas.
+        endpoints: String,
+        /// The last failure.
+        reason: String,
+    },
+    /// A write whose answer was lost.
+    #[error("the configuration server at {endpoint} did not confirm a change: {reason}")]
+    Uncertain {
+        /// The endpoint that the write was sent to.
+        endpoint: String,
+        /// The failure.
+        reason: String,
+    },
+    /// History before the wanted revision is gone.
+    #[error("the configuration server's history no longer reaches back to the wanted revision")]
+    Compacted,
+    /// The server refused the request.
+    #[error("the configuration server refused: {0}")]
+    Refused(String),
+}
+
+#[derive(Debug)]
+struct Connection {
+    url: String,
+    channel: Channel,
+}
+
+/// A client of one etcd cluster, or of one embedded server. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct EtcdClient {
+    connections: Arc<Vec<Connection>>,
+    /// Counts changes of the endpoint in use; its remainder is the endpoint.
+    turn: Arc<watch::Sender<usize>>,
+}
+
+/// Whether a status means that the endpoint, not the request, is the trouble.
+fn is_endpoint_trouble(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal | Code::Aborted
+    )
+}
+
+fn describe(status: &Status) -> String {
+    // The transport's message ("transport error") says little; the innermost cause says it all.
+    let mut cause: &dyn std::error::Error = status;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    if std::ptr::addr_eq(cause, status as &dyn std::error::Error) {
+        status.message().to_owned()
+    } else {
+        cause.to_string()
+    }
+}
+
+fn refusal(status: &Status) -> EtcdError {
+    if status.code() == Code::OutOfRange && status.message().contains("compacted") {
+        return EtcdError::Compacted;
+    }
+    EtcdError::Refused(status.message().to_owned())
+}
+
+impl EtcdClient {
+    /// A client of these endpoints (`host:port` or `http://host:port`). Connects with the first request. Must be called
+    /// on a tokio runtime.
+    pub fn new(endpoints: &[String]) -> Result<EtcdClient, EtcdError> {
+        let invalid =
+            |endpoint: &str, reason: &str| EtcdError::Endpoint { endpoint: endpoint.into(), reason: reason.into() };
+        if endpoints.is_empty() {
+            return Err(invalid("", "the list of endpoints is empty"));
+        }
+        let mut connections = Vec::with_capacity(endpoints.len());
+        for given in endpoints {
+            let endpoint = given.trim().trim_end_matches('/');
+            if endpoint.starts_with("https://") {
+                return Err(invalid(given, "TLS is not supported yet; use http://"));
+            }
+            let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
+            let port =
+                address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>()));
+            if !matches!(port, Some(Ok(_))) {
+                return Err(invalid(given, "expected host:port, as in 127.0.0.1:2379"));
+            }
+            let url = format!("http://{address}");
+            let channel = Endpoint::from_shared(url.clone())
+                .map_err(|error| invalid(given, &error.to_string()))?
+                .connect_timeout(CONNECT_TIMEOUT)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(PROBE_INTERVAL)
+                .keep_alive_timeout(PROBE_TIMEOUT)
+                .keep_alive_while_idle(true)
+                .connect_lazy();
+            connections.push(Connection { url, channel });
+        }
+        Ok(EtcdClient { connections: Arc::new(connections), turn: Arc::new(watch::Sender::new(0)) })
+    }
+
+    /// All endpoints, separated by commas.
+    #[must_use]
+    pub fn endpoints(&self) -> String {
+        self.connections.iter().map(|connection| connection.url.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The endpoint in use, with the turn that chose it.
+    fn current(&self) -> (usize, &Connection) {
+        let turn = *self.turn.borrow();
+        (turn, &self.connections[turn % self.connections.len()])
+    }
+
+    /// Goes to the next endpoint, unless somebody did so since `turn`. Streams on the former endpoint notice and
+    /// reconnect.
+    fn give_up(&self, turn: usize) {
+        self.turn.send_if_modified(|now| {
+            let first = *now == turn;
+            *now += usize::from(first);
+            first
+        });
+    }
+
+    /// Tries a read until it is answered or refused, or the deadline is over.
+    async fn read<T, F: Future<Output = Result<T, Status>> + Send>(
+        &self,
+        deadline: Instant,
+        mut request: impl FnMut(Channel) -> F + Send,
+    ) -> Result<T, EtcdError> {
+        let mut pause = BACK_OFF_MIN;
+        loop {
+            let (turn, connection) = self.current();
+            let until = deadline.min(Instant::now() + REQUEST_TIMEOUT);
+            let reason = match tokio::time::timeout_at(until, request(connection.channel.clone())).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(status)) if is_endpoint_trouble(&status) => describe(&status),
+                Ok(Err(status)) => return Err(refusal(&status)),
+                Err(_) => "no answer in time".to_owned(),
+            };
+            self.give_up(turn);
+            if Instant::now() + pause >= deadline {
+                return Err(EtcdError::Unreachable { endpoints: self.endpoints(), reason });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACK_OFF_MAX);
+        }
+    }
+
+    /// Sends a write once.
+    async fn write<T, F: Future<Output = Result<T, Status>> + Send>(
+        &self,
+        request: impl FnOnce(Channel) -> F + Send,
+    ) -> Result<T, EtcdError> {
+        let (turn, connection) = self.current();
+        let uncertain = |reason| EtcdError::Uncertain { endpoint: connection.url.clone(), reason };
+        match tokio::time::timeout(REQUEST_TIMEOUT, request(connection.channel.clone())).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(status)) if is_endpoint_trouble(&status) => {
+                self.give_up(turn);
+                Err(uncertain(describe(&status)))
+            }
+            Ok(Err(status)) => Err(refusal(&status)),
+            Err(_) => {
+                self.give_up(turn);
+                Err(uncertain("no answer in time".to_owned()))
+            }
+        }
+    }
+
+    /// All keys that start with `prefix` as of one revision, and that revision.
+    pub async fn range_prefix(&self, prefix: &str, deadline: Instant) -> Result<(Vec<KeyValue>, i64), EtcdError> {
+        let end = prefix_end(prefix.as_bytes());
+        let mut start = prefix.as_bytes().to_vec();
+        let mut revision = 0;
+        let mut found = Vec::new();
+        loop {
+            let request = RangeRequest {
+                key: start.clone(),
+                range_end: end.clone(),
+                limit: PAGE_KEYS,
+                revision,
+                ..RangeRequest::default()
+            };
+            let page = self
+                .read(deadline, |channel| {
+                    let request = request.clone();
+                    async move { Ok(kv(channel).range(request).await?.into_inner()) }
+                })
+                .await?;
+            if revision == 0 {
+                revision = page.header.as_ref().map_or(0, |header| header.revision);
+            }
+            let last = page.kvs.last().map(|kv| kv.key.clone());
+            found.extend(page.kvs);
+            match last {
+                Some(key) if page.more => {
+                    start = key;
+                    start.push(0);
+                }
+                _ => return Ok((found, revision)),
+            }
+        }
+    }
+
+    /// Several keys as of one revision, in the order asked for (at most 128), and that revision.
+    pub async fn get_all(&self, keys: &[String], deadline: Instant) -> Result<(Vec<Option<KeyValue>>, i64), EtcdError> {
+        let mut txn = Txn::new();
+        for key in keys {
+            txn = txn.get(key);
+        }
+        let request = txn.into_request();
+        let answer = self
+            .read(deadline, |channel| {
+                let request = request.clone();
+                async move { Ok(kv(channel).txn(request).await?.into_inner()) }
+            })
+            .await?;
+        let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+        Ok((txn::first_key_values(answer), revision))
+    }
+
+    /// Executes a transaction once; the answer says whether its conditions held.
+    pub async fn txn(&self, txn: Txn) -> Result<TxnResponse, EtcdError> {
+        let request = txn.into_request();
+        self.write(|channel| async move { Ok(kv(channel).txn(request).await?.into_inner()) }).await
+    }
+
+    /// Deletes one key, whether it is there or not.
+    pub async fn delete(&self, key: &str) -> Result<(), EtcdError> {
+        let request = DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() };
+        self.write(|channel| async move { Ok(kv(channel).delete_range(request).await?.into_inner()) }).await.map(|_| ())
+    }
+
+    /// Drops history before a revision.
+    pub async fn compact(&self, revision: i64) -> Result<(), EtcdError> {
+        let request = CompactionRequest { revision, physical: false };
+        self.write(|channel| async move { Ok(kv(channel).compact(request).await?.into_inner()) }).await.map(|_| ())
+    }
+
+    /// Makes a lease and returns its id. A lost answer leaves a lease that ends by itself.
+    pub async fn grant(&self, ttl_seconds: i64) -> Result<i64, EtcdError> {
+        let request = LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
+        let answer = self
+            .write(|channel| async move { Ok(LeaseClient::new(channel).lease_grant(request).await?.into_inner()) })
+            .await?;
+        Ok(answer.id)
+    }
+
+    /// Ends a lease and deletes its keys.
+    pub async fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
+        let request = LeaseRevokeRequest { id: lease };
+        self.write(|channel| async move { Ok(LeaseClient::new(channel).lease_revoke(request).await?.into_inner()) })
+            .await
+            .map(|_| ())
+    }
+}
+
+fn kv(channel: Channel) -> KVClient<Channel> {
+    KVClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+/// A stream's request that etcd is to end when its member loses the leader, instead of staying silent.
+fn require_leader<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn endpoints_are_checked() {
+        let new = |endpoint: &str| EtcdClient::new(&[endpoint.to_owned()]);
+        for good in ["127.0.0.1:2379", "http://127.0.0.1:2379/", "[::1]:2379", "http://etcd-0.example:2379"] {
+            assert!(new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "etcd", ":2379", "127.0.0.1:99999", "https://127.0.0.1:2379", "http://a b:2379"] {
+            assert!(matches!(new(bad), Err(EtcdError::Endpoint { .. })), "{bad}");
+        }
+        assert!(EtcdClient::new(&[]).is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! Following the changes of a range of keys.
+
+use tokio::sync::{mpsc, watch};
+use tonic::Streaming;
+
+use super::{EtcdClient, EtcdError, REQUEST_TIMEOUT, describe, require_leader};
+use crate::etcd::{
+    Event, WatchClient, WatchCreateRequest, WatchRequest, WatchResponse, prefix_end, watch_request::Request,
+};
+use crate::stream::ReceiverStream;
+
+/// Why a watch ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEnd {
+    /// The history no longer reaches back to where the watch began, or the server is behind it: read everything again.
+    Resync,
+    /// The connection is gone: watch again from the next revision.
+    Lost(String),
+}
+
+/// A running watch.
+#[derive(Debug)]
+pub struct WatchStream {
+    /// Keeps the request side open; the server ends the watch when it closes.
+    _requests: mpsc::Sender<WatchRequest>,
+    answers: Streaming<WatchResponse>,
+    turn: watch::Receiver<usize>,
+}
+
+impl EtcdClient {
+    /// Watches all keys that start with `prefix`, from `revision` on.
+    pub async fn watch_prefix(&self, prefix: &str, revision: i64) -> Result<WatchStream, WatchEnd> {
+        let (turn, connection) = self.current();
+        let receiver = self.turn.subscribe();
+        let lost = |reason: String| {
+            self.give_up(turn);
+            WatchEnd::Lost(reason)
+        };
+        let (requests, stream) = mpsc::channel(1);
+        let create = WatchCreateRequest {
+            key: prefix.into(),
+            range_end: prefix_end(prefix.as_bytes()),
+            start_revision: revision,
+            ..WatchCreateRequest::default()
+        };
+        let create = WatchRequest { request: Some(Request::Create(create)) };
+        requests.try_send(create).map_err(|error| lost(error.to_string()))?;
+        let mut client =
+            WatchClient::new(connection.channel.clone()).max_decoding_message_size(super::ANSWER_BYTES_MAX);
+        let opened = async {
+            let mut answers = client.watch(require_leader(ReceiverStream(stream))).await?.into_inner();
+            let first = answers.message().await?;
+            Ok::<_, tonic::Status>((answers, first))
+        };
+        let (answers, first) = match tokio::time::timeout(REQUEST_TIMEOUT, opened).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(status)) => return Err(lost(describe(&status))),
+            Err(_) => return Err(lost("no answer in time".to_owned())),
+        };
+        let first = first.ok_or_else(|| lost("the server closed the watch".to_owned()))?;
+        if !first.created || first.canceled {
+            return Err(end_of(&first));
+        }
+        // A server that has not come as far as we have (its data was lost) would stay silent until it has.
+        if first.header.is_some_and(|header| header.revision + 1 < revision) {
+            return Err(WatchEnd::Resync);
+        }
+        Ok(WatchStream { _requests: requests, answers, turn: receiver })
+    }
+}
+
+impl WatchStream {
+    /// The next changes, whole revisions of them, and the last revision that they reach.
+    pub async fn next(&mut self) -> Result<(Vec<Event>, i64), WatchEnd> {
+        loop {
+            let message = tokio::select! {
+                message = self.answers.message() => message,
+                _ = self.turn.changed() => return Err(WatchEnd::Lost("another endpoint is in use".to_owned())),
+            };
+            let answer = match message {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return Err(WatchEnd::Lost("the server closed the watch".to_owned())),
+                Err(status) => return Err(WatchEnd::Lost(describe(&status))),
+            };
+            if answer.canceled {
+                return Err(end_of(&answer));
+            }
+            let last = answer.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
+            if let Some(last) = last {
+                return Ok((answer.events, last));
+            }
+        }
+    }
+}
+
+fn end_of(answer: &WatchResponse) -> WatchEnd {
+    if answer.compact_revision > 0 { WatchEnd::Resync } else { WatchEnd::Lost(answer.cancel_reason.clone()) }
+}
+
+impl From<WatchEnd> for EtcdError {
+    fn from(end: WatchEnd) -> EtcdError {
+        match end {
+            WatchEnd::Resync => EtcdError::Compacted,
+            WatchEnd::Lost(reason) => EtcdError::Refused(reason),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Nodes and devices make themselves known. Both are recognised by an identity that they keep on their own disks, so
+//! that a restart, also with another address, is the same node.
+
+use std::net::SocketAddr;
+
+use azekura_base::{DeviceId, NodeId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Attempt, MetaClient, Try, encode};
+use crate::client::Txn;
+use crate::error::{Kind, MetaError};
+use crate::model::{DeviceRecord, DeviceState, Key, Model, NodeRecord, Unknown};
+
+/// What a node says about itself.
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    /// Identity of its data folder.
+    pub uuid: String,
+    /// Its unique name.
+    pub name: String,
+    /// Where other nodes reach its data plane.
+    pub data_address: SocketAddr,
+    /// Where its REST API listens.
+    pub api_address: SocketAddr,
+    /// Where clients reach its NBD server.
+    pub nbd_addresses: Vec<String>,
+    /// Its site, or empty.
+    pub site: String,
+    /// Its rack, or empty.
+    pub rack: String,
+}
+
+/// What a node says about one of its devices.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec {
+    /// Identity written on the device.
+    pub uuid: String,
+    /// The node that it is attached to.
+    pub node: NodeId,
+    /// Its name, unique on its node.
+    pub name: String,
+    /// Size, bytes.
+    pub capacity_bytes: u64,
+}
+
+/// A kind of record that registers itself.
+trait Member: Send + Sync + Clone + Serialize + DeserializeOwned + PartialEq {
+    const COUNTER: &'static str;
+    const KIND: Kind;
+    fn key(id: u32) -> Key<'static>;
+    fn id(&self) -> u32;
+    /// The id of the record with the same identity.
+    fn find(&self, model: &Model) -> Option<u32>;
+    /// The name, if another record has it.
+    fn taken_name(&self, model: &Model) -> Option<String>;
+    /// This record with the id, and with what only the cluster decides, of the registered one.
+    fn keeping(self, registered: Option<&Self>, id: u32) -> Self;
+}
+
+impl Member for NodeRecord {
+    const COUNTER: &'static str = "nodes";
+    const KIND: Kind = Kind::Node;
+
+    fn key(id: u32) -> Key<'static> {
+        Key::Node(NodeId(id))
+    }
+
+    fn id(&self) -> u32 {
+        self.id.0
+    }
+
+    fn find(&self, model: &Model) -> Option<u32> {
+        model.nodes.values().find(|node| node.uuid == self.uuid).map(|node| node.id.0)
+    }
+
+    fn taken_name(&self, model: &Model) -> Option<String> {
+        let taken = model.nodes.values().any(|node| node.name == self.name && node.uuid != self.uuid);
+        taken.then(|| self.name.clone())
+    }
+
+    fn keeping(mut self, registered: Option<&NodeRecord>, id: u32) -> NodeRecord {
+        self.id = NodeId(id);
+        self.unknown = registered.map(|node| node.unknown.clone()).unwrap_or_default();
+        self
+    }
+}
+
+impl Member for DeviceRecord {
+    const COUNTER: &'static str = "devices";
+    const KIND: Kind = Kind::Device;
+
+    fn key(id: u32) -> Key<'static> {
+        Key::Device(DeviceId(id))
+    }
+
+    fn id(&self) -> u32 {
+        self.id.0
+    }
+
+    fn find(&self, model: &Model) -> Option<u32> {
+        model.devices.values().find(|device| device.uuid == self.uuid).map(|device| device.id.0)
+    }
+
+    fn taken_name(&self, model: &Model) -> Option<String> {
+        let same = |device: &DeviceRecord| device.node == self.node && device.name == self.name;
+        let taken = model.devices.values().any(|device| same(device) && device.uuid != self.uuid);
+        taken.then(|| self.name.clone())
+    }
+
+    fn keeping(mut self, registered: Option<&DeviceRecord>, id: u32) -> DeviceRecord {
+        self.id = DeviceId(id);
+        if let Some(registered) = registered {
+            self.state = registered.state;
+            self.unknown = registered.unknown.clone();
+        }
+        self
+    }
+}
+
+impl MetaClient {
+    /// Registers a node, or brings its record up to date. Returns the record with its id.
+    pub async fn register_node(&self, spec: &NodeSpec) -> Result<NodeRecord, MetaError> {
+        super::volumes::check_name(Kind::Node, &spec.name)?;
+        self.register(NodeRecord {
+            id: NodeId(0),
+            uuid: spec.uuid.clone(),
+            name: spec.name.clone(),
+            data_address: spec.data_address,
+            api_address: spec.api_address,
+            nbd_addresses: spec.nbd_addresses.clone(),
+            site: spec.site.clone(),
+            rack: spec.rack.clone(),
+            unknown: Unknown::default(),
+        })
+        .await
+    }
+
+    /// Registers a device, or brings its record up to date (its state stays). Returns the record with its id.
+    pub async fn register_device(&self, spec: &DeviceSpec) -> Result<DeviceRecord, MetaError> {
+        super::volumes::check_name(Kind::Device, &spec.name)?;
+        self.register(DeviceRecord {
+            id: DeviceId(0),
+            uuid: spec.uuid.clone(),
+            node: spec.node,
+            name: spec.name.clone(),
+            capacity_bytes: spec.capacity_bytes,
+            state: DeviceState::Up,
+            unknown: Unknown::default(),
+        })
+        .await
+    }
+
+    async fn register<M: Member>(&self, wanted: M) -> Result<M, MetaError> {
+        let _one_at_a_time = self.inner.creating.lock().await;
+        let counter_key = Key::Counter(M::COUNTER);
+        let (wanted, counter_key) = (&wanted, &counter_key);
+        self.settle("registering", |Try { deadline, .. }| async move {
+            let [counter] = self.get_all([counter_key], deadline).await?;
+            // Every registration moves the counter: a model that has seen its last change knows all members.
+            let model = self.model_at(counter.mod_revision()).await?;
+            if let Some(name) = wanted.taken_name(&model) {
+                return Err(MetaError::NameTaken { kind: M::KIND, name });
+            }
+            if let Some(id) = wanted.find(&model) {
+                let [found] = self.get_all([&M::key(id)], deadline).await?;
+                let registered: Option<M> = found.record()?;
+                let record = wanted.clone().keeping(registered.as_ref(), id);
+                if registered.as_ref() == Some(&record) {
+                    return Ok(Attempt::Done(record));
+                }
+                let txn = Txn::new().when_unchanged(&found.key, found.mod_revision()).put(&found.key, encode(&record));
+                return self.commit(txn, record).await;
+            }
+            let next = counter.next_id()?;
+            let id = u32::try_from(next).map_err(|_| MetaError::Broken {
+                key: counter.key.clone(),
+                reason: format!("{next} is no valid id"),
+            })?;
+            let record = wanted.clone().keeping(None, id);
+            let key = M::key(record.id()).to_string();
+            let txn = Txn::new()
+                .when_unchanged(&counter.key, counter.mod_revision())
+                .when_absent(&key)
+                .put(&counter.key, encode(&(next + 1)))
+                .put(&key, encode(&record));
+            self.commit(txn, record).await
+        })
+        .await
+    }
+}

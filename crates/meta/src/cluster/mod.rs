@@ -1,0 +1,220 @@
+//! The cluster's configuration as operations: each is one transaction on the configuration server, tried again when
+//! somebody else was faster, and recognised as done when only its answer was lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::client::{EtcdClient, EtcdError, Txn};
+use crate::error::MetaError;
+use crate::etcd::KeyValue;
+use crate::model::{Key, Model, PREFIX};
+
+mod alive;
+mod classes;
+mod follow;
+mod groups;
+mod identity;
+mod layers;
+mod members;
+mod volumes;
+
+pub use alive::{LIFE_TTL_SECONDS, LeaseHold};
+pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
+pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
+pub use members::{DeviceSpec, NodeSpec};
+pub use volumes::{VolumeSpec, promised_bytes, usable_capacity_bytes};
+
+/// How long [`MetaClient::connect`] waits for a server.
+pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
+/// How long an operation is tried.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest pause before an operation is tried again because somebody else was faster.
+const CONFLICT_PAUSE_MS_MAX: u64 = 30;
+
+/// A client of the cluster's configuration. Cheap to clone; the last clone ends its background work.
+#[derive(Clone, Debug)]
+pub struct MetaClient {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    etcd: EtcdClient,
+    model: watch::Receiver<Arc<Model>>,
+    link: watch::Receiver<Option<String>>,
+    follow: JoinHandle<()>,
+    /// Creations of one process go one after the other: they would only make each other's transactions fail.
+    creating: Mutex<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.follow.abort();
+    }
+}
+
+/// How an attempt at an operation ended.
+enum Attempt<T> {
+    /// It is done.
+    Done(T),
+    /// Somebody else was faster: look again.
+    Conflict,
+}
+
+/// One attempt.
+#[derive(Clone, Copy)]
+struct Try {
+    /// When the operation gives up.
+    deadline: Instant,
+    /// An earlier attempt may have been executed.
+    uncertain: bool,
+}
+
+impl MetaClient {
+    /// Connects to the configuration servers and reads the whole model; waits [`CONNECT_WAIT`] for a server to answer.
+    pub async fn connect(endpoints: Vec<String>) -> Result<MetaClient, MetaError> {
+        MetaClient::connect_within(endpoints, CONNECT_WAIT).await
+    }
+
+    /// [`MetaClient::connect`] with another patience.
+    pub async fn connect_within(endpoints: Vec<String>, wait: Duration) -> Result<MetaClient, MetaError> {
+        let etcd = EtcdClient::new(&endpoints)?;
+        let (kvs, revision) = etcd.range_prefix(PREFIX, Instant::now() + wait).await?;
+        let first = Arc::new(Model::from_keys(&kvs, revision));
+        let (model_sender, model) = watch::channel(first);
+        let (link_sender, link) = watch::channel(None);
+        let follow = tokio::spawn(follow::follow(etcd.clone(), model_sender, link_sender));
+        Ok(MetaClient { inner: Arc::new(Inner { etcd, model, link, follow, creating: Mutex::new(()) }) })
+    }
+
+    /// Follows the model: always the newest one, also through restarts of the server.
+    #[must_use]
+    pub fn watch_model(&self) -> watch::Receiver<Arc<Model>> {
+        self.inner.model.clone()
+    }
+
+    /// The model as it is now.
+    #[must_use]
+    pub fn model(&self) -> Arc<Model> {
+        Arc::clone(&self.inner.model.borrow())
+    }
+
+    /// `None` while the server's changes arrive, else why they don't. The model stays the last one known.
+    #[must_use]
+    pub fn watch_link(&self) -> watch::Receiver<Option<String>> {
+        self.inner.link.clone()
+    }
+
+    /// The configuration servers, separated by commas.
+    #[must_use]
+    pub fn endpoints(&self) -> String {
+        self.inner.etcd.endpoints()
+    }
+
+    /// Waits until the model holds every change up to `revision`. Only for revisions of the cluster's own keys.
+    pub async fn model_at(&self, revision: i64) -> Result<Arc<Model>, MetaError> {
+        let mut model = self.inner.model.clone();
+        let reached = tokio::time::timeout(OPERATION_TIMEOUT, model.wait_for(|model| model.revision >= revision)).await;
+        match reached {
+            Ok(Ok(model)) => Ok(Arc::clone(&model)),
+            _ => {
+                let reason = self.inner.link.borrow().clone().unwrap_or_else(|| "its changes do not arrive".to_owned());
+                Err(EtcdError::Unreachable { endpoints: self.endpoints(), reason }.into())
+            }
+        }
+    }
+
+    /// Repeats `attempt` until it is done, refused, or out of time. An attempt that may or may not have been executed
+    /// is repeated, too: attempts recognise their own work.
+    async fn settle<T, F: Future<Output = Result<Attempt<T>, MetaError>> + Send>(
+        &self,
+        what: &str,
+        mut attempt: impl FnMut(Try) -> F + Send,
+    ) -> Result<T, MetaError> {
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let mut uncertain = false;
+        loop {
+            let lost = match attempt(Try { deadline, uncertain }).await {
+                Ok(Attempt::Done(value)) => return Ok(value),
+                Ok(Attempt::Conflict) => {
+                    MetaError::Contended { what: what.to_owned(), seconds: OPERATION_TIMEOUT.as_secs() }
+                }
+                Err(error @ MetaError::Etcd(EtcdError::Uncertain { .. })) => {
+                    uncertain = true;
+                    error
+                }
+                Err(error) => return Err(error),
+            };
+            let pause = Duration::from_millis(1 + getrandom::u32().map_or(0, u64::from) % CONFLICT_PAUSE_MS_MAX);
+            if Instant::now() + pause >= deadline {
+                return Err(lost);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Reads keys as of one revision.
+    async fn get_all<const N: usize>(&self, keys: [&Key<'_>; N], deadline: Instant) -> Result<[Found; N], MetaError> {
+        let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        let (values, _) = self.inner.etcd.get_all(&names, deadline).await?;
+        let mut values = values.into_iter();
+        Ok(std::array::from_fn(|index| Found { key: names[index].clone(), kv: values.next().flatten() }))
+    }
+
+    /// Sends a transaction; a failed condition is a conflict.
+    async fn commit<T>(&self, txn: Txn, done: T) -> Result<Attempt<T>, MetaError> {
+        let answer = self.inner.etcd.txn(txn).await?;
+        Ok(if answer.succeeded { Attempt::Done(done) } else { Attempt::Conflict })
+    }
+}
+
+/// A key as it was found.
+#[derive(Debug)]
+struct Found {
+    key: String,
+    kv: Option<KeyValue>,
+}
+
+impl Found {
+    /// Revision of its last change; 0: it is not there.
+    fn mod_revision(&self) -> i64 {
+        self.kv.as_ref().map_or(0, |kv| kv.mod_revision)
+    }
+
+    /// Its record; `None`: it is not there.
+    fn record<T: DeserializeOwned>(&self) -> Result<Option<T>, MetaError> {
+        let Some(kv) = &self.kv else { return Ok(None) };
+        serde_json::from_slice(&kv.value)
+            .map(Some)
+            .map_err(|error| MetaError::Broken { key: self.key.clone(), reason: error.to_string() })
+    }
+
+    /// The next id of a counter.
+    fn next_id(&self) -> Result<u64, MetaError> {
+        Ok(self.record::<u64>()?.unwrap_or(1))
+    }
+}
+
+/// A record as it is kept.
+fn encode<T: Serialize>(record: &T) -> Vec<u8> {
+    // Our records have string keys and finite numbers only, so this can't fail.
+    serde_json::to_vec(record).expect("records are JSON objects")
+}
+
+/// 128 random bits as 32 hexadecimal digits.
+#[must_use]
+pub fn random_uuid() -> String {
+    let mut bytes = [0; 16];
+    if getrandom::fill(&mut bytes).is_err() {
+        // No random source: the clock is unique enough for an identity.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        bytes = now.to_be_bytes();
+    }
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}

@@ -1,0 +1,225 @@
+//! What can go wrong with the cluster's configuration, told so that a person knows what to do.
+
+use crate::client::EtcdError;
+use crate::model::FailureDomain;
+
+/// Kind of a named thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A volume.
+    Volume,
+    /// A storage class.
+    Class,
+    /// A node.
+    Node,
+    /// A device.
+    Device,
+    /// A placement group.
+    Group,
+    /// A layer.
+    Layer,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Volume => "volume",
+            Kind::Class => "storage class",
+            Kind::Node => "node",
+            Kind::Device => "device",
+            Kind::Group => "placement group",
+            Kind::Layer => "layer",
+        })
+    }
+}
+
+impl std::fmt::Display for FailureDomain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FailureDomain::Device => "device",
+            FailureDomain::Host => "host",
+            FailureDomain::Rack => "rack",
+            FailureDomain::Site => "site",
+        })
+    }
+}
+
+/// Why an operation on the configuration failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum MetaError {
+    /// The configuration server.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// Something of this name is there already.
+    #[error("{kind} '{name}' exists already")]
+    Exists {
+        /// What.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// Nothing of this name is there.
+    #[error("there is no {kind} '{name}'")]
+    NotFound {
+        /// What.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// A name with characters that names can't have.
+    #[error("'{name}' can't be the name of a {kind}: {reason}")]
+    InvalidName {
+        /// What.
+        kind: Kind,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A size that a volume can't have.
+    #[error("a volume can't have {size_bytes} bytes: {reason}")]
+    InvalidSize {
+        /// The size.
+        size_bytes: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A storage class that makes no sense.
+    #[error("storage class '{name}' is refused: {reason}")]
+    InvalidClass {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The copies can't be kept apart.
+    #[error(
+        "storage class '{class}' keeps {copies} copies on different {failure_domain}s, \
+         but the cluster has usable devices on {found} {failure_domain}(s)"
+    )]
+    NotEnoughDevices {
+        /// The class.
+        class: String,
+        /// Copies that it wants.
+        copies: u32,
+        /// What two copies must not share.
+        failure_domain: FailureDomain,
+        /// How many of those have usable devices.
+        found: usize,
+    },
+    /// The volumes would promise more than the class allows.
+    #[error(
+        "the volume would need {requested_bytes} bytes of device space when full; volumes already promise \
+         {promised_bytes} of the {limit_bytes} bytes allowed ({ratio} × the devices' {capacity_bytes})"
+    )]
+    Overcommit {
+        /// Size times copies of what was asked for (growth, for a resize).
+        requested_bytes: u128,
+        /// The same sum over all volumes.
+        promised_bytes: u128,
+        /// Limit of that sum.
+        limit_bytes: u128,
+        /// Sum of the devices' sizes.
+        capacity_bytes: u128,
+        /// The class's ratio.
+        ratio: f64,
+    },
+    /// Making a volume smaller.
+    #[error("volume '{name}' has {from_bytes} bytes; making it smaller ({to_bytes}) would cut off data and is refused")]
+    ShrinkRefused {
+        /// The volume.
+        name: String,
+        /// Its size.
+        from_bytes: u64,
+        /// The size asked for.
+        to_bytes: u64,
+    },
+    /// The class's groups are not made yet.
+    #[error("storage class '{class}' has no placement groups yet")]
+    NoGroups {
+        /// The class.
+        class: String,
+    },
+    /// The configuration server serves another cluster.
+    #[error("this data folder belongs to cluster {expected}, but the configuration server serves cluster {found}")]
+    WrongCluster {
+        /// Id in the data folder.
+        expected: String,
+        /// Id on the server.
+        found: String,
+    },
+    /// The configuration server is empty.
+    #[error("this data folder belongs to cluster {expected}, but the configuration server holds no cluster")]
+    ClusterMissing {
+        /// Id in the data folder.
+        expected: String,
+    },
+    /// Two nodes, or devices of a node, with one name.
+    #[error("{kind} '{name}' is another one already (it has another identity)")]
+    NameTaken {
+        /// What.
+        kind: Kind,
+        /// The name.
+        name: String,
+    },
+    /// A record that can't be read.
+    #[error("the record {key} is broken: {reason}")]
+    Broken {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Others kept changing the same records.
+    #[error("{what} did not succeed within {seconds} s: others changed the same records all the time")]
+    Contended {
+        /// The operation.
+        what: String,
+        /// How long it was tried.
+        seconds: u64,
+    },
+}
+
+impl MetaError {
+    /// What to do about it, when there is something to say.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        use MetaError as E;
+        Some(match self {
+            E::Etcd(EtcdError::Endpoint { .. }) => "give it as host:port, for example 127.0.0.1:2379".into(),
+            E::Etcd(EtcdError::Unreachable { .. }) => {
+                "check that etcd, or the node with the embedded server, runs and that the address is right".into()
+            }
+            E::Etcd(EtcdError::Uncertain { .. }) => "look whether the change was made, and try again if not".into(),
+            E::Etcd(_) => return None,
+            E::Exists { kind, .. } => format!("choose another name, or delete the existing {kind} first"),
+            E::NotFound { kind: Kind::Volume, .. } => "'azekura volume list' shows all volumes".into(),
+            E::NotFound { kind: Kind::Class, .. } => {
+                "'azekura class list' shows all classes, 'azekura class create' makes one".into()
+            }
+            E::NotFound { .. } => return None,
+            E::InvalidName { .. } => {
+                "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
+            }
+            E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
+            E::InvalidClass { .. } => return None,
+            E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
+                FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),
+                domain => format!(
+                    "add {domain}s, or use a class with fewer than {copies} copies or a smaller failure domain than {domain}"
+                ),
+            },
+            E::Overcommit { .. } => "add devices, delete volumes, or use a class with a larger overcommit ratio".into(),
+            E::ShrinkRefused { .. } => "copy what you need to a new, smaller volume".into(),
+            E::NoGroups { .. } | E::Contended { .. } => "try again".into(),
+            E::WrongCluster { .. } => {
+                "start the node with its own cluster's servers (--etcd), or with a new data folder".into()
+            }
+            E::ClusterMissing { .. } => {
+                "check --etcd; if the configuration was lost, restore it from a backup before starting nodes".into()
+            }
+            E::NameTaken { kind, .. } => format!("give this {kind} another name"),
+            E::Broken { .. } => "repair or remove the record with etcdctl".into(),
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! The names of the keys, and back.
+
+use azekura_base::{DeviceId, LayerId, NodeId, PgId};
+
+/// Every key of the cluster starts with this.
+pub const PREFIX: &str = "/azekura/v1/";
+
+/// A key of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// The cluster's identity.
+    Cluster,
+    /// A counter of ids: its value is the next id.
+    Counter(&'a str),
+    /// The node that leads the control plane; ends with its lease.
+    Leader,
+    /// A node.
+    Node(NodeId),
+    /// A node that is alive; ends with its lease.
+    Alive(NodeId),
+    /// A device.
+    Device(DeviceId),
+    /// A storage class, by name.
+    Class(&'a str),
+    /// A placement group.
+    Group(PgId),
+    /// A volume, by name.
+    Volume(&'a str),
+    /// A layer.
+    Layer(LayerId),
+    /// A device's confirmation that it dropped a deleted layer.
+    LayerDropped(LayerId, DeviceId),
+}
+
+impl Key<'_> {
+    /// Reads a key back; `None`: not one that this version knows.
+    #[must_use]
+    pub fn parse(key: &[u8]) -> Option<Key<'_>> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?;
+        let Some((kind, name)) = rest.split_once('/') else {
+            return match rest {
+                "cluster" => Some(Key::Cluster),
+                "leader" => Some(Key::Leader),
+                _ => None,
+            };
+        };
+        Some(match kind {
+            "counters" => Key::Counter(name),
+            "nodes" => Key::Node(NodeId(number(name)?)),
+            "alive" => Key::Alive(NodeId(number(name)?)),
+            "devices" => Key::Device(DeviceId(number(name)?)),
+            "classes" => Key::Class(name),
+            "groups" => Key::Group(PgId(number(name)?)),
+            "volumes" => Key::Volume(name),
+            "layers" => match name.split_once('/') {
+                None => Key::Layer(LayerId(number(name)?)),
+                Some((layer, rest)) => {
+                    let device = rest.strip_prefix("dropped/")?;
+                    Key::LayerDropped(LayerId(number(layer)?), DeviceId(number(device)?))
+                }
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// A decimal number in its one spelling, so that two keys can't name one record.
+fn number<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
+    let number: N = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+impl std::fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(PREFIX)?;
+        match self {
+            Key::Cluster => f.write_str("cluster"),
+            Key::Counter(name) => write!(f, "counters/{name}"),
+            Key::Leader => f.write_str("leader"),
+            Key::Node(id) => write!(f, "nodes/{id}"),
+            Key::Alive(id) => write!(f, "alive/{id}"),
+            Key::Device(id) => write!(f, "devices/{id}"),
+            Key::Class(name) => write!(f, "classes/{name}"),
+            Key::Group(id) => write!(f, "groups/{id}"),
+            Key::Volume(name) => write!(f, "volumes/{name}"),
+            Key::Layer(id) => write!(f, "layers/{id}"),
+            Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn keys_read_back() {
+        let keys = [
+            Key::Cluster,
+            Key::Counter("volumes"),
+            Key::Leader,
+            Key::Node(NodeId(1)),
+            Key::Alive(NodeId(2)),
+            Key::Device(DeviceId(30)),
+            Key::Class("default"),
+            Key::Group(PgId(63)),
+            Key::Volume("vol1"),
+            Key::Layer(LayerId(9)),
+            Key::LayerDropped(LayerId(9), DeviceId(3)),
+        ];
+        for key in keys {
+            assert_eq!(Key::parse(key.to_string().as_bytes()), Some(key));
+        }
+        for bad in ["/azekura/v1/", "/azekura/v1/nodes/01", "/azekura/v1/nodes/+1", "/azekura/v1/layers/1/x", "/a"] {
+            assert_eq!(Key::parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..40), tail in "[a-z0-9/]{0,30}") {
+            let _ = Key::parse(&bytes);
+            let key = format!("{PREFIX}{tail}");
+            if let Some(parsed) = Key::parse(key.as_bytes()) {
+                prop_assert_eq!(parsed.to_string(), key.clone());
+            }
+        }
+    }
+}

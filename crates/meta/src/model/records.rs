@@ -1,0 +1,252 @@
+//! The records as they are kept: JSON objects that a person can read with `etcdctl get --prefix /azekura/`.
+//!
+//! Fields that this version does not know are kept when it rewrites a record, so that versions can differ during an
+//! upgrade.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, VolumeId};
+use serde::{Deserialize, Serialize};
+
+/// Fields of a record that this version does not know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Unknown(pub BTreeMap<String, serde_json::Value>);
+
+/// The cluster's identity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// 128 random bits as 32 hexadecimal digits; devices and messages carry it.
+    pub id: String,
+    /// A name for people.
+    pub name: String,
+    /// Time of creation, RFC 3339.
+    pub created: String,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+impl ClusterRecord {
+    /// The id as a number; `None` when somebody broke the record.
+    #[must_use]
+    pub fn number(&self) -> Option<u128> {
+        (self.id.len() == 32).then(|| u128::from_str_radix(&self.id, 16).ok()).flatten()
+    }
+}
+
+/// A machine that runs a node process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its number.
+    pub id: NodeId,
+    /// Identity of its data folder.
+    pub uuid: String,
+    /// A unique name for people; also its host in failure domains.
+    pub name: String,
+    /// Where other nodes reach its data plane.
+    pub data_address: SocketAddr,
+    /// Where its REST API listens.
+    pub api_address: SocketAddr,
+    /// Where clients reach its NBD server: `host:port`, or `unix:PATH` for clients on the same machine.
+    #[serde(default)]
+    pub nbd_addresses: Vec<String>,
+    /// The site (data centre) that it stands in.
+    #[serde(default)]
+    pub site: String,
+    /// The rack that it stands in.
+    #[serde(default)]
+    pub rack: String,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// A node's sign of life; the key ends with its lease.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AliveRecord {
+    /// The node.
+    pub node: NodeId,
+    /// Since when, RFC 3339.
+    pub since: String,
+}
+
+/// Whether a device takes data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceState {
+    /// In use.
+    Up,
+    /// Failed, or taken out: its copies count as lost.
+    Down,
+    /// To be emptied: takes no new groups.
+    Draining,
+}
+
+/// A storage device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRecord {
+    /// Its number.
+    pub id: DeviceId,
+    /// Identity written on the device.
+    pub uuid: String,
+    /// The node that it is attached to.
+    pub node: NodeId,
+    /// A name for people, unique on its node.
+    pub name: String,
+    /// Size, bytes.
+    pub capacity_bytes: u64,
+    /// Whether it takes data.
+    pub state: DeviceState,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// What may fail at once: two copies of a group never share one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureDomain {
+    /// A device.
+    Device,
+    /// A machine.
+    Host,
+    /// A rack.
+    Rack,
+    /// A site.
+    Site,
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AckRule {
+    /// Every in-sync copy is durable.
+    All,
+    /// More than half of the copies are durable.
+    Majority,
+    /// A majority at home and one copy in every other site are durable.
+    EachSite,
+}
+
+/// Groups that a class is about to get; kept until all of them are written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupPlan {
+    /// Id of the first group; the others follow.
+    pub first: PgId,
+    /// Number of groups.
+    pub count: u32,
+}
+
+/// A storage class: the policy of its volumes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassRecord {
+    /// Its unique name.
+    pub name: String,
+    /// Copies of every block.
+    pub copies: u32,
+    /// What two copies never share.
+    pub failure_domain: FailureDomain,
+    /// When a write is acknowledged.
+    pub ack_rule: AckRule,
+    /// With fewer in-sync copies than this a group is read-only.
+    pub copies_min: u32,
+    /// Volumes' copies may sum up to this multiple of the devices' capacity.
+    pub overcommit_ratio: f64,
+    /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
+    #[serde(default)]
+    pub groups: Vec<PgId>,
+    /// Groups being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<GroupPlan>,
+    /// Time of creation, RFC 3339.
+    pub created: String,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// A placement group: the unit of replication.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// Its number.
+    pub id: PgId,
+    /// The class that it belongs to.
+    pub class: String,
+    /// The reign of the primary.
+    pub epoch: Epoch,
+    /// The device whose node orders the writes.
+    pub primary: DeviceId,
+    /// Devices that hold every acknowledged write.
+    pub in_sync: Vec<DeviceId>,
+    /// Devices that are to hold a copy.
+    pub members: Vec<DeviceId>,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeRecord {
+    /// Its number, never used again.
+    pub id: VolumeId,
+    /// Random identity, for clients that want one.
+    pub uuid: String,
+    /// Its unique name.
+    pub name: String,
+    /// Size as clients see it, bytes.
+    pub size_bytes: u64,
+    /// Its storage class.
+    pub class: String,
+    /// The layer that takes its writes.
+    pub head: LayerId,
+    /// Where in the class's groups its first chunk goes.
+    pub group_offset: u32,
+    /// Raised to fence the former holder of an attachment.
+    pub generation: u64,
+    /// Time of creation, RFC 3339.
+    pub created: String,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// What a layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerState {
+    /// It takes a volume's writes.
+    Head,
+    /// A snapshot, or what snapshots and clones stand on.
+    Frozen,
+    /// To be dropped by every device.
+    Deleted,
+}
+
+/// A layer: an immutable-or-head set of blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerRecord {
+    /// Its number, never used again.
+    pub id: LayerId,
+    /// The volume that it was made for.
+    pub volume: VolumeId,
+    /// The layer below it.
+    #[serde(default)]
+    pub parent: Option<LayerId>,
+    /// What it is.
+    pub state: LayerState,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// The node that leads the control plane; the key ends with its lease.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeaderRecord {
+    /// The node.
+    pub node: NodeId,
+    /// Since when, RFC 3339.
+    pub since: String,
+}
