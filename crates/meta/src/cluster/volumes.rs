@@ -46,7 +46,7 @@ fn check_size(size_bytes: u64) -> Result<(), MetaError> {
         "it would be empty"
     } else if size_bytes > VOLUME_SIZE_MAX {
         "the largest volume has 64 TiB"
-    } else if size_bytes % BLOCK_SIZE as u64 != 0 {
+    } else if !size_bytes.is_multiple_of(BLOCK_SIZE as u64) {
         "sizes are multiples of 4096 bytes"
     } else {
         return Ok(());
