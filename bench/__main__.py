@@ -106,9 +106,15 @@ def run_tests(options, folder):
         "results": [dict(zip(report.HEAD, report.cells(row))) for row in table],
         "limits": [dict(zip(("what", "measured", "limit", "reached"), line)) for line in judged],
         "runs": [
-            {"target": run.target, "test": run.test, "server_cpu_us_per_io": run.server_cpu_us,
-             "resident_mib": run.resident_mib, "fio_command": run.raw["command"],
-             **run.measurement.as_dict(), "fio": run.raw["report"]}
+            {
+                "target": run.target,
+                "test": run.test,
+                "server_cpu_us_per_io": run.server_cpu_us,
+                "resident_mib": run.resident_mib,
+                "fio_command": run.raw["command"],
+                **run.measurement.as_dict(),
+                "fio": run.raw["report"],
+            }
             for run in runs
         ],
     }

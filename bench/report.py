@@ -111,7 +111,8 @@ def markdown(table, machine, versions, note):
     """The rows as a Markdown table with the machine above it."""
     text = [
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['file_system']}, "
-        f"Linux {machine['kernel']}; {versions['fio']}, {versions['qemu-nbd']}, Azekura at {versions['commit']}. {note}",
+        f"Linux {machine['kernel']}; {versions['fio']}, {versions['qemu-nbd']}, "
+        f"Azekura at {versions['commit']}. {note}",
         "",
         "| " + " | ".join(HEAD) + " |",
         "|" + "|".join("---" if name in LEFT else "---:" for name in HEAD) + "|",
@@ -126,7 +127,9 @@ def limits(table, node_resident_mib):
     for row in table:
         if row.target == "azekura" and row.test.name == "randwrite_q128" and row.server_cpu_us is not None:
             reached = row.server_cpu_us <= CPU_US_PER_WRITE_MAX
-            judged.append(("server CPU of a replicated 4 KiB write, µs", row.server_cpu_us, CPU_US_PER_WRITE_MAX, reached))
+            judged.append(
+                ("server CPU of a replicated 4 KiB write, µs", row.server_cpu_us, CPU_US_PER_WRITE_MAX, reached)
+            )
     if node_resident_mib:
         reached = node_resident_mib <= RESIDENT_MIB_PER_NODE_MAX
         judged.append(("largest node's resident memory, MiB", node_resident_mib, RESIDENT_MIB_PER_NODE_MAX, reached))

@@ -63,7 +63,17 @@ def run(options, folder, progress):
     ratio = last_over_first(interval_rates)
     reached = ratio >= SUSTAINED_RATIO_MIN
     cpu_us = cpu_s * 1e6 / measurement.requests
-    print(f"last minute ÷ first minute: {ratio:.2f}, at least {SUSTAINED_RATIO_MIN} wanted: {'yes' if reached else 'no'}")
+    print(
+        f"last minute ÷ first minute: {ratio:.2f}, at least {SUSTAINED_RATIO_MIN} wanted: {'yes' if reached else 'no'}"
+    )
     print(f"server CPU a write: {cpu_us:.1f} µs; resident MiB a node: {', '.join(f'{mib:.0f}' for mib in resident)}")
-    return {"volume_bytes": size, "rates_iops": interval_rates, "last_over_first": ratio, "reached": reached,
-            "server_cpu_us_per_io": cpu_us, "resident_mib": resident, "fio_command": words, "fio": raw}
+    return {
+        "volume_bytes": size,
+        "rates_iops": interval_rates,
+        "last_over_first": ratio,
+        "reached": reached,
+        "server_cpu_us_per_io": cpu_us,
+        "resident_mib": resident,
+        "fio_command": words,
+        "fio": raw,
+    }

@@ -74,4 +74,6 @@ def test_command_line_has_the_same_words_for_every_target():
     assert words[0] == "fio"
     assert words[-2:] == ["--time_based=1", "--runtime=8"]
     other = fio.command(["--ioengine=libaio", "--filename=f"], "2G", ["--rw=read"], 8)
-    assert [word for word in words if word not in engine] == [word for word in other if "=libaio" not in word and "=f" not in word]
+    assert [word for word in words if word not in engine] == [
+        word for word in other if "=libaio" not in word and "=f" not in word
+    ]

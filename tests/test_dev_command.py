@@ -26,7 +26,11 @@ def dev(folder):
 
     def call(*words, check=True, **more):
         done = subprocess.run(
-            [ROOT / "dev", *words], capture_output=True, text=True, timeout=300, env={**environment, **more},
+            [ROOT / "dev", *words],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**environment, **more},
             stdin=subprocess.DEVNULL,
         )
         assert not check or done.returncode == 0, f"./dev {' '.join(words)}\n{done.stdout}{done.stderr}"
@@ -130,7 +134,15 @@ def test_every_command_explains_itself(dev, command):
 
 
 @pytest.mark.parametrize(
-    "words", [["frob"], ["up", "--frob"], ["up", "--size", "7"], ["up", "--size"], ["uri", "--node", "4"], ["test", "--only", "x"]]
+    "words",
+    [
+        ["frob"],
+        ["up", "--frob"],
+        ["up", "--size", "7"],
+        ["up", "--size"],
+        ["uri", "--node", "4"],
+        ["test", "--only", "x"],
+    ],
 )
 def test_wrong_words_are_errors(dev, words):
     done = dev(*words, check=False)

@@ -55,7 +55,9 @@ class Attached:
 
     def mount(self):
         run("mount", self.device, self.point)
-        self.undo.append(lambda: subprocess.run(["umount", "--lazy", self.point], check=False, stderr=subprocess.DEVNULL))
+        self.undo.append(
+            lambda: subprocess.run(["umount", "--lazy", self.point], check=False, stderr=subprocess.DEVNULL)
+        )
 
     def unmount(self):
         run("umount", self.point)
@@ -72,7 +74,7 @@ def tree_digests(top):
         for name in names:
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
-                found[os.path.relpath(path, top)] = hashlib.file_digest(file, "sha256").hexdigest()
+                found[os.path.relpath(path, top)] = hashlib.sha256(file.read()).hexdigest()
     return found
 
 

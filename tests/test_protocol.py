@@ -204,6 +204,16 @@ def make_ext4_image(folder, mib):
 
 def test_fio_verifies_what_it_wrote(shared_cluster, volume, folder):
     run(
-        "fio", "--name=v", "--ioengine=nbd", f"--uri={shared_cluster.first.uri(volume)}", "--size=96M", "--rw=randwrite",
-        "--bsrange=512-128k", "--bs_unaligned=1", "--iodepth=32", "--verify=crc32c", "--verify_fatal=1", cwd=folder,
+        "fio",
+        "--name=v",
+        "--ioengine=nbd",
+        f"--uri={shared_cluster.first.uri(volume)}",
+        "--size=96M",
+        "--rw=randwrite",
+        "--bsrange=512-128k",
+        "--bs_unaligned=1",
+        "--iodepth=32",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        cwd=folder,
     )

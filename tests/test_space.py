@@ -1,4 +1,4 @@
-"""Thin volumes on small devices: space is taken by writing, given back by TRIM and deletion, and its end is an error."""
+"""Thin volumes on small devices: space is taken by writing, comes back with TRIM and deletion, and ends in an error."""
 
 import random
 

@@ -56,8 +56,12 @@ ensure_packages() {
     done
     mapfile -t wanted < <(printf '%s\n' "${wanted[@]}" | sort -u)
     step "installing with apt: ${wanted[*]}"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >&2 ||
+    local output
+    output=$(as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${wanted[@]}" 2>&1) || {
+        say "$output"
         die "apt could not install: ${wanted[*]} (its messages are above)"
+    }
 }
 
 # The Rust toolchain comes from rustup, as the user's own choice of version; apt's is too old on Debian 12.

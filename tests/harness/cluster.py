@@ -27,7 +27,9 @@ class CliError(Exception):
     """The azekura command ended with an error; the message is what it printed."""
 
     def __init__(self, arguments, result):
-        super().__init__(f"azekura {' '.join(arguments)}: exit code {result.returncode}\n{result.stdout}{result.stderr}")
+        super().__init__(
+            f"azekura {' '.join(arguments)}: exit code {result.returncode}\n{result.stdout}{result.stderr}"
+        )
         self.code = result.returncode
         self.stderr = result.stderr
 

@@ -83,7 +83,8 @@ class Process:
             return self.child.wait(within_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise RuntimeError(f"{self.command[0]} did not stop within {within_s} s of SIGTERM\n{self.log_tail()}")
+            message = f"{self.command[0]} did not stop within {within_s} s of SIGTERM\n{self.log_tail()}"
+            raise RuntimeError(message) from None
 
     def log_text(self):
         return self.log_path.read_text(errors="replace")
