@@ -1,11 +1,13 @@
 """What the benchmark runs against. Each target is started, filled, measured and stopped."""
 
+import json
 from pathlib import Path
 
 from tests.harness.cluster import Cluster
 from tests.harness.process import Process, wait_until
 
 VOLUME = "vol1"
+SEGMENT_BYTES = 32 * 2**20
 
 
 class Target:
@@ -50,6 +52,16 @@ class Azekura(Target):
     def start(self):
         self.cluster.start()
         self.cluster.create_volume(VOLUME, self.volume_size, copies=2)
+        # A new device is written with zeros once, in the background: that is no part of any test.
+        wait_until(self.devices_initialised, 1800, "the devices' first writing")
+
+    def devices_initialised(self):
+        for node in self.cluster.nodes:
+            for path in node.data.glob("device-*/device.json"):
+                device = json.loads(path.read_text())
+                if device["segments_ready"] < device["size"] // SEGMENT_BYTES - 1:
+                    return False
+        return True
 
     def engine(self):
         return ["--ioengine=nbd", f"--uri={self.cluster.first.uri(VOLUME)}"]

@@ -71,7 +71,7 @@ PORT_BASE=$(to_port AZEKURA_DEV_PORT "${AZEKURA_DEV_PORT:-7100}")
 NBD_BASE=$(to_port AZEKURA_DEV_NBD_PORT "${AZEKURA_DEV_NBD_PORT:-10809}")
 
 CONFIG_PORT=$((PORT_BASE + 79))
-ETCD_PEER_PORT=$((PORT_BASE + 80))
+ETCD_PEER_PORT=$((PORT_BASE + 78))
 
 # Ports by node number (1, 2, 3).
 data_port() { echo $((PORT_BASE + $1)); }
