@@ -1,10 +1,28 @@
 //! The store of one device: a log that is also the data, and a map that says where each block is.
+mod accounts;
 mod checkpoint;
+mod collect;
+mod drops;
 mod effect;
+mod format;
+mod groups;
+mod hash;
+mod layers;
 mod leaf;
+mod leaf_cache;
+mod log;
 mod memory_map;
+mod modified;
+mod ops;
 mod options;
+mod read_cache;
+mod reads;
 mod record;
+mod recovery;
+mod replay;
+mod saving;
+mod segments;
+mod statistics;
 mod store;
 
 pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, Position, Root, SavedMap, SegmentRow};
@@ -13,4 +31,5 @@ pub use leaf::{Entry, Leaf, LeafImage, LeafKey};
 pub use memory_map::MemoryMap;
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Body, Checksums, Copy, GroupState, PreparedInfo, Record, Write};
-pub use store::{Format, Space, Statistics, Store};
+pub use statistics::{Space, Statistics};
+pub use store::{Format, Store};

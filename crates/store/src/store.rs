@@ -1,8 +1,28 @@
-//! The store's interface.
+//! The store's interface, and what its parts share.
 
-use crate::*;
-use azekura_base::{BlockIndex, ChunkIndex, Epoch, LayerId, PgId, Sequence};
+use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
+use crate::collect::Collector;
+use crate::drops::Drop;
+use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
+use crate::format::{EntryHead, Superblock};
+use crate::groups::{Groups, Pending};
+use crate::hash::FixedMap;
+use crate::layers::Layers;
+use crate::leaf::LeafKey;
+use crate::leaf_cache::LeafCache;
+use crate::log::{Item, Log, Queued};
+use crate::ops::{CopyState, LEAVES_PER_LOAD_MAX, Op};
+use crate::options::{Identity, Options};
+use crate::read_cache::ReadCache;
+use crate::reads::{Fetch, PendingRead};
+use crate::record::{Body, Copy, GroupState, PreparedInfo, Record, Write};
+use crate::recovery::Recovery;
+use crate::saving::Saving;
+use crate::segments::Segments;
+use crate::statistics::{Space, Statistics};
+use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, ChunkIndex, Epoch, LayerId, PgId, Sequence};
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// What formatting writes: the superblock to the device, then the first checkpoint to the saved map.
@@ -16,151 +36,539 @@ pub struct Format {
     pub checkpoint: CheckpointBatch,
 }
 
-/// How full the device is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Space {
-    /// Bytes that clients can store.
-    pub capacity: u64,
-    /// Bytes of blocks that the map reaches.
-    pub live: u64,
-    /// Segments that can be written to at once.
-    pub free_segments: u32,
-    /// All segments.
-    pub segments: u32,
-    /// No more data should be accepted.
-    pub full: bool,
-    /// Less than a tenth of the capacity is left.
-    pub near_full: bool,
+/// What an effect in flight is for.
+#[derive(Debug)]
+pub(crate) enum Io {
+    Batch,
+    Fetch(Fetch),
+    Leaves(Vec<LeafKey>),
+    Checkpoint,
+    Recovery,
+    Layer(LayerId),
+    Modified { token: u64, pg: PgId, after: Sequence },
+    Collect,
 }
 
-/// Counters since the store was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Statistics {
-    /// Batches written.
-    pub batches: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Bytes of log written: headers, payloads and summaries.
-    pub log_bytes: u64,
-    /// Payload blocks of client records.
-    pub client_blocks: u64,
-    /// Payload blocks of relocations.
-    pub gc_blocks: u64,
-    /// Segments that garbage collection has emptied.
-    pub gc_segments: u64,
-    /// Checkpoints saved.
-    pub checkpoints: u64,
-    /// Leaves saved.
-    pub checkpoint_leaves: u64,
-    /// Bytes of leaf images handed to the saved map, before its own overhead.
-    pub checkpoint_bytes: u64,
-    /// Lookups that found their leaf in memory.
-    pub leaf_hits: u64,
-    /// Lookups that had to load a leaf.
-    pub leaf_misses: u64,
-    /// Memory in leaves, in bytes.
-    pub leaf_bytes: u64,
-    /// Blocks read from the read cache.
-    pub cache_hits: u64,
-    /// Blocks read that were not in it.
-    pub cache_misses: u64,
-    /// Memory in the read cache, in bytes.
-    pub cache_bytes: u64,
-    /// Reads from the device.
-    pub device_reads: u64,
-    /// Blocks whose contents did not match their checksum.
-    pub checksum_errors: u64,
-    /// Bytes of log that a restart would replay now.
-    pub replay_bytes: u64,
-    /// Batch writes in flight now.
-    pub batches_in_flight: u64,
-    /// Records that wait to be put into a batch now.
-    pub records_waiting: u64,
+/// Where in its life the store is.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Recovering(Box<Recovery>),
+    Running,
+    Failed,
 }
 
 /// One device's store.
+///
+/// It never blocks and never does I/O: calls change its state, [`Store::next_effect`] says what is to be done,
+/// [`Store::done`] tells it the result, and [`Store::next_completion`] says what came of the calls. Whoever drives it
+/// calls [`Store::pump`] once after each round of calls: the records gathered since become one write.
+///
+/// Its price is one map of pending effects and one queue for each chunk that waits; its gain is that a simulator can
+/// decide every order of events. See the crate's documentation for a tour.
 #[derive(Debug)]
-pub struct Store {}
+pub struct Store {
+    pub(crate) options: Options,
+    pub(crate) identity: Identity,
+    pub(crate) phase: Phase,
+    pub(crate) segments: Segments,
+    pub(crate) groups: Groups,
+    pub(crate) layers: Layers,
+    pub(crate) dropped: BTreeSet<LayerId>,
+    pub(crate) drops: BTreeMap<LayerId, Drop>,
+    pub(crate) log: Log,
+    pub(crate) cache: LeafCache,
+    /// Leaves to ask for with the next effects.
+    pub(crate) loads_wanted: Vec<LeafKey>,
+    /// Operations that wait, by chunk.
+    pub(crate) ops: FixedMap<(PgId, ChunkIndex), VecDeque<Op>>,
+    /// Chunks whose first operation waits for its record to be durable.
+    pub(crate) blocked: Vec<(PgId, ChunkIndex)>,
+    pub(crate) copies: FixedMap<u64, CopyState>,
+    pub(crate) reads: FixedMap<u64, PendingRead>,
+    pub(crate) next_read: u64,
+    pub(crate) read_cache: ReadCache,
+    pub(crate) collector: Collector,
+    pub(crate) saving: Option<Saving>,
+    pub(crate) last_checkpoint: Duration,
+    pub(crate) last_checkpoint_log_bytes: u64,
+    /// The log was durable up to here at the last checkpoint before this opening.
+    pub(crate) durable_saved: u64,
+    pub(crate) now: Duration,
+    next_id: u64,
+    next_io: u64,
+    in_flight: FixedMap<u64, Io>,
+    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) statistics: Statistics,
+}
 
-#[allow(unused_variables, missing_docs, clippy::unused_self)]
 impl Store {
+    /// What has to be written to make a device a store of `identity`. Whatever the device held is lost.
+    ///
+    /// # Errors
+    /// When the options don't fit together.
     pub fn format(options: &Options, identity: &Identity) -> Result<Format, OpenError> {
-        unimplemented!()
+        if let Some(problem) = options.problem() {
+            return Err(OpenError::Options(problem));
+        }
+        let root = Root {
+            identity: *identity,
+            incarnation: 0,
+            durable: 0,
+            position: Position { generation: 1, segment: 0, sequence: 1, previous: 0 },
+            groups: Vec::new(),
+            dropped: Vec::new(),
+        };
+        let checkpoint = CheckpointBatch {
+            root,
+            segments: vec![(0, SegmentRow { generation: 1, live: 0, used: true })],
+            leaves: Vec::new(),
+            removed: Vec::new(),
+        };
+        Ok(Format { offset: 0, pieces: vec![Superblock::encode(options, identity)], checkpoint })
     }
+
+    /// Starts to open the device whose last checkpoint is `checkpoint`; [`Completion::Recovered`] ends it. Until then
+    /// only [`Store::set_parent`], [`Store::next_effect`], [`Store::done`] and [`Store::next_completion`] may be
+    /// called. The parents of all layers must be set before the first effect is done.
+    #[must_use]
     pub fn open(options: Options, identity: Identity, checkpoint: CheckpointRoot) -> Store {
-        unimplemented!()
+        let mut store = Store {
+            phase: Phase::Recovering(Box::new(Recovery::new(&checkpoint))),
+            segments: Segments::new(&options, &checkpoint.segments),
+            groups: Groups::default(),
+            layers: Layers::default(),
+            dropped: checkpoint.root.dropped.iter().copied().collect(),
+            drops: BTreeMap::new(),
+            log: Log { incarnation: checkpoint.root.incarnation, ..Log::default() },
+            cache: LeafCache::new(options.leaf_cache_bytes_max),
+            loads_wanted: Vec::new(),
+            ops: FixedMap::default(),
+            blocked: Vec::new(),
+            copies: FixedMap::default(),
+            reads: FixedMap::default(),
+            next_read: 0,
+            read_cache: ReadCache::new(options.read_cache_bytes_max),
+            collector: Collector::default(),
+            saving: None,
+            last_checkpoint: Duration::ZERO,
+            last_checkpoint_log_bytes: 0,
+            durable_saved: checkpoint.root.durable,
+            now: Duration::ZERO,
+            next_id: 1,
+            next_io: 1,
+            in_flight: FixedMap::default(),
+            effects: VecDeque::new(),
+            completions: VecDeque::new(),
+            statistics: Statistics::default(),
+            options,
+            identity,
+        };
+        for row in checkpoint.root.groups {
+            let group = store.groups.get_mut(row.pg);
+            group.epoch = row.epoch;
+            group.epoch_durable = row.epoch;
+            group.committed_saved = row.committed;
+            group.note = row.note;
+            group.note_version = row.note_version;
+        }
+        if let Some(problem) = store.options.problem() {
+            store.phase = Phase::Failed;
+            store.completions.push_back(Completion::Recovered(Err(OpenError::Options(problem))));
+        } else if checkpoint.root.identity != identity {
+            store.phase = Phase::Failed;
+            let what = OpenError::Identity("the map belongs to another device or cluster".into());
+            store.completions.push_back(Completion::Recovered(Err(what)));
+        } else {
+            store.start_recovery();
+        }
+        store
     }
+
+    /// Gives `record` to the log. [`Completion::Durable`] with `token` follows when it is on stable storage. A write
+    /// must be the next of its group: `sequence` one more than the last, `epoch` the group's. After a failure the
+    /// record is ignored.
+    ///
+    /// # Panics
+    /// When the record does not fit the group's state or the chunk: the caller has to have checked.
     pub fn append(&mut self, token: u64, record: impl Into<Record>) {
-        unimplemented!()
+        assert!(!self.is_recovering(), "nothing can be appended before recovery has ended");
+        if !self.is_running() {
+            return;
+        }
+        let id = self.new_id();
+        let item = match record.into() {
+            Record::Write(write) => self.prepare(id, write),
+            Record::Copy(copy) => self.prepare_copy(id, copy),
+        };
+        self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
+
+    fn prepare(&mut self, id: u64, write: Write) -> Item {
+        self.check_range(write.first, write.count, &write.body);
+        let group = self.groups.get_mut(write.pg);
+        assert_eq!(write.sequence, group.prepared_end.next(), "writes of group {} out of order", write.pg);
+        assert_eq!(write.epoch, group.epoch, "a write of group {} in an epoch that was not started", write.pg);
+        assert!(write.commit < write.sequence, "a write can't be committed before it is sent");
+        let (checksums, bytes) = match &write.body {
+            Body::Data { bytes, checksums } => (Some(checksums.clone()), Some(bytes.clone())),
+            Body::Zero => (None, None),
+        };
+        group.prepared_end = write.sequence;
+        group.pending.push_back(Pending {
+            info: PreparedInfo {
+                epoch: write.epoch,
+                sequence: write.sequence,
+                session: write.session,
+                request: write.request,
+                layer: write.layer,
+                chunk: write.chunk,
+                first: write.first,
+                count: write.count,
+                zero: bytes.is_none(),
+                durable: false,
+            },
+            id,
+            checksums,
+            place: None,
+            bytes,
+            applied: false,
+        });
+        Item::Write(write)
+    }
+
+    fn prepare_copy(&mut self, id: u64, copy: Copy) -> Item {
+        self.check_range(copy.first, copy.count, &copy.body);
+        let committed = self.groups.get_mut(copy.pg).committed;
+        assert!(committed >= copy.sequence, "a copy at {} is ahead of {committed}", copy.sequence);
+        let chunk = (copy.pg, copy.chunk);
+        self.copies.insert(id, CopyState { copy: copy.clone(), place: None });
+        self.submit(chunk, Op::Copy { id });
+        Item::Copy(copy)
+    }
+
+    fn check_range(&self, first: BlockIndex, count: u16, body: &Body) {
+        assert!(count > 0 && usize::from(first.0) + usize::from(count) <= CHUNK_BLOCKS, "not inside a chunk");
+        if let Body::Data { bytes, checksums } = body {
+            assert_eq!(bytes.len(), usize::from(count) * BLOCK_SIZE, "the payload is not `count` blocks");
+            assert_eq!(checksums.len(), usize::from(count), "not one checksum a block");
+            assert!(u32::from(count) <= self.options.record_blocks_max(), "a record over the limit");
+        }
+    }
+
+    /// Makes the prepared writes of `pg` up to `upto` visible to every later read, in order.
+    ///
+    /// # Panics
+    /// When `upto` is beyond what is prepared.
     pub fn commit(&mut self, pg: PgId, upto: Sequence) {
-        unimplemented!()
+        let group = self.groups.get_mut(pg);
+        assert!(upto <= group.prepared_end, "commit of {upto} beyond {} in group {pg}", group.prepared_end);
+        if upto > group.committed && self.is_running() {
+            self.commit_upto(pg, upto);
+        }
     }
+
+    pub(crate) fn commit_upto(&mut self, pg: PgId, upto: Sequence) {
+        let stamp = self.stamp();
+        loop {
+            let group = self.groups.get_mut(pg);
+            if group.committed >= upto {
+                return;
+            }
+            let sequence = group.committed.next();
+            group.committed = sequence;
+            if let Some(pending) = group.find(sequence) {
+                let chunk = (pg, pending.info.chunk);
+                self.submit(chunk, Op::Apply { pg, sequence, stamp });
+            }
+        }
+    }
+
+    /// Starts `epoch` of `pg`, in which everything up to `committed` is committed and nothing after it exists. Prepared
+    /// writes up to `committed` become visible, those after it are dropped for good. If `committed` is beyond what is
+    /// prepared, the group's contents have come, or will come, as [`Record::Copy`]: then all prepared, uncommitted
+    /// writes are dropped. [`Completion::Durable`] with `token` follows.
+    ///
+    /// # Panics
+    /// When `epoch` or `committed` would go back.
     pub fn start_epoch(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence) {
-        unimplemented!()
+        if !self.is_running() {
+            return;
+        }
+        let group = self.groups.get_mut(pg);
+        assert!(epoch >= group.epoch, "epoch {epoch} of group {pg} after {}", group.epoch);
+        assert!(committed >= group.committed, "group {pg} can't go back from {} to {committed}", group.committed);
+        let committed_before = group.committed;
+        self.enter_epoch(pg, epoch, committed);
+        let id = self.new_id();
+        let item = Item::Epoch { pg, epoch, committed_before, committed };
+        self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
-    /// At most 1 KiB.
+
+    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence) {
+        let group = self.groups.get_mut(pg);
+        group.epoch = group.epoch.max(epoch);
+        let keep = if committed > group.prepared_end { group.committed } else { committed };
+        self.commit_upto(pg, keep);
+        let group = self.groups.get_mut(pg);
+        while group.pending.back().is_some_and(|p| p.info.sequence > keep) {
+            let place = group.pending.pop_back().and_then(|p| p.place);
+            if let Some(place) = place {
+                self.segments.unpin(place.segment);
+            }
+        }
+        group.committed = committed;
+        group.prepared_end = committed;
+        group.durable_end = group.durable_end.min(committed);
+    }
+
+    /// Keeps `note`, of at most 1 KiB, for `pg` in place of the last one. [`Completion::Durable`] with `token` follows.
+    ///
+    /// # Panics
+    /// When the note is longer.
     pub fn set_note(&mut self, token: u64, pg: PgId, note: Bytes) {
-        unimplemented!()
+        assert!(note.len() <= EntryHead::NOTE_BYTES_MAX, "a note of {} bytes", note.len());
+        if !self.is_running() {
+            return;
+        }
+        let group = self.groups.get_mut(pg);
+        group.note = note.clone();
+        group.note_version += 1;
+        let item = Item::Note { pg, version: group.note_version, note };
+        let id = self.new_id();
+        self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
+
+    /// The note kept for `pg`; empty when there is none.
+    #[must_use]
     pub fn note(&self, pg: PgId) -> Bytes {
-        unimplemented!()
+        self.groups.get(pg).map(|group| group.note.clone()).unwrap_or_default()
     }
+
+    /// Reads `count` blocks of a chunk as committed now. [`Completion::Read`] with `token` follows.
+    ///
+    /// # Panics
+    /// When the blocks are not inside the chunk.
     pub fn read(&mut self, token: u64, pg: PgId, layer: LayerId, chunk: ChunkIndex, first: BlockIndex, count: u16) {
-        unimplemented!()
+        assert!(count > 0 && usize::from(first.0) + usize::from(count) <= CHUNK_BLOCKS, "not inside a chunk");
+        self.submit((pg, chunk), Op::Read { token, pg, layer, chunk, first, count });
     }
+
+    /// Reads the payload of a write that is prepared and not yet applied. [`Completion::Prepared`] follows.
     pub fn read_prepared(&mut self, token: u64, pg: PgId, sequence: Sequence) {
-        unimplemented!()
+        self.start_read_prepared(token, pg, sequence);
     }
+
+    /// Says which blocks of a chunk take space. [`Completion::Status`] follows.
     pub fn status(&mut self, token: u64, pg: PgId, layer: LayerId, chunk: ChunkIndex) {
-        unimplemented!()
+        self.submit((pg, chunk), Op::Status { token, pg, layer, chunk });
     }
+
+    /// Lists the chunks of `pg` that committed writes after `after` touched. [`Completion::Modified`] follows.
     pub fn modified_since(&mut self, token: u64, pg: PgId, after: Sequence) {
-        unimplemented!()
+        let io = self.new_io(Io::Modified { token, pg, after });
+        self.effects.push_back(Effect::ScanModified { io, pg, after });
     }
+
+    /// The prepared, uncommitted writes of `pg`, in order.
     pub fn prepared(&self, pg: PgId) -> impl Iterator<Item = PreparedInfo> + '_ {
-        std::iter::empty()
+        let group = self.groups.get(pg);
+        let uncommitted = group.map(|group| {
+            let start = group.pending.partition_point(|p| p.info.sequence <= group.committed);
+            group.pending.range(start..).map(|p| p.info)
+        });
+        uncommitted.into_iter().flatten()
     }
+
+    /// How far `pg` is.
+    #[must_use]
     pub fn group(&self, pg: PgId) -> GroupState {
-        unimplemented!()
+        self.groups.get(pg).map(|group| group.state()).unwrap_or_default()
     }
+
+    /// All groups that the store has seen, in order.
     pub fn groups(&self) -> impl Iterator<Item = (PgId, GroupState)> + '_ {
-        std::iter::empty()
+        self.groups.iter().map(|(pg, group)| (pg, group.state()))
     }
+
+    /// Tells that `layer` lies on top of `parent`. Must be known before the first record that names `layer`.
+    ///
+    /// # Panics
+    /// When they are the same.
     pub fn set_parent(&mut self, layer: LayerId, parent: LayerId) {
-        unimplemented!()
+        self.layers.set_parent(layer, parent);
     }
+
+    /// Gives up everything that `layer` holds on this device. [`Completion::Durable`] with `token` follows at once, the
+    /// space in the background. No layer may lie on top of it, and nothing may read it any more; a late write to it is
+    /// ignored.
     pub fn drop_layer(&mut self, token: u64, layer: LayerId) {
-        unimplemented!()
+        if !self.is_running() {
+            return;
+        }
+        let id = self.new_id();
+        self.log.queue.push_back(Queued { token: Some(token), id, item: Item::DropLayer { layer } });
     }
+
+    /// Sends what was appended since the last call: to be called once in each turn of the event loop.
     pub fn pump(&mut self) {
-        unimplemented!()
+        if self.is_running() {
+            self.collect();
+            self.seal_batches();
+        }
     }
+
+    /// Tells the time since some fixed moment.
     pub fn tick(&mut self, now: Duration) {
-        unimplemented!()
+        self.now = self.now.max(now);
+        if self.is_running() {
+            self.collect();
+            self.seal_batches();
+        }
     }
+
+    /// It is time for [`Store::begin_checkpoint`].
+    #[must_use]
     pub fn checkpoint_due(&self) -> bool {
-        unimplemented!()
+        self.wants_checkpoint()
     }
+
+    /// Saves a part of what has changed; [`Completion::Checkpointed`] follows. `note` may give a new note to keep with
+    /// a group. Does nothing while a checkpoint is in progress.
     pub fn begin_checkpoint(&mut self, note: impl FnMut(PgId) -> Option<Bytes>) {
-        unimplemented!()
+        if self.is_running() && self.saving.is_none() {
+            self.start_checkpoint(self.options.checkpoint_leaves_max, note);
+        }
     }
+
+    /// Segments from `segments` on are not initialised on the device yet, and are not written to. All are taken to be
+    /// until this is called.
     pub fn segments_ready(&mut self, segments: u32) {
-        unimplemented!()
+        self.segments.set_ready(segments);
     }
+
+    /// The next thing to do, if there is one.
     pub fn next_effect(&mut self) -> Option<Effect> {
-        unimplemented!()
+        while !self.loads_wanted.is_empty() {
+            let rest = self.loads_wanted.split_off(self.loads_wanted.len().min(LEAVES_PER_LOAD_MAX));
+            let keys = std::mem::replace(&mut self.loads_wanted, rest);
+            self.load_leaves(keys);
+        }
+        self.effects.pop_front()
     }
+
+    pub(crate) fn load_leaves(&mut self, keys: Vec<LeafKey>) {
+        let io = self.new_io(Io::Leaves(keys.clone()));
+        self.effects.push_back(Effect::LoadLeaves { io, keys });
+    }
+
+    /// Tells how an effect ended.
+    ///
+    /// # Panics
+    /// When there is no such effect, or `done` is the end of another kind.
     pub fn done(&mut self, io: IoId, done: Done) {
-        unimplemented!()
+        let what = self.in_flight.remove(&io.0).expect("an effect ends once");
+        match (what, done) {
+            (Io::Batch, Done::Written(Ok(()))) => {
+                if !matches!(self.phase, Phase::Failed) {
+                    self.batch_written(io);
+                    self.seal_batches();
+                }
+            }
+            (Io::Batch, Done::Written(Err(error))) => self.fail(Failure::Device(error)),
+            (Io::Fetch(fetch), Done::Read(result)) => self.fetched(fetch, result),
+            (Io::Leaves(keys), Done::Leaves(result)) => {
+                self.leaves_loaded(&keys, result);
+                self.replay_goes_on();
+            }
+            (Io::Checkpoint, Done::Checkpointed(result)) => {
+                self.checkpoint_saved(result);
+                self.seal_batches();
+            }
+            (Io::Recovery, Done::Read(result)) => self.recovery_read(result),
+            (Io::Recovery, Done::Flushed(result)) => self.recovery_flushed(result),
+            (Io::Layer(layer), Done::Layer(result)) => {
+                self.layer_listed(layer, result);
+                self.replay_goes_on();
+            }
+            (Io::Modified { token, pg, after }, Done::Modified(result)) => {
+                self.modified_listed(token, pg, after, result);
+            }
+            (Io::Collect, Done::Read(result)) => self.collect_read(io, result),
+            (what, done) => panic!("{what:?} can't end with {done:?}"),
+        }
     }
+
+    /// The next thing that came of the calls, if there is one.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        unimplemented!()
+        self.completions.pop_front()
     }
+
+    /// How full the device is.
+    #[must_use]
     pub fn space(&self) -> Space {
-        unimplemented!()
+        Space::of(self)
     }
+
+    /// Counters and present sizes.
+    #[must_use]
     pub fn statistics(&self) -> Statistics {
-        unimplemented!()
+        Statistics {
+            leaf_hits: self.cache.hits,
+            leaf_misses: self.cache.misses,
+            leaf_bytes: self.cache.bytes() as u64,
+            cache_hits: self.read_cache.hits,
+            cache_misses: self.read_cache.misses,
+            cache_bytes: self.read_cache.bytes() as u64,
+            replay_bytes: self.replay_bytes(),
+            batches_in_flight: self.log.in_flight.len() as u64,
+            records_waiting: self.log.queue.len() as u64,
+            ..self.statistics
+        }
+    }
+
+    /// The options that the store was opened with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    fn is_recovering(&self) -> bool {
+        matches!(self.phase, Phase::Recovering(_))
+    }
+
+    pub(crate) fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(crate) fn new_io(&mut self, what: Io) -> IoId {
+        let io = IoId(self.next_io);
+        self.next_io += 1;
+        self.in_flight.insert(io.0, what);
+        io
+    }
+
+    /// Stops for good: nothing becomes durable any more.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        match self.phase {
+            Phase::Failed => {}
+            Phase::Running => {
+                self.phase = Phase::Failed;
+                self.completions.push_back(Completion::Failed(failure));
+            }
+            Phase::Recovering(_) => {
+                self.phase = Phase::Failed;
+                let error = match failure {
+                    Failure::Device(error) => OpenError::Device(error),
+                    Failure::Map(error) => OpenError::Map(error),
+                };
+                self.completions.push_back(Completion::Recovered(Err(error)));
+            }
+        }
     }
 }

@@ -1,0 +1,191 @@
+//! An entry: one record inside a batch header or a segment summary.
+
+use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId};
+use bytemuck::{Pod, Zeroable};
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A prepared write with a payload.
+    Write = 1,
+    /// A prepared write of zeros.
+    WriteZero = 2,
+    /// Blocks copied from another replica.
+    Copy = 3,
+    /// Zeros copied from another replica.
+    CopyZero = 4,
+    /// Live blocks moved by garbage collection.
+    Relocate = 5,
+    /// The start of an epoch.
+    Epoch = 6,
+    /// A note of the replication layer.
+    Note = 7,
+    /// The end of a layer.
+    DropLayer = 8,
+    /// A prepared write moved by garbage collection.
+    WriteAgain = 9,
+    /// A prepared write of zeros, moved likewise.
+    WriteZeroAgain = 10,
+}
+
+impl Kind {
+    fn from_code(code: u8) -> Option<Kind> {
+        Some(match code {
+            1 => Kind::Write,
+            2 => Kind::WriteZero,
+            3 => Kind::Copy,
+            4 => Kind::CopyZero,
+            5 => Kind::Relocate,
+            6 => Kind::Epoch,
+            7 => Kind::Note,
+            8 => Kind::DropLayer,
+            9 => Kind::WriteAgain,
+            10 => Kind::WriteZeroAgain,
+            _ => return None,
+        })
+    }
+
+    /// Its payload is `count` blocks, and `count` checksums follow the head.
+    pub fn has_payload(self) -> bool {
+        matches!(self, Kind::Write | Kind::Copy | Kind::Relocate | Kind::WriteAgain)
+    }
+
+    /// It names blocks of a chunk.
+    pub fn has_range(self) -> bool {
+        self.has_payload() || matches!(self, Kind::WriteZero | Kind::CopyZero | Kind::WriteZeroAgain)
+    }
+}
+
+/// The fixed part of an entry, 64 bytes. Fields that a kind does not use are zero.
+#[derive(Debug, Clone, Copy, Pod, Zeroable, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct EntryHead {
+    pub kind: u8,
+    pub reserved: u8,
+    pub count: u16,
+    pub pg: u32,
+    pub epoch: u64,
+    /// Write: its sequence. Copy: the sequence of the contents. Note: its version.
+    pub sequence: u64,
+    /// The group's commit point. Epoch: the point after which prepared writes are dropped.
+    pub commit: u64,
+    /// Relocate: the old address of the first block.
+    pub session: u64,
+    pub request: u64,
+    pub layer: u64,
+    pub chunk: u32,
+    pub first: u16,
+    /// Note: its bytes.
+    pub note_bytes: u16,
+}
+
+impl EntryHead {
+    pub const BYTES: usize = size_of::<EntryHead>();
+    /// Longest note.
+    pub const NOTE_BYTES_MAX: usize = 1024;
+
+    pub fn new(kind: Kind) -> EntryHead {
+        EntryHead { kind: kind as u8, ..EntryHead::zeroed() }
+    }
+}
+
+/// A checked entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EntryView<'a> {
+    pub kind: Kind,
+    pub head: EntryHead,
+    tail: &'a [u8],
+}
+
+impl<'a> EntryView<'a> {
+    /// Cuts the first entry off `bytes`.
+    fn split(bytes: &'a [u8]) -> Option<(EntryView<'a>, &'a [u8])> {
+        let (head, rest) = bytes.split_at_checked(EntryHead::BYTES)?;
+        let head: EntryHead = bytemuck::pod_read_unaligned(head);
+        let kind = Kind::from_code(head.kind)?;
+        let range_end = usize::from(head.first) + usize::from(head.count);
+        if kind.has_range() && (head.count == 0 || range_end > CHUNK_BLOCKS) {
+            return None;
+        }
+        let tail_bytes = match kind {
+            Kind::Note if usize::from(head.note_bytes) <= EntryHead::NOTE_BYTES_MAX => {
+                usize::from(head.note_bytes).next_multiple_of(4)
+            }
+            Kind::Note => return None,
+            kind if kind.has_payload() => usize::from(head.count) * 4,
+            _ => 0,
+        };
+        let (tail, rest) = rest.split_at_checked(tail_bytes)?;
+        Some((EntryView { kind, head, tail }, rest))
+    }
+
+    pub fn payload_blocks(&self) -> u32 {
+        if self.kind.has_payload() { u32::from(self.head.count) } else { 0 }
+    }
+
+    pub fn pg(&self) -> PgId {
+        PgId(self.head.pg)
+    }
+
+    pub fn layer(&self) -> LayerId {
+        LayerId(self.head.layer)
+    }
+
+    pub fn chunk(&self) -> ChunkIndex {
+        ChunkIndex(self.head.chunk)
+    }
+
+    pub fn first(&self) -> BlockIndex {
+        BlockIndex(self.head.first)
+    }
+
+    pub fn checksums(&self) -> impl ExactSizeIterator<Item = Checksum> + 'a {
+        let blocks = if self.kind.has_payload() { usize::from(self.head.count) } else { 0 };
+        self.tail[..blocks * 4].chunks_exact(4).map(|c| Checksum(u32::from_le_bytes([c[0], c[1], c[2], c[3]])))
+    }
+
+    pub fn note(&self) -> &'a [u8] {
+        if self.kind == Kind::Note { &self.tail[..usize::from(self.head.note_bytes)] } else { &[] }
+    }
+
+    /// The payload, whose first byte is at `payload[0]`, is what was written.
+    pub fn payload_is_whole(&self, payload: &[u8]) -> bool {
+        self.checksums().zip(payload.chunks_exact(BLOCK_SIZE)).all(|(sum, block)| azekura_base::checksum(block) == sum)
+    }
+}
+
+/// Walks over encoded entries. `None` in the middle means that they are malformed.
+#[derive(Debug, Clone)]
+pub(crate) struct Entries<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Entries<'a> {
+    pub fn new(bytes: &'a [u8]) -> Entries<'a> {
+        Entries { bytes }
+    }
+
+    /// All bytes are whole entries: `count` of them, with `payload_blocks` blocks between them.
+    pub fn are_whole(&self, count: u32, payload_blocks: u32) -> bool {
+        let mut rest = self.bytes;
+        let (mut entries, mut blocks) = (0, 0);
+        while !rest.is_empty() {
+            let Some((entry, after)) = EntryView::split(rest) else { return false };
+            entries += 1;
+            blocks += entry.payload_blocks();
+            rest = after;
+        }
+        entries == count && blocks == payload_blocks
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = EntryView<'a>;
+
+    fn next(&mut self) -> Option<EntryView<'a>> {
+        let (entry, rest) = EntryView::split(self.bytes)?;
+        self.bytes = rest;
+        Some(entry)
+    }
+}

@@ -1,0 +1,107 @@
+//! Placement groups: epoch, commit point, and the writes that are not applied to the map yet.
+
+use crate::record::{Checksums, GroupState, PreparedInfo};
+use azekura_base::{Epoch, PgId, Sequence};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Where a record is in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The batch's log sequence.
+    pub log: u64,
+    /// Block address of the first payload block; 0 when there is none.
+    pub address: u32,
+    pub segment: u32,
+    pub generation: u64,
+}
+
+/// A write that is not applied yet: prepared, or committed and waiting for its leaf or for the device.
+#[derive(Debug, Clone)]
+pub(crate) struct Pending {
+    pub info: PreparedInfo,
+    /// Names this append, so that a dropped write is not taken for a later one with the same sequence.
+    pub id: u64,
+    pub checksums: Option<Checksums>,
+    /// Absent until the record is in a batch.
+    pub place: Option<Place>,
+    /// The payload, until it is durable.
+    pub bytes: Option<Bytes>,
+    pub applied: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub epoch: Epoch,
+    /// The last epoch whose start is durable.
+    pub epoch_durable: Epoch,
+    pub committed: Sequence,
+    /// The log durably holds the group's writes up to here.
+    pub durable_end: Sequence,
+    pub prepared_end: Sequence,
+    /// Ordered by sequence, without gaps except across a jump of the commit point.
+    pub pending: VecDeque<Pending>,
+    pub note: Bytes,
+    pub note_version: u64,
+    /// Replay has seen a write or an epoch of the group.
+    pub replayed: bool,
+    /// The commit point of the last checkpoint, until replay has ended.
+    pub committed_saved: Sequence,
+}
+
+impl Group {
+    pub fn state(&self) -> GroupState {
+        GroupState { epoch: self.epoch, committed: self.committed, prepared_end: self.prepared_end }
+    }
+
+    pub fn index(&self, sequence: Sequence) -> Option<usize> {
+        let front = self.pending.front()?.info.sequence;
+        let guess = usize::try_from(sequence.0.checked_sub(front.0)?).ok()?;
+        if self.pending.get(guess).is_some_and(|p| p.info.sequence == sequence) {
+            return Some(guess);
+        }
+        let index = self.pending.partition_point(|p| p.info.sequence < sequence);
+        self.pending.get(index).is_some_and(|p| p.info.sequence == sequence).then_some(index)
+    }
+
+    pub fn find(&mut self, sequence: Sequence) -> Option<&mut Pending> {
+        let index = self.index(sequence)?;
+        self.pending.get_mut(index)
+    }
+
+    /// Forgets applied writes at the front.
+    pub fn trim(&mut self) {
+        while self.pending.front().is_some_and(|p| p.applied) {
+            self.pending.pop_front();
+        }
+    }
+
+    /// The commit point that a checkpoint may save: nothing that the log could still lose.
+    pub fn committed_durable(&self) -> Sequence {
+        self.committed.min(self.durable_end)
+    }
+}
+
+/// All groups of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    groups: BTreeMap<PgId, Group>,
+}
+
+impl Groups {
+    pub fn get(&self, pg: PgId) -> Option<&Group> {
+        self.groups.get(&pg)
+    }
+
+    pub fn get_mut(&mut self, pg: PgId) -> &mut Group {
+        self.groups.entry(pg).or_default()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (PgId, &Group)> {
+        self.groups.iter().map(|(pg, group)| (*pg, group))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (PgId, &mut Group)> {
+        self.groups.iter_mut().map(|(pg, group)| (*pg, group))
+    }
+}

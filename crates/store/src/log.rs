@@ -1,0 +1,512 @@
+//! The writing end of the log: records wait, are sealed into batches, and become durable in order.
+
+use crate::effect::{Effect, IoId};
+use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, header_blocks};
+use crate::groups::Place;
+use crate::record::{Body, Checksums, Copy, Write};
+use crate::segments::{Link, Segments};
+use crate::store::Store;
+use azekura_base::{BLOCK_SIZE, BlockIndex, ChunkIndex, Epoch, LayerId, PgId, Sequence};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// Free segments that only garbage collection may open.
+pub(crate) const GC_SEGMENTS: u32 = 3;
+
+/// Live blocks on their way to a new address.
+#[derive(Debug, Clone)]
+pub(crate) struct Move {
+    pub pg: PgId,
+    pub layer: LayerId,
+    pub chunk: ChunkIndex,
+    pub first: BlockIndex,
+    pub count: u16,
+    /// The address of the first block until now; the others follow it.
+    pub old: u32,
+    pub bytes: Bytes,
+    pub checksums: Checksums,
+}
+
+#[derive(Debug)]
+pub(crate) enum Item {
+    Write(Write),
+    Copy(Copy),
+    Relocate(Move),
+    WriteAgain { pg: PgId, sequence: Sequence, bytes: Bytes },
+    Epoch { pg: PgId, epoch: Epoch, committed_before: Sequence, committed: Sequence },
+    Note { pg: PgId, version: u64, note: Bytes },
+    DropLayer { layer: LayerId },
+}
+
+impl Item {
+    fn payload_blocks(&self) -> u32 {
+        let blocks = match self {
+            Item::Write(write) => write.body.payload_blocks(),
+            Item::Copy(copy) => copy.body.payload_blocks(),
+            Item::Relocate(moved) => usize::from(moved.count),
+            Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
+            Item::Epoch { .. } | Item::Note { .. } | Item::DropLayer { .. } => 0,
+        };
+        blocks as u32
+    }
+
+    fn entry_bytes(&self) -> usize {
+        let tail = match self {
+            Item::Note { note, .. } => note.len().next_multiple_of(4),
+            _ => self.payload_blocks() as usize * 4,
+        };
+        EntryHead::BYTES + tail
+    }
+}
+
+/// A record that waits to be put into a batch.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub token: Option<u64>,
+    pub id: u64,
+    pub item: Item,
+}
+
+/// What a record does once it is durable.
+#[derive(Debug)]
+pub(crate) enum Landing {
+    Write { pg: PgId, sequence: Sequence, id: u64 },
+    Copy { id: u64 },
+    Relocate { moved: Move, place: Place, position: u64 },
+    WriteAgain { pg: PgId, sequence: Sequence, place: Place },
+    Epoch { pg: PgId, epoch: Epoch, committed: Sequence },
+    Note,
+    DropLayer { layer: LayerId, place: Place },
+}
+
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub io: IoId,
+    pub sequence: u64,
+    pub generation: u64,
+    pub done: bool,
+    pub landings: Vec<(Option<u64>, Landing)>,
+}
+
+/// The segment being written.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub link: Link,
+    /// The next block to write.
+    pub block: u32,
+    pub summary: SummaryBuilder,
+}
+
+/// The writing end of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// Clients' records, oldest first.
+    pub queue: VecDeque<Queued>,
+    /// Garbage collection's records.
+    pub gc_queue: VecDeque<Queued>,
+    pub gc_queue_blocks: u32,
+    /// Blocks that garbage collection may write now.
+    pub gc_credit: f64,
+    pub head: Option<Head>,
+    pub in_flight: VecDeque<InFlight>,
+    pub next_sequence: u64,
+    pub last_crc: u32,
+    /// Every batch up to here is on stable storage.
+    pub durable: u64,
+    pub incarnation: u64,
+    /// Encoded entries of the batch being made.
+    pub scratch: Vec<u8>,
+}
+
+/// The place of an entry in the log, as a number that orders all entries: batch, then entry inside the batch.
+pub(crate) fn log_position(sequence: u64, entry: usize) -> u64 {
+    (sequence << 16) | (entry as u64).min(0xffff)
+}
+
+/// Which records a batch takes.
+#[derive(Debug, Default)]
+struct Plan {
+    clients: usize,
+    gc: usize,
+    payload: u32,
+    entries_bytes: usize,
+}
+
+impl Plan {
+    fn fits(&self, item: &Item, head: &Head, segment_blocks: u32) -> bool {
+        let entries_bytes = self.entries_bytes + item.entry_bytes();
+        let blocks = header_blocks(entries_bytes) + self.payload + item.payload_blocks();
+        head.block + blocks + head.summary.blocks_with(entries_bytes) <= segment_blocks
+    }
+
+    fn take(&mut self, item: &Item) {
+        self.payload += item.payload_blocks();
+        self.entries_bytes += item.entry_bytes();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.clients + self.gc == 0
+    }
+}
+
+impl Store {
+    /// Seals waiting records into batches, as many as may be in flight.
+    pub(crate) fn seal_batches(&mut self) {
+        while self.is_running()
+            && self.log.in_flight.len() < self.options.batches_in_flight_max as usize
+            && !(self.log.queue.is_empty() && self.log.gc_queue.is_empty())
+        {
+            if !self.seal_batch() {
+                return;
+            }
+        }
+    }
+
+    /// Makes one batch. False: none can be made now.
+    fn seal_batch(&mut self) -> bool {
+        // Unsaved leaves must not outgrow their memory: a checkpoint is due or in progress, and will make room.
+        let leaves_fit = self.cache.dirty_bytes() <= self.options.leaf_cache_bytes_max;
+        let may_open_for_clients = self.segments.free() > GC_SEGMENTS;
+        let plan = self.plan(leaves_fit, leaves_fit && may_open_for_clients);
+        if !plan.is_empty() {
+            self.write_batch(&plan);
+            return true;
+        }
+        let clients_wait = leaves_fit && !self.log.queue.is_empty();
+        let gc_waits = !self.log.gc_queue.is_empty() && self.gc_may_write();
+        if !((clients_wait && may_open_for_clients) || gc_waits) {
+            return false;
+        }
+        self.seal_segment()
+    }
+
+    /// Chooses records that fit into what is left of the open segment.
+    fn plan(&self, clients: bool, clients_may_open: bool) -> Plan {
+        let mut plan = Plan::default();
+        let Some(head) = &self.log.head else { return plan };
+        let options = &self.options;
+        let has_room = |plan: &Plan, item: &Item| {
+            let blocks = plan.payload + item.payload_blocks();
+            (plan.is_empty() || blocks <= options.batch_blocks_max)
+                && plan.clients + plan.gc < options.batch_records_max as usize
+                && plan.fits(item, head, options.segment_blocks)
+        };
+        if clients {
+            for queued in &self.log.queue {
+                if !has_room(&plan, &queued.item) {
+                    break;
+                }
+                plan.take(&queued.item);
+                plan.clients += 1;
+            }
+            // The rest of the segment is too small for the next client record: the next segment is for both.
+            if plan.is_empty() && !self.log.queue.is_empty() && clients_may_open {
+                return plan;
+            }
+        }
+        if self.gc_may_write() {
+            let mut credit = if self.log.queue.is_empty() { f64::MAX } else { self.log.gc_credit };
+            for queued in &self.log.gc_queue {
+                if credit <= 0.0 && clients_may_open || !has_room(&plan, &queued.item) {
+                    break;
+                }
+                credit -= f64::from(queued.item.payload_blocks());
+                plan.take(&queued.item);
+                plan.gc += 1;
+            }
+        }
+        plan
+    }
+
+    fn gc_may_write(&self) -> bool {
+        self.log.gc_credit > 0.0 || self.log.queue.is_empty() || self.segments.free() <= GC_SEGMENTS
+    }
+
+    fn write_batch(&mut self, plan: &Plan) {
+        let mut entries = std::mem::take(&mut self.log.scratch);
+        entries.clear();
+        let mut pieces = Vec::with_capacity(1 + plan.clients + plan.gc);
+        pieces.push(Bytes::new());
+        let mut landings = Vec::with_capacity(plan.clients + plan.gc);
+        let head = self.log.head.as_ref().expect("a plan is made for an open segment");
+        let (link, block) = (head.link, head.block);
+        let sequence = self.log.next_sequence;
+        let mut address = self.segments.address(link.segment, block + header_blocks(plan.entries_bytes));
+        for index in 0..plan.clients + plan.gc {
+            let queue = if index < plan.clients { &mut self.log.queue } else { &mut self.log.gc_queue };
+            let queued = queue.pop_front().expect("the plan counted the records");
+            let blocks = queued.item.payload_blocks();
+            if index < plan.clients {
+                self.statistics.client_blocks += u64::from(blocks);
+            } else {
+                self.log.gc_queue_blocks -= blocks;
+                self.log.gc_credit -= f64::from(blocks);
+                self.statistics.gc_blocks += u64::from(blocks);
+            }
+            let place = Place {
+                log: sequence,
+                address: if blocks > 0 { address } else { 0 },
+                segment: link.segment,
+                generation: link.generation,
+            };
+            let landing = self.place_record(queued.item, queued.id, place, index, &mut entries, &mut pieces);
+            landings.push((queued.token, landing));
+            address += blocks;
+        }
+        assert_eq!(entries.len(), plan.entries_bytes);
+        self.earn_gc_credit(plan.clients, plan.payload);
+
+        let mut header = self.batch_header(BatchKind::Records, link, block);
+        header.entries = (plan.clients + plan.gc) as u32;
+        header.payload_blocks = plan.payload;
+        pieces[0] = header.encode(&entries);
+        let head = self.log.head.as_mut().expect("it was there before");
+        head.summary.push(&header, &entries);
+        head.block += header.blocks();
+        self.log.scratch = entries;
+        self.statistics.batches += 1;
+        self.statistics.records += landings.len() as u64;
+        self.send_batch(&header, pieces, landings);
+    }
+
+    fn batch_header(&self, kind: BatchKind, link: Link, block: u32) -> BatchHeader {
+        BatchHeader {
+            previous: self.log.last_crc,
+            incarnation: self.log.incarnation,
+            sequence: self.log.next_sequence,
+            durable: self.log.durable,
+            generation: link.generation,
+            segment: link.segment,
+            block,
+            ..BatchHeader::new(kind, &self.identity)
+        }
+    }
+
+    fn send_batch(&mut self, header: &BatchHeader, pieces: Vec<Bytes>, landings: Vec<(Option<u64>, Landing)>) {
+        self.log.next_sequence += 1;
+        self.log.last_crc = header.crc;
+        self.statistics.log_bytes += u64::from(header.blocks()) * BLOCK_SIZE as u64;
+        let io = self.new_io(crate::store::Io::Batch);
+        let (sequence, generation) = (header.sequence, header.generation);
+        self.log.in_flight.push_back(InFlight { io, sequence, generation, done: false, landings });
+        let offset = Segments::offset(self.segments.address(header.segment, header.block));
+        self.effects.push_back(Effect::Write { io, offset, pieces, durable: self.options.flush });
+    }
+
+    /// Ends the open segment with its summary and opens the next. False: there is no free segment.
+    fn seal_segment(&mut self) -> bool {
+        let Some(head) = &self.log.head else { return false };
+        let Some(next) = self.segments.next_free(head.link.segment) else { return false };
+        let link = head.link;
+        let head = self.log.head.take().expect("it was looked at just now");
+        let mut header = self.batch_header(BatchKind::Summary, link, head.block);
+        assert!(head.block + head.summary.blocks() <= self.options.segment_blocks, "no room for the summary");
+        let pieces = head.summary.encode(
+            &mut header,
+            self.options.segment_blocks,
+            next,
+            link.first_sequence,
+            link.first_previous,
+        );
+        self.send_batch(&header, pieces.into(), Vec::new());
+        self.segments.seal(link.segment);
+        let link = Link {
+            segment: next,
+            generation: link.generation + 1,
+            first_sequence: self.log.next_sequence,
+            first_previous: self.log.last_crc,
+        };
+        self.segments.open(link);
+        self.log.head = Some(Head { link, block: 0, summary: SummaryBuilder::default() });
+        true
+    }
+
+    /// Encodes one record, gives it its place, and says what it does when durable.
+    fn place_record(
+        &mut self,
+        item: Item,
+        id: u64,
+        place: Place,
+        index: usize,
+        entries: &mut Vec<u8>,
+        pieces: &mut Vec<Bytes>,
+    ) -> Landing {
+        match item {
+            Item::Write(write) => {
+                let kind = if matches!(write.body, Body::Zero) { Kind::WriteZero } else { Kind::Write };
+                let mut head = EntryHead::new(kind);
+                head.count = write.count;
+                head.pg = write.pg.0;
+                head.epoch = write.epoch.0;
+                head.sequence = write.sequence.0;
+                head.commit = write.commit.0;
+                head.session = write.session.0;
+                head.request = write.request.0;
+                head.layer = write.layer.0;
+                head.chunk = write.chunk.0;
+                head.first = write.first.0;
+                put(entries, &head, &write.body);
+                if let Body::Data { bytes, .. } = write.body {
+                    pieces.push(bytes);
+                }
+                let pending = self.groups.get_mut(write.pg).find(write.sequence).filter(|p| p.id == id);
+                if let Some(pending) = pending {
+                    pending.place = Some(place);
+                    self.segments.pin(place.segment);
+                }
+                Landing::Write { pg: write.pg, sequence: write.sequence, id }
+            }
+            Item::Copy(copy) => {
+                let kind = if matches!(copy.body, Body::Zero) { Kind::CopyZero } else { Kind::Copy };
+                let mut head = EntryHead::new(kind);
+                head.count = copy.count;
+                head.pg = copy.pg.0;
+                head.sequence = copy.sequence.0;
+                head.commit = copy.sequence.0;
+                head.layer = copy.layer.0;
+                head.chunk = copy.chunk.0;
+                head.first = copy.first.0;
+                put(entries, &head, &copy.body);
+                if let Body::Data { bytes, .. } = copy.body {
+                    pieces.push(bytes);
+                }
+                self.place_copy(id, place, log_position(place.log, index));
+                Landing::Copy { id }
+            }
+            Item::Relocate(moved) => {
+                let mut head = EntryHead::new(Kind::Relocate);
+                head.count = moved.count;
+                head.pg = moved.pg.0;
+                head.commit = self.groups.get(moved.pg).map_or(0, |g| g.committed_durable().0);
+                head.session = u64::from(moved.old);
+                head.layer = moved.layer.0;
+                head.chunk = moved.chunk.0;
+                head.first = moved.first.0;
+                entries.extend_from_slice(bytemuck::bytes_of(&head));
+                put_checksums(entries, &moved.checksums);
+                pieces.push(moved.bytes.clone());
+                self.segments.pin(place.segment);
+                Landing::Relocate { moved, place, position: log_position(place.log, index) }
+            }
+            Item::WriteAgain { pg, sequence, bytes } => self.place_again(pg, sequence, bytes, place, entries, pieces),
+            Item::Epoch { pg, epoch, committed_before, committed } => {
+                let mut head = EntryHead::new(Kind::Epoch);
+                head.pg = pg.0;
+                head.epoch = epoch.0;
+                head.sequence = committed_before.0;
+                head.commit = committed.0;
+                entries.extend_from_slice(bytemuck::bytes_of(&head));
+                Landing::Epoch { pg, epoch, committed }
+            }
+            Item::Note { pg, version, note } => {
+                let mut head = EntryHead::new(Kind::Note);
+                head.pg = pg.0;
+                head.sequence = version;
+                head.note_bytes = note.len() as u16;
+                entries.extend_from_slice(bytemuck::bytes_of(&head));
+                entries.extend_from_slice(&note);
+                entries.resize(entries.len().next_multiple_of(4), 0);
+                Landing::Note
+            }
+            Item::DropLayer { layer } => {
+                let mut head = EntryHead::new(Kind::DropLayer);
+                head.layer = layer.0;
+                entries.extend_from_slice(bytemuck::bytes_of(&head));
+                self.segments.pin(place.segment);
+                Landing::DropLayer { layer, place }
+            }
+        }
+    }
+
+    /// A prepared write that was moved: encoded like the write, from what is kept of it.
+    fn place_again(
+        &mut self,
+        pg: PgId,
+        sequence: Sequence,
+        bytes: Bytes,
+        place: Place,
+        entries: &mut Vec<u8>,
+        pieces: &mut Vec<Bytes>,
+    ) -> Landing {
+        let group = self.groups.get_mut(pg);
+        let commit = group.committed_durable();
+        let mut head = EntryHead::new(Kind::WriteAgain);
+        head.pg = pg.0;
+        head.count = (bytes.len() / BLOCK_SIZE) as u16;
+        if let Some(pending) = group.find(sequence) {
+            let info = &pending.info;
+            head.epoch = info.epoch.0;
+            head.sequence = info.sequence.0;
+            head.commit = commit.0;
+            head.session = info.session.0;
+            head.request = info.request.0;
+            head.layer = info.layer.0;
+            head.chunk = info.chunk.0;
+            head.first = info.first.0;
+        }
+        entries.extend_from_slice(bytemuck::bytes_of(&head));
+        put_checksums(entries, &azekura_base::block_checksums(&bytes).collect());
+        pieces.push(bytes);
+        self.segments.pin(place.segment);
+        Landing::WriteAgain { pg, sequence, place }
+    }
+
+    /// A batch write ended. Batches become durable in order.
+    pub(crate) fn batch_written(&mut self, io: IoId) {
+        if let Some(batch) = self.log.in_flight.iter_mut().find(|b| b.io == io) {
+            batch.done = true;
+        }
+        let mut advanced = false;
+        while self.log.in_flight.front().is_some_and(|b| b.done) {
+            let Some(batch) = self.log.in_flight.pop_front() else { break };
+            self.log.durable = batch.sequence;
+            advanced = true;
+            for (token, landing) in batch.landings {
+                self.land(landing);
+                if let Some(token) = token {
+                    self.completions.push_back(crate::Completion::Durable { token });
+                }
+            }
+        }
+        if advanced {
+            self.run_blocked();
+        }
+    }
+
+    fn land(&mut self, landing: Landing) {
+        match landing {
+            Landing::Write { pg, sequence, id } => {
+                let group = self.groups.get_mut(pg);
+                if let Some(pending) = group.find(sequence).filter(|p| p.id == id) {
+                    pending.bytes = None;
+                    pending.info.durable = true;
+                    group.durable_end = sequence;
+                }
+            }
+            Landing::Copy { .. } | Landing::Note => {}
+            Landing::Relocate { moved, place, position } => self.relocate(moved, place, position),
+            Landing::WriteAgain { pg, sequence, place } => self.moved_pending(pg, sequence, place),
+            Landing::Epoch { pg, epoch, committed } => {
+                let group = self.groups.get_mut(pg);
+                group.epoch_durable = group.epoch_durable.max(epoch);
+                if epoch == group.epoch {
+                    group.durable_end = group.durable_end.max(committed);
+                }
+            }
+            Landing::DropLayer { layer, place } => self.start_drop(layer, place),
+        }
+    }
+}
+
+fn put(entries: &mut Vec<u8>, head: &EntryHead, body: &Body) {
+    entries.extend_from_slice(bytemuck::bytes_of(head));
+    if let Body::Data { checksums, .. } = body {
+        put_checksums(entries, checksums);
+    }
+}
+
+fn put_checksums(entries: &mut Vec<u8>, checksums: &Checksums) {
+    for sum in checksums.iter() {
+        entries.extend_from_slice(&sum.0.to_le_bytes());
+    }
+}

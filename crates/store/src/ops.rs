@@ -1,0 +1,482 @@
+//! Operations on the map. They are done at once when the leaves that they need are in memory; otherwise they wait,
+//! and everything that comes later for the same chunk waits behind them, so that a chunk sees its operations in the
+//! order in which they were asked for.
+
+use crate::effect::{Completion, Failure, MapError, ReadError};
+use crate::groups::Place;
+use crate::leaf::{Entry, Leaf, LeafImage, LeafKey};
+use crate::leaf_cache::{Content, SlotId};
+use crate::log::{Move, log_position};
+use crate::record::{Body, Checksums, Copy};
+use crate::store::Store;
+use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
+use std::collections::VecDeque;
+
+/// Leaves that one effect asks for at most.
+pub(crate) const LEAVES_PER_LOAD_MAX: usize = 64;
+/// Ancestors whose leaves are asked for together.
+const ANCESTORS_PER_STEP_MAX: usize = 16;
+
+/// A copy that is not applied yet.
+#[derive(Debug)]
+pub(crate) struct CopyState {
+    pub copy: Copy,
+    /// Absent until the record is in a batch.
+    pub place: Option<(Place, u64)>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Op {
+    /// A committed write. `stamp`: all relocations up to this log position came before.
+    Apply {
+        pg: PgId,
+        sequence: Sequence,
+        stamp: u64,
+    },
+    Copy {
+        id: u64,
+    },
+    Relocate {
+        moved: Move,
+        place: Place,
+        position: u64,
+    },
+    Read {
+        token: u64,
+        pg: PgId,
+        layer: LayerId,
+        chunk: ChunkIndex,
+        first: BlockIndex,
+        count: u16,
+    },
+    Status {
+        token: u64,
+        pg: PgId,
+        layer: LayerId,
+        chunk: ChunkIndex,
+    },
+    /// Garbage collection asks what is live of a run of blocks.
+    Probe {
+        key: LeafKey,
+        first: BlockIndex,
+        count: u16,
+        address: u32,
+    },
+    /// The leaf goes, with its layer.
+    DropLeaf {
+        key: LeafKey,
+        generation: u64,
+    },
+}
+
+/// How an attempt at an operation ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Done,
+    /// Leaves have been asked for.
+    Loading,
+    /// Its record is not durable yet.
+    Blocked,
+}
+
+type Chunk = (PgId, ChunkIndex);
+
+impl Store {
+    /// Does `op`, now or in its turn.
+    pub(crate) fn submit(&mut self, chunk: Chunk, op: Op) {
+        if !self.ops.is_empty()
+            && let Some(queue) = self.ops.get_mut(&chunk)
+        {
+            queue.push_back(op);
+            return;
+        }
+        match self.step(&op) {
+            Step::Done => {}
+            step => {
+                if step == Step::Blocked {
+                    self.blocked.push(chunk);
+                }
+                self.ops.insert(chunk, VecDeque::from([op]));
+            }
+        }
+    }
+
+    /// Goes on with what waits for `chunk`.
+    pub(crate) fn run_ops(&mut self, chunk: Chunk) {
+        while let Some(queue) = self.ops.get_mut(&chunk) {
+            let Some(op) = queue.pop_front() else {
+                self.ops.remove(&chunk);
+                return;
+            };
+            let step = self.step(&op);
+            if step != Step::Done {
+                if step == Step::Blocked {
+                    self.blocked.push(chunk);
+                }
+                if let Some(queue) = self.ops.get_mut(&chunk) {
+                    queue.push_front(op);
+                }
+                return;
+            }
+        }
+    }
+
+    /// More of the log is durable: goes on with what waited for that.
+    pub(crate) fn run_blocked(&mut self) {
+        for chunk in std::mem::take(&mut self.blocked) {
+            self.run_ops(chunk);
+        }
+    }
+
+    fn step(&mut self, op: &Op) -> Step {
+        match op {
+            Op::Apply { pg, sequence, stamp } => self.apply_write(*pg, *sequence, *stamp),
+            Op::Copy { id } => self.apply_copy(*id),
+            Op::Relocate { moved, place, position } => self.apply_relocation(moved, *place, *position),
+            Op::Read { token, pg, layer, chunk, first, count } => {
+                self.step_read(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg }, *first, *count)
+            }
+            Op::Status { token, pg, layer, chunk } => {
+                self.step_status(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg })
+            }
+            Op::Probe { key, first, count, address } => self.step_probe(*key, *first, *count, *address),
+            Op::DropLeaf { key, generation } => self.drop_leaf(*key, *generation),
+        }
+    }
+
+    /// The stamp for an operation that is asked for now.
+    pub(crate) fn stamp(&self) -> u64 {
+        log_position(self.log.durable, usize::MAX)
+    }
+
+    fn apply_write(&mut self, pg: PgId, sequence: Sequence, stamp: u64) -> Step {
+        let durable = self.log.durable;
+        let pending = self.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
+        let Some(place) = pending.place.filter(|p| p.log <= durable) else { return Step::Blocked };
+        let info = pending.info;
+        let key = LeafKey { layer: info.layer, chunk: info.chunk, pg };
+        if !self.dropped.contains(&info.layer) {
+            let slot = match self.leaf_for_change(key, !info.zero) {
+                Ok(slot) => slot,
+                Err(step) => return step,
+            };
+            if let Some(slot) = slot
+                && self.cache.leaf(slot).is_some_and(|leaf| leaf.modified < sequence)
+            {
+                let checksums = self.groups.get_mut(pg).find(sequence).and_then(|p| p.checksums.take());
+                let data = checksums.as_ref().map(|sums| (place.address, sums));
+                self.put_blocks(slot, place, info.first, info.count, data, sequence, stamp);
+            }
+        }
+        let group = self.groups.get_mut(pg);
+        if let Some(pending) = group.find(sequence) {
+            pending.applied = true;
+            pending.bytes = None;
+        }
+        group.trim();
+        self.segments.unpin(place.segment);
+        Step::Done
+    }
+
+    pub(crate) fn place_copy(&mut self, id: u64, place: Place, position: u64) {
+        let copy = self.copies.get_mut(&id).expect("a copy stays until it is applied");
+        copy.place = Some((place, position));
+        // The payload is in the batch now.
+        if let Body::Data { bytes, .. } = &mut copy.copy.body {
+            *bytes = bytes::Bytes::new();
+        }
+        self.segments.pin(place.segment);
+    }
+
+    fn apply_copy(&mut self, id: u64) -> Step {
+        let state = self.copies.get(&id).expect("a copy stays until it is applied");
+        let Some((place, position)) = state.place.filter(|(place, _)| place.log <= self.log.durable) else {
+            return Step::Blocked;
+        };
+        let copy = &state.copy;
+        let (first, count, sequence) = (copy.first, copy.count, copy.sequence);
+        let key = LeafKey { layer: copy.layer, chunk: copy.chunk, pg: copy.pg };
+        let zero = matches!(copy.body, Body::Zero);
+        if !self.dropped.contains(&key.layer) {
+            let slot = match self.leaf_for_change(key, !zero) {
+                Ok(slot) => slot,
+                Err(step) => return step,
+            };
+            if let Some(slot) = slot
+                && self.cache.leaf(slot).is_some_and(|leaf| leaf.log_upto < position)
+            {
+                let body = self.copies.get(&id).map(|state| state.copy.body.clone());
+                let sums = match &body {
+                    Some(Body::Data { checksums, .. }) => Some((place.address, checksums)),
+                    _ => None,
+                };
+                self.put_blocks(slot, place, first, count, sums, sequence, position);
+            }
+        }
+        self.copies.remove(&id);
+        self.segments.unpin(place.segment);
+        Step::Done
+    }
+
+    /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the accounts.
+    #[allow(clippy::too_many_arguments)]
+    fn put_blocks(
+        &mut self,
+        slot: SlotId,
+        place: Place,
+        first: BlockIndex,
+        count: u16,
+        data: Option<(u32, &Checksums)>,
+        modified: Sequence,
+        stamp: u64,
+    ) {
+        let (leaf, delta) = self.cache.change(slot, place.generation);
+        leaf.modified = leaf.modified.max(modified);
+        leaf.log_upto = leaf.log_upto.max(stamp);
+        let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
+        let mut run = (0, 0);
+        for (index, entry) in leaf.entries[range].iter_mut().enumerate() {
+            if entry.is_own() {
+                let segment = self.segments.segment_of(entry.address);
+                if segment != run.0 && run.1 > 0 {
+                    self.segments.remove_live(run.0, run.1);
+                    delta.push((run.0, -(run.1 as i32)));
+                    run.1 = 0;
+                }
+                run = (segment, run.1 + 1);
+            }
+            *entry = match data {
+                Some((address, sums)) => Entry::own(address + index as u32, sums[index]),
+                None => Entry::default(),
+            };
+        }
+        if run.1 > 0 {
+            self.segments.remove_live(run.0, run.1);
+            delta.push((run.0, -(run.1 as i32)));
+        }
+        if data.is_some() {
+            self.segments.add_live(place.segment, u32::from(count));
+            delta.push((place.segment, i32::from(count)));
+        }
+    }
+
+    /// Blocks have durably been moved.
+    pub(crate) fn relocate(&mut self, moved: Move, place: Place, position: u64) {
+        let chunk = (moved.pg, moved.chunk);
+        self.submit(chunk, Op::Relocate { moved, place, position });
+    }
+
+    fn apply_relocation(&mut self, moved: &Move, place: Place, position: u64) -> Step {
+        // The owner's leaf first, then all that inherit from it: they must all be here before any is changed.
+        let mut layers = vec![moved.layer];
+        let mut slots = Vec::new();
+        let mut missing = false;
+        while let Some(layer) = layers.pop() {
+            let key = LeafKey { layer, chunk: moved.chunk, pg: moved.pg };
+            match self.lookup(key) {
+                Some(Content::Loading) | None => missing = true,
+                Some(Content::Present(_)) => slots.extend(self.cache.find(layer, moved.chunk)),
+                Some(Content::Absent) => {}
+            }
+            layers.extend(self.layers.children(layer));
+        }
+        if missing {
+            return Step::Loading;
+        }
+        for slot in slots {
+            self.move_blocks(slot, moved, place, position);
+        }
+        self.segments.unpin(place.segment);
+        Step::Done
+    }
+
+    fn move_blocks(&mut self, slot: SlotId, moved: &Move, place: Place, position: u64) {
+        let first = usize::from(moved.first.0);
+        let Some(leaf) = self.cache.leaf(slot) else { return };
+        let here = |leaf: &Leaf, index: usize| leaf.entries[first + index].address == moved.old + index as u32;
+        let count = usize::from(moved.count);
+        if leaf.log_upto >= position || !(0..count).any(|index| here(leaf, index)) {
+            return;
+        }
+        let old_segment = self.segments.segment_of(moved.old);
+        let (leaf, delta) = self.cache.change(slot, place.generation);
+        leaf.log_upto = position;
+        let mut own = 0;
+        for index in 0..count {
+            if here(leaf, index) {
+                let entry = &mut leaf.entries[first + index];
+                own += u32::from(entry.is_own());
+                entry.address = place.address + index as u32;
+            }
+        }
+        if own > 0 {
+            delta.push((old_segment, -(own as i32)));
+            delta.push((place.segment, own as i32));
+            self.segments.remove_live(old_segment, own);
+            self.segments.add_live(place.segment, own);
+        }
+    }
+
+    fn drop_leaf(&mut self, key: LeafKey, generation: u64) -> Step {
+        match self.lookup(key) {
+            Some(Content::Loading) | None => return Step::Loading,
+            Some(Content::Absent) => {}
+            Some(Content::Present(_)) => {
+                let slot = self.cache.find(key.layer, key.chunk).expect("it was found just now");
+                let (leaf, delta) = self.cache.change(slot, generation);
+                for entry in leaf.entries.iter().filter(|e| e.is_own()) {
+                    let segment = self.segments.segment_of(entry.address);
+                    self.segments.remove_live(segment, 1);
+                    match delta.last_mut() {
+                        Some((last, blocks)) if *last == segment => *blocks -= 1,
+                        _ => delta.push((segment, -1)),
+                    }
+                }
+                self.cache.remove(slot);
+            }
+        }
+        self.leaf_dropped(key.layer);
+        Step::Done
+    }
+
+    /// What is known of a leaf; asks for it when nothing is.
+    fn lookup(&mut self, key: LeafKey) -> Option<Content> {
+        match self.cache.find(key.layer, key.chunk) {
+            Some(slot) => {
+                self.cache.hits += 1;
+                Some(self.cache.slot(slot).content.clone())
+            }
+            None => {
+                self.want_leaf(key);
+                None
+            }
+        }
+    }
+
+    fn want_leaf(&mut self, key: LeafKey) {
+        self.cache.misses += 1;
+        self.cache.start_loading(key);
+        self.loads_wanted.push(key);
+    }
+
+    /// The slot of a leaf that is to be changed. `None`: there is none and, with `create` false, none is needed,
+    /// because no ancestor has one either. `Err`: not now.
+    fn leaf_for_change(&mut self, key: LeafKey, create: bool) -> Result<Option<SlotId>, Step> {
+        let Some(slot) = self.cache.find(key.layer, key.chunk) else {
+            self.want_leaf(key);
+            self.want_ancestors(key);
+            return Err(Step::Loading);
+        };
+        match self.cache.slot(slot).content {
+            Content::Present(_) => {
+                self.cache.hits += 1;
+                return Ok(Some(slot));
+            }
+            Content::Loading => return Err(Step::Loading),
+            Content::Absent => {}
+        }
+        let leaf = match self.nearest(key)? {
+            Some(ancestor) => self.cache.leaf(ancestor).map(Leaf::child).unwrap_or_default(),
+            None if create => Leaf::default(),
+            None => return Ok(None),
+        };
+        self.cache.create(slot, leaf);
+        Ok(Some(slot))
+    }
+
+    /// The leaf that a read of `key` looks into: the layer's own, or its nearest ancestor's.
+    pub(crate) fn nearest(&mut self, key: LeafKey) -> Result<Option<SlotId>, Step> {
+        let mut key = key;
+        loop {
+            let Some(slot) = self.cache.find(key.layer, key.chunk) else {
+                self.want_leaf(key);
+                self.want_ancestors(key);
+                return Err(Step::Loading);
+            };
+            match self.cache.slot(slot).content {
+                Content::Present(_) => {
+                    self.cache.hits += 1;
+                    return Ok(Some(slot));
+                }
+                Content::Loading => return Err(Step::Loading),
+                Content::Absent => match self.layers.parent(key.layer) {
+                    Some(parent) => key.layer = parent,
+                    None => return Ok(None),
+                },
+            }
+        }
+    }
+
+    fn want_ancestors(&mut self, key: LeafKey) {
+        let mut layer = key.layer;
+        for _ in 0..ANCESTORS_PER_STEP_MAX {
+            let Some(parent) = self.layers.parent(layer) else { return };
+            layer = parent;
+            if self.cache.find(layer, key.chunk).is_none() {
+                self.want_leaf(LeafKey { layer, ..key });
+            }
+        }
+    }
+
+    /// Leaves came from the saved map.
+    pub(crate) fn leaves_loaded(&mut self, keys: &[LeafKey], result: Result<Vec<Option<LeafImage>>, MapError>) {
+        let checked = result.and_then(|leaves| {
+            if leaves.len() != keys.len() {
+                return Err(MapError(format!("{} leaves were asked for, {} came", keys.len(), leaves.len())));
+            }
+            leaves.iter().flatten().try_for_each(|leaf| self.check_addresses(leaf))?;
+            Ok(leaves)
+        });
+        match checked {
+            Ok(leaves) => {
+                for (key, leaf) in keys.iter().zip(leaves) {
+                    self.cache.loaded(*key, leaf);
+                }
+            }
+            // One bad leaf must not take the others with it.
+            Err(_) if keys.len() > 1 => {
+                keys.iter().for_each(|key| self.load_leaves(vec![*key]));
+                return;
+            }
+            Err(error) => {
+                for key in keys {
+                    self.cache.load_failed(*key);
+                    self.fail_ops((key.pg, key.chunk), &error);
+                }
+            }
+        }
+        for key in keys {
+            self.run_ops((key.pg, key.chunk));
+        }
+        let ops = &self.ops;
+        self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
+    }
+
+    fn check_addresses(&self, leaf: &Leaf) -> Result<(), MapError> {
+        let bad = leaf.entries.iter().find(|e| e.is_allocated() && self.segments.locate(e.address).is_none());
+        match bad {
+            Some(entry) => Err(MapError(format!("a leaf names block {}, which is not on the device", entry.address))),
+            None => Ok(()),
+        }
+    }
+
+    /// A leaf of `chunk` can't be loaded: reads get the error; a change can't be lost, so the store stops.
+    fn fail_ops(&mut self, chunk: Chunk, error: &MapError) {
+        for op in self.ops.remove(&chunk).unwrap_or_default() {
+            match op {
+                Op::Read { token, .. } => {
+                    let result = Err(ReadError::Map(error.clone()));
+                    self.completions.push_back(Completion::Read { token, result });
+                }
+                Op::Status { token, .. } => {
+                    let result = Err(ReadError::Map(error.clone()));
+                    self.completions.push_back(Completion::Status { token, result });
+                }
+                Op::Probe { .. } => self.probe_failed(),
+                Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::DropLeaf { .. } => {
+                    self.fail(Failure::Map(error.clone()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What one record of the log does at replay: the same as when it was first written, found out from the log alone.
+
+use crate::effect::OpenError;
+use crate::format::{EntryView, Kind};
+use crate::groups::{Pending, Place};
+use crate::log::{Move, log_position};
+use crate::ops::{CopyState, Op};
+use crate::record::{Body, Copy, PreparedInfo};
+use crate::segments::Link;
+use crate::store::Store;
+use azekura_base::{Epoch, PgId, RequestId, Sequence, SessionId};
+use bytes::Bytes;
+
+impl Store {
+    /// Replays an entry whose payload, if it has one, starts at `address`.
+    pub(crate) fn replay_entry(
+        &mut self,
+        link: Link,
+        sequence: u64,
+        index: usize,
+        address: u32,
+        entry: &EntryView<'_>,
+    ) -> Result<(), OpenError> {
+        let address = if entry.kind.has_payload() { address } else { 0 };
+        let place = Place { log: sequence, address, segment: link.segment, generation: link.generation };
+        let position = log_position(sequence, index);
+        match entry.kind {
+            Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
+            Kind::WriteAgain | Kind::WriteZeroAgain => self.replay_write_again(place, entry),
+            Kind::Copy | Kind::CopyZero => self.replay_copy(place, position, entry),
+            Kind::Relocate => {
+                self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
+                let Some(old) = u32::try_from(entry.head.session).ok().filter(|a| self.segments.locate(*a).is_some())
+                else {
+                    return Err(OpenError::Damaged(format!("batch {sequence} moves a block from nowhere")));
+                };
+                self.segments.pin(place.segment);
+                let moved = Move {
+                    pg: entry.pg(),
+                    layer: entry.layer(),
+                    chunk: entry.chunk(),
+                    first: entry.first(),
+                    count: entry.head.count,
+                    old,
+                    bytes: Bytes::new(),
+                    checksums: entry.checksums().collect(),
+                };
+                self.relocate(moved, place, position);
+            }
+            Kind::Epoch => self.replay_epoch(entry),
+            Kind::Note => {
+                let group = self.groups.get_mut(entry.pg());
+                if entry.head.sequence > group.note_version {
+                    group.note_version = entry.head.sequence;
+                    group.note = Bytes::copy_from_slice(entry.note());
+                }
+            }
+            Kind::DropLayer => {
+                self.segments.pin(place.segment);
+                self.start_drop(entry.layer(), place);
+            }
+        }
+        Ok(())
+    }
+
+    fn pending_of(&mut self, place: Place, entry: &EntryView<'_>) -> Pending {
+        let zero = !entry.kind.has_payload();
+        Pending {
+            info: PreparedInfo {
+                epoch: Epoch(entry.head.epoch),
+                sequence: Sequence(entry.head.sequence),
+                session: SessionId(entry.head.session),
+                request: RequestId(entry.head.request),
+                layer: entry.layer(),
+                chunk: entry.chunk(),
+                first: entry.first(),
+                count: entry.head.count,
+                zero,
+                durable: true,
+            },
+            id: self.new_id(),
+            checksums: (!zero).then(|| entry.checksums().collect()),
+            place: Some(place),
+            bytes: None,
+            applied: false,
+        }
+    }
+
+    fn replay_write(&mut self, place: Place, entry: &EntryView<'_>) -> Result<(), OpenError> {
+        let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
+        let pending = self.pending_of(place, entry);
+        let group = self.groups.get_mut(pg);
+        if !group.replayed {
+            // What came before the replayed part of the log was applied or dropped.
+            group.replayed = true;
+            group.committed = Sequence(sequence.0.saturating_sub(1));
+            group.prepared_end = group.committed;
+        }
+        if sequence != group.prepared_end.next() {
+            return Err(OpenError::Damaged(format!(
+                "batch {} holds write {sequence} of group {pg} after write {}",
+                place.log, group.prepared_end
+            )));
+        }
+        group.prepared_end = sequence;
+        group.durable_end = sequence;
+        group.epoch = group.epoch.max(pending.info.epoch);
+        group.pending.push_back(pending);
+        self.segments.pin(place.segment);
+        self.commit_replayed(pg, Sequence(entry.head.commit));
+        Ok(())
+    }
+
+    /// A prepared write that garbage collection moved.
+    fn replay_write_again(&mut self, place: Place, entry: &EntryView<'_>) {
+        let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
+        if sequence == Sequence::ZERO {
+            return;
+        }
+        self.commit_replayed(pg, Sequence(entry.head.commit));
+        let moved = self.pending_of(place, entry);
+        let group = self.groups.get_mut(pg);
+        let index = group.pending.partition_point(|p| p.info.sequence < sequence);
+        match group.pending.get_mut(index).filter(|p| p.info.sequence == sequence) {
+            Some(pending) if pending.info.epoch == moved.info.epoch && sequence > group.committed => {
+                let before = pending.place.replace(place);
+                self.segments.pin(place.segment);
+                if let Some(before) = before {
+                    self.segments.unpin(before.segment);
+                }
+            }
+            Some(_) => {}
+            // The original lies before the replayed part of the log. It was not committed when it was moved.
+            None if !group.replayed || sequence <= group.committed || sequence == group.prepared_end.next() => {
+                if !group.replayed {
+                    group.prepared_end = sequence;
+                    group.durable_end = sequence;
+                }
+                group.replayed = true;
+                group.prepared_end = group.prepared_end.max(sequence);
+                group.durable_end = group.durable_end.max(sequence);
+                group.committed = group.committed.min(Sequence(sequence.0 - 1));
+                if group.pending.is_empty() {
+                    group.committed = Sequence(sequence.0 - 1);
+                }
+                group.epoch = group.epoch.max(moved.info.epoch);
+                group.pending.insert(index, moved);
+                self.segments.pin(place.segment);
+            }
+            None => {}
+        }
+    }
+
+    fn replay_copy(&mut self, place: Place, position: u64, entry: &EntryView<'_>) {
+        self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
+        let body = match entry.kind {
+            Kind::CopyZero => Body::Zero,
+            _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
+        };
+        let copy = Copy {
+            pg: entry.pg(),
+            sequence: Sequence(entry.head.sequence),
+            layer: entry.layer(),
+            chunk: entry.chunk(),
+            first: entry.first(),
+            count: entry.head.count,
+            body,
+        };
+        let id = self.new_id();
+        let chunk = (copy.pg, copy.chunk);
+        self.copies.insert(id, CopyState { copy, place: Some((place, position)) });
+        self.segments.pin(place.segment);
+        self.submit(chunk, Op::Copy { id });
+    }
+
+    fn replay_epoch(&mut self, entry: &EntryView<'_>) {
+        let pg = entry.pg();
+        self.commit_replayed(pg, Sequence(entry.head.sequence));
+        self.enter_epoch(pg, Epoch(entry.head.epoch), Sequence(entry.head.commit));
+        let group = self.groups.get_mut(pg);
+        group.replayed = true;
+        group.durable_end = group.prepared_end;
+        group.epoch_durable = group.epoch;
+    }
+
+    /// Commits as far as the log has the writes.
+    pub(crate) fn commit_replayed(&mut self, pg: PgId, upto: Sequence) {
+        let group = self.groups.get_mut(pg);
+        let upto = upto.min(group.prepared_end);
+        if upto > group.committed {
+            self.commit_upto(pg, upto);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Checkpoints: which leaves are saved when, and what becomes free by it.
+
+use crate::checkpoint::{CheckpointBatch, GroupRow, Position, Root};
+use crate::effect::{Completion, Effect, Failure, MapError};
+use crate::leaf::LeafKey;
+use crate::leaf_cache::{Content, LEAF_BYTES};
+use crate::store::{Io, Store};
+use azekura_base::PgId;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Changes that nobody needs saved for space or memory are saved after this time, so that a restart is short.
+const IDLE_AGE: Duration = Duration::from_secs(30);
+/// A checkpoint for replay's sake waits for at least this share of the replay bound of new log.
+const SPACING: u64 = 8;
+
+/// A checkpoint that is being saved.
+#[derive(Debug)]
+pub(crate) struct Saving {
+    position: u64,
+    slots: Vec<LeafKey>,
+}
+
+impl Store {
+    /// A checkpoint would be useful now.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        if !self.is_running() || self.saving.is_some() {
+            return false;
+        }
+        if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max {
+            return true;
+        }
+        if self.space_is_short() && self.segments.reclaimable(self.oldest_unsettled()) {
+            return true;
+        }
+        let since = self.statistics.log_bytes - self.last_checkpoint_log_bytes;
+        let bound = self.replay_bound();
+        if self.replay_bytes() > bound / 2 && since > bound / SPACING && self.position_can_move() {
+            return true;
+        }
+        self.cache.dirty_count() > 0 && self.now.saturating_sub(self.last_checkpoint) >= IDLE_AGE
+    }
+
+    /// Bytes of log that a restart may have to replay: the configured bound, or a quarter of a small device.
+    fn replay_bound(&self) -> u64 {
+        let quarter = u64::from(self.options.segments / 4) * self.options.segment_bytes();
+        self.options.replay_bytes_max.min(quarter)
+    }
+
+    pub(crate) fn replay_bytes(&self) -> u64 {
+        self.segments.chain().len() as u64 * self.options.segment_bytes()
+    }
+
+    /// So few segments are free that those in waiting should be freed.
+    pub(crate) fn space_is_short(&self) -> bool {
+        self.segments.free() < self.gc_target()
+    }
+
+    /// The oldest log generation that holds records which are not durable or not applied.
+    pub(crate) fn oldest_unsettled(&self) -> u64 {
+        let in_flight = self.log.in_flight.front().map(|batch| batch.generation);
+        let head = self.log.head.as_ref().map(|head| head.link.generation);
+        let replaying = self.replaying_link().map(|link| link.generation);
+        let oldest = [in_flight, head, replaying, self.segments.oldest_pinned()];
+        oldest.into_iter().flatten().min().unwrap_or(0)
+    }
+
+    fn position_can_move(&self) -> bool {
+        self.segments.chain().front().is_some_and(|link| link.generation < self.oldest_unsettled())
+    }
+
+    /// Saves the longest-changed leaves. `note` may give a group's new note.
+    pub(crate) fn start_checkpoint(&mut self, leaves_max: usize, mut note: impl FnMut(PgId) -> Option<Bytes>) {
+        assert!(self.saving.is_none(), "one checkpoint at a time");
+        for (pg, group) in self.groups.iter_mut() {
+            if let Some(note) = note(pg) {
+                group.note = note;
+                group.note_version += 1;
+            }
+        }
+        let before = if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max
+            || self.space_is_short()
+            || self.now.saturating_sub(self.last_checkpoint) >= IDLE_AGE
+        {
+            u64::MAX
+        } else {
+            // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
+            let half = self.segments.chain().len() as u64 / 2;
+            self.segments.chain().front().map_or(u64::MAX, |link| link.generation + half.max(1))
+        };
+        let mut batch =
+            CheckpointBatch { root: self.root(), segments: Vec::new(), leaves: Vec::new(), removed: Vec::new() };
+        let mut slots = Vec::new();
+        let segments = &mut self.segments;
+        self.cache.take_dirty(leaves_max, before, |slot| {
+            slots.push(slot.key);
+            for (segment, blocks) in &slot.delta {
+                segments.add_saved(*segment, *blocks);
+            }
+            match &slot.content {
+                Content::Present(leaf) => batch.leaves.push((slot.key, leaf.clone())),
+                _ => batch.removed.push(slot.key),
+            }
+        });
+        let oldest = self.oldest_unsettled();
+        let position = self.cache.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
+        let link = self.segments.link(position).or_else(|| self.replaying_link());
+        let link = link.filter(|link| link.generation == position).expect("the replay position is in the chain");
+        batch.root.position = Position {
+            generation: link.generation,
+            segment: link.segment,
+            sequence: link.first_sequence,
+            previous: link.first_previous,
+        };
+        batch.segments = self.segments.begin_checkpoint(position);
+        self.statistics.checkpoint_leaves += batch.leaves.len() as u64;
+        self.statistics.checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
+        self.last_checkpoint = self.now;
+        self.last_checkpoint_log_bytes = self.statistics.log_bytes;
+        self.saving = Some(Saving { position, slots });
+        let io = self.new_io(Io::Checkpoint);
+        self.effects.push_back(Effect::Checkpoint { io, batch });
+    }
+
+    fn root(&self) -> Root {
+        let groups = self.groups.iter().map(|(pg, group)| GroupRow {
+            pg,
+            epoch: group.epoch_durable,
+            committed: group.committed_durable().max(group.committed_saved),
+            note_version: group.note_version,
+            note: group.note.clone(),
+        });
+        Root {
+            identity: self.identity,
+            incarnation: self.log.incarnation,
+            durable: self.log.durable.max(self.durable_saved),
+            position: Position { generation: 0, segment: 0, sequence: 0, previous: 0 },
+            groups: groups.collect(),
+            dropped: self.dropped.iter().copied().collect(),
+        }
+    }
+
+    /// The saved map has, or has not, done the transaction.
+    pub(crate) fn checkpoint_saved(&mut self, result: Result<(), MapError>) {
+        let Some(saving) = self.saving.take() else { return };
+        if let Err(error) = result {
+            self.fail(Failure::Map(error));
+            return;
+        }
+        self.cache.saved(&saving.slots);
+        let freed = self.segments.end_checkpoint(saving.position);
+        self.statistics.gc_segments += freed.len() as u64;
+        self.statistics.checkpoints += 1;
+        let ops = &self.ops;
+        self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
+        if self.is_running() {
+            self.completions.push_back(Completion::Checkpointed);
+        }
+        self.recovery_checkpointed();
+    }
+}

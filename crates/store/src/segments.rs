@@ -1,0 +1,337 @@
+//! The segment table: which segments hold log, what is live in them, which may be written next.
+
+use crate::checkpoint::SegmentRow;
+use crate::options::{Options, SUPERBLOCK_AREA_BLOCKS};
+use azekura_base::BLOCK_SIZE;
+use std::collections::{BTreeSet, VecDeque};
+
+/// What a segment is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Holds nothing that anyone needs.
+    Free,
+    /// Is being written.
+    Open,
+    /// Is full.
+    Sealed,
+    /// Becomes free when the checkpoint in progress is saved.
+    Freeing,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    pub generation: u64,
+    pub state: State,
+    /// Blocks in it that leaves own.
+    pub live: u32,
+    /// Blocks in it that *saved* leaves own, as of the last checkpoint begun.
+    pub saved_live: u32,
+    /// Records in it that are not applied to the map yet.
+    pub pins: u32,
+    /// Device reads in flight.
+    pub readers: u32,
+    /// Garbage collection found a block in it that fails its checksum: left alone.
+    pub damaged: bool,
+}
+
+/// One segment of the part of the log that a replay would read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub segment: u32,
+    pub generation: u64,
+    pub first_sequence: u64,
+    pub first_previous: u32,
+}
+
+/// The segment table. See the module's description.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    table: Vec<Segment>,
+    segment_blocks: u32,
+    /// Segments below this are initialised on the device.
+    ready: u32,
+    free: u32,
+    live: u64,
+    /// From the replay position to the open segment.
+    chain: VecDeque<Link>,
+    /// Rows that differ from what is saved.
+    changed: BTreeSet<u32>,
+    /// Sealed segments without live blocks: generation and segment.
+    empty: BTreeSet<(u64, u32)>,
+    /// Become free when the checkpoint in progress is saved.
+    freeing: Vec<u32>,
+}
+
+impl Segments {
+    pub fn new(options: &Options, rows: &[(u32, SegmentRow)]) -> Segments {
+        let blank =
+            Segment { generation: 0, state: State::Free, live: 0, saved_live: 0, pins: 0, readers: 0, damaged: false };
+        let mut table = vec![blank; options.segments as usize];
+        for (segment, row) in rows {
+            if let Some(entry) = table.get_mut(*segment as usize) {
+                entry.generation = row.generation;
+                entry.state = if row.used { State::Sealed } else { State::Free };
+                (entry.live, entry.saved_live) = (row.live, row.live);
+            }
+        }
+        let mut segments = Segments {
+            table,
+            segment_blocks: options.segment_blocks,
+            ready: options.segments,
+            free: 0,
+            live: 0,
+            chain: VecDeque::new(),
+            changed: BTreeSet::new(),
+            empty: BTreeSet::new(),
+            freeing: Vec::new(),
+        };
+        for segment in 0..segments.len() {
+            segments.note_empty(segment);
+        }
+        segments.live = segments.table.iter().map(|s| u64::from(s.live)).sum();
+        segments.count_free();
+        segments
+    }
+
+    /// Keeps the list of empty segments right after a change of `segment`.
+    fn note_empty(&mut self, segment: u32) {
+        let entry = &self.table[segment as usize];
+        let key = (entry.generation, segment);
+        if entry.state == State::Sealed && entry.live == 0 {
+            self.empty.insert(key);
+        } else {
+            self.empty.remove(&key);
+        }
+    }
+
+    fn count_free(&mut self) {
+        let ready = self.ready as usize;
+        self.free = self.table[..ready].iter().filter(|s| s.state == State::Free).count() as u32;
+    }
+
+    pub fn set_ready(&mut self, ready: u32) {
+        self.ready = ready.min(self.table.len() as u32);
+        self.count_free();
+    }
+
+    pub fn get(&self, segment: u32) -> &Segment {
+        &self.table[segment as usize]
+    }
+
+    pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
+        &mut self.table[segment as usize]
+    }
+
+    pub fn len(&self) -> u32 {
+        self.table.len() as u32
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        (0..).zip(&self.table)
+    }
+
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Segments that may be written to at all now.
+    pub fn ready(&self) -> u32 {
+        self.ready
+    }
+
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    pub fn chain(&self) -> &VecDeque<Link> {
+        &self.chain
+    }
+
+    /// The segment and the place in it of a block address; `None` for an address outside of all segments.
+    pub fn locate(&self, address: u32) -> Option<(u32, u32)> {
+        let block = address.checked_sub(SUPERBLOCK_AREA_BLOCKS)?;
+        let segment = block / self.segment_blocks;
+        (segment < self.len()).then_some((segment, block % self.segment_blocks))
+    }
+
+    /// The segment of an address that came out of the map or the log.
+    pub fn segment_of(&self, address: u32) -> u32 {
+        let (segment, _) = self.locate(address).expect("addresses are checked when they are loaded");
+        segment
+    }
+
+    pub fn address(&self, segment: u32, block: u32) -> u32 {
+        SUPERBLOCK_AREA_BLOCKS + segment * self.segment_blocks + block
+    }
+
+    /// Byte offset of a block address on the device.
+    pub fn offset(address: u32) -> u64 {
+        u64::from(address) * BLOCK_SIZE as u64
+    }
+
+    /// The free segment that follows `after`, in a circle.
+    pub fn next_free(&self, after: u32) -> Option<u32> {
+        if self.free == 0 {
+            return None;
+        }
+        let ready = self.ready;
+        let start = (after + 1) % ready.max(1);
+        let usable = |s: &u32| {
+            let segment = self.get(*s);
+            segment.state == State::Free && segment.readers == 0
+        };
+        (start..ready).chain(0..start).find(usable)
+    }
+
+    /// Opens `segment` as the next link of the log.
+    pub fn open(&mut self, link: Link) {
+        let ready = self.ready;
+        let entry = self.get_mut(link.segment);
+        assert_eq!(entry.state, State::Free, "segment {} was opened while in use", link.segment);
+        assert_eq!(entry.live, 0, "segment {} was opened with live blocks", link.segment);
+        entry.state = State::Open;
+        entry.generation = link.generation;
+        entry.damaged = false;
+        if link.segment < ready {
+            self.free -= 1;
+        }
+        self.changed.insert(link.segment);
+        self.chain.push_back(link);
+    }
+
+    /// Takes up `link` again at replay, where the segment may already be known as in use.
+    pub fn reopen(&mut self, link: Link) {
+        let before = *self.get(link.segment);
+        if before.state == State::Free && link.segment < self.ready {
+            self.free -= 1;
+        }
+        self.empty.remove(&(before.generation, link.segment));
+        let entry = self.get_mut(link.segment);
+        entry.state = State::Open;
+        entry.generation = link.generation;
+        self.changed.insert(link.segment);
+        self.chain.push_back(link);
+    }
+
+    pub fn seal(&mut self, segment: u32) {
+        let entry = self.get_mut(segment);
+        assert_eq!(entry.state, State::Open);
+        entry.state = State::Sealed;
+        self.note_empty(segment);
+    }
+
+    pub fn add_live(&mut self, segment: u32, blocks: u32) {
+        let entry = self.get_mut(segment);
+        let was_empty = entry.live == 0;
+        entry.live += blocks;
+        self.live += u64::from(blocks);
+        if was_empty {
+            self.note_empty(segment);
+        }
+    }
+
+    pub fn remove_live(&mut self, segment: u32, blocks: u32) {
+        let entry = self.get_mut(segment);
+        assert!(entry.live >= blocks, "segment {segment} has fewer live blocks than were given up");
+        entry.live -= blocks;
+        let empty = entry.live == 0;
+        self.live -= u64::from(blocks);
+        if empty {
+            self.note_empty(segment);
+        }
+    }
+
+    pub fn add_saved(&mut self, segment: u32, blocks: i32) {
+        let entry = self.get_mut(segment);
+        entry.saved_live =
+            entry.saved_live.checked_add_signed(blocks).expect("saved live blocks match the saved leaves");
+        self.changed.insert(segment);
+    }
+
+    pub fn pin(&mut self, segment: u32) {
+        self.get_mut(segment).pins += 1;
+    }
+
+    pub fn unpin(&mut self, segment: u32) {
+        let entry = self.get_mut(segment);
+        assert!(entry.pins > 0);
+        entry.pins -= 1;
+    }
+
+    /// Generation of the oldest segment of the chain with a record that is not applied yet.
+    pub fn oldest_pinned(&self) -> Option<u64> {
+        self.chain.iter().find(|link| self.get(link.segment).pins > 0).map(|link| link.generation)
+    }
+
+    /// The link of a generation in the chain.
+    pub fn link(&self, generation: u64) -> Option<Link> {
+        let first = self.chain.front()?.generation;
+        self.chain.get(usize::try_from(generation.checked_sub(first)?).ok()?).copied()
+    }
+
+    /// Marks what a checkpoint at `position` makes free, and gives the rows that it has to save.
+    pub fn begin_checkpoint(&mut self, position: u64) -> Vec<(u32, SegmentRow)> {
+        let old: Vec<(u64, u32)> = self.empty.range(..(position, 0)).copied().collect();
+        for (generation, segment) in old {
+            let entry = &mut self.table[segment as usize];
+            if entry.saved_live == 0 && entry.pins == 0 {
+                entry.state = State::Freeing;
+                self.changed.insert(segment);
+                self.freeing.push(segment);
+                self.empty.remove(&(generation, segment));
+            }
+        }
+        let changed = std::mem::take(&mut self.changed);
+        changed
+            .into_iter()
+            .map(|segment| {
+                let entry = self.get(segment);
+                let used = matches!(entry.state, State::Open | State::Sealed);
+                (segment, SegmentRow { generation: entry.generation, live: entry.saved_live, used })
+            })
+            .collect()
+    }
+
+    /// The checkpoint at `position` is saved. Gives the segments that became free.
+    pub fn end_checkpoint(&mut self, position: u64) -> Vec<u32> {
+        while self.chain.front().is_some_and(|link| link.generation < position) {
+            self.chain.pop_front();
+        }
+        let freed = std::mem::take(&mut self.freeing);
+        for segment in &freed {
+            self.get_mut(*segment).state = State::Free;
+            self.free += u32::from(*segment < self.ready);
+        }
+        freed
+    }
+
+    /// Segments that a checkpoint could free once the replay position has passed generation `oldest`.
+    pub fn reclaimable(&self, oldest: u64) -> bool {
+        self.empty.first().is_some_and(|(generation, _)| *generation < oldest)
+    }
+
+    /// Sealed segments without live blocks.
+    pub fn empty(&self) -> u32 {
+        self.empty.len() as u32
+    }
+
+    /// Frees what was opened after generation `last`, which the log never durably reached.
+    ///
+    /// # Errors
+    /// A segment that has live blocks nevertheless.
+    pub fn forget_after(&mut self, last: u64) -> Result<(), u32> {
+        for segment in 0..self.len() {
+            let entry = &mut self.table[segment as usize];
+            if entry.state == State::Sealed && entry.generation > last {
+                if entry.live > 0 || entry.saved_live > 0 {
+                    return Err(segment);
+                }
+                self.empty.remove(&(entry.generation, segment));
+                entry.state = State::Free;
+                self.changed.insert(segment);
+            }
+        }
+        self.count_free();
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! How full the store is, and what it has done.
+
+use crate::log::GC_SEGMENTS;
+use crate::store::Store;
+use azekura_base::BLOCK_SIZE;
+
+/// How full the device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// Bytes that clients can store.
+    pub capacity: u64,
+    /// Bytes of blocks that the map reaches.
+    pub live: u64,
+    /// Segments that can be written to at once.
+    pub free_segments: u32,
+    /// All segments.
+    pub segments: u32,
+    /// No more data should be accepted.
+    pub full: bool,
+    /// Less than a tenth of the capacity is left.
+    pub near_full: bool,
+}
+
+/// Counters since the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Batches written.
+    pub batches: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes of log written: headers, payloads and summaries.
+    pub log_bytes: u64,
+    /// Payload blocks of client records.
+    pub client_blocks: u64,
+    /// Payload blocks of relocations.
+    pub gc_blocks: u64,
+    /// Segments that garbage collection has emptied.
+    pub gc_segments: u64,
+    /// Checkpoints saved.
+    pub checkpoints: u64,
+    /// Leaves saved.
+    pub checkpoint_leaves: u64,
+    /// Bytes of leaf images handed to the saved map, before its own overhead.
+    pub checkpoint_bytes: u64,
+    /// Lookups that found their leaf in memory.
+    pub leaf_hits: u64,
+    /// Lookups that had to load a leaf.
+    pub leaf_misses: u64,
+    /// Memory in leaves, in bytes.
+    pub leaf_bytes: u64,
+    /// Blocks read from the read cache.
+    pub cache_hits: u64,
+    /// Blocks read that were not in it.
+    pub cache_misses: u64,
+    /// Memory in the read cache, in bytes.
+    pub cache_bytes: u64,
+    /// Reads from the device.
+    pub device_reads: u64,
+    /// Blocks whose contents did not match their checksum.
+    pub checksum_errors: u64,
+    /// Bytes of log that a restart would replay now.
+    pub replay_bytes: u64,
+    /// Batch writes in flight now.
+    pub batches_in_flight: u64,
+    /// Records that wait to be put into a batch now.
+    pub records_waiting: u64,
+}
+
+/// The device counts as nearly full when less than this share of its capacity is left, in percent.
+const NEAR_FULL_PERCENT: u64 = 10;
+
+impl Space {
+    pub(crate) fn of(store: &Store) -> Space {
+        let options = &store.options;
+        let block = BLOCK_SIZE as u64;
+        let ready = u64::from(store.segments.ready().saturating_sub(GC_SEGMENTS + 1));
+        let blocks = ready * u64::from(options.segment_blocks);
+        let capacity = blocks * u64::from(100 - options.gc_reserve_percent) / 100 * block;
+        // What is on its way will be live soon.
+        let waiting: u64 = store.log.queue.len() as u64;
+        let live = store.segments.live() * block;
+        Space {
+            capacity,
+            live,
+            free_segments: store.segments.free(),
+            segments: store.segments.len(),
+            full: live + waiting * block >= capacity,
+            near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A simulated disk and a driver: the store's surroundings in a test.
+#![allow(dead_code)]
+
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
+};
+use azekura_store::{
+    Body, Completion, Done, Effect, Extent, Identity, IoId, MemoryMap, OpenError, Options, ReadError, SavedMap, Store,
+    Write,
+};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+pub const IDENTITY: Identity = Identity { cluster: 0xc1c1_c1c1, device: DeviceId(7), instance: 42 };
+
+/// A device whose unfinished writes can be lost, torn and reordered by a crash.
+#[derive(Clone, Default)]
+pub struct Disk {
+    pub image: Vec<u8>,
+    /// Accepted, not finished: name, offset, bytes.
+    pub waiting: Vec<(IoId, u64, Vec<u8>)>,
+}
+
+impl Disk {
+    pub fn new(bytes: u64) -> Disk {
+        Disk { image: vec![0; bytes as usize], waiting: Vec::new() }
+    }
+
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let at = offset as usize;
+        self.image[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub fn read(&self, offset: u64, len: usize) -> Bytes {
+        azekura_base::copy_to_pages(&self.image[offset as usize..offset as usize + len])
+    }
+}
+
+/// Tiny options: many segment changes in few writes.
+pub fn tiny() -> Options {
+    Options {
+        segments: 16,
+        segment_blocks: 64,
+        batch_blocks_max: 16,
+        batch_records_max: 16,
+        batches_in_flight_max: 4,
+        leaf_cache_bytes_max: 10 * 12_500,
+        read_cache_bytes_max: 20 * 4300,
+        gc_reserve_percent: 20,
+        replay_bytes_max: 16 * 64 * 4096,
+        checkpoint_leaves_max: 4,
+        ..Options::default()
+    }
+}
+
+/// A store with its surroundings.
+pub struct Rig {
+    pub store: Store,
+    pub disk: Disk,
+    pub map: MemoryMap,
+    /// Effects of the map that are not done yet.
+    pub map_waiting: Vec<Effect>,
+    pub reads_waiting: Vec<(IoId, u64, usize)>,
+    pub done: Vec<Completion>,
+}
+
+impl Rig {
+    pub fn format(options: &Options) -> Rig {
+        let format = Store::format(options, &IDENTITY).unwrap();
+        let mut disk = Disk::new(options.device_bytes());
+        disk.write(format.offset, &format.pieces.concat());
+        let mut map = MemoryMap::new();
+        map.checkpoint(format.checkpoint).unwrap();
+        Rig::open(options, disk, map).unwrap()
+    }
+
+    pub fn open(options: &Options, disk: Disk, map: MemoryMap) -> Result<Rig, OpenError> {
+        Rig::open_with(options, disk, map, |_| {})
+    }
+
+    pub fn open_with(
+        options: &Options,
+        disk: Disk,
+        map: MemoryMap,
+        prepare: impl FnOnce(&mut Store),
+    ) -> Result<Rig, OpenError> {
+        let root = map.root().unwrap().unwrap();
+        let mut store = Store::open(options.clone(), IDENTITY, root);
+        prepare(&mut store);
+        let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+        rig.settle();
+        match rig.done.pop() {
+            Some(Completion::Recovered(Ok(()))) => Ok(rig),
+            Some(Completion::Recovered(Err(error))) => Err(error),
+            other => panic!("opening gave {other:?}"),
+        }
+    }
+
+    /// Takes effects without doing them.
+    pub fn take_effects(&mut self) {
+        while let Some(effect) = self.store.next_effect() {
+            match effect {
+                Effect::Write { io, offset, pieces, durable } => {
+                    assert!(durable);
+                    assert!(pieces.iter().all(|p| p.len() % BLOCK_SIZE == 0 && p.as_ptr() as usize % BLOCK_SIZE == 0));
+                    self.disk.waiting.push((io, offset, pieces.concat()));
+                }
+                Effect::Read { io, offset, len } => self.reads_waiting.push((io, offset, len)),
+                Effect::Flush { io } => self.store.done(io, Done::Flushed(Ok(()))),
+                other => self.map_waiting.push(other),
+            }
+        }
+        while let Some(completion) = self.store.next_completion() {
+            self.done.push(completion);
+        }
+    }
+
+    pub fn finish_write(&mut self, index: usize) {
+        let (io, offset, bytes) = self.disk.waiting.remove(index);
+        self.disk.write(offset, &bytes);
+        self.store.done(io, Done::Written(Ok(())));
+    }
+
+    pub fn finish_read(&mut self, index: usize) {
+        let (io, offset, len) = self.reads_waiting.remove(index);
+        let bytes = self.disk.read(offset, len);
+        self.store.done(io, Done::Read(Ok(bytes)));
+    }
+
+    pub fn finish_map(&mut self, index: usize) {
+        let effect = self.map_waiting.remove(index);
+        let Ok((io, done)) = self.map.perform(effect) else { panic!("not an effect of the map") };
+        self.store.done(io, done);
+    }
+
+    /// Does everything that is to be done.
+    pub fn settle(&mut self) {
+        loop {
+            self.store.pump();
+            self.take_effects();
+            if !self.disk.waiting.is_empty() {
+                self.finish_write(0);
+            } else if !self.reads_waiting.is_empty() {
+                self.finish_read(0);
+            } else if !self.map_waiting.is_empty() {
+                self.finish_map(0);
+            } else if self.store.checkpoint_due() {
+                self.store.begin_checkpoint(|_| None);
+            } else {
+                return;
+            }
+        }
+    }
+
+    pub fn checkpoint(&mut self) {
+        self.settle();
+        self.store.begin_checkpoint(|_| None);
+        self.settle();
+    }
+
+    pub fn read(&mut self, pg: u32, layer: u64, chunk: u32, first: u16, count: u16) -> Result<Vec<u8>, ReadError> {
+        self.store.read(99, PgId(pg), LayerId(layer), ChunkIndex(chunk), BlockIndex(first), count);
+        self.settle();
+        let result = self.done.drain(..).find_map(|c| match c {
+            Completion::Read { token: 99, result } => Some(result),
+            _ => None,
+        });
+        result.expect("a read completes").map(|extents| flatten(&extents, first, count))
+    }
+
+    /// Appends, makes durable and commits.
+    pub fn write(&mut self, pg: u32, layer: u64, chunk: u32, first: u16, body: Body, count: u16) {
+        let write = self.next_write(pg, layer, chunk, first, body, count);
+        let sequence = write.sequence;
+        self.store.append(1, write);
+        self.settle();
+        self.store.commit(PgId(pg), sequence);
+        self.settle();
+    }
+
+    pub fn next_write(&self, pg: u32, layer: u64, chunk: u32, first: u16, body: Body, count: u16) -> Write {
+        let state = self.store.group(PgId(pg));
+        Write {
+            pg: PgId(pg),
+            epoch: state.epoch,
+            sequence: state.prepared_end.next(),
+            commit: state.committed,
+            session: SessionId(1),
+            request: RequestId(state.prepared_end.0),
+            layer: LayerId(layer),
+            chunk: ChunkIndex(chunk),
+            first: BlockIndex(first),
+            count,
+            body,
+        }
+    }
+
+    /// The saved map and the changes in memory give exactly the live counts that the store keeps.
+    pub fn check_accounts(&self) {
+        self.store.assert_accounts(self.map.leaves());
+    }
+
+    /// The disk and the map as a crash leaves them: of the unfinished writes, `keep` says for each 512-byte sector
+    /// whether it landed.
+    pub fn crash(self, mut keep: impl FnMut(usize, usize) -> bool) -> (Disk, MemoryMap) {
+        let mut disk = self.disk;
+        for (index, (_, offset, bytes)) in std::mem::take(&mut disk.waiting).into_iter().enumerate() {
+            for (sector, part) in bytes.chunks(512).enumerate() {
+                if keep(index, sector) {
+                    disk.write(offset + sector as u64 * 512, part);
+                }
+            }
+        }
+        (disk, self.map)
+    }
+}
+
+pub fn flatten(extents: &[Extent], first: u16, count: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut next = first;
+    for extent in extents {
+        let (at, blocks) = match extent {
+            Extent::Data { first, count, bytes, checksums } => {
+                assert_eq!(bytes.len(), usize::from(*count) * BLOCK_SIZE);
+                assert_eq!(checksums.len(), usize::from(*count));
+                out.extend_from_slice(bytes);
+                (first.0, *count)
+            }
+            Extent::Zero { first, count } => {
+                out.resize(out.len() + usize::from(*count) * BLOCK_SIZE, 0);
+                (first.0, *count)
+            }
+        };
+        assert_eq!(at, next);
+        next += blocks;
+    }
+    assert_eq!(next, first + count);
+    out
+}
+
+/// A body of `count` blocks that all hold `value`.
+pub fn filled(value: u64, count: u16) -> Body {
+    let mut buf = azekura_base::PageBuf::new(usize::from(count) * BLOCK_SIZE);
+    for (block, bytes) in (0u64..).zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
+        for word in bytes.chunks_exact_mut(8) {
+            word.copy_from_slice(&(value.wrapping_mul(0x9e37_79b9) + block).to_le_bytes());
+        }
+    }
+    Body::data(buf.freeze())
+}
+
+pub fn bytes_of(body: &Body, count: u16) -> Vec<u8> {
+    match body {
+        Body::Data { bytes, .. } => bytes.to_vec(),
+        Body::Zero => vec![0; usize::from(count) * BLOCK_SIZE],
+    }
+}
+
+pub type Contents = BTreeMap<(u64, u32, u16), Vec<u8>>;
+
+pub fn epoch(value: u64) -> Epoch {
+    Epoch(value)
+}
+
+pub fn sequence(value: u64) -> Sequence {
+    Sequence(value)
+}
