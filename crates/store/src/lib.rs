@@ -1,6 +1,7 @@
 //! The store of one device: a log that is also the data, and a map that says where each block is.
 mod accounts;
 mod checkpoint;
+mod checkpoint_db;
 mod collect;
 mod drops;
 mod effect;
@@ -26,6 +27,7 @@ mod statistics;
 mod store;
 
 pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, Position, Root, SavedMap, SegmentRow};
+pub use checkpoint_db::CheckpointDb;
 pub use effect::{Completion, DeviceError, Done, Effect, Extent, Failure, IoId, MapError, OpenError, ReadError, Run};
 pub use leaf::{Entry, Leaf, LeafImage, LeafKey};
 pub use memory_map::MemoryMap;
