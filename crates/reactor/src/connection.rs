@@ -1,21 +1,32 @@
 //! Connections: receiving into and sending from the streams that the caller has installed.
 
 use crate::{
-    CloseReason, ConnId, Event, Reactor, SEND_BYTES_MAX, SEND_LOW_WATER, SEND_PIECES_MAX, Stream,
+    CloseReason, ConnId, Event, LINGER_MAX, Reactor, SEND_BYTES_MAX, SEND_LOW_WATER, SEND_NOW_MAX, SEND_PIECES_MAX,
+    Stream,
     ring::{Operation, Ticket},
     sending::Sending,
     socket,
 };
-use azekura_base::Fill;
+use azekura_base::{Fill, PageBuf};
 use socket2::{SockAddr, Socket};
-use std::{io, net::SocketAddr, os::fd::AsRawFd, path::Path};
+use std::{
+    io, mem,
+    net::{Shutdown, SocketAddr},
+    os::fd::AsRawFd,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Bytes in one receive that nobody wants.
+const DISCARD_SIZE: usize = 64 << 10;
 
 /// When [`Reactor::close`] takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// Now; what is in the outbox is dropped.
     AtOnce,
-    /// When the outbox has been sent. Nothing is received meanwhile.
+    /// When the outbox has been sent and the peer has had time to read it: until it closes too, [`LINGER_MAX`] at most.
+    /// What it sends meanwhile is dropped.
     AfterDrain,
 }
 
@@ -25,6 +36,8 @@ enum State {
     Open,
     /// To be closed when the outbox is empty.
     Draining,
+    /// Everything is sent and this side shut; waits for the peer's end.
+    Lingering,
     /// Its last event is made.
     Ended,
 }
@@ -185,52 +198,92 @@ impl<S: Stream> Reactor<S> {
 
     /// Starts what the kicked connections want. Called when a wait begins.
     pub(crate) fn start_kicked(&mut self) {
-        let mut dirty = std::mem::take(&mut self.dirty);
+        let mut dirty = mem::take(&mut self.dirty);
+        let now = dirty.len() <= SEND_NOW_MAX;
         for index in dirty.drain(..) {
             self.connections.at(index).dirty = false;
-            self.start_send(index);
+            self.start_send(index, now);
             self.start_receive(index);
         }
+        // Some may have been listed again meanwhile.
+        dirty.append(&mut self.dirty);
         self.dirty = dirty;
     }
 
     fn start_receive(&mut self, index: u32) {
         let connection = self.connections.at(index);
-        if connection.state != State::Open || connection.paused || !connection.receive_wanted || connection.receiving {
+        let wanted = match connection.state {
+            State::Open => connection.receive_wanted && !connection.paused,
+            State::Lingering => true,
+            _ => false,
+        };
+        if !wanted || connection.receiving {
             return;
         }
-        let Some(stream) = &mut connection.stream else { return };
+        let fill = match &mut connection.stream {
+            _ if connection.state == State::Lingering => Fill { buf: PageBuf::new(DISCARD_SIZE), at: 0 },
+            Some(stream) => stream.inbox().take_fill(),
+            None => return,
+        };
         connection.receive_wanted = false;
         connection.receiving = true;
         connection.in_flight += 1;
         let operation = Operation::Receive {
             conn: index,
             socket: connection.socket.as_raw_fd(),
-            fill: stream.inbox().take_fill(),
+            fill,
             poll_first: !connection.socket_nonempty,
         };
         self.ring.start(operation);
     }
 
-    fn start_send(&mut self, index: u32) {
+    /// Sends from the outbox: at once what the socket takes when `now`, and through the ring what it doesn't.
+    fn start_send(&mut self, index: u32, now: bool) {
         let connection = self.connections.at(index);
         if !matches!(connection.state, State::Open | State::Draining) {
             return;
         }
         let (Some(stream), Some(mut sending)) = (&mut connection.stream, connection.sending.take()) else { return };
+        let socket = connection.socket.as_raw_fd();
         let outbox = stream.outbox();
         connection.above_low_water |= outbox.len() > SEND_LOW_WATER;
-        if outbox.is_empty() {
+        let mut waits = false;
+        while !waits && !outbox.is_empty() {
+            outbox.take(sending.refill(), SEND_PIECES_MAX, SEND_BYTES_MAX);
+            sending.seal();
+            // An error comes again from the ring, which reports it.
+            waits = !(now && sending.send_now(socket).unwrap_or(false));
+        }
+        if waits {
+            connection.in_flight += 1;
+            self.ring.start(Operation::Send { conn: index, socket, sending });
+        } else {
+            sending.clear();
             connection.sending = Some(sending);
-            if connection.state == State::Draining {
-                self.end(index, CloseReason::Local);
-            }
+        }
+        self.after_send(index);
+    }
+
+    /// When no send is under way: says that there is room in the outbox again, and goes on with the end of a draining
+    /// connection that has nothing left to send.
+    fn after_send(&mut self, index: u32) {
+        let conn = ConnId(self.connections.key(index));
+        let connection = self.connections.at(index);
+        if connection.sending.is_none() {
             return;
         }
-        outbox.take(sending.refill(), SEND_PIECES_MAX, SEND_BYTES_MAX);
-        sending.seal();
-        connection.in_flight += 1;
-        self.ring.start(Operation::Send { conn: index, socket: connection.socket.as_raw_fd(), sending });
+        let waiting = connection.stream.as_mut().map_or(0, |stream| stream.outbox().len());
+        if connection.above_low_water && waiting < SEND_LOW_WATER {
+            connection.above_low_water = false;
+            self.ready.push(Event::Sent { conn });
+        }
+        if connection.state == State::Draining && waiting == 0 {
+            connection.state = State::Lingering;
+            // An error means that the connection is broken: the receive will say so.
+            let _ = connection.socket.shutdown(Shutdown::Write);
+            self.lingering.push_back((Instant::now() + LINGER_MAX, conn));
+            self.mark_dirty(index);
+        }
     }
 
     pub(crate) fn on_connect(&mut self, index: u32, result: io::Result<u32>) {
@@ -256,14 +309,17 @@ impl<S: Stream> Reactor<S> {
         connection.receiving = false;
         connection.socket_nonempty = socket_nonempty;
         let received = *result.as_ref().unwrap_or(&0) as usize;
-        // The caller may have put another inbox in this one's place; then the bytes belong to nobody.
-        if let Some(inbox) = connection.stream.as_mut().map(Stream::inbox)
+        // While lingering, or when the caller has put another inbox in this one's place, the bytes belong to nobody.
+        if connection.state != State::Lingering
+            && let Some(inbox) = connection.stream.as_mut().map(Stream::inbox)
             && inbox.is_filling()
         {
             inbox.filled(fill, received);
         }
         match (connection.state, result) {
             (State::Ended, _) => self.free_if_unused(index),
+            (State::Lingering, Ok(0) | Err(_)) => self.end(index, CloseReason::Local),
+            (State::Lingering, Ok(_)) => self.mark_dirty(index),
             (_, Ok(0)) => self.end(index, CloseReason::Eof),
             (State::Draining, Ok(_)) => {}
             (_, Ok(_)) => self.ready.push(Event::Received { conn }),
@@ -276,7 +332,6 @@ impl<S: Stream> Reactor<S> {
     }
 
     pub(crate) fn on_send(&mut self, index: u32, mut sending: Box<Sending>, result: io::Result<u32>) {
-        let conn = ConnId(self.connections.key(index));
         let connection = self.connections.at(index);
         connection.in_flight -= 1;
         let ended = connection.state == State::Ended;
@@ -294,14 +349,25 @@ impl<S: Stream> Reactor<S> {
             _ => {
                 sending.clear();
                 connection.sending = Some(sending);
-                let waiting = connection.stream.as_mut().map_or(0, |stream| stream.outbox().len());
-                if waiting == 0 || (connection.above_low_water && waiting < SEND_LOW_WATER) {
-                    connection.above_low_water = false;
-                    self.ready.push(Event::Sent { conn });
-                }
+                self.after_send(index);
                 self.mark_dirty(index);
             }
         }
+    }
+
+    /// Ends the lingering connections whose time is over. Returns the time until the next one's is.
+    pub(crate) fn end_lingering(&mut self) -> Option<Duration> {
+        let now = (!self.lingering.is_empty()).then(Instant::now)?;
+        while let Some((until, conn)) = self.lingering.front() {
+            if *until > now {
+                return Some(*until - now);
+            }
+            if let Some(index) = self.connections.index(conn.0) {
+                self.end(index, CloseReason::Local);
+            }
+            self.lingering.pop_front();
+        }
+        None
     }
 
     /// Ends a connection with its last event.
@@ -327,7 +393,7 @@ impl<S: Stream> Reactor<S> {
     /// Voids the ids of the connections whose last event the previous wait delivered, and drops their streams. None of
     /// them is in the dirty list, which [`Reactor::start_kicked`] has emptied.
     pub(crate) fn forget_ended(&mut self) {
-        let mut ended = std::mem::take(&mut self.ended);
+        let mut ended = mem::take(&mut self.ended);
         for index in ended.drain(..) {
             self.connections.void(index);
             let connection = self.connections.at(index);

@@ -2,6 +2,7 @@
 
 use crate::{
     DEVICE_DEPTH_MAX, DEVICE_QUEUE_MAX, DEVICES_MAX, Event, FileId, Reactor, Stream,
+    patience::patiently,
     ring::Operation,
     transfer::{DeviceRead, DeviceWrite, Step},
 };
@@ -20,16 +21,10 @@ use std::{
         unix::fs::{FileTypeExt, OpenOptionsExt},
     },
     path::Path,
-    thread::sleep,
-    time::{Duration, Instant},
 };
 
 /// The largest read in bytes: what one page buffer holds.
 const READ_MAX: usize = 64 << 20;
-
-/// Time to wait for another owner to let go. The kernel ends the I/O of a killed process, and with it the lock, a moment
-/// after the process itself.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How to open a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -248,7 +243,8 @@ fn open(path: &Path, options: DeviceOptions) -> io::Result<File> {
             name(error, &what)
         }
     })?;
-    lock(&file).map_err(|error| match error {
+    let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    patiently(|error| *error == Errno::WOULDBLOCK, lock).map_err(|error| match error {
         Errno::WOULDBLOCK => name(io::ErrorKind::ResourceBusy.into(), "in use by another process"),
         _ => name(error.into(), "can't be locked"),
     })?;
@@ -266,14 +262,4 @@ fn open(path: &Path, options: DeviceOptions) -> io::Result<File> {
         File::open(folder)?.sync_all()?;
     }
     Ok(file)
-}
-
-fn lock(file: &File) -> Result<(), Errno> {
-    let begin = Instant::now();
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if begin.elapsed() < LOCK_PATIENCE => sleep(Duration::from_millis(10)),
-            result => return result,
-        }
-    }
 }

@@ -33,8 +33,8 @@ pub enum Event {
         /// The connection.
         conn: ConnId,
     },
-    /// The outbox fell below [`SEND_LOW_WATER`](crate::SEND_LOW_WATER) after having been above it, or became empty
-    /// with everything handed to the kernel.
+    /// The outbox fell below [`SEND_LOW_WATER`](crate::SEND_LOW_WATER) after having been above it. (What was never
+    /// above makes no event: one would cost each small answer a turn of its own.)
     Sent {
         /// The connection.
         conn: ConnId,

@@ -30,6 +30,7 @@ mod connection;
 mod device;
 mod event;
 mod listener;
+mod patience;
 mod reactor;
 mod ring;
 mod sending;
@@ -45,12 +46,21 @@ pub use reactor::{Options, Reactor, Stream};
 pub use slots::{ConnId, FileId, ListenerId};
 pub use waker::Waker;
 
+/// Time that a connection closed with [`Close::AfterDrain`] waits for the peer to close too, so that the peer can read
+/// everything before it is told that what it sent was not read.
+pub const LINGER_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 /// Pieces in one send: what one `sendmsg` takes is [`SEND_BYTES_MAX`] or this, whichever is reached first.
 pub const SEND_PIECES_MAX: usize = 512;
 /// Bytes after which no further piece joins a send.
 pub const SEND_BYTES_MAX: usize = 1 << 20;
-/// An outbox that has been above this many bytes and falls below it makes an [`Event::Sent`].
-pub const SEND_LOW_WATER: usize = 1 << 20;
+/// An outbox that has been above this many bytes when a wait began, and falls below it, makes an [`Event::Sent`]. Who
+/// stops filling an outbox and waits for that event must stop above this mark.
+pub const SEND_LOW_WATER: usize = 64 << 10;
+/// When at most so many connections are kicked in one turn, their sends are tried at once, by a system call each, and
+/// only what a socket doesn't take goes through the ring. A send through the ring makes a completion, for which the
+/// next wait would return before anything of interest has happened: that doubles the turns of a client that has one
+/// request under way.
+pub const SEND_NOW_MAX: usize = 8;
 /// Connections that a listener's socket holds for us before we accept them.
 pub const ACCEPT_BACKLOG: i32 = 1024;
 /// I/O vectors in one device write (the kernel's `UIO_MAXIOV`); longer writes are continued.

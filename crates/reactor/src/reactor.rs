@@ -1,7 +1,7 @@
 //! The reactor and its turn.
 
 use crate::{
-    Event, Waker,
+    ConnId, Event, Waker,
     connection::Connection,
     device::Device,
     listener::Listener,
@@ -11,6 +11,7 @@ use crate::{
 };
 use azekura_base::{Inbox, Outbox};
 use std::{
+    collections::VecDeque,
     io,
     time::{Duration, Instant},
 };
@@ -70,6 +71,8 @@ pub struct Reactor<S> {
     pub(crate) ending: Vec<u32>,
     /// Connections whose last event the previous wait delivered.
     pub(crate) ended: Vec<u32>,
+    /// Connections that linger, and until when, the earliest first.
+    pub(crate) lingering: VecDeque<(Instant, ConnId)>,
     /// Listeners that wait to accept again.
     pub(crate) short_listeners: usize,
     /// Events for the next wait to deliver.
@@ -97,6 +100,7 @@ impl<S: Stream> Reactor<S> {
             dirty: Vec::new(),
             ending: Vec::new(),
             ended: Vec::new(),
+            lingering: VecDeque::new(),
             short_listeners: 0,
             ready: Vec::new(),
             options,
@@ -125,11 +129,10 @@ impl<S: Stream> Reactor<S> {
     pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.start_kicked();
         self.forget_ended();
-        let retry = self.retry_accepts();
-        let timeout = match (timeout, retry) {
+        let own = [self.retry_accepts(), self.end_lingering()];
+        let timeout = match own.into_iter().flatten().chain(timeout).min() {
             _ if !self.ready.is_empty() => Some(Duration::ZERO),
-            (Some(timeout), Some(retry)) => Some(timeout.min(retry)),
-            (timeout, retry) => timeout.or(retry),
+            timeout => timeout,
         };
         if timeout == Some(Duration::ZERO) || self.spin(timeout)? || !self.wake.sleep() {
             self.ring.enter(Some(Duration::ZERO))?;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use bytes::Bytes;
-use std::ptr::null_mut;
+use std::{io, os::fd::RawFd, ptr::null_mut};
 
 /// What one send transmits. It stays in one place in memory (its owner boxes it), for the kernel reads the header.
 pub(crate) struct Sending {
@@ -61,6 +61,19 @@ impl Sending {
                 Remaining::Many(&raw const self.header)
             }
         }
+    }
+
+    /// Sends what `socket` takes without waiting. True when that was all.
+    pub(crate) fn send_now(&mut self, socket: RawFd) -> io::Result<bool> {
+        const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let sent = match self.remaining() {
+            // SAFETY: start and length are those of a piece that `self` holds.
+            Remaining::One(start, len) => unsafe { libc::send(socket, start.cast(), len, FLAGS) },
+            // SAFETY: the header is in `self`, and its vectors point at pieces that `self` holds.
+            Remaining::Many(header) => unsafe { libc::sendmsg(socket, header, FLAGS) },
+        };
+        let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+        Ok(self.advance(sent))
     }
 
     /// Notes that `count` more bytes have been sent. True when that was all.

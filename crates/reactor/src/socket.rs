@@ -1,6 +1,6 @@
 //! Making and tuning sockets.
 
-use crate::{ACCEPT_BACKLOG, PeerAddress};
+use crate::{ACCEPT_BACKLOG, PeerAddress, patience::patiently};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     let name = |error: io::Error| io::Error::new(error.kind(), format!("can't listen on {address}: {error}"));
-    socket.bind(&address.into()).map_err(name)?;
+    patiently(is_in_use, || socket.bind(&address.into())).map_err(name)?;
     socket.listen(ACCEPT_BACKLOG).map_err(name)?;
     Ok(socket)
 }
@@ -28,15 +28,20 @@ pub(crate) fn listen_unix(path: &Path) -> io::Result<Socket> {
     let name = |error: io::Error| io::Error::new(error.kind(), format!("can't listen on {}: {error}", path.display()));
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     let address = SockAddr::unix(path).map_err(name)?;
-    match socket.bind(&address) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
-            fs::remove_file(path).map_err(name)?;
-            socket.bind(&address).map_err(name)?;
+    let bind = || match socket.bind(&address) {
+        Err(error) if is_in_use(&error) && is_left_over(path) => {
+            fs::remove_file(path)?;
+            socket.bind(&address)
         }
-        result => result.map_err(name)?,
-    }
+        result => result,
+    };
+    patiently(is_in_use, bind).map_err(name)?;
     socket.listen(ACCEPT_BACKLOG).map_err(name)?;
     Ok(socket)
+}
+
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
 }
 
 fn is_left_over(path: &Path) -> bool {

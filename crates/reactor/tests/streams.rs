@@ -4,14 +4,14 @@
 
 mod support;
 
-use azekura_reactor::{Close, CloseReason, Event, Options, PeerAddress, Reactor, SEND_LOW_WATER};
+use azekura_reactor::{Close, CloseReason, Event, LINGER_MAX, Options, PeerAddress, Reactor, SEND_LOW_WATER};
 use bytes::Bytes;
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::unix::net::UnixStream,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use support::{Echo, Random, accept, during, exchange, reactor, serve, turn, until};
 
@@ -209,7 +209,7 @@ fn nothing_is_received_while_reading_is_paused() {
     // The other direction is not held up.
     reactor.stream(conn).unwrap().outbox.put(&[9]);
     reactor.kick(conn);
-    until(&mut reactor, |event| matches!(event, Event::Sent { .. }).then_some(()));
+    assert!(during(&mut reactor, Duration::from_millis(10)).is_empty());
     peer.read_exact(&mut [0]).unwrap();
 }
 
@@ -289,6 +289,38 @@ fn close_after_drain_sends_everything_first() {
     during(&mut reactor, Duration::from_millis(10));
     assert_eq!(reactor.connections(), 0);
     assert!(reader.join().unwrap() == bytes, "what was sent before the close differs");
+}
+
+#[test]
+fn a_last_answer_reaches_a_peer_whose_requests_are_not_read() {
+    let mut reactor = reactor();
+    let listener = reactor.listen_tcp(localhost()).unwrap();
+    let mut peer = TcpStream::connect(reactor.local_address(listener).unwrap()).unwrap();
+    let conn = accept(&mut reactor, listener);
+    let peer = thread::spawn(move || {
+        peer.write_all(&vec![0; 16 << 20]).unwrap();
+        let mut answer = Vec::new();
+        peer.read_to_end(&mut answer).unwrap();
+        answer
+    });
+    until(&mut reactor, |event| matches!(event, Event::Received { .. }).then_some(()));
+    reactor.stream(conn).unwrap().outbox.put(b"refused");
+    reactor.close(conn, Close::AfterDrain);
+    assert!(matches!(turn(&mut reactor)[..], [Event::Closed { reason: CloseReason::Local, .. }]));
+    assert_eq!(peer.join().unwrap(), b"refused");
+}
+
+#[test]
+fn a_peer_that_never_closes_is_left_after_a_while() {
+    let mut reactor = reactor();
+    let listener = reactor.listen_tcp(localhost()).unwrap();
+    let peer = TcpStream::connect(reactor.local_address(listener).unwrap()).unwrap();
+    let conn = accept(&mut reactor, listener);
+    reactor.close(conn, Close::AfterDrain);
+    let begin = Instant::now();
+    assert!(matches!(turn(&mut reactor)[..], [Event::Closed { reason: CloseReason::Local, .. }]));
+    assert!(begin.elapsed() >= LINGER_MAX - Duration::from_millis(10));
+    drop(peer);
 }
 
 #[test]

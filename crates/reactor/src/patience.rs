@@ -1,0 +1,23 @@
+//! Waiting for a predecessor's hold on a port or device to end.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Time to wait. The kernel ends a killed process's io_uring, and with it the hold on its ports and locked files, a
+/// moment after the process itself is gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two attempts.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The result of `attempt`, which is made again for a while as long as its error `is_held`.
+pub(crate) fn patiently<T, E>(is_held: impl Fn(&E) -> bool, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let begin = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if is_held(&error) && begin.elapsed() < PATIENCE => sleep(PAUSE),
+            result => return result,
+        }
+    }
+}
