@@ -1,1 +1,46 @@
-//! Placeholder.
+//! A deterministic simulator of whole clusters.
+//!
+//! Real nodes ([`azekura_node::Node`] with real stores, groups, gateways and codecs) run on simulated disks, networks,
+//! clocks and a simulated configuration store. One seed decides everything: latencies, faults, what clients do. So
+//! every failure comes again from its seed. docs/decisions/0005-simulator.md says what is simulated and what is not.
+//!
+//! A run ([`run`]) has two parts: clients work while faults happen; then faults end, everything must come to rest,
+//! everything is read back, and the checkers (`check/`) look at the whole history and at all copies; then all nodes
+//! lose power once more, and it is all looked at again.
+
+mod check;
+mod clients;
+mod configuration;
+mod contents;
+mod device;
+mod disk;
+mod events;
+mod faults;
+mod history;
+mod machine;
+mod network;
+mod plan;
+mod random;
+mod report;
+mod trace;
+mod world;
+
+pub use plan::{Lie, Mode, Plan};
+pub use random::Random;
+pub use report::{Invariant, Report, Violation};
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// Runs `plan` with `seed`.
+///
+/// # Errors
+/// What did not hold. A panic of the code under test is one, too.
+pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
+    let run = || world::World::new(seed, plan)?.run();
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        let what = text.unwrap_or("a panic without a text").to_string();
+        Err(Violation { invariant: Invariant::Assertion, what, at: Duration::ZERO })
+    })
+}

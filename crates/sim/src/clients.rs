@@ -1,0 +1,299 @@
+//! Clients: what they ask for, and what becomes of it.
+
+use crate::contents::{BLOCK_SECTORS, SECTOR_SIZE, ZERO, decode, encode};
+use crate::events::{Event, Life};
+use crate::history::{NEVER, Seen, Stamp, Written};
+use crate::plan::{CLIENT_DEPTH_MAX, Plan, WRITE_BLOCKS_MAX};
+use crate::random::Random;
+use crate::world::{VOLUME, World};
+use crate::{Invariant, Mode};
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, IoStatus, NodeId};
+use azekura_gateway::{Op, Outcome, Piece};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Zero,
+    Trim,
+}
+
+/// An operation under way.
+struct Running {
+    kind: Kind,
+    life: Life,
+    /// `None` for the final reads.
+    client: Option<usize>,
+    /// First sector.
+    first: u64,
+    /// Sectors.
+    count: u64,
+    start: Stamp,
+}
+
+/// Where clients write, in sectors.
+pub(crate) struct Layout {
+    /// Small ranges that everybody fights for: around the borders of chunks.
+    hot: Vec<Range<u64>>,
+    /// Where writes are large and whole blocks.
+    filler: Vec<Range<u64>>,
+    /// Where clients also zero and trim.
+    zeroed: Vec<Range<u64>>,
+}
+
+const CHUNK_SECTORS: u64 = CHUNK_BLOCKS as u64 * BLOCK_SECTORS;
+/// Blocks on each side of a chunk's border that are hot.
+const HOT_BLOCKS: u64 = 8;
+const FILLER_BLOCKS: u64 = 96;
+const ZEROED_BLOCKS: u64 = 16;
+
+impl Layout {
+    pub(crate) fn new(plan: &Plan) -> Layout {
+        let chunks = u64::from(plan.chunks);
+        let blocks = |chunk: u64, first: u64, count: u64| {
+            let first = chunk * CHUNK_SECTORS + first * BLOCK_SECTORS;
+            first..first + count * BLOCK_SECTORS
+        };
+        let border = |chunk| blocks(chunk, CHUNK_BLOCKS as u64 - HOT_BLOCKS, 2 * HOT_BLOCKS);
+        Layout {
+            hot: (0..chunks - 1).map(border).collect(),
+            filler: (0..chunks).map(|chunk| blocks(chunk, 100, FILLER_BLOCKS)).collect(),
+            zeroed: (0..chunks).map(|chunk| blocks(chunk, 512, ZEROED_BLOCKS)).collect(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Range<u64>> {
+        self.hot.iter().chain(&self.filler).chain(&self.zeroed)
+    }
+
+    /// The next operation: kind, first sector, sectors.
+    fn draw(&self, random: &mut Random) -> (Kind, u64, u64) {
+        let roll = random.below(100);
+        let region = match roll {
+            0..60 if random.chance(50) => &self.hot[0],
+            0..60 => random.pick(&self.hot),
+            60..88 => random.pick(&self.filler),
+            _ => random.pick(&self.zeroed),
+        };
+        match roll {
+            0..25 => aligned(Kind::Write, region, if random.chance(80) { 4 } else { WRITE_BLOCKS_MAX }, random),
+            25..40 => unaligned(Kind::Write, region, random),
+            40..60 => unaligned(Kind::Read, region, random),
+            60..80 => aligned(Kind::Write, region, WRITE_BLOCKS_MAX, random),
+            80..88 => aligned(Kind::Read, region, WRITE_BLOCKS_MAX, random),
+            88..92 => aligned(Kind::Write, region, 4, random),
+            92..94 => aligned(Kind::Trim, region, WRITE_BLOCKS_MAX, random),
+            94..96 => unaligned(Kind::Zero, region, random),
+            _ => unaligned(Kind::Read, region, random),
+        }
+    }
+}
+
+fn aligned(kind: Kind, region: &Range<u64>, blocks_max: u64, random: &mut Random) -> (Kind, u64, u64) {
+    let blocks = (region.end - region.start) / BLOCK_SECTORS;
+    let count = random.between(1, blocks_max.min(blocks));
+    let first = random.between(0, blocks - count);
+    (kind, region.start + first * BLOCK_SECTORS, count * BLOCK_SECTORS)
+}
+
+fn unaligned(kind: Kind, region: &Range<u64>, random: &mut Random) -> (Kind, u64, u64) {
+    let count = random.between(1, 20);
+    (kind, random.between(region.start, region.end - count), count)
+}
+
+/// All clients.
+pub(crate) struct Clients {
+    /// The node that each client is attached to.
+    at: Vec<NodeId>,
+    running: BTreeMap<u64, Running>,
+    pub(crate) layout: Layout,
+    pub(crate) issued: u64,
+    random: Random,
+    /// Operations that a run's clients start.
+    limit: u64,
+}
+
+impl Clients {
+    pub(crate) fn new(plan: &Plan, mut random: Random) -> Clients {
+        let at = (0..plan.clients).map(|_| NodeId(random.between(1, u64::from(plan.nodes)) as u32)).collect();
+        let layout = Layout::new(plan);
+        Clients { at, running: BTreeMap::new(), layout, issued: 0, random, limit: plan.operations }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.at.len()
+    }
+
+    pub(crate) fn idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(crate) fn all_issued(&self) -> bool {
+        self.issued >= self.limit
+    }
+
+    /// The operations under way, for people.
+    pub(crate) fn describe(&self) -> String {
+        let describe =
+            |(id, op): (&u64, &Running)| format!("{id}: {:?} {}+{} at {:?}", op.kind, op.first, op.count, op.life.node);
+        self.running.iter().take(8).map(describe).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl World {
+    /// A client may start an operation.
+    pub(crate) fn client_turn(&mut self, client: usize) {
+        if !self.working {
+            return;
+        }
+        let again = self.now + self.clients.random.spread_millis(1, 40);
+        self.queue.push(again, Event::Client(client));
+        let depth = self.clients.running.values().filter(|op| op.client == Some(client)).count();
+        if depth >= CLIENT_DEPTH_MAX || self.clients.all_issued() {
+            return;
+        }
+        let node = self.clients.at[client];
+        let Some(life) = self.ready_life(node) else {
+            let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+            self.clients.at[client] = *self.clients.random.pick(&nodes);
+            return;
+        };
+        let Clients { layout, random, .. } = &mut self.clients;
+        let (kind, first, count) = layout.draw(random);
+        self.issue(life, Some(client), kind, first, count);
+    }
+
+    /// The life of a node whose gateway takes requests.
+    fn ready_life(&self, node: NodeId) -> Option<Life> {
+        let life = self.life_of(node)?;
+        let node = self.machines.get(&node)?.node.as_ref()?;
+        (node.gateway().volumes().contains_key(VOLUME) && node.has_room()).then_some(life)
+    }
+
+    fn issue(&mut self, life: Life, client: Option<usize>, kind: Kind, first: u64, count: u64) {
+        self.clients.issued += 1;
+        let id = self.clients.issued;
+        let start = self.history.stamp();
+        let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
+        let op = match kind {
+            Kind::Read => Op::Read { offset, len },
+            Kind::Write => Op::Write { offset, bytes: encode(id, first, count) },
+            Kind::Zero => Op::Zero { offset, len },
+            Kind::Trim => Op::Trim { offset, len },
+        };
+        self.clients.running.insert(id, Running { kind, life, client, first, count, start });
+        self.trace.step(self.now, id, || {
+            let block = first / BLOCK_SECTORS;
+            format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
+        });
+        self.tell(life, |node| node.submit(id, VOLUME, op));
+    }
+
+    /// Starts reads of everything that clients ever wrote, at a node.
+    pub(crate) fn read_everything(&mut self, node: NodeId) {
+        let Some(life) = self.ready_life(node) else {
+            return self.violate(Invariant::Liveness, format!("{node:?} takes no requests"));
+        };
+        let regions: Vec<Range<u64>> = self.clients.layout.all().cloned().collect();
+        for region in regions {
+            let step = WRITE_BLOCKS_MAX * BLOCK_SECTORS;
+            for first in region.clone().step_by(step as usize) {
+                self.issue(life, None, Kind::Read, first, step.min(region.end - first));
+            }
+        }
+    }
+
+    /// A gateway has answered.
+    pub(crate) fn completed(&mut self, id: u64, outcome: Outcome) {
+        let Some(op) = self.clients.running.remove(&id) else {
+            return self.violate(Invariant::Protocol, format!("operation {id} is answered twice"));
+        };
+        let end = self.history.stamp();
+        self.trace.step(self.now, id ^ (end << 32), || {
+            let what = match &outcome {
+                Outcome::Read(_) => "read".to_string(),
+                other => format!("{other:?}"),
+            };
+            format!("{:?} operation {id}: {what}, ends at {end}", op.life.node)
+        });
+        match outcome {
+            Outcome::Failed(status) => {
+                self.report.failed += 1;
+                let excused = match status {
+                    IoStatus::NoSpace => true,
+                    IoStatus::Io => self.plan.mode == Mode::Flips,
+                    _ => false,
+                };
+                if !excused {
+                    self.violate(Invariant::Liveness, format!("operation {id} failed: {status}"));
+                }
+                self.record(id, &op, NEVER);
+            }
+            Outcome::Read(pieces) => {
+                self.report.done += 1;
+                self.record_read(&op, &pieces, end);
+            }
+            Outcome::Done => {
+                self.report.done += 1;
+                self.record(id, &op, end);
+            }
+            Outcome::Status(_) => {}
+        }
+    }
+
+    /// The gateways of a life are gone, and with them the answers.
+    pub(crate) fn clients_lose(&mut self, life: Life) {
+        let lost: Vec<u64> = self.clients.running.iter().filter(|(_, op)| op.life == life).map(|(id, _)| *id).collect();
+        for id in lost {
+            let Some(op) = self.clients.running.remove(&id) else { continue };
+            self.report.unknown += 1;
+            self.record(id, &op, NEVER);
+        }
+    }
+
+    /// Everything that has not been answered when a run is over.
+    pub(crate) fn record_unanswered(&mut self) {
+        let running = std::mem::take(&mut self.clients.running);
+        running.into_iter().for_each(|(id, op)| self.record(id, &op, NEVER));
+    }
+
+    fn record(&mut self, id: u64, op: &Running, end: Stamp) {
+        let (first, last) = (op.first, op.first + op.count);
+        let (value, sectors) = match op.kind {
+            Kind::Read => return,
+            Kind::Write => (id, first..last),
+            Kind::Zero => (ZERO, first..last),
+            Kind::Trim => (ZERO, first.next_multiple_of(BLOCK_SECTORS)..last / BLOCK_SECTORS * BLOCK_SECTORS),
+        };
+        self.history.wrote(sectors, Written { value, start: op.start, end });
+    }
+
+    fn record_read(&mut self, op: &Running, pieces: &[Piece], end: Stamp) {
+        let mut bytes = Vec::with_capacity(op.count as usize * SECTOR_SIZE);
+        for piece in pieces {
+            match piece {
+                Piece::Data(data) => bytes.extend_from_slice(data),
+                Piece::Zero(count) => bytes.resize(bytes.len() + count, 0),
+            }
+        }
+        if bytes.len() as u64 != op.count * SECTOR_SIZE as u64 {
+            let what = format!("a read of {} sectors returned {} bytes", op.count, bytes.len());
+            return self.violate(Invariant::Protocol, what);
+        }
+        for (sector, contents) in (op.first..).zip(bytes.chunks_exact(SECTOR_SIZE)) {
+            match decode(contents, sector) {
+                Ok(value) => self.history.saw(sector, Seen { value, start: op.start, end }),
+                Err(what) => {
+                    let invariant =
+                        if self.plan.mode == Mode::Flips { Invariant::NoDamagedData } else { Invariant::Linearizable };
+                    return self.violate(invariant, what);
+                }
+            }
+        }
+    }
+}
+
+const _: () = assert!(FILLER_BLOCKS + 100 < 512 && 512 + ZEROED_BLOCKS < CHUNK_BLOCKS as u64 - HOT_BLOCKS);
+const _: () = assert!(SECTOR_SIZE * BLOCK_SECTORS as usize == BLOCK_SIZE);

@@ -1,0 +1,168 @@
+//! A simulated device: a disk, and the saved map beside it.
+
+use crate::disk::{Answer, Disk, Request};
+use crate::events::{Event, Life};
+use crate::plan::Lie;
+use crate::random::Random;
+use crate::world::World;
+use azekura_base::{DeviceId, NodeId};
+use azekura_store::{Done, Effect, Identity, IoId, MemoryMap, Options, SavedMap, Store};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A device. It outlives the processes that use it.
+pub(crate) struct Device {
+    pub(crate) node: NodeId,
+    identity: Identity,
+    options: Options,
+    pub(crate) disk: Disk,
+    map: MemoryMap,
+    /// What the map was asked for, oldest first: it does one thing after the other.
+    map_queue: VecDeque<Effect>,
+    random: Random,
+    /// Everything takes this many times as long until then.
+    pub(crate) slow: (u32, Duration),
+}
+
+impl Device {
+    /// A formatted device.
+    ///
+    /// # Errors
+    /// When the options don't fit together.
+    pub(crate) fn format(
+        id: DeviceId,
+        node: NodeId,
+        options: Options,
+        random: Random,
+        lies: bool,
+    ) -> Result<Device, String> {
+        let identity = Identity { cluster: crate::world::CLUSTER, device: id, instance: u64::from(id.0) + 1000 };
+        let format = Store::format(&options, &identity).map_err(|error| error.to_string())?;
+        let mut disk = Disk::new(options.device_bytes(), lies);
+        let mut random = random;
+        disk.start(
+            IoId(0),
+            Request::Write { offset: format.offset, bytes: format.pieces.concat().into(), durable: true },
+        );
+        disk.finish(IoId(0), &mut random);
+        let mut map = MemoryMap::new();
+        map.checkpoint(format.checkpoint).map_err(|error| error.to_string())?;
+        Ok(Device { node, identity, options, disk, map, map_queue: VecDeque::new(), random, slow: (1, Duration::ZERO) })
+    }
+
+    /// The device's store, as a process opens it.
+    ///
+    /// # Errors
+    /// When the map can't be read.
+    pub(crate) fn open(&self) -> Result<Store, String> {
+        let root = self.map.root().map_err(|error| error.to_string())?.ok_or("there is no checkpoint")?;
+        Ok(Store::open(self.options.clone(), self.identity, root))
+    }
+
+    /// Power fails. A checkpoint that was being saved is there or not; one behind it only if it is.
+    pub(crate) fn crash(&mut self) {
+        self.disk.crash(&mut self.random);
+        for effect in std::mem::take(&mut self.map_queue) {
+            if self.random.chance(50) {
+                break;
+            }
+            drop(self.map.perform(effect));
+        }
+    }
+
+    fn latency(&mut self, now: Duration, effect: &Effect) -> Duration {
+        let random = &mut self.random;
+        let usual = match effect {
+            Effect::Checkpoint { .. } => random.micros(500, 10_000),
+            Effect::Flush { .. } => random.micros(200, 3000),
+            _ if random.chance(95) => random.micros(20, 300),
+            _ => random.micros(300, 10_000),
+        };
+        if now < self.slow.1 { usual * self.slow.0 } else { usual }
+    }
+}
+
+impl World {
+    /// A store asks for something.
+    pub(crate) fn device_effect(&mut self, life: Life, id: DeviceId, effect: Effect) {
+        let now = self.now;
+        let lie = self.plan.lie;
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let at = now + device.latency(now, &effect);
+        let (io, request) = match effect {
+            Effect::Write { io, offset, pieces, durable } => {
+                let bytes: bytes::Bytes = pieces.concat().into();
+                let sum = azekura_base::checksum(&bytes);
+                self.trace.step(now, u64::from(sum.0) ^ (offset << 32), || {
+                    format!("{id:?} writes {offset}+{} {}", bytes.len(), if durable { "durably" } else { "" })
+                });
+                (io, Request::Write { offset, bytes, durable })
+            }
+            Effect::Read { io, offset, len } => {
+                self.trace.step(now, offset ^ len as u64, || format!("{id:?} reads {offset}+{len}"));
+                (io, Request::Read { offset, len })
+            }
+            Effect::Flush { io } => (io, Request::Flush),
+            effect => {
+                self.trace.remark(now, || format!("{id:?} map: {}", describe(&effect)));
+                device.map_queue.push_back(effect);
+                if device.map_queue.len() == 1 {
+                    self.queue.push(at, Event::Map(id, life));
+                }
+                return;
+            }
+        };
+        let early = lie == Some(Lie::EarlyDurable) && matches!(request, Request::Write { .. });
+        device.disk.start(io, request);
+        self.queue.push(at, Event::Disk(id, life, io));
+        if early {
+            self.tell(life, |node| node.store_done(id, io, Done::Written(Ok(()))));
+        }
+    }
+
+    /// A disk has finished something.
+    pub(crate) fn disk_done(&mut self, id: DeviceId, life: Life, io: IoId) {
+        if self.life_of(life.node) != Some(life) {
+            return;
+        }
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let done = match device.disk.finish(io, &mut device.random) {
+            Some(Answer::Written) if self.plan.lie == Some(Lie::EarlyDurable) => return,
+            Some(Answer::Written) => Done::Written(Ok(())),
+            Some(Answer::Read(bytes)) => Done::Read(Ok(bytes)),
+            Some(Answer::Flushed) => Done::Flushed(Ok(())),
+            None => return,
+        };
+        self.tell(life, |node| node.store_done(id, io, done));
+    }
+
+    /// A saved map has finished the oldest thing that it was asked.
+    pub(crate) fn map_done(&mut self, id: DeviceId, life: Life) {
+        if self.life_of(life.node) != Some(life) {
+            return;
+        }
+        let now = self.now;
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let Some(effect) = device.map_queue.pop_front() else { return };
+        let done = device.map.perform(effect);
+        if let Some(next) = device.map_queue.pop_front() {
+            let at = now + device.latency(now, &next);
+            device.map_queue.push_front(next);
+            self.queue.push(at, Event::Map(id, life));
+        }
+        if let Ok((io, done)) = done {
+            self.trace.step(now, io.0, || format!("{id:?} map done"));
+            self.tell(life, |node| node.store_done(id, io, done));
+        }
+    }
+}
+
+fn describe(effect: &Effect) -> String {
+    match effect {
+        Effect::Checkpoint { batch, .. } => format!("checkpoint of {} leaves", batch.leaves.len()),
+        Effect::LoadLeaves { keys, .. } => format!("load {} leaves", keys.len()),
+        Effect::ScanLayer { layer, .. } => format!("scan {layer:?}"),
+        Effect::ScanModified { pg, .. } => format!("scan {pg:?}"),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,260 @@
+//! A simulated disk: what a reader sees, what a power loss leaves.
+
+use crate::contents::SECTOR_SIZE;
+use crate::random::Random;
+use azekura_base::{BLOCK_SIZE, PageBuf};
+use azekura_store::IoId;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+type Block = Box<[u8]>;
+
+/// Blocks that a lying disk keeps in its cache while it calls them durable.
+const DENIED_CACHE_BLOCKS: usize = 64;
+
+/// A write that is not completed.
+struct Writing {
+    /// First block.
+    first: usize,
+    bytes: Bytes,
+    durable: bool,
+}
+
+/// Something that a disk was asked to do.
+pub(crate) enum Request {
+    /// Write whole blocks.
+    Write { offset: u64, bytes: Bytes, durable: bool },
+    /// Read whole blocks.
+    Read { offset: u64, len: usize },
+    /// Make all completed writes durable.
+    Flush,
+}
+
+/// What came of a request.
+pub(crate) enum Answer {
+    Written,
+    Read(Bytes),
+    Flushed,
+}
+
+/// A disk. A completed durable write is on stable storage; a completed other write may be, and a crash decides.
+pub(crate) struct Disk {
+    /// On stable storage; absent blocks are zeros.
+    durable: BTreeMap<usize, Block>,
+    /// Completed, and not yet flushed.
+    cached: BTreeMap<usize, Block>,
+    writing: BTreeMap<IoId, Writing>,
+    reading: BTreeMap<IoId, (usize, usize)>,
+    flushing: BTreeSet<IoId>,
+    blocks: usize,
+    /// What the latest durable writes have replaced, oldest first, kept only by disks that lie.
+    replaced: Option<VecDeque<(usize, Option<Block>)>>,
+}
+
+impl Disk {
+    /// An empty disk. One that `lies` remembers what it needs for that.
+    pub(crate) fn new(bytes: u64, lies: bool) -> Disk {
+        Disk {
+            durable: BTreeMap::new(),
+            cached: BTreeMap::new(),
+            writing: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            flushing: BTreeSet::new(),
+            blocks: bytes as usize / BLOCK_SIZE,
+            replaced: lies.then(VecDeque::new),
+        }
+    }
+
+    /// Takes a request; [`Disk::finish`] does it.
+    ///
+    /// # Panics
+    /// When it is not one of whole blocks inside the disk, which the store promises.
+    pub(crate) fn start(&mut self, io: IoId, request: Request) {
+        let (first, count) = match &request {
+            Request::Write { offset, bytes, .. } => (*offset as usize, bytes.len()),
+            Request::Read { offset, len } => (*offset as usize, *len),
+            Request::Flush => (0, 0),
+        };
+        assert!(first.is_multiple_of(BLOCK_SIZE) && count.is_multiple_of(BLOCK_SIZE), "{first}+{count} is unaligned");
+        let first = first / BLOCK_SIZE;
+        assert!(first + count / BLOCK_SIZE <= self.blocks, "{first}+{count} lies outside the disk");
+        match request {
+            Request::Write { bytes, durable, .. } => {
+                self.writing.insert(io, Writing { first, bytes, durable });
+            }
+            Request::Read { len, .. } => {
+                self.reading.insert(io, (first, len / BLOCK_SIZE));
+            }
+            Request::Flush => {
+                self.flushing.insert(io);
+            }
+        }
+    }
+
+    /// Does what was asked for; `None` when nothing was.
+    pub(crate) fn finish(&mut self, io: IoId, random: &mut Random) -> Option<Answer> {
+        if let Some(Writing { first, bytes, durable }) = self.writing.remove(&io) {
+            for (block, contents) in (first..).zip(bytes.chunks_exact(BLOCK_SIZE)) {
+                if durable {
+                    self.cached.remove(&block);
+                    let before = self.durable.insert(block, contents.into());
+                    if let Some(replaced) = &mut self.replaced {
+                        replaced.push_back((block, before));
+                        if replaced.len() > DENIED_CACHE_BLOCKS {
+                            replaced.pop_front();
+                        }
+                    }
+                } else {
+                    self.cached.insert(block, contents.into());
+                }
+            }
+            return Some(Answer::Written);
+        }
+        if let Some((first, count)) = self.reading.remove(&io) {
+            return Some(Answer::Read(self.read(first, count, random)));
+        }
+        if self.flushing.remove(&io) {
+            self.durable.append(&mut self.cached);
+            return Some(Answer::Flushed);
+        }
+        None
+    }
+
+    /// Reads blocks. Where a write is under way, each sector is old or new.
+    fn read(&self, first: usize, count: usize, random: &mut Random) -> Bytes {
+        let mut buf = PageBuf::zeroed(count * BLOCK_SIZE);
+        for (block, into) in (first..).zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
+            if let Some(contents) = self.cached.get(&block).or_else(|| self.durable.get(&block)) {
+                into.copy_from_slice(contents);
+            }
+        }
+        for write in self.writing.values() {
+            let end = write.first + write.bytes.len() / BLOCK_SIZE;
+            for block in first.max(write.first)..end.min(first + count) {
+                let new = &write.bytes[(block - write.first) * BLOCK_SIZE..][..BLOCK_SIZE];
+                tear(&mut buf[(block - first) * BLOCK_SIZE..][..BLOCK_SIZE], new, random);
+            }
+        }
+        buf.freeze()
+    }
+
+    /// Power fails: each write that was not completed is there wholly, in part, or not at all; what was completed
+    /// and not flushed may be gone.
+    pub(crate) fn crash(&mut self, random: &mut Random) {
+        for (block, contents) in std::mem::take(&mut self.cached) {
+            if random.chance(50) {
+                self.durable.insert(block, contents);
+            }
+        }
+        for write in std::mem::take(&mut self.writing).into_values() {
+            let fate = random.below(3);
+            for (block, contents) in (write.first..).zip(write.bytes.chunks_exact(BLOCK_SIZE)) {
+                match fate {
+                    0 => {}
+                    1 => {
+                        let old = self.durable.entry(block).or_insert_with(|| vec![0; BLOCK_SIZE].into());
+                        tear(old, contents, random);
+                    }
+                    _ => {
+                        self.durable.insert(block, contents.into());
+                    }
+                }
+            }
+        }
+        self.reading.clear();
+        self.flushing.clear();
+        self.lose_durable(random);
+    }
+
+    /// Takes back the latest durable writes, as a disk with a cache that it denies does at a power loss.
+    fn lose_durable(&mut self, random: &mut Random) {
+        let Some(mut replaced) = self.replaced.take() else { return };
+        for _ in 0..random.below(replaced.len() as u64 + 1) {
+            match replaced.pop_back() {
+                Some((block, Some(contents))) => self.durable.insert(block, contents),
+                Some((block, None)) => self.durable.remove(&block),
+                None => None,
+            };
+        }
+        self.replaced = Some(VecDeque::new());
+    }
+
+    /// Flips a bit of a stored block that `which` selects; false when there is none.
+    pub(crate) fn flip(&mut self, random: &mut Random, which: impl Fn(&[u8]) -> bool) -> bool {
+        let candidates: Vec<usize> =
+            self.durable.iter().filter(|(_, contents)| which(contents)).map(|(block, _)| *block).collect();
+        if candidates.is_empty() {
+            return false;
+        }
+        let block = *random.pick(&candidates);
+        let (byte, bit) = (random.below(BLOCK_SIZE as u64) as usize, random.below(8));
+        if let Some(contents) = self.durable.get_mut(&block) {
+            contents[byte] ^= 1 << bit;
+        }
+        true
+    }
+}
+
+/// Overwrites each sector of `old` or not.
+fn tear(old: &mut [u8], new: &[u8], random: &mut Random) {
+    for (old, new) in old.chunks_exact_mut(SECTOR_SIZE).zip(new.chunks_exact(SECTOR_SIZE)) {
+        if random.chance(50) {
+            old.copy_from_slice(new);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(disk: &mut Disk, io: u64, block: u64, fill: u8, durable: bool) {
+        let bytes = Bytes::from(vec![fill; BLOCK_SIZE]);
+        disk.start(IoId(io), Request::Write { offset: block * BLOCK_SIZE as u64, bytes, durable });
+    }
+
+    fn contents(disk: &mut Disk, block: u64) -> Bytes {
+        disk.start(IoId(99), Request::Read { offset: block * BLOCK_SIZE as u64, len: BLOCK_SIZE });
+        match disk.finish(IoId(99), &mut Random::new(0)) {
+            Some(Answer::Read(bytes)) => bytes,
+            _ => panic!("not read"),
+        }
+    }
+
+    #[test]
+    fn what_was_completed_durable_survives_and_the_rest_may_tear() {
+        let (mut torn, mut kept, mut lost) = (0, 0, 0);
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let mut disk = Disk::new(1 << 20, false);
+            write(&mut disk, 1, 3, 1, true);
+            assert!(matches!(disk.finish(IoId(1), &mut random), Some(Answer::Written)));
+            write(&mut disk, 2, 4, 2, true);
+            disk.crash(&mut random);
+            assert!(disk.finish(IoId(2), &mut random).is_none());
+            assert!(contents(&mut disk, 3).iter().all(|byte| *byte == 1));
+            let second = contents(&mut disk, 4);
+            match second.iter().filter(|byte| **byte == 2).count() {
+                0 => lost += 1,
+                BLOCK_SIZE => kept += 1,
+                _ => torn += 1,
+            }
+        }
+        assert!(torn > 30 && kept > 30 && lost > 30, "{torn} {kept} {lost}");
+    }
+
+    #[test]
+    fn a_flush_makes_completed_writes_durable() {
+        for seed in 0..50 {
+            let mut random = Random::new(seed);
+            let mut disk = Disk::new(1 << 20, false);
+            write(&mut disk, 1, 3, 1, false);
+            disk.finish(IoId(1), &mut random);
+            assert!(contents(&mut disk, 3).iter().all(|byte| *byte == 1), "visible before it is durable");
+            disk.start(IoId(2), Request::Flush);
+            assert!(matches!(disk.finish(IoId(2), &mut random), Some(Answer::Flushed)));
+            disk.crash(&mut random);
+            assert!(contents(&mut disk, 3).iter().all(|byte| *byte == 1));
+        }
+    }
+}

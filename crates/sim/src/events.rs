@@ -1,0 +1,124 @@
+//! What happens when: the queue of coming events, in the order of time and, at the same time, of their making.
+
+use crate::network::{ConnId, Side};
+use azekura_base::{DeviceId, Epoch, NodeId, PgId};
+use azekura_node::ClusterView;
+use azekura_replica::GroupConfig;
+use azekura_store::IoId;
+use azekura_wire::Message;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A process's life on a node. Events for a life that has ended are void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Life {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: u64,
+}
+
+/// Something that comes.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A node's event loop takes a turn.
+    Turn(Life),
+    /// A dialled node is reached, or found absent.
+    Dialled { from: Life, to: NodeId },
+    /// The dialling side learns that its connection stands.
+    Connected(ConnId),
+    /// The dialling side learns that there is nobody.
+    Unreachable { from: Life, to: NodeId },
+    /// Bytes arrive at an end of a connection.
+    Arrive(ConnId, Side),
+    /// An end of a connection learns that it has ended.
+    Closed(ConnId, Side),
+    /// A message is sent once more, by a network that lies.
+    Inject(ConnId, Side, Box<Message>),
+    /// A disk has finished something of a life.
+    Disk(DeviceId, Life, IoId),
+    /// A saved map has finished the oldest thing that it was asked.
+    Map(DeviceId, Life),
+    /// The configuration store gets a proposal.
+    Propose { from: Life, pg: PgId, device: DeviceId, config: GroupConfig },
+    /// The proposer learns the outcome.
+    Proposed { to: Life, pg: PgId, device: DeviceId, epoch: Epoch, accepted: bool },
+    /// A node learns of the configuration.
+    Configure(Life, Arc<ClusterView>),
+    /// A client may start an operation.
+    Client(usize),
+    /// A node's process starts.
+    Start(NodeId),
+    /// A fault happens.
+    Fault,
+}
+
+struct Entry {
+    at: Duration,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+/// The queue.
+#[derive(Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Entry>,
+    pushed: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, at: Duration, event: Event) {
+        self.pushed += 1;
+        self.heap.push(Entry { at, order: self.pushed, event });
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Duration, Event)> {
+        self.heap.pop().map(|entry| (entry.at, entry.event))
+    }
+
+    pub(crate) fn next_at(&self) -> Option<Duration> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_comes_first_and_then_the_order_of_making() {
+        let mut queue = Queue::default();
+        let at = Duration::from_millis;
+        queue.push(at(2), Event::Client(1));
+        queue.push(at(1), Event::Client(2));
+        queue.push(at(2), Event::Client(3));
+        queue.push(at(1), Event::Client(4));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop())
+            .map(|(at, event)| match event {
+                Event::Client(client) => (at.as_millis(), client),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(order, [(1, 2), (1, 4), (2, 1), (2, 3)]);
+    }
+}

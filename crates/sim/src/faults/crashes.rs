@@ -1,0 +1,32 @@
+//! Nodes lose power and come back.
+
+use crate::events::Event;
+use crate::world::World;
+use azekura_base::NodeId;
+
+impl World {
+    /// One node.
+    pub(super) fn crash_one(&mut self) -> &'static str {
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        let node = *self.faults.random.pick(&nodes);
+        self.crash_and_return(node);
+        "crash of a node"
+    }
+
+    /// All nodes at the same moment.
+    pub(super) fn crash_all(&mut self) -> &'static str {
+        self.crash_everything();
+        "crash of all nodes"
+    }
+
+    pub(crate) fn crash_everything(&mut self) {
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.crash_and_return(node));
+    }
+
+    fn crash_and_return(&mut self, node: NodeId) {
+        self.crash(node);
+        let back = self.now + self.faults.random.spread_millis(1, 1000);
+        self.queue.push(back, Event::Start(node));
+    }
+}

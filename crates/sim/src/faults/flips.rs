@@ -1,0 +1,12 @@
+//! Stored blocks decay: a bit flips, on one device only, so that another copy is whole.
+
+use crate::contents::is_clients;
+use crate::world::World;
+
+impl World {
+    pub(super) fn flip_a_bit(&mut self) -> &'static str {
+        let (id, random) = (self.faults.decaying, &mut self.faults.random);
+        let flipped = self.devices.get_mut(&id).is_some_and(|device| device.disk.flip(random, is_clients));
+        if flipped { "flipped bit" } else { "nothing" }
+    }
+}

@@ -1,0 +1,66 @@
+//! What clients did to every sector, and when.
+
+use crate::contents::{Value, ZERO};
+use std::collections::BTreeMap;
+
+/// A moment: every start and end of an operation has its own.
+pub(crate) type Stamp = u64;
+/// The end of a write whose outcome is unknown: it may happen at any later time, or never.
+pub(crate) const NEVER: Stamp = Stamp::MAX;
+
+/// One write of one sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) value: Value,
+    pub(crate) start: Stamp,
+    pub(crate) end: Stamp,
+}
+
+/// One read of one sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) value: Value,
+    pub(crate) start: Stamp,
+    pub(crate) end: Stamp,
+}
+
+/// One sector's life.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Register {
+    pub(crate) writes: Vec<Written>,
+    pub(crate) reads: Vec<Seen>,
+}
+
+impl Register {
+    /// True when clients have zeroed the sector, so that zeros do not name their writer.
+    pub(crate) fn is_zeroed(&self) -> bool {
+        self.writes.iter().any(|write| write.value == ZERO)
+    }
+}
+
+/// All sectors that were touched.
+#[derive(Default)]
+pub(crate) struct History {
+    registers: BTreeMap<u64, Register>,
+    stamps: Stamp,
+}
+
+impl History {
+    /// The next moment.
+    pub(crate) fn stamp(&mut self) -> Stamp {
+        self.stamps += 1;
+        self.stamps
+    }
+
+    pub(crate) fn wrote(&mut self, sectors: impl Iterator<Item = u64>, written: Written) {
+        sectors.for_each(|sector| self.registers.entry(sector).or_default().writes.push(written));
+    }
+
+    pub(crate) fn saw(&mut self, sector: u64, seen: Seen) {
+        self.registers.entry(sector).or_default().reads.push(seen);
+    }
+
+    pub(crate) fn registers(&self) -> impl Iterator<Item = (u64, &Register)> {
+        self.registers.iter().map(|(sector, register)| (*sector, register))
+    }
+}

@@ -1,0 +1,193 @@
+//! The nodes' processes: start, turns, and what they ask for.
+
+use crate::check::order::Owner;
+use crate::events::{Event, Life};
+use crate::network::{ConnId, Side, describe};
+use crate::plan::Lie;
+use crate::random::Random;
+use crate::world::{CLUSTER, World};
+use crate::{Invariant, Mode};
+use azekura_base::{NodeId, RequestId, SessionId};
+use azekura_node::{Effect, Identity, Node};
+use azekura_replica::GroupState;
+use azekura_wire::{Message, PrepareOk};
+use std::time::Duration;
+
+/// A machine: its process, if one runs.
+pub(crate) struct Machine {
+    pub(crate) node: Option<Node>,
+    incarnation: u64,
+    /// What the process's clock shows is this much ahead of the run's.
+    clock_ahead: Duration,
+    turn_at: Option<Duration>,
+    random: Random,
+}
+
+impl Machine {
+    pub(crate) fn new(random: Random) -> Machine {
+        Machine { node: None, incarnation: 0, clock_ahead: Duration::ZERO, turn_at: None, random }
+    }
+}
+
+/// Least time between two turns of a node whose clock, rather than news, wakes it.
+const TURN_MIN: Duration = Duration::from_micros(50);
+
+impl World {
+    /// The life of the process that runs on a node now.
+    pub(crate) fn life_of(&self, node: NodeId) -> Option<Life> {
+        let machine = self.machines.get(&node)?;
+        machine.node.as_ref().map(|_| Life { node, incarnation: machine.incarnation })
+    }
+
+    /// Tells a process something, if it still lives, and lets it take a turn soon.
+    pub(crate) fn tell(&mut self, life: Life, what: impl FnOnce(&mut Node)) {
+        if self.life_of(life.node) != Some(life) {
+            return;
+        }
+        let Some(machine) = self.machines.get_mut(&life.node) else { return };
+        if let Some(node) = &mut machine.node {
+            what(node);
+        }
+        let at = self.now + machine.random.micros(1, 20);
+        self.turn_by(life, at);
+    }
+
+    fn turn_by(&mut self, life: Life, at: Duration) {
+        let Some(machine) = self.machines.get_mut(&life.node) else { return };
+        if machine.turn_at.is_none_or(|planned| at < planned) {
+            machine.turn_at = Some(at);
+            self.queue.push(at, Event::Turn(life));
+        }
+    }
+
+    /// Starts the process of a node, if it does not run.
+    pub(crate) fn start(&mut self, id: NodeId) {
+        let Some(machine) = self.machines.get_mut(&id).filter(|machine| machine.node.is_none()) else { return };
+        machine.incarnation += 1;
+        machine.clock_ahead = machine.random.micros(0, 100_000_000);
+        machine.turn_at = None;
+        let life = Life { node: id, incarnation: machine.incarnation };
+        let identity = Identity { cluster: CLUSTER, node: id, incarnation: machine.incarnation };
+        let mut node = Node::new(identity, self.now + machine.clock_ahead);
+        for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
+            match state.open() {
+                Ok(store) => node.add_device(*device, store),
+                Err(why) => return self.violate(Invariant::StoreKeeps, format!("{device:?}: {why}")),
+            }
+        }
+        machine.node = Some(node);
+        self.report.starts += 1;
+        self.trace.step(self.now, life.incarnation, || format!("{id:?} starts, life {}", life.incarnation));
+        self.inform(life);
+        self.turn_by(life, self.now);
+    }
+
+    /// A node's process ends without warning, and its devices lose power.
+    pub(crate) fn crash(&mut self, id: NodeId) {
+        let Some(life) = self.life_of(id) else { return };
+        self.collect_statistics(id);
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        machine.node = None;
+        machine.turn_at = None;
+        self.trace.step(self.now, u64::from(id.0), || format!("{id:?} crashes"));
+        self.ends_die(life);
+        self.devices.values_mut().filter(|device| device.node == id).for_each(|device| device.crash());
+        self.clients_lose(life);
+    }
+
+    /// A process takes a turn.
+    pub(crate) fn turn(&mut self, life: Life) {
+        let now = self.now;
+        let Some(machine) = self.machines.get_mut(&life.node).filter(|machine| machine.incarnation == life.incarnation)
+        else {
+            return;
+        };
+        let Some(node) = machine.node.as_mut().filter(|_| machine.turn_at == Some(now)) else { return };
+        machine.turn_at = None;
+        node.poll(now + machine.clock_ahead);
+        let effects: Vec<Effect> = std::iter::from_fn(|| node.next_effect()).collect();
+        let wake = node.next_wake().saturating_sub(machine.clock_ahead).max(now + TURN_MIN);
+        let mut claims = Vec::new();
+        for group in node.groups() {
+            if matches!(group.state, GroupState::Active | GroupState::WaitingForCopy(_) | GroupState::CopyLost(_)) {
+                claims.push((group.pg, group.epoch, Owner { life, device: group.device }));
+            }
+        }
+        for (pg, epoch, owner) in claims {
+            if let Err(what) = self.order.reigns(pg, epoch, owner) {
+                self.violate(Invariant::OnePrimary, what);
+            }
+        }
+        for effect in effects {
+            self.perform(life, effect);
+        }
+        self.turn_by(life, wake);
+    }
+
+    fn perform(&mut self, life: Life, effect: Effect) {
+        let now = self.now;
+        let name = life.node;
+        match effect {
+            Effect::Connect(to, _) => self.dial(life, to),
+            Effect::Send(key, message) => {
+                if let Message::Prepare(prepare) = &message
+                    && let Err((invariant, what)) = self.order.prepared(life, prepare)
+                {
+                    self.violate(invariant, what);
+                }
+                self.trace.remark(now, || format!("{name:?} on {key:?}: {}", describe(&message)));
+                self.send(key, &message);
+                self.lie_about(key, message);
+            }
+            Effect::Close(key) => self.close(key),
+            Effect::Store(device, effect) => self.device_effect(life, device, effect),
+            Effect::Complete(operation, outcome) => self.completed(operation, outcome),
+            Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
+            Effect::LayerDropped(..) => {}
+            Effect::DeviceOpen(device, Ok(())) => self.trace.remark(now, || format!("{name:?} {device:?} is open")),
+            Effect::DeviceOpen(device, Err(why)) => {
+                self.violate(Invariant::StoreKeeps, format!("{device:?} of {name:?} has stopped: {why}"));
+            }
+            Effect::Warn(what) => {
+                self.trace.remark(now, || format!("{name:?} warns: {what}"));
+                self.report.warnings += 1;
+                if self.plan.mode != Mode::Flips && self.plan.lie.is_none() {
+                    self.violate(Invariant::Protocol, format!("{name:?} warns: {what}"));
+                }
+            }
+        }
+    }
+
+    /// What a lying network makes of a message that was sent on `key`.
+    fn lie_about(&mut self, key: azekura_node::ConnKey, message: Message) {
+        let (id, side) = (ConnId((key.0 / 2).saturating_sub(1)), Side::Dialler);
+        let (injected_from, after, message) = match (self.plan.lie, message) {
+            (Some(Lie::DoubledWrites), Message::Write(mut write)) if self.faults.random.chance(20) => {
+                write.session = SessionId(write.session.0 ^ 0x5555);
+                write.request = RequestId(write.request.0 + (1 << 40));
+                (side, self.faults.random.spread_millis(1, 200), Message::Write(write))
+            }
+            (Some(Lie::EarlyPrepareOk), Message::Prepare(prepare)) => {
+                let azekura_wire::Prepare { pg, device, epoch, sequence, .. } = prepare;
+                let ok = PrepareOk { pg, device, epoch, sequence, full: false };
+                (side.other(), Duration::from_micros(400), Message::PrepareOk(ok))
+            }
+            _ => return,
+        };
+        self.queue.push(self.now + after, Event::Inject(id, injected_from, Box::new(message)));
+    }
+
+    /// Adds up what the stores of a node have counted.
+    pub(crate) fn collect_statistics(&mut self, id: NodeId) {
+        let Some(node) = self.machines.get(&id).and_then(|machine| machine.node.as_ref()) else { return };
+        let devices: Vec<_> = node.device_ids().collect();
+        for store in devices.into_iter().filter_map(|device| node.store(device)) {
+            let statistics = store.statistics();
+            self.report.log_bytes += statistics.log_bytes;
+            self.report.gc_segments += statistics.gc_segments;
+            self.report.gc_blocks += statistics.gc_blocks;
+            self.report.checkpoints += statistics.checkpoints;
+            self.report.checksum_errors += statistics.checksum_errors;
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The simulated network: connections that keep order, take their time, and break.
+//!
+//! Messages go through the real encoder and decoder, in random cuts.
+
+use crate::events::{Event, Life};
+use crate::random::Random;
+use crate::world::World;
+use azekura_base::{Inbox, NodeId, Outbox};
+use azekura_node::ConnKey;
+use azekura_wire::{Decoder, Message, encode};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Names a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnId(pub(crate) u64);
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The end that dialled.
+    Dialler,
+    /// The end that accepted.
+    Acceptor,
+}
+
+impl Side {
+    pub(crate) fn other(self) -> Side {
+        match self {
+            Side::Dialler => Side::Acceptor,
+            Side::Acceptor => Side::Dialler,
+        }
+    }
+}
+
+/// The name by which a process knows its end.
+pub(crate) fn key_of(conn: ConnId, side: Side) -> ConnKey {
+    ConnKey(2 * conn.0 + 2 + u64::from(side == Side::Acceptor))
+}
+
+fn end_of(key: ConnKey) -> Option<(ConnId, Side)> {
+    let side = if key.0.is_multiple_of(2) { Side::Dialler } else { Side::Acceptor };
+    Some((ConnId((key.0 / 2).checked_sub(1)?), side))
+}
+
+/// One end, and the bytes on their way to it.
+pub(crate) struct End {
+    pub(crate) life: Life,
+    /// The process has not been told that the connection has ended, nor ended it.
+    open: bool,
+    arriving: VecDeque<(Duration, Vec<u8>)>,
+    last_arrival: Duration,
+    inbox: Inbox,
+    decoder: Decoder,
+}
+
+impl End {
+    fn new(life: Life) -> End {
+        End {
+            life,
+            open: true,
+            arriving: VecDeque::new(),
+            last_arrival: Duration::ZERO,
+            inbox: Inbox::new(),
+            decoder: Decoder::default(),
+        }
+    }
+}
+
+/// A connection.
+pub(crate) struct Conn {
+    ends: [End; 2],
+    /// Nothing gets through any more; the ends may not know.
+    broken: bool,
+    /// Everything takes this many times as long.
+    slowness: u32,
+}
+
+impl Conn {
+    pub(crate) fn end(&mut self, side: Side) -> &mut End {
+        &mut self.ends[usize::from(side == Side::Acceptor)]
+    }
+}
+
+/// All connections.
+pub(crate) struct Network {
+    conns: BTreeMap<ConnId, Conn>,
+    made: u64,
+    random: Random,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Network {
+    pub(crate) fn new(random: Random) -> Network {
+        Network { conns: BTreeMap::new(), made: 0, random, messages: 0, bytes: 0 }
+    }
+
+    pub(crate) fn connect(&mut self, dialler: Life, acceptor: Life) -> ConnId {
+        let id = ConnId(self.made);
+        self.made += 1;
+        let ends = [End::new(dialler), End::new(acceptor)];
+        self.conns.insert(id, Conn { ends, broken: false, slowness: 1 });
+        id
+    }
+
+    pub(crate) fn get(&mut self, conn: ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(&conn)
+    }
+
+    /// The connections that carry something.
+    pub(crate) fn whole(&self) -> Vec<ConnId> {
+        let whole = |conn: &&ConnId| self.conns[conn].ends.iter().all(|end| end.open) && !self.conns[conn].broken;
+        self.conns.keys().filter(whole).copied().collect()
+    }
+
+    pub(crate) fn slow_down(&mut self, conn: ConnId, times: u32) {
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.slowness = times;
+        }
+    }
+
+    /// Time that a message takes.
+    fn latency(random: &mut Random, slowness: u32) -> Duration {
+        let usual = if random.chance(95) { random.micros(20, 300) } else { random.micros(300, 5000) };
+        usual * slowness
+    }
+
+    fn forget_if_over(&mut self, conn: ConnId) {
+        if self.conns.get(&conn).is_some_and(|conn| conn.ends.iter().all(|end| !end.open)) {
+            self.conns.remove(&conn);
+        }
+    }
+}
+
+/// The pseudo-node that looks at copies when a run is over.
+pub(crate) const OBSERVER: Life = Life { node: NodeId(u32::MAX), incarnation: 1 };
+
+impl World {
+    /// A process dials a node.
+    pub(crate) fn dial(&mut self, from: Life, to: NodeId) {
+        let delay = Network::latency(&mut self.network.random, 1);
+        self.queue.push(self.now + delay, Event::Dialled { from, to });
+    }
+
+    pub(crate) fn dialled(&mut self, from: Life, to: NodeId) {
+        let delay = Network::latency(&mut self.network.random, 1);
+        let Some(target) = self.life_of(to) else {
+            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+            return;
+        };
+        let conn = self.network.connect(from, target);
+        self.queue.push(self.now + delay, Event::Connected(conn));
+        self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor)));
+        if self.life_of(from.node) != Some(from) {
+            self.end_is_gone(conn, Side::Dialler);
+        }
+    }
+
+    pub(crate) fn conn_stands(&mut self, conn: ConnId) {
+        let Some(ends) = self.network.get(conn) else { return };
+        let (from, to) = (ends.end(Side::Dialler).life, ends.end(Side::Acceptor).life.node);
+        self.tell(from, |node| node.connected(to, key_of(conn, Side::Dialler)));
+    }
+
+    /// A process sends a message on its end `key`.
+    pub(crate) fn send(&mut self, key: ConnKey, message: &Message) {
+        let Some((id, side)) = end_of(key) else { return };
+        self.send_from(id, side, message);
+    }
+
+    pub(crate) fn send_from(&mut self, id: ConnId, side: Side, message: &Message) {
+        let now = self.now;
+        let Network { conns, random, messages, bytes: sent, .. } = &mut self.network;
+        let Some(conn) = conns.get_mut(&id).filter(|conn| !conn.broken) else { return };
+        if !conn.end(side).open {
+            return;
+        }
+        let mut out = Outbox::new();
+        encode(message, &mut out);
+        let mut pieces = Vec::new();
+        out.take(&mut pieces, usize::MAX, usize::MAX);
+        let mut bytes = pieces.concat();
+        *messages += 1;
+        *sent += bytes.len() as u64;
+        let sum = azekura_base::checksum(&bytes);
+        self.trace.step(now, u64::from(sum.0) ^ (id.0 << 32), || format!("send {}", describe(message)));
+        let mut at = now + Network::latency(random, conn.slowness);
+        let to = conn.end(side.other());
+        while !bytes.is_empty() {
+            at = at.max(to.last_arrival);
+            to.last_arrival = at;
+            let cut = if random.chance(80) { bytes.len() } else { random.between(1, bytes.len() as u64) as usize };
+            let rest = bytes.split_off(cut);
+            to.arriving.push_back((at, bytes));
+            self.queue.push(at, Event::Arrive(id, side.other()));
+            bytes = rest;
+            at += random.micros(0, 50);
+        }
+    }
+
+    /// Bytes arrive at an end.
+    pub(crate) fn arrive(&mut self, id: ConnId, side: Side) {
+        let now = self.now;
+        let Network { conns, random, .. } = &mut self.network;
+        let Some(end) = conns.get_mut(&id).map(|conn| conn.end(side)) else { return };
+        let mut messages = Vec::new();
+        while end.arriving.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, bytes)) = end.arriving.pop_front() else { break };
+            let mut rest = &bytes[..];
+            while !rest.is_empty() && end.open {
+                let mut fill = end.inbox.take_fill();
+                let room = rest.len().min(fill.buf.len() - fill.at);
+                let count = if random.chance(80) { room } else { random.between(1, room as u64) as usize };
+                fill.buf[fill.at..fill.at + count].copy_from_slice(&rest[..count]);
+                rest = &rest[count..];
+                end.inbox.filled(fill, count);
+                loop {
+                    match end.decoder.next(&mut end.inbox) {
+                        Ok(Some(message)) => messages.push(message),
+                        Ok(None) => break,
+                        Err(error) => {
+                            self.violate(crate::Invariant::Protocol, format!("a frame was not understood: {error}"));
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        if !end.open {
+            return;
+        }
+        let life = end.life;
+        for message in messages {
+            if life == OBSERVER {
+                self.observed.push(message);
+                continue;
+            }
+            self.tell(life, |node| node.received(key_of(id, side), message));
+        }
+    }
+
+    /// A connection breaks: what is on its way is lost, and each end learns of it at its own time.
+    pub(crate) fn break_conn(&mut self, id: ConnId, notice: [Duration; 2]) {
+        let now = self.now;
+        let Some(conn) = self.network.get(id) else { return };
+        conn.broken = true;
+        for (side, after) in [Side::Dialler, Side::Acceptor].into_iter().zip(notice) {
+            conn.end(side).arriving.clear();
+            self.queue.push(now + after, Event::Closed(id, side));
+        }
+    }
+
+    /// A process closes its end `key`.
+    pub(crate) fn close(&mut self, key: ConnKey) {
+        if let Some((id, side)) = end_of(key) {
+            self.end_is_gone(id, side);
+        }
+    }
+
+    /// An end is gone, by its process's will or with it: the other end gets what was sent, or not, and then learns
+    /// of it.
+    pub(crate) fn end_is_gone(&mut self, id: ConnId, side: Side) {
+        let now = self.now;
+        let Network { conns, random, .. } = &mut self.network;
+        let Some(conn) = conns.get_mut(&id) else { return };
+        conn.end(side).open = false;
+        conn.end(side).arriving.clear();
+        if !conn.broken {
+            conn.broken = true;
+            let other = conn.end(side.other());
+            if random.chance(40) {
+                other.arriving.clear();
+            }
+            let notice = if random.chance(70) { random.micros(0, 1000) } else { random.spread_millis(1, 1000) };
+            self.queue.push(now.max(other.last_arrival) + notice, Event::Closed(id, side.other()));
+        }
+        self.network.forget_if_over(id);
+    }
+
+    /// An end learns that its connection has ended.
+    pub(crate) fn end_learns(&mut self, id: ConnId, side: Side) {
+        let Some(conn) = self.network.get(id) else { return };
+        let end = conn.end(side);
+        if std::mem::take(&mut end.open) {
+            let life = end.life;
+            self.tell(life, |node| node.closed(key_of(id, side)));
+        }
+        self.network.forget_if_over(id);
+    }
+
+    /// All ends of a process are gone with it.
+    pub(crate) fn ends_die(&mut self, life: Life) {
+        let mut ends = Vec::new();
+        for (id, conn) in &mut self.network.conns {
+            for side in [Side::Dialler, Side::Acceptor] {
+                if conn.end(side).life == life {
+                    ends.push((*id, side));
+                }
+            }
+        }
+        ends.into_iter().for_each(|(id, side)| self.end_is_gone(id, side));
+    }
+}
+
+/// A message in a few words.
+pub(crate) fn describe(message: &Message) -> String {
+    match message {
+        Message::Write(m) => format!(
+            "write {:?} {:?} {:?} {:?} {}+{} oldest {:?}",
+            m.session, m.request, m.pg, m.chunk, m.offset, m.len, m.oldest
+        ),
+        Message::WriteDone(m) => format!("write done {:?} {:?}", m.request, m.result),
+        Message::Read(m) => format!("read {:?} {:?} {:?} {:?}+{}", m.request, m.pg, m.chunk, m.first, m.count),
+        Message::ReadDone(m) => match &m.result {
+            Ok(extents) => format!("read done {:?} {} extents", m.request, extents.len()),
+            Err(status) => format!("read done {:?} {status}", m.request),
+        },
+        Message::Prepare(m) => format!(
+            "prepare {:?} {:?} {:?} {:?} commit {:?} of {:?} {:?}: {:?} {:?}+{}",
+            m.pg, m.device, m.epoch, m.sequence, m.commit, m.session, m.request, m.chunk, m.first, m.count
+        ),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}

@@ -1,0 +1,105 @@
+//! What a run does: how large, with which faults.
+
+use crate::random::Random;
+use azekura_store::Options;
+use std::time::Duration;
+
+/// Which faults happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// None.
+    Calm,
+    /// Connections break; links and disks are slow at times.
+    Connections,
+    /// As `connections`, and nodes crash and restart, one by one and all at once.
+    Crash,
+    /// Bits of stored blocks flip on one device.
+    Flips,
+}
+
+/// A part of the simulated world that does not keep its promises, to see that the checkers notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lie {
+    /// Disks lose writes at a crash that they had called durable.
+    LosingDisk,
+    /// Stores are told that a write is durable when it has only been started.
+    EarlyDurable,
+    /// The network answers a `Prepare` before the secondary has it on its disk.
+    EarlyPrepareOk,
+    /// The network delivers some client writes once more, later, as if they were new.
+    DoubledWrites,
+}
+
+/// A run's size and faults.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which faults happen.
+    pub mode: Mode,
+    /// What lies, if anything.
+    pub lie: Option<Lie>,
+    /// Nodes.
+    pub nodes: u32,
+    /// Devices on each node.
+    pub devices_per_node: u32,
+    /// Copies of each placement group, on different nodes.
+    pub copies: u32,
+    /// Placement groups.
+    pub groups: u32,
+    /// Chunks of the volume.
+    pub chunks: u32,
+    /// Clients.
+    pub clients: u32,
+    /// Operations that clients start before the run ends.
+    pub operations: u64,
+    /// Print every step.
+    pub trace: bool,
+}
+
+impl Plan {
+    /// The plan that `seed` draws for a mode.
+    #[must_use]
+    pub fn draw(mode: Mode, seed: u64) -> Plan {
+        let mut random = Random::new(seed ^ 0x706c_616e);
+        let nodes = random.between(3, 4) as u32;
+        Plan {
+            mode,
+            lie: None,
+            nodes,
+            devices_per_node: random.between(1, 2) as u32,
+            copies: if random.chance(70) { 2 } else { 3 },
+            groups: random.between(2, 4) as u32,
+            chunks: 4,
+            clients: random.between(2, 6) as u32,
+            operations: 1000,
+            trace: false,
+        }
+    }
+
+    /// A store's options: a small device with small limits, so that everything in it happens often.
+    pub(crate) fn store_options(&self, random: &mut Random) -> Options {
+        Options {
+            segments: random.between(20, 32) as u32,
+            segment_blocks: 64,
+            batch_blocks_max: random.between(4, 16) as u32,
+            batch_records_max: random.between(1, 16) as u32,
+            batches_in_flight_max: random.between(1, 4) as u32,
+            leaf_cache_bytes_max: random.between(64, 512) as usize * 1024,
+            read_cache_bytes_max: random.between(0, 1) as usize * random.between(16, 256) as usize * 1024,
+            gc_reserve_percent: random.between(10, 25) as u32,
+            gc_blocks_in_flight_max: random.between(8, 64) as u32,
+            replay_bytes_max: random.between(128, 1024) * 1024,
+            checkpoint_leaves_max: random.between(1, 8) as usize,
+            flush: true,
+        }
+    }
+}
+
+/// Blocks that one write carries at most: what a record may hold on the small segments used here.
+pub(crate) const WRITE_BLOCKS_MAX: u64 = 16;
+/// Operations of one client that are under way at once, at most.
+pub(crate) const CLIENT_DEPTH_MAX: usize = 4;
+/// The workload ends after this time, even if not all operations could be started.
+pub(crate) const WORKLOAD_MAX: Duration = Duration::from_secs(900);
+/// Without faults and with all nodes up, everything must be done within this time (invariant 10 asks for less; the
+/// slowest links and disks of a run are slower than those it speaks of).
+pub(crate) const QUIET_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,296 @@
+//! The world of one run: nodes, devices, network, configuration, clients, and the loop that moves time.
+
+use crate::check::order::Order;
+use crate::check::{linearizable, zeroed};
+use crate::clients::Clients;
+use crate::configuration::Configuration;
+use crate::device::Device;
+use crate::events::{Event, Queue};
+use crate::faults::Faults;
+use crate::history::History;
+use crate::machine::Machine;
+use crate::network::Network;
+use crate::plan::{Lie, Plan, QUIET_MAX, WORKLOAD_MAX};
+use crate::random::Random;
+use crate::report::{Invariant, Report, Violation};
+use crate::trace::Trace;
+use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, LayerId, NodeId, PgId, VolumeId};
+use azekura_gateway::VolumeView;
+use azekura_node::{ClusterView, GroupPlacement};
+use azekura_replica::{GroupConfig, GroupState};
+use azekura_wire::Message;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const CLUSTER: u128 = 0x617a_656b;
+pub(crate) const VOLUME: &str = "volume";
+pub(crate) const LAYER: LayerId = LayerId(1);
+/// How often the copies are looked at while they settle.
+const SETTLE_STEP: Duration = Duration::from_millis(50);
+
+/// See the module's description.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) now: Duration,
+    pub(crate) queue: Queue,
+    pub(crate) machines: BTreeMap<NodeId, Machine>,
+    pub(crate) devices: BTreeMap<DeviceId, Device>,
+    pub(crate) network: Network,
+    pub(crate) configuration: Configuration,
+    pub(crate) clients: Clients,
+    pub(crate) history: History,
+    pub(crate) order: Order,
+    pub(crate) faults: Faults,
+    pub(crate) trace: Trace,
+    pub(crate) report: Report,
+    /// Clients start operations and faults happen.
+    pub(crate) working: bool,
+    pub(crate) violation: Option<Violation>,
+    /// What the observer has been sent.
+    pub(crate) observed: Vec<Message>,
+    /// Questions that the observer has asked.
+    pub(crate) questions: u64,
+}
+
+impl World {
+    /// The world that `seed` draws.
+    pub(crate) fn new(seed: u64, plan: &Plan) -> Result<World, Violation> {
+        let mut random = Random::new(seed);
+        let options = plan.store_options(&mut random);
+        let view = draw_view(plan, &mut random);
+        let lies = plan.lie == Some(Lie::LosingDisk);
+        let mut devices = BTreeMap::new();
+        for (id, node) in &view.devices {
+            let device = Device::format(*id, *node, options.clone(), random.fork(), lies);
+            let device =
+                device.map_err(|what| Violation { invariant: Invariant::StoreKeeps, what, at: Duration::ZERO })?;
+            devices.insert(*id, device);
+        }
+        let decaying = *random.pick(&devices.keys().copied().collect::<Vec<_>>());
+        Ok(World {
+            machines: view.nodes.keys().map(|node| (*node, Machine::new(random.fork()))).collect(),
+            devices,
+            network: Network::new(random.fork()),
+            configuration: Configuration::new(view, random.fork()),
+            clients: Clients::new(plan, random.fork()),
+            faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
+            history: History::default(),
+            order: Order::default(),
+            trace: Trace::new(plan.trace),
+            report: Report::default(),
+            plan: plan.clone(),
+            now: Duration::ZERO,
+            queue: Queue::default(),
+            working: true,
+            violation: None,
+            observed: Vec::new(),
+            questions: 0,
+        })
+    }
+
+    /// Runs the whole plan.
+    pub(crate) fn run(mut self) -> Result<Report, Violation> {
+        self.start_all();
+        for client in 0..self.clients.count() {
+            self.queue.push(Duration::from_millis(client as u64), Event::Client(client));
+        }
+        self.queue.push(Duration::from_millis(500), Event::Fault);
+        self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
+        self.working = false;
+        self.trace.remark(self.now, || "no more operations or faults".into());
+        self.quiet_down();
+        if self.plan.mode != crate::Mode::Flips {
+            self.trace.remark(self.now, || "all nodes crash once more".into());
+            self.crash_everything();
+            self.quiet_down();
+        }
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.collect_statistics(node));
+        if let Some(violation) = self.violation {
+            return Err(violation);
+        }
+        self.report.operations = self.clients.issued;
+        self.report.faults = self.faults.counts;
+        self.report.virtual_time = self.now;
+        self.report.messages = self.network.messages;
+        self.report.message_bytes = self.network.bytes;
+        self.report.steps = self.trace.steps;
+        self.report.trace_hash = self.trace.hash();
+        Ok(self.report)
+    }
+
+    fn start_all(&mut self) {
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.start(node));
+    }
+
+    /// Everything that was begun ends, everything can be read, and the copies are equal.
+    fn quiet_down(&mut self) {
+        let limit = self.now + QUIET_MAX;
+        let up = |world: &World| world.machines.values().all(|machine| machine.node.is_some());
+        if !self.run_until(limit, |world| up(world) && world.clients.idle()) {
+            let what = format!("not done after {QUIET_MAX:?}: {}; {}", self.clients.describe(), self.describe_groups());
+            return self.violate(Invariant::Liveness, what);
+        }
+        while !self.settled() {
+            let step = self.now + SETTLE_STEP;
+            self.run_until(step, |_| false);
+            if self.violation.is_some() {
+                return;
+            }
+            if self.now > limit {
+                let what = format!("groups do not settle: {}", self.describe_groups());
+                return self.violate(Invariant::Liveness, what);
+            }
+        }
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        for node in nodes {
+            self.read_everything(node);
+            let limit = self.now + QUIET_MAX;
+            if !self.run_until(limit, |world| world.clients.idle()) {
+                let what = format!("final reads are not done: {}", self.clients.describe());
+                return self.violate(Invariant::Liveness, what);
+            }
+        }
+        self.compare_copies();
+        self.record_unanswered();
+        self.check_history();
+    }
+
+    fn check_history(&mut self) {
+        let mut bad = None;
+        for (sector, register) in self.history.registers() {
+            let result = if register.is_zeroed() { zeroed::check(register) } else { linearizable::check(register) };
+            if let Err(what) = result {
+                bad = Some(format!("sector {sector} (block {}): {what}", sector / crate::contents::BLOCK_SECTORS));
+                break;
+            }
+        }
+        if let Some(what) = bad {
+            self.violate(Invariant::Linearizable, what);
+        }
+    }
+
+    /// All copies of all groups follow their primaries and have committed the same.
+    fn settled(&self) -> bool {
+        let mut ends = BTreeMap::new();
+        let mut copies = 0;
+        for node in self.machines.values().filter_map(|machine| machine.node.as_ref()) {
+            for group in node.groups() {
+                copies += 1;
+                let end = *ends.entry(group.pg).or_insert(group.committed);
+                let steady = matches!(group.state, GroupState::Active | GroupState::Following);
+                if !steady || group.committed != end || group.prepared != end {
+                    return false;
+                }
+            }
+        }
+        copies == self.configuration.view().groups.values().map(|placement| placement.members.len()).sum::<usize>()
+    }
+
+    fn describe_groups(&self) -> String {
+        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
+        let groups = nodes.flat_map(|node| node.groups()).map(|group| {
+            format!(
+                "{:?} on {:?}: {:?} {:?} committed {:?} prepared {:?}",
+                group.pg, group.device, group.state, group.epoch, group.committed, group.prepared
+            )
+        });
+        groups.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The chunks of the volume, and the groups that they belong to.
+    pub(crate) fn chunk_groups(&self) -> Vec<(ChunkIndex, PgId)> {
+        let volumes = &self.configuration.view().volumes;
+        let chunks = (0..self.plan.chunks).map(ChunkIndex);
+        let group = |chunk| volumes.get(VOLUME).and_then(|volume| volume.group_of(chunk)).map(|pg| (chunk, pg));
+        chunks.filter_map(group).collect()
+    }
+
+    /// Lets time pass until `done`, at most until `limit`. True when it was done.
+    pub(crate) fn run_until(&mut self, limit: Duration, done: impl Fn(&World) -> bool) -> bool {
+        while self.violation.is_none() {
+            if done(self) {
+                return true;
+            }
+            match self.queue.next_at() {
+                Some(at) if at <= limit => {}
+                _ => {
+                    self.now = self.now.max(limit);
+                    return false;
+                }
+            }
+            let Some((at, event)) = self.queue.pop() else { return false };
+            self.now = at;
+            self.report.events += 1;
+            self.happen(event);
+        }
+        false
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Turn(life) => self.turn(life),
+            Event::Dialled { from, to } => self.dialled(from, to),
+            Event::Connected(conn) => self.conn_stands(conn),
+            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(to)),
+            Event::Arrive(conn, side) => self.arrive(conn, side),
+            Event::Closed(conn, side) => self.end_learns(conn, side),
+            Event::Inject(conn, side, message) => self.send_from(conn, side, &message),
+            Event::Disk(device, life, io) => self.disk_done(device, life, io),
+            Event::Map(device, life) => self.map_done(device, life),
+            Event::Propose { from, pg, device, config } => self.proposed(from, pg, device, config),
+            Event::Proposed { to, pg, device, epoch, accepted } => {
+                self.tell(to, |node| node.proposal_done(pg, device, epoch, accepted));
+            }
+            Event::Configure(life, view) => self.tell(life, |node| node.configure(ClusterView::clone(&view))),
+            Event::Client(client) => self.client_turn(client),
+            Event::Start(node) => self.start(node),
+            Event::Fault => self.fault(),
+        }
+    }
+
+    /// Something does not hold: the run is over.
+    pub(crate) fn violate(&mut self, invariant: Invariant, what: String) {
+        self.trace.remark(self.now, || format!("VIOLATION of {invariant}: {what}"));
+        self.violation.get_or_insert(Violation { invariant, what, at: self.now });
+    }
+}
+
+/// Nodes, devices, groups and one volume.
+fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
+    let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
+    let address = |node: NodeId| SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + node.0 as u16));
+    let device = |node: NodeId, nth: u32| DeviceId(node.0 * 10 + nth);
+    let devices = nodes.iter().flat_map(|node| (0..plan.devices_per_node).map(move |nth| (device(*node, nth), *node)));
+    let mut groups = BTreeMap::new();
+    for pg in (1..=plan.groups).map(PgId) {
+        let mut candidates = nodes.clone();
+        let mut members = Vec::new();
+        for _ in 0..plan.copies.min(plan.nodes) {
+            let node = candidates.swap_remove(random.below(candidates.len() as u64) as usize);
+            members.push(device(node, random.below(u64::from(plan.devices_per_node)) as u32));
+        }
+        let config = GroupConfig { epoch: Epoch(1), primary: members[0], in_sync: members.iter().copied().collect() };
+        groups.insert(pg, GroupPlacement { config, members });
+    }
+    let volume = VolumeView {
+        id: VolumeId(1),
+        name: VOLUME.into(),
+        size: u64::from(plan.chunks) * CHUNK_SIZE as u64,
+        layer: LAYER,
+        read_only: false,
+        groups: groups.keys().copied().collect(),
+        group_offset: random.below(u64::from(plan.groups)) as u32,
+    };
+    ClusterView {
+        nodes: nodes.iter().map(|node| (*node, address(*node))).collect(),
+        devices: devices.collect(),
+        groups,
+        volumes: BTreeMap::from([(VOLUME.into(), Arc::new(volume))]),
+        parents: BTreeMap::new(),
+        dropped: BTreeMap::new(),
+    }
+}
