@@ -7,7 +7,7 @@ use azekura_wire::Message;
 use std::net::SocketAddr;
 
 /// A connection between nodes, named by the event loop; never used again for another one. 0 is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnKey(pub u64);
 
 /// One thing to do.

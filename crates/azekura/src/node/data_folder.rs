@@ -2,6 +2,7 @@
 //! and `config.redb` where this node serves the configuration.
 
 use super::device::{DeviceDir, write_json};
+use super::random;
 use anyhow::{Context, Result, bail, ensure};
 use azekura_base::NodeId;
 use serde::{Deserialize, Serialize};
@@ -57,7 +58,7 @@ impl DataFolder {
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => NodeFile {
                 version: 1,
-                uuid: uuid::Uuid::new_v4().to_string(),
+                uuid: format!("{:032x}", random::bits()),
                 cluster: None,
                 id: None,
                 incarnation: 0,
@@ -107,8 +108,7 @@ impl DataFolder {
     /// When a device's folder is damaged or can't be made.
     pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<DeviceDir>> {
         let mut found = Vec::new();
-        let entries =
-            std::fs::read_dir(&self.path).with_context(|| format!("can't read {}", self.path.display()))?;
+        let entries = std::fs::read_dir(&self.path).with_context(|| format!("can't read {}", self.path.display()))?;
         for entry in entries {
             let name = entry?.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix("device-")?.parse::<u32>().ok());

@@ -241,7 +241,7 @@ impl DataPlane {
             Event::Accepted { listener, conn, .. } => self.accepted(listener, conn),
             Event::Connected { conn } => {
                 if let Some(node) = self.dialled.remove(&conn) {
-                    let key = self.name(conn);
+                    let key = self.add_peer(conn);
                     self.node.connected(node, key);
                 }
             }
@@ -299,18 +299,16 @@ impl DataPlane {
     }
 
     fn accepted(&mut self, listener: ListenerId, conn: ConnId) {
-        let stream = if self.listeners.nbd.contains(&listener) {
-            Conn::nbd()
+        if self.listeners.nbd.contains(&listener) {
+            // A connection that has ended meanwhile is reported as closed; its stream is of no use.
+            let _ = self.reactor.install(conn, Conn::nbd());
         } else {
-            let key = self.name(conn);
+            let key = self.add_peer(conn);
             self.node.accepted(key);
-            Conn::peer(key)
-        };
-        // A connection that has ended meanwhile is reported as closed; its stream is of no use.
-        let _ = self.reactor.install(conn, stream);
+        }
     }
 
-    fn name(&mut self, conn: ConnId) -> ConnKey {
+    fn add_peer(&mut self, conn: ConnId) -> ConnKey {
         self.last_key += 1;
         let key = ConnKey(self.last_key);
         self.conns.insert(key, conn);

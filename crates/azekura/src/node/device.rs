@@ -5,8 +5,10 @@
 //! uses only those that have been.
 
 use super::dataplane::{Command, Handle};
+use super::random;
 use anyhow::{Context, Result, bail, ensure};
 use azekura_base::{DeviceId, PageBuf};
+
 use azekura_store::{CheckpointDb, Identity, Options, SUPERBLOCK_AREA_BLOCKS, SavedMap, Store};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -71,14 +73,20 @@ impl DeviceDir {
     pub fn create(path: &Path, size: u64) -> Result<DeviceDir> {
         ensure!(size >= SIZE_MIN, "a device of {size} bytes is too small: at least {} MiB are needed", SIZE_MIN >> 20);
         std::fs::create_dir_all(path).with_context(|| format!("can't make {}", path.display()))?;
-        let uuid = uuid::Uuid::new_v4();
+        let log = path.join("log");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&log)?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size).with_context(|| {
+            format!("can't allocate {} MiB for {}; is there room on the file system?", size >> 20, log.display())
+        })?;
+        file.sync_all()?;
+        let uuid = random::bits();
         let file = DeviceFile {
             version: 1,
-            uuid: uuid.to_string(),
+            uuid: format!("{uuid:032x}"),
             cluster: None,
             id: None,
             size,
-            instance: uuid.as_u64_pair().0,
+            instance: random::bits() as u64,
             segments_ready: 0,
         };
         let dir = DeviceDir { path: path.to_owned(), file };
@@ -108,18 +116,30 @@ impl DeviceDir {
         Options { flush, ..Options::for_device(self.file.size) }
     }
 
+    /// Refuses another cluster than the one that the device belongs to.
+    ///
+    /// # Errors
+    /// Names both clusters.
+    pub fn check_cluster(&self, cluster: u128) -> Result<()> {
+        let hex = format!("{cluster:032x}");
+        match &self.file.cluster {
+            Some(other) if *other != hex => bail!(
+                "the device {} belongs to cluster {other}, this one is {hex}; give the node another data folder",
+                self.path.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the store; formats it first if it never was.
     ///
     /// # Errors
     /// When the device belongs to another cluster, or can't be read or written.
     pub fn open_store(&mut self, cluster: u128, id: DeviceId, flush: bool) -> Result<(Store, CheckpointDb)> {
         let hex = format!("{cluster:032x}");
-        match (&self.file.cluster, self.file.id) {
-            (Some(other), _) if *other != hex => bail!(
-                "device {} belongs to cluster {other}, this one is {hex}; give the node another data folder",
-                self.path.display()
-            ),
-            (_, Some(other)) if other != id => bail!(
+        self.check_cluster(cluster)?;
+        match self.file.id {
+            Some(other) if other != id => bail!(
                 "device {} is number {other} of its cluster, the configuration says {id}; was the configuration \
                  restored from an older backup?",
                 self.path.display()
@@ -178,7 +198,7 @@ impl DeviceDir {
 
     /// Initialises the rest of the log on a thread of its own, which stops when `stop` is set.
     pub fn initialise_rest(mut self, id: DeviceId, data_plane: Handle, stop: Arc<AtomicBool>) {
-        let work = move || -> Result<()> {
+        let mut work = move || -> Result<()> {
             let options = self.options(true);
             let log = self.log()?;
             while self.file.segments_ready < options.segments && !stop.load(Ordering::Relaxed) {

@@ -60,11 +60,6 @@ impl Conn {
     /// A connection with another node.
     #[must_use]
     pub fn peer(key: ConnKey) -> Conn {
-        Conn::Peer(Box::new(PeerConn {
-            key,
-            inbox: Inbox::new(),
-            outbox: Outbox::new(),
-            decoder: Decoder::default(),
-        }))
+        Conn::Peer(Box::new(PeerConn { key, inbox: Inbox::new(), outbox: Outbox::new(), decoder: Decoder::default() }))
     }
 }

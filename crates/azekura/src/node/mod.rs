@@ -1,0 +1,36 @@
+//! `azekura node`: one process a machine. It starts what the options ask for, in this order: data folder, embedded
+//! configuration server, sockets, membership in the cluster, devices, data plane, control plane.
+
+pub mod args;
+mod data_folder;
+mod dataplane;
+mod device;
+mod exports;
+mod map_thread;
+mod nbd;
+mod random;
+mod reports;
+mod start;
+mod stream;
+mod view;
+
+pub use args::NodeArgs;
+
+use anyhow::{Context, Result};
+
+/// Threads of the control plane.
+const CONTROL_THREADS: usize = 2;
+
+/// Runs a node until it is told to stop.
+///
+/// # Errors
+/// When it can't start, or its event loop ends.
+pub fn run(args: NodeArgs) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .context("can't start the control plane's threads")?;
+    runtime.block_on(start::serve(args))
+}

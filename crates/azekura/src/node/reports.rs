@@ -1,0 +1,70 @@
+//! What the data plane reports, carried out against the cluster's configuration.
+
+use super::dataplane::{Command, Handle, Report};
+use azekura_base::{DeviceId, PgId};
+use azekura_meta::MetaClient;
+use azekura_meta::cluster::CasOutcome;
+use azekura_meta::model::GroupRecord;
+use azekura_replica::GroupConfig;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Pause before a change is tried again that the configuration server did not confirm.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Works off reports until the data plane ends.
+pub async fn carry_out(client: MetaClient, handle: Handle, mut reports: mpsc::UnboundedReceiver<Report>) {
+    while let Some(report) = reports.recv().await {
+        match report {
+            Report::Warn(what) => tracing::warn!("{what}"),
+            Report::DeviceOpen(device, Ok(())) => tracing::info!("device {device} is open"),
+            Report::DeviceOpen(device, Err(why)) => {
+                tracing::error!("device {device} is out of service: {why}; its copies are not served from this node");
+            }
+            Report::LayerDropped(device, layer) => {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    while let Err(error) = client.confirm_layer_dropped(layer, device).await {
+                        tracing::warn!("can't note that layer {layer} is dropped: {error}");
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                });
+            }
+            Report::Propose(pg, device, config) => {
+                tokio::spawn(propose(client.clone(), handle.clone(), pg, device, config));
+            }
+        }
+    }
+}
+
+/// Changes a group's configuration if it is still what the proposal was made from.
+async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId, config: GroupConfig) {
+    let accepted = loop {
+        let model = client.model();
+        let Some(current) = model.groups.get(&pg) else { break false };
+        if current.epoch >= config.epoch || current.primary != config.primary {
+            break false;
+        }
+        let wanted = GroupRecord {
+            epoch: config.epoch,
+            primary: config.primary,
+            in_sync: config.in_sync.iter().copied().collect(),
+            ..current.record.clone()
+        };
+        match client.update_group(&wanted, current.mod_revision).await {
+            Ok(CasOutcome::Updated { .. }) => break true,
+            Ok(CasOutcome::Conflict { current }) => {
+                // The refused copy must see what stands instead before it tries again.
+                if let Some(current) = current {
+                    let _ = client.model_at(current.mod_revision).await;
+                }
+                break false;
+            }
+            Err(error) => {
+                tracing::warn!("group {pg}: can't change its configuration: {error}");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    };
+    handle.send(Command::ProposalDone(pg, device, config.epoch, accepted));
+}

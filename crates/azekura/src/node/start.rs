@@ -1,0 +1,313 @@
+//! Starting and stopping a node.
+
+use super::args::NodeArgs;
+use super::data_folder::DataFolder;
+use super::dataplane::{DataPlane, Handle, Listeners, OpenDevice, Report};
+use super::device::DeviceDir;
+use super::map_thread::MapThread;
+use super::stream::Conn;
+use super::{dataplane, reports, view};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use azekura_base::DeviceId;
+use azekura_meta::client::EtcdError;
+use azekura_meta::cluster::{DeviceSpec, NodeSpec};
+use azekura_meta::server::EmbeddedServer;
+use azekura_meta::{MetaClient, MetaError};
+use azekura_node::Identity;
+use azekura_reactor::{DeviceOptions, Options, Reactor};
+
+use azekura_store::{CheckpointDb, Store};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+
+/// How long one attempt to reach the configuration server lasts before people are told.
+const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the data plane to close its devices.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A device whose store is ready to be driven.
+struct ReadyDevice {
+    id: DeviceId,
+    dir: DeviceDir,
+    store: Store,
+    map: CheckpointDb,
+}
+
+/// What the data plane's thread waits for after it has opened its sockets.
+struct Membership {
+    identity: Identity,
+    devices: Vec<ReadyDevice>,
+    reports: mpsc::UnboundedSender<Report>,
+}
+
+/// Starts the node, serves until a signal, stops.
+///
+/// # Errors
+/// When something that it needs is not to be had; the message says what to do.
+pub async fn serve(args: NodeArgs) -> Result<()> {
+    ensure!(
+        !args.listen.ip().is_unspecified(),
+        "--listen {} is announced to other nodes, so it must be an address that they can reach",
+        args.listen
+    );
+    ensure!(
+        !args.config.is_empty() || args.serve_config.is_some(),
+        "where is the cluster's configuration? Give --config URL, or --serve-config IP:PORT to keep it in this node"
+    );
+    let mut folder = DataFolder::open(&args.data)?;
+    let server = match args.serve_config {
+        Some(address) => Some(
+            EmbeddedServer::start(&folder.config_database(), address)
+                .await
+                .with_context(|| format!("can't serve the configuration on {address} (--serve-config)"))?,
+        ),
+        None => None,
+    };
+    let (sockets, membership, data_plane) = start_data_plane(&args)?;
+    sockets.await.context("the data plane ended")??;
+    #[cfg(any())]
+    let api = azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
+    let mut stop = Signals::new()?;
+
+    let client = tokio::select! {
+        client = connect(&args, server.as_ref()) => client?,
+        () = stop.wait() => return Ok(()),
+    };
+    let identity = join(&client, &mut folder, &args).await?;
+    let devices = open_devices(&client, &folder, &args, identity).await?;
+    let (report_sender, report_receiver) = mpsc::unbounded_channel();
+    let (handle_sender, handle) = oneshot::channel();
+    let rest: Vec<_> = devices.iter().map(|device| (device.id, DeviceDir::open(device.dir.path()))).collect();
+    let ready = Membership { identity, devices, reports: report_sender };
+    if membership.send((ready, handle_sender)).is_err() {
+        bail!("the data plane ended before it began");
+    }
+    let handle = handle.await.context("the data plane ended")??;
+
+    let stop_initialising = Arc::new(AtomicBool::new(false));
+    for (id, dir) in rest {
+        dir?.initialise_rest(id, handle.clone(), Arc::clone(&stop_initialising));
+    }
+    let follow = tokio::spawn(follow_model(client.clone(), handle.clone()));
+    let reports = tokio::spawn(reports::carry_out(client.clone(), handle.clone(), report_receiver));
+    let alive = client.keep_alive(identity.node);
+    #[cfg(any())]
+    let control =
+        azekura_control::start(api, client.clone(), identity.node, reports::statistics(handle.clone(), &args));
+    tracing::info!("node {} is up: nodes on {}, API on http://{}", identity.node, args.listen, args.api);
+
+    let mut data_plane = tokio::task::spawn_blocking(move || data_plane.join());
+    let ended = tokio::select! {
+        () = stop.wait() => None,
+        ended = &mut data_plane => Some(ended),
+    };
+    tracing::info!("stopping");
+    stop_initialising.store(true, Ordering::Relaxed);
+    if ended.is_none() {
+        let (stopped_sender, stopped) = oneshot::channel();
+        handle.send(dataplane::Command::Stop(stopped_sender));
+        let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
+    }
+    follow.abort();
+    reports.abort();
+    let _ = tokio::time::timeout(Duration::from_secs(1), alive.release()).await;
+    drop(client);
+    if let Some(server) = server {
+        server.stop().await;
+    }
+    match ended {
+        Some(Ok(Ok(result))) => result.context("the data plane's event loop ended"),
+        Some(_) => bail!("the data plane's thread panicked; please report the message above"),
+        None => Ok(()),
+    }
+}
+
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals> {
+        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Connects to the configuration servers, however long that takes.
+async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<MetaClient> {
+    let endpoints = match server {
+        Some(server) if args.config.is_empty() => vec![format!("http://{}", server.address())],
+        _ => args.config.clone(),
+    };
+    loop {
+        match MetaClient::connect_within(endpoints.clone(), CONFIG_PATIENCE).await {
+            Ok(client) => return Ok(client),
+            Err(error @ MetaError::Etcd(EtcdError::Unreachable { .. })) => {
+                tracing::warn!("waiting for the configuration server: {error}; is it running, is --config right?");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Makes the node known to its cluster.
+async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> Result<Identity> {
+    if let Some(found) = client.cluster_identity().await? {
+        let number = found.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
+        folder.check_cluster(number)?;
+    }
+    let cluster = client.ensure_cluster("azekura", folder.file.cluster.as_deref()).await?;
+    let number = cluster.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
+    folder.check_cluster(number)?;
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .context("can't read the host's name")?
+            .trim()
+            .to_owned(),
+    };
+    let tcp = args.nbd.iter().map(ToString::to_string);
+    let unix = args.nbd_socket.iter().map(|path| format!("unix:{}", path.display()));
+    let spec = NodeSpec {
+        uuid: folder.file.uuid.clone(),
+        name,
+        data_address: args.listen,
+        api_address: args.api,
+        nbd_addresses: tcp.chain(unix).collect(),
+        site: args.site.clone(),
+        rack: args.rack.clone(),
+    };
+    let node = client.register_node(&spec).await?;
+    folder.file.cluster = Some(cluster.id.clone());
+    folder.file.id = Some(node.id);
+    folder.save()?;
+    Ok(Identity { cluster: number, node: node.id, incarnation: folder.file.incarnation })
+}
+
+/// Registers and opens the node's devices.
+async fn open_devices(
+    client: &MetaClient,
+    folder: &DataFolder,
+    args: &NodeArgs,
+    identity: Identity,
+) -> Result<Vec<ReadyDevice>> {
+    let mut ready = Vec::new();
+    for mut dir in folder.devices(args.device_size.map(|size| size.bytes()), args.devices)? {
+        let name = dir.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let spec = DeviceSpec {
+            uuid: dir.file.uuid.clone(),
+            node: identity.node,
+            name,
+            capacity_bytes: dir.options(true).device_bytes(),
+        };
+        dir.check_cluster(identity.cluster)?;
+        let id = client.register_device(&spec).await?.id;
+        let flush = !args.power_loss_protected;
+        let cluster = identity.cluster;
+        let open = move || -> Result<ReadyDevice> {
+            let (store, map) = dir.open_store(cluster, id, flush)?;
+            Ok(ReadyDevice { id, dir, store, map })
+        };
+        ready.push(tokio::task::spawn_blocking(open).await.context("opening a device failed")??);
+    }
+    Ok(ready)
+}
+
+type Start = (Membership, oneshot::Sender<Result<Handle>>);
+type Sockets = oneshot::Receiver<Result<()>>;
+
+/// Starts the data plane's thread, which opens its sockets at once and waits for the node's membership.
+fn start_data_plane(
+    args: &NodeArgs,
+) -> Result<(Sockets, std::sync::mpsc::Sender<Start>, JoinHandle<std::io::Result<()>>)> {
+    let (sockets_sender, sockets) = oneshot::channel();
+    let (sender, receiver) = std::sync::mpsc::channel::<Start>();
+    let args = args.clone();
+    let work = move || -> std::io::Result<()> {
+        let opened = open_sockets(&args);
+        let (reactor, listeners) = match opened {
+            Ok(opened) => {
+                let _ = sockets_sender.send(Ok(()));
+                opened
+            }
+            Err(error) => {
+                let _ = sockets_sender.send(Err(error));
+                return Ok(());
+            }
+        };
+        let Ok((membership, answer)) = receiver.recv() else { return Ok(()) };
+        match assemble(reactor, listeners, membership) {
+            Ok(data_plane) => {
+                let _ = answer.send(Ok(data_plane.handle()));
+                data_plane.run()
+            }
+            Err(error) => {
+                let _ = answer.send(Err(error));
+                Ok(())
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("data".into()).spawn(work).context("can't start a thread")?;
+    Ok((sockets, sender, thread))
+}
+
+fn open_sockets(args: &NodeArgs) -> Result<(Reactor<Conn>, Listeners)> {
+    let mut reactor = Reactor::new(Options::default()).context("can't start the event loop")?;
+    let mut listeners = Listeners::default();
+    let listen = |what: &str, address| format!("can't listen on {address} ({what}): is it in use?");
+    let peers = reactor.listen_tcp(args.listen).with_context(|| listen("--listen", args.listen.to_string()))?;
+    listeners.peers.push(peers);
+    if let Some(address) = args.nbd {
+        listeners.nbd.push(reactor.listen_tcp(address).with_context(|| listen("--nbd", address.to_string()))?);
+    }
+    if let Some(path) = &args.nbd_socket {
+        let socket = reactor.listen_unix(path);
+        listeners.nbd.push(socket.with_context(|| listen("--nbd-socket", path.display().to_string()))?);
+    }
+    Ok((reactor, listeners))
+}
+
+fn assemble(mut reactor: Reactor<Conn>, listeners: Listeners, membership: Membership) -> Result<DataPlane> {
+    let mut files = Vec::new();
+    for device in &membership.devices {
+        let path = device.dir.log_path();
+        let file = reactor
+            .open_device(&path, DeviceOptions::default())
+            .with_context(|| format!("can't open the log {}", path.display()))?;
+        files.push(file);
+    }
+    let mut data_plane = DataPlane::new(reactor, membership.identity, listeners, membership.reports);
+    for (device, file) in membership.devices.into_iter().zip(files) {
+        let map = MapThread::start(device.id, device.map, data_plane.handle())?;
+        data_plane.add_device(device.id, OpenDevice { file, map }, device.store);
+    }
+    Ok(data_plane)
+}
+
+/// Passes every change of the configuration on to the data plane.
+async fn follow_model(client: MetaClient, handle: Handle) {
+    let mut models = client.watch_model();
+    let mut last = None;
+    loop {
+        let view = view::cluster_view(&models.borrow_and_update().clone());
+        if last.as_ref() != Some(&view) {
+            last = Some(view.clone());
+            handle.send(dataplane::Command::Configure(Box::new(view)));
+        }
+        if models.changed().await.is_err() {
+            return;
+        }
+    }
+}
