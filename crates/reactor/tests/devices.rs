@@ -127,8 +127,14 @@ fn too_many_operations_are_refused() {
     for n in 0..=count {
         f.reactor.write(f.device, 0, vec![block.clone()], false, n as u64);
     }
-    let (token, result) = f.written();
-    assert_eq!((token, result.unwrap_err().kind()), (count as u64, io::ErrorKind::ResourceBusy));
+    let refused: Vec<_> = turn(&mut f.reactor)
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::DeviceWritten { token, result: Err(error) } => Some((token, error.kind())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(refused, [(count as u64, io::ErrorKind::ResourceBusy)]);
 }
 
 #[test]
