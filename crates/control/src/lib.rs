@@ -1,1 +1,84 @@
-//! Placeholder.
+//! The control plane: where placement groups go, what the leader does by itself, and the REST API.
+//!
+//! - [`placement`]: groups on devices; pure functions.
+//! - [`volumes`]: making a volume with all that it needs.
+//! - [`reconcile`]: the leader's background work, a module a resource.
+//! - [`api`]: the REST API, with the records that it answers.
+//! - [`snapshot`]: what a node says about itself.
+//!
+//! A node process calls [`bind`] and [`start`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura_base::NodeId;
+use azekura_meta::MetaClient;
+use azekura_meta::cluster::LeaseHold;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+pub mod api;
+pub mod placement;
+pub mod reconcile;
+pub mod snapshot;
+pub mod volumes;
+
+pub use snapshot::{
+    DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, NodeSnapshot, NodeStatistics, RequestCounters, VolumeSnapshot,
+};
+
+/// Longest wait for the leadership to be given back.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
+
+/// Listens for the REST API's clients; port 0 takes a free one.
+pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// The running control plane of a node; ends when dropped, or with [`Control::stop`].
+#[derive(Debug)]
+pub struct Control {
+    leadership: Option<LeaseHold>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Serves the REST API on a bound listener and stands for leader of the control plane.
+pub fn start(listener: TcpListener, meta: MetaClient, node: NodeId, statistics: Arc<dyn NodeStatistics>) -> Control {
+    let leadership = meta.campaign(node);
+    let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch()));
+    let router = api::router(api::Api::new(meta, node, statistics));
+    let serve = tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!("the REST API ended: {error}");
+        }
+    });
+    Control { leadership: Some(leadership), tasks: vec![reconcile, serve] }
+}
+
+impl Control {
+    /// Whether this node leads the control plane.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.leadership.as_ref().is_some_and(LeaseHold::is_held)
+    }
+
+    /// Stops serving and gives the leadership back at once.
+    pub async fn stop(mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        if let Some(leadership) = self.leadership.take() {
+            // If that takes long, the lease's time runs out.
+            let _outcome = tokio::time::timeout(RELEASE_WAIT, leadership.release()).await;
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}

@@ -115,7 +115,7 @@ async fn volumes(server: &mut Server) {
     let client = connect(server).await;
     let missing = client.create_volume(&volume("v", GIB)).await.unwrap_err();
     assert!(matches!(missing, MetaError::NotFound { kind: Kind::Class, .. }), "{missing}");
-    client.create_class(&ClassSpec { copies: 9, ..ClassSpec::new("bad", 1) }).await.unwrap_err();
+    client.create_class(&ClassSpec { copies: 17, ..ClassSpec::new("bad", 1) }).await.unwrap_err();
     prepare(&client).await;
     assert!(matches!(
         client.create_class(&ClassSpec::new("c", 2)).await,

@@ -10,14 +10,14 @@ use crate::time::now_rfc3339;
 /// Overcommit ratio of a class that names none.
 pub const DEFAULT_OVERCOMMIT_RATIO: f64 = 4.0;
 /// Most copies of a block.
-const COPIES_MAX: u32 = 7;
+const COPIES_MAX: u32 = 16;
 
 /// A storage class to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassSpec {
     /// Its unique name.
     pub name: String,
-    /// Copies of every block, 1 to 7.
+    /// Copies of every block, 1 to 16.
     pub copies: u32,
     /// What two copies never share.
     pub failure_domain: FailureDomain,

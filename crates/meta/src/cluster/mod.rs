@@ -28,7 +28,7 @@ pub use alive::{LIFE_TTL_SECONDS, LeaseHold};
 pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
 pub use members::{DeviceSpec, NodeSpec};
-pub use volumes::{VolumeSpec, promised_bytes, usable_capacity_bytes};
+pub use volumes::{VolumeSpec, check_overcommit, promised_bytes, usable_capacity_bytes};
 
 /// How long [`MetaClient::connect`] waits for a server.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);

@@ -1,5 +1,7 @@
 //! Volumes: made, grown and deleted by one transaction each.
 
+use std::sync::Arc;
+
 use azekura_base::{BLOCK_SIZE, LayerId, VOLUME_SIZE_MAX, VolumeId};
 
 use tokio::time::Instant;
@@ -22,6 +24,14 @@ pub struct VolumeSpec {
     pub size_bytes: u64,
     /// Its storage class, which must have groups.
     pub class: String,
+}
+
+impl VolumeSpec {
+    /// Whether such a volume can be: its name and its size.
+    pub fn check(&self) -> Result<(), MetaError> {
+        check_name(Kind::Volume, &self.name)?;
+        check_size(self.size_bytes)
+    }
 }
 
 /// Checks a name: letters, digits, `.`, `_`, `-`, beginning with a letter or digit, so that it can stand in URLs, paths
@@ -69,7 +79,7 @@ pub fn usable_capacity_bytes(model: &Model) -> u128 {
 }
 
 /// Refuses `more_bytes` of volume if the class's overcommit limit would be passed.
-fn check_overcommit(model: &Model, class: &ClassRecord, more_bytes: u64) -> Result<(), MetaError> {
+pub fn check_overcommit(model: &Model, class: &ClassRecord, more_bytes: u64) -> Result<(), MetaError> {
     let requested_bytes = u128::from(more_bytes) * u128::from(class.copies);
     let promised_bytes = promised_bytes(model);
     let capacity_bytes = usable_capacity_bytes(model);
@@ -93,14 +103,14 @@ fn missing(kind: Kind, name: &str) -> MetaError {
 impl MetaClient {
     /// Makes a volume with an empty head layer.
     pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeRecord, MetaError> {
-        check_name(Kind::Volume, &spec.name)?;
-        check_size(spec.size_bytes)?;
+        spec.check()?;
         let uuid = random_uuid();
         let created = now_rfc3339();
         let keys = [
             Key::Volume(&spec.name),
             Key::Class(&spec.class),
-            // Every creation and growth moves this counter, so promises are added one after the other.
+            // Every change of a volume moves this counter: promises are added one after the other, and a model that
+            // has seen its last change knows all volumes.
             Key::Counter("volumes"),
             Key::Counter("layers"),
         ];
@@ -157,19 +167,29 @@ impl MetaClient {
         .await
     }
 
+    /// A model that holds every change of volumes made before this call, by whatever node.
+    pub async fn model_of_volumes(&self) -> Result<Arc<Model>, MetaError> {
+        let [volumes] = self.get_all([&Key::Counter("volumes")], Instant::now() + OPERATION_TIMEOUT).await?;
+        self.model_at(volumes.mod_revision()).await
+    }
+
     /// Deletes a volume. Its layer stays as "deleted" until every device has dropped it.
     pub async fn delete_volume(&self, name: &str) -> Result<(), MetaError> {
-        let key = &Key::Volume(name);
-        let [volume] = self.get_all([key], Instant::now() + OPERATION_TIMEOUT).await?;
+        let keys = &[Key::Volume(name), Key::Counter("volumes")];
+        let [volume] = self.get_all([&keys[0]], Instant::now() + OPERATION_TIMEOUT).await?;
         let wanted = volume.record::<VolumeRecord>()?.ok_or_else(|| missing(Kind::Volume, name))?.id;
         self.settle("deleting the volume", |Try { deadline, .. }| async move {
-            let [volume] = self.get_all([key], deadline).await?;
+            let [volume, volumes] = self.get_all(keys.each_ref(), deadline).await?;
             let Some(record) = volume.record::<VolumeRecord>()?.filter(|record| record.id == wanted) else {
                 // Gone: by an attempt of ours, or by somebody who wanted the same.
                 return Ok(Attempt::Done(()));
             };
             let [head] = self.get_all([&Key::Layer(record.head)], deadline).await?;
-            let mut txn = Txn::new().when_unchanged(&volume.key, volume.mod_revision()).delete(&volume.key);
+            let mut txn = Txn::new()
+                .when_unchanged(&volume.key, volume.mod_revision())
+                .when_unchanged(&volumes.key, volumes.mod_revision())
+                .delete(&volume.key)
+                .put(&volumes.key, encode(&volumes.next_id()?));
             if let Some(mut layer) = head.record::<LayerRecord>()? {
                 layer.state = LayerState::Deleted;
                 txn = txn.when_unchanged(&head.key, head.mod_revision()).put(&head.key, encode(&layer));

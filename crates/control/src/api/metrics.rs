@@ -1,0 +1,160 @@
+//! `GET /metrics`: this node's counters in Prometheus' text format (version 0.0.4).
+
+use std::fmt::Write;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+
+use super::Api;
+use super::error::ApiError;
+use crate::snapshot::{NodeSnapshot, RequestCounters};
+
+/// `GET /metrics`.
+pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, ApiError> {
+    let snapshot = super::stats::node(State(api)).await?;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], render(&snapshot)))
+}
+
+/// The text under construction.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string can't fail.
+        let _ = writeln!(self.0, "# HELP azekura_{name} {help}\n# TYPE azekura_{name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let _ = write!(self.0, "azekura_{name}");
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.0, "{}{label}=\"{text}\"", if index == 0 { '{' } else { ',' });
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+}
+
+/// The snapshot as text.
+fn render(snapshot: &NodeSnapshot) -> String {
+    let mut text = Text::default();
+    text.family("build_info", "gauge", "Always 1; the version of the program.");
+    text.sample("build_info", &[("version", &snapshot.version), ("node", &snapshot.name)], 1);
+    text.family("uptime_seconds", "gauge", "Time since the start.");
+    text.sample("uptime_seconds", &[], snapshot.uptime_seconds);
+    text.family("memory_bytes", "gauge", "Resident memory.");
+    text.sample("memory_bytes", &[], snapshot.memory_bytes);
+    text.family("cpu_seconds_total", "counter", "Processor time used.");
+    text.sample("cpu_seconds_total", &[], snapshot.cpu_seconds);
+    volumes(&mut text, snapshot);
+    devices(&mut text, snapshot);
+    groups(&mut text, snapshot);
+    text.0
+}
+
+fn volumes(text: &mut Text, snapshot: &NodeSnapshot) {
+    let each = || {
+        let volumes = snapshot.volumes.iter();
+        volumes.flat_map(|(name, volume)| [(name, "read", &volume.reads), (name, "write", &volume.writes)])
+    };
+    type Counter = fn(&RequestCounters) -> u64;
+    let counters: [(&str, &str, Counter); 3] = [
+        ("volume_requests_total", "Requests answered.", |c| c.count),
+        ("volume_bytes_total", "Bytes asked for.", |c| c.bytes),
+        ("volume_errors_total", "Requests answered with an error.", |c| c.errors),
+    ];
+    for (name, help, value) in counters {
+        text.family(name, "counter", help);
+        for (volume, operation, counters) in each() {
+            text.sample(name, &[("volume", volume), ("operation", operation)], value(counters));
+        }
+    }
+    text.family("volume_latency_seconds", "histogram", "Time from request to answer.");
+    for (volume, operation, counters) in each() {
+        let labels = [("volume", volume.as_str()), ("operation", operation)];
+        let mut below = 0;
+        for (index, count) in counters.latency.iter().enumerate() {
+            below += count;
+            let le = (2_f64.powi(index as i32) / 1e6).to_string();
+            text.sample("volume_latency_seconds_bucket", &[labels[0], labels[1], ("le", &le)], below);
+        }
+        text.sample("volume_latency_seconds_bucket", &[labels[0], labels[1], ("le", "+Inf")], counters.count);
+        text.sample("volume_latency_seconds_sum", &labels, counters.latency_us as f64 / 1e6);
+        text.sample("volume_latency_seconds_count", &labels, counters.count);
+    }
+    text.family("volume_connections", "gauge", "Connections of clients.");
+    for (name, volume) in &snapshot.volumes {
+        text.sample("volume_connections", &[("volume", name)], volume.connections);
+    }
+}
+
+fn devices(text: &mut Text, snapshot: &NodeSnapshot) {
+    type Value = fn(&crate::snapshot::DeviceSnapshot) -> u64;
+    let families: [(&str, &str, &str, Value); 16] = [
+        ("device_open", "gauge", "Whether the device serves.", |d| u64::from(d.state == "open")),
+        ("device_capacity_bytes", "gauge", "Bytes that clients can store.", |d| d.capacity_bytes),
+        ("device_live_bytes", "gauge", "Bytes in use.", |d| d.live_bytes),
+        ("device_full", "gauge", "Whether it takes no more data.", |d| u64::from(d.full)),
+        ("device_free_segments", "gauge", "Segments that can be written to at once.", |d| d.free_segments),
+        ("device_segments", "gauge", "All segments.", |d| d.segments),
+        ("device_log_bytes_total", "counter", "Bytes written to the log.", |d| d.log_bytes),
+        ("device_gc_bytes_total", "counter", "Bytes moved by garbage collection.", |d| d.gc_bytes),
+        ("device_checkpoint_bytes_total", "counter", "Bytes handed to the saved map.", |d| d.checkpoint_bytes),
+        ("device_replay_bytes", "gauge", "Bytes of log that a restart would replay.", |d| d.replay_bytes),
+        ("device_cache_hits_total", "counter", "Blocks read from the read cache.", |d| d.cache_hits),
+        ("device_cache_misses_total", "counter", "Blocks read past the read cache.", |d| d.cache_misses),
+        ("device_cache_bytes", "gauge", "Memory in the read cache.", |d| d.cache_bytes),
+        ("device_leaf_bytes", "gauge", "Memory in the map's leaves.", |d| d.leaf_bytes),
+        ("device_checksum_errors_total", "counter", "Blocks that did not match their checksum.", |d| d.checksum_errors),
+        ("device_in_flight", "gauge", "Operations in flight.", |d| d.in_flight),
+    ];
+    for (name, kind, help, value) in families {
+        text.family(name, kind, help);
+        for device in &snapshot.devices {
+            text.sample(name, &[("device", &device.id.to_string())], value(device));
+        }
+    }
+}
+
+fn groups(text: &mut Text, snapshot: &NodeSnapshot) {
+    text.family("groups", "gauge", "Copies of placement groups, by role and state.");
+    let mut counts = std::collections::BTreeMap::<(&str, &str), u64>::new();
+    for group in &snapshot.groups {
+        *counts.entry((&group.role, &group.state)).or_default() += 1;
+    }
+    for ((role, state), count) in counts {
+        text.sample("groups", &[("role", role), ("state", state)], count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{DeviceSnapshot, GroupSnapshot, VolumeSnapshot};
+
+    #[test]
+    fn every_line_is_a_comment_or_a_sample() {
+        let reads = RequestCounters { count: 3, bytes: 12_288, errors: 0, latency_us: 300, latency: vec![0, 1, 2] };
+        let volume = VolumeSnapshot { reads, ..VolumeSnapshot::default() };
+        let snapshot = NodeSnapshot {
+            name: "n\"1\\".to_owned(),
+            volumes: [("vol1".to_owned(), volume)].into(),
+            devices: vec![DeviceSnapshot { id: 7, ..DeviceSnapshot::default() }],
+            groups: vec![GroupSnapshot { role: "primary".into(), state: "active".into(), ..GroupSnapshot::default() }],
+            ..NodeSnapshot::default()
+        };
+        let text = render(&snapshot);
+        assert!(text.contains("azekura_build_info{version=\"\",node=\"n\\\"1\\\\\"} 1\n"), "{text}");
+        assert!(
+            text.contains(
+                "azekura_volume_latency_seconds_bucket{volume=\"vol1\",operation=\"read\",le=\"0.000002\"} 1\n"
+            )
+        );
+        assert!(text.contains("azekura_groups{role=\"primary\",state=\"active\"} 1\n"));
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(name.starts_with("azekura_") && value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The REST API, `/v1/…`: what the command line, the dashboard and CSI use. JSON in and out; errors are
+//! `{"error": …, "hint": …}` with a fitting status.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use azekura_base::NodeId;
+use azekura_meta::MetaClient;
+
+use crate::snapshot::NodeStatistics;
+
+mod classes;
+mod error;
+mod health;
+mod members;
+mod metrics;
+mod peers;
+mod stats;
+mod status;
+mod views;
+mod volumes;
+
+pub use classes::CreateClass;
+pub use error::ErrorBody;
+pub use stats::{ClusterStats, NodeStats};
+pub use status::{ClusterStatus, GroupHealth};
+pub use views::{ClassView, DeviceView, GroupView, NodeView, VolumeView};
+pub use volumes::{CreateVolume, ResizeVolume};
+
+/// Largest request body accepted, bytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct Api {
+    meta: MetaClient,
+    node: NodeId,
+    statistics: Arc<dyn NodeStatistics>,
+}
+
+impl Api {
+    /// The handlers' state for this node.
+    pub fn new(meta: MetaClient, node: NodeId, statistics: Arc<dyn NodeStatistics>) -> Api {
+        Api { meta, node, statistics }
+    }
+}
+
+/// The routes.
+pub fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/health", get(health::health))
+        .route("/v1/status", get(status::status))
+        .route("/v1/stats", get(stats::cluster))
+        .route("/v1/node/stats", get(stats::node))
+        .route("/v1/volumes", get(volumes::list).post(volumes::create))
+        .route("/v1/volumes/{name}", get(volumes::show).delete(volumes::delete))
+        .route("/v1/volumes/{name}/resize", post(volumes::resize))
+        .route("/v1/classes", get(classes::list).post(classes::create))
+        .route("/v1/classes/{name}", get(classes::show))
+        .route("/v1/nodes", get(members::nodes))
+        .route("/v1/devices", get(members::devices))
+        .route("/v1/groups", get(members::groups))
+        .route("/metrics", get(metrics::metrics))
+        .fallback(error::no_such_path)
+        .method_not_allowed_fallback(error::no_such_method)
+        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(api)
+}

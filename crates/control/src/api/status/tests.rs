@@ -1,0 +1,105 @@
+//! The judgement of a cluster's health.
+
+use azekura_meta::etcd::KeyValue;
+
+use super::*;
+use crate::api::NodeStats;
+use crate::snapshot::{DeviceSnapshot, NodeSnapshot};
+
+const NODE: &str = r#"{"id":ID,"uuid":"u","name":"nID","data_address":"127.0.0.1:1","api_address":"127.0.0.1:2"}"#;
+const DEVICE: &str = r#"{"id":ID,"uuid":"u","node":ID,"name":"d","capacity_bytes":100,"state":"up"}"#;
+const CLASS: &str = r#"{"name":"c","copies":2,"failure_domain":"host","ack_rule":"all","copies_min":1,
+    "overcommit_ratio":4.0,"groups":[1],"created":""}"#;
+const GROUP: &str = r#"{"id":1,"class":"c","epoch":1,"primary":1,"in_sync":[1,2],"members":[1,2]}"#;
+
+/// A healthy cluster of two nodes.
+fn model() -> Model {
+    let mut kvs = Vec::new();
+    let mut put = |key: &str, value: &str| {
+        let key = format!("/azekura/v1/{key}").into_bytes();
+        kvs.push(KeyValue { key, value: value.as_bytes().to_vec(), mod_revision: 1, ..KeyValue::default() });
+    };
+    for id in ["1", "2"] {
+        put(&format!("nodes/{id}"), &NODE.replace("ID", id));
+        put(&format!("alive/{id}"), &format!("{{\"node\":{id},\"since\":\"\"}}"));
+        put(&format!("devices/{id}"), &DEVICE.replace("ID", id));
+    }
+    put("classes/c", CLASS);
+    put("groups/1", GROUP);
+    let model = Model::from_keys(&kvs, 1);
+    assert!(model.problems.is_empty(), "{:?}", model.problems);
+    model
+}
+
+fn stats() -> ClusterStats {
+    let node = |id: u32, role: &str| {
+        let device = DeviceSnapshot {
+            id,
+            state: "open".into(),
+            capacity_bytes: 100,
+            live_bytes: 10,
+            ..DeviceSnapshot::default()
+        };
+        let group =
+            GroupSnapshot { id: 1, device: id, role: role.into(), state: ACTIVE.into(), ..GroupSnapshot::default() };
+        let snapshot = NodeSnapshot { node: id, devices: vec![device], groups: vec![group], ..NodeSnapshot::default() };
+        NodeStats { node: azekura_base::NodeId(id), name: format!("n{id}"), snapshot: Some(snapshot), problem: None }
+    };
+    ClusterStats { nodes: vec![node(1, "primary"), node(2, "secondary")] }
+}
+
+fn judged(model: &Model, stats: &ClusterStats) -> ClusterStatus {
+    judge(model, stats, None, "http://here".into())
+}
+
+#[test]
+fn a_healthy_cluster() {
+    let status = judged(&model(), &stats());
+    assert!(status.healthy, "{:?}", status.problems);
+    assert_eq!(status.groups, BTreeMap::from([(GroupHealth::Healthy, 1)]));
+    assert_eq!((status.used_bytes, status.capacity_bytes), (20, 200));
+    assert_eq!(serde_json::to_value(&status).unwrap()["groups"], serde_json::json!({"healthy": 1}));
+    // A cluster without groups is healthy, too.
+    let mut empty = model();
+    empty.groups = Default::default();
+    assert!(judged(&empty, &stats()).healthy);
+}
+
+#[test]
+fn a_dead_secondary_degrades_and_a_dead_primary_stops() {
+    for (dead, health) in [(2, GroupHealth::Degraded), (1, GroupHealth::Unavailable)] {
+        let mut model = model();
+        std::sync::Arc::make_mut(&mut model.alive).remove(&azekura_base::NodeId(dead));
+        let status = judged(&model, &stats());
+        assert!(!status.healthy);
+        assert_eq!(status.groups, BTreeMap::from([(health, 1)]));
+        assert!(
+            status.problems.iter().any(|problem| problem.contains(&format!("node n{dead}"))),
+            "{:?}",
+            status.problems
+        );
+    }
+}
+
+#[test]
+fn a_primary_that_is_not_ready_is_not_healthy() {
+    let mut stats = stats();
+    if let Some(snapshot) = &mut stats.nodes[0].snapshot {
+        snapshot.groups[0].state = "recovering".into();
+    }
+    assert_eq!(judged(&model(), &stats).groups, BTreeMap::from([(GroupHealth::Unavailable, 1)]));
+}
+
+#[test]
+fn other_troubles_are_told() {
+    let mut stats = stats();
+    if let Some(snapshot) = &mut stats.nodes[1].snapshot {
+        snapshot.devices[0].live_bytes = 90;
+    }
+    stats.nodes[0].snapshot = None;
+    stats.nodes[0].problem = Some("no answer in time".into());
+    let status = judge(&model(), &stats, Some("away".into()), "http://here".into());
+    for part in ["nearly full", "can't be asked at 127.0.0.1:2: no answer in time", "can't be changed: away"] {
+        assert!(status.problems.iter().any(|problem| problem.contains(part)), "{part}: {:?}", status.problems);
+    }
+}

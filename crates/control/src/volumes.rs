@@ -1,0 +1,99 @@
+//! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
+
+use azekura_meta::cluster::{ClassSpec, VolumeSpec, check_overcommit};
+use azekura_meta::model::{ClassRecord, Model, Unknown, VolumeRecord};
+use azekura_meta::{Kind, MetaClient, MetaError};
+
+use crate::placement::{candidates, group_count, place_class};
+
+/// The class of a volume that names neither a class nor a number of copies.
+pub const DEFAULT_CLASS: &str = "default";
+/// Copies of the default class.
+pub const DEFAULT_COPIES: u32 = 2;
+
+/// A volume as people ask for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRequest {
+    /// Its name.
+    pub name: String,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// Its class.
+    pub class: Option<String>,
+    /// Without a class: the class `replicated-N` of so many copies, made if absent. With a class: must agree with it.
+    pub copies: Option<u32>,
+}
+
+/// Makes a volume. A refused request leaves no class and no groups behind.
+pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result<VolumeRecord, MetaError> {
+    let spec = VolumeSpec { name: request.name.clone(), size_bytes: request.size_bytes, class: String::new() };
+    spec.check()?;
+    let model = meta.model_of_volumes().await?;
+    if model.volumes.contains_key(&request.name) {
+        return Err(MetaError::Exists { kind: Kind::Volume, name: request.name.clone() });
+    }
+    let (name, made_by_itself) = match (&request.class, request.copies) {
+        (Some(class), _) => (class.clone(), None),
+        (None, Some(copies)) => {
+            let name = format!("replicated-{copies}");
+            (name.clone(), Some(ClassSpec::new(&name, copies)))
+        }
+        (None, None) => (DEFAULT_CLASS.to_owned(), Some(ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES))),
+    };
+    let class = ensure_class(meta, &model, &name, made_by_itself, request.size_bytes).await?;
+    if let Some(copies) = request.copies.filter(|copies| *copies != class.copies) {
+        let reason = format!("it keeps {} copies of every block, not {copies}", class.copies);
+        return Err(MetaError::InvalidClass { name, reason });
+    }
+    ensure_groups(meta, &class).await?;
+    meta.create_volume(&VolumeSpec { class: name, ..spec }).await
+}
+
+/// The class, made from `spec` if it is absent, can be placed, and has room for a volume of this size.
+async fn ensure_class(
+    meta: &MetaClient,
+    model: &Model,
+    name: &str,
+    spec: Option<ClassSpec>,
+    size_bytes: u64,
+) -> Result<ClassRecord, MetaError> {
+    if let Some(class) = model.classes.get(name) {
+        return Ok(class.record.clone());
+    }
+    let Some(spec) = spec else {
+        return Err(MetaError::NotFound { kind: Kind::Class, name: name.to_owned() });
+    };
+    place_class(model, &draft(&spec), 1)?;
+    check_overcommit(model, &draft(&spec), size_bytes)?;
+    match meta.create_class(&spec).await {
+        Ok(class) => Ok(class),
+        // Somebody else made it since.
+        Err(MetaError::Exists { .. }) => Ok(draft(&spec)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The class as it would be, to try its placement.
+fn draft(spec: &ClassSpec) -> ClassRecord {
+    ClassRecord {
+        name: spec.name.clone(),
+        copies: spec.copies,
+        failure_domain: spec.failure_domain,
+        ack_rule: spec.ack_rule,
+        copies_min: spec.copies_min,
+        overcommit_ratio: spec.overcommit_ratio,
+        groups: Vec::new(),
+        plan: None,
+        created: String::new(),
+        unknown: Unknown::default(),
+    }
+}
+
+/// Makes the class's groups if it has none.
+async fn ensure_groups(meta: &MetaClient, class: &ClassRecord) -> Result<(), MetaError> {
+    if !class.groups.is_empty() {
+        return Ok(());
+    }
+    let devices = candidates(&meta.model(), class.failure_domain).len();
+    meta.create_groups(&class.name, group_count(devices, class.copies), place_class).await.map(|_| ())
+}

@@ -1,0 +1,225 @@
+//! The REST API of three nodes that share a configuration server, as an HTTP client sees it.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use azekura_base::{DeviceId, LayerId};
+use azekura_control::{Control, DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics};
+use azekura_meta::MetaClient;
+use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
+use azekura_meta::server::EmbeddedServer;
+use serde_json::{Value, json};
+
+const GIB: u64 = 1 << 30;
+
+/// A data plane that serves whatever the configuration says.
+struct Obedient {
+    meta: MetaClient,
+    device: DeviceId,
+    answers: Arc<AtomicBool>,
+}
+
+impl NodeStatistics for Obedient {
+    fn snapshot(&self) -> Pin<Box<dyn Future<Output = Option<NodeSnapshot>> + Send + '_>> {
+        Box::pin(async move {
+            let model = self.meta.model();
+            let held = model.groups.values().filter(|group| group.members.contains(&self.device));
+            let copy = |group: &azekura_meta::model::GroupRecord| GroupSnapshot {
+                id: group.id.0,
+                device: self.device.0,
+                role: if group.primary == self.device { "primary" } else { "secondary" }.to_owned(),
+                state: "active".to_owned(),
+                ..GroupSnapshot::default()
+            };
+            let device = DeviceSnapshot {
+                id: self.device.0,
+                state: "open".to_owned(),
+                capacity_bytes: 10 * GIB,
+                live_bytes: 4096,
+                ..DeviceSnapshot::default()
+            };
+            let snapshot = NodeSnapshot {
+                version: "test".to_owned(),
+                devices: vec![device],
+                groups: held.map(|group| copy(group)).collect(),
+                ..NodeSnapshot::default()
+            };
+            self.answers.load(Ordering::Relaxed).then_some(snapshot)
+        })
+    }
+}
+
+struct Node {
+    api: SocketAddr,
+    meta: MetaClient,
+    control: Control,
+    alive: LeaseHold,
+    answers: Arc<AtomicBool>,
+}
+
+async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
+    let meta = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
+    let listener = azekura_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let api = listener.local_addr().unwrap();
+    let spec = NodeSpec {
+        uuid: name.to_owned(),
+        name: name.to_owned(),
+        data_address: "127.0.0.1:7101".parse().unwrap(),
+        api_address: api,
+        nbd_addresses: vec!["127.0.0.1:10809".to_owned(), "unix:/run/azekura.nbd".to_owned()],
+        site: String::new(),
+        rack: String::new(),
+    };
+    let node = meta.register_node(&spec).await.unwrap().id;
+    let spec = DeviceSpec { uuid: name.to_owned(), node, name: "device-0".to_owned(), capacity_bytes: 10 * GIB };
+    let device = meta.register_device(&spec).await.unwrap().id;
+    let alive = meta.keep_alive(node);
+    let answers = Arc::new(AtomicBool::new(true));
+    let statistics = Obedient { meta: meta.clone(), device, answers: Arc::clone(&answers) };
+    let control = azekura_control::start(listener, meta.clone(), node, Arc::new(statistics));
+    Node { api, meta, control, alive, answers }
+}
+
+/// One request; the status and the JSON body (null without one).
+async fn ask(node: &Node, method: &'static str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let url = format!("http://{}{path}", node.api);
+    let (status, text) = tokio::task::spawn_blocking(move || {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let answer = match (method, body) {
+            ("GET", _) => agent.get(&url).call(),
+            ("DELETE", _) => agent.delete(&url).call(),
+            ("POST", Some(body)) => agent.post(&url).send_json(body),
+            _ => agent.post(&url).send("not json"),
+        };
+        let mut answer = answer.unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+    })
+    .await
+    .unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+async fn healthy(node: &Node) -> Value {
+    for _ in 0..200 {
+        let (status, body) = ask(node, "GET", "/v1/status", None).await;
+        if status == 200 && body["healthy"] == true {
+            return body;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("never healthy: {:?}", ask(node, "GET", "/v1/status", None).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_through_its_api() {
+    let folder = tempfile::tempdir().unwrap();
+    let server =
+        EmbeddedServer::start(&folder.path().join("config.redb"), "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let nodes = [start_node(&server, "n1").await, start_node(&server, "n2").await, start_node(&server, "n3").await];
+    let [n1, n2, n3] = &nodes;
+
+    // Empty, and refusals that say what to do.
+    assert_eq!(healthy(n1).await["volumes"], 0);
+    assert_eq!(ask(n1, "GET", "/v1/volumes", None).await, (200, json!([])));
+    let (status, body) = ask(n1, "GET", "/v1/volumes/none", None).await;
+    assert_eq!((status, &body["error"]), (404, &json!("there is no volume 'none'")));
+    let nine = json!({ "name": "v", "size_bytes": GIB, "copies": 9 });
+    let (status, body) = ask(n1, "POST", "/v1/volumes", Some(nine)).await;
+    assert!(status == 507 && body["error"].as_str().unwrap().contains("on 3 host(s)"), "{body}");
+    assert_eq!(ask(n1, "GET", "/v1/classes", None).await.1, json!([]), "a refused volume leaves no class behind");
+    let many = json!({ "name": "v", "size_bytes": 60_u64 << 40, "copies": 2 });
+    let (status, body) = ask(n1, "POST", "/v1/volumes", Some(many)).await;
+    assert!(status == 507 && body["hint"].as_str().unwrap().contains("overcommit"), "{body}");
+    for (body, expected) in [
+        (json!({ "name": "a/b", "size_bytes": GIB }), 422),
+        (json!({ "name": "v", "size_bytes": 5 }), 422),
+        (json!({ "name": "v", "size_bytes": GIB, "class": "nope" }), 404),
+        (json!({ "name": "v", "size_bytes": -1 }), 422),
+        (json!({ "name": "v", "size_bytes": GIB, "colour": "red" }), 422),
+        (json!([]), 422),
+    ] {
+        let (status, answer) = ask(n1, "POST", "/v1/volumes", Some(body.clone())).await;
+        assert!(status == expected && answer["error"].is_string(), "{body}: {status} {answer}");
+    }
+    let (status, body) = ask(n1, "POST", "/v1/volumes", None).await;
+    assert!((400..=415).contains(&status) && body["hint"].is_string(), "{status} {body}");
+    assert_eq!(ask(n1, "GET", "/v1/nothing", None).await.0, 404);
+    assert_eq!(ask(n1, "DELETE", "/v1/status", None).await.0, 405);
+
+    // Made on one node, seen at once on the others.
+    let (status, made) =
+        ask(n1, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB, "copies": 2 }))).await;
+    assert_eq!((status, &made["copies"], &made["class"]), (201, &json!(2), &json!("replicated-2")));
+    let uris = made["nbd_uris"].as_array().unwrap();
+    assert!(
+        uris.contains(&json!("nbd://127.0.0.1:10809/v"))
+            && uris.contains(&json!("nbd+unix:///v?socket=/run/azekura.nbd"))
+    );
+    assert_eq!(ask(n2, "GET", "/v1/volumes/v", None).await.1["uuid"], made["uuid"]);
+    assert_eq!(ask(n3, "GET", "/v1/volumes", None).await.1.as_array().unwrap().len(), 1);
+    assert_eq!(ask(n2, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB }))).await.0, 409);
+    let (status, grown) = ask(n2, "POST", "/v1/volumes/v/resize", Some(json!({ "size_bytes": 2 * GIB }))).await;
+    assert_eq!((status, &grown["size_bytes"]), (200, &json!(2 * GIB)));
+    assert_eq!(ask(n2, "POST", "/v1/volumes/v/resize", Some(json!({ "size_bytes": GIB }))).await.0, 422);
+
+    let status = healthy(n3).await;
+    assert_eq!((&status["groups"], &status["used_bytes"]), (&json!({ "healthy": 64 }), &json!(3 * 4096)));
+    let groups = ask(n1, "GET", "/v1/groups", None).await.1;
+    assert!(groups.as_array().unwrap().iter().all(|group| group["members"].as_array().unwrap().len() == 2));
+    let devices = ask(n1, "GET", "/v1/devices", None).await.1;
+    let primaries: u64 = devices.as_array().unwrap().iter().map(|device| device["primaries"].as_u64().unwrap()).sum();
+    assert_eq!(primaries, 64);
+    let leaders: Vec<Value> = ask(n2, "GET", "/v1/nodes", None).await.1.as_array().unwrap().to_vec();
+    assert_eq!(leaders.iter().filter(|node| node["leader"] == true).count(), 1);
+    assert_eq!(leaders.iter().filter(|node| node["alive"] == true).count(), 3);
+
+    // Another class by hand.
+    let class = json!({ "name": "single", "copies": 1, "failure_domain": "device" });
+    assert_eq!(ask(n1, "POST", "/v1/classes", Some(class.clone())).await.0, 201);
+    assert_eq!(ask(n2, "POST", "/v1/classes", Some(class)).await.0, 409);
+    assert_eq!(ask(n2, "GET", "/v1/classes/single", None).await.1["failure_domain"], "device");
+    let single = json!({ "name": "s", "size_bytes": GIB, "class": "single" });
+    assert_eq!(ask(n3, "POST", "/v1/volumes", Some(single)).await.0, 201);
+    let disagreeing = json!({ "name": "t", "size_bytes": GIB, "class": "single", "copies": 2 });
+    assert_eq!(ask(n3, "POST", "/v1/volumes", Some(disagreeing)).await.0, 422);
+
+    // A data plane that does not answer.
+    n2.answers.store(false, Ordering::Relaxed);
+    assert_eq!(ask(n2, "GET", "/v1/health", None).await.0, 503);
+    let (status, body) = ask(n1, "GET", "/v1/status", None).await;
+    assert!(status == 200 && body["healthy"] == false && body["problems"].to_string().contains("n2"), "{body}");
+    n2.answers.store(true, Ordering::Relaxed);
+    assert_eq!(ask(n2, "GET", "/v1/health", None).await.0, 200);
+    let (status, text) = ask(n1, "GET", "/metrics", None).await;
+    assert!(status == 200 && text.as_str().unwrap().contains("azekura_device_live_bytes{device=\"1\"} 4096"), "{text}");
+
+    // Deletion: the leader removes the record when every device has dropped the layer.
+    assert_eq!(ask(n3, "DELETE", "/v1/volumes/v", None).await.0, 204);
+    assert_eq!(ask(n1, "GET", "/v1/volumes/v", None).await.0, 404);
+    assert_eq!(ask(n1, "DELETE", "/v1/volumes/v", None).await.0, 404);
+    for device in 1..=3 {
+        n1.meta.confirm_layer_dropped(LayerId(1), DeviceId(device)).await.unwrap();
+    }
+    let mut model = n1.meta.watch_model();
+    let gone = model.wait_for(|model| !model.layers.contains_key(&LayerId(1)));
+    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+
+    // The leader leaves: another takes over. A node that leaves is missed.
+    let [n1, n2, n3] = nodes;
+    assert!(n1.control.leads());
+    n1.control.stop().await;
+    n1.alive.release().await;
+    for _ in 0..200 {
+        if n2.control.leads() || n3.control.leads() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(n2.control.leads() != n3.control.leads());
+    let (_, body) = ask(&n2, "GET", "/v1/status", None).await;
+    assert!(body["problems"].to_string().contains("node n1 gives no sign of life"), "{body}");
+}
