@@ -6,7 +6,7 @@ use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PgId, RequestId, Sequence, SessionId};
-use azekura_wire::Body;
+use azekura_wire::{Body, Held, Message};
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -119,6 +119,7 @@ impl Group {
                 blocks: Blocks { layer, chunk, first, count },
                 body: zero.then_some(Body::Zero),
                 client: None,
+                direct: None,
             });
         }
         let mut group = Group {
@@ -156,10 +157,13 @@ impl Group {
         &self.config
     }
 
-    /// The epoch that this copy has entered.
+    /// The epoch that this copy has entered: on a primary, the one that it reigns in.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.epoch
+        match &self.role {
+            Role::Primary(primary) if !primary.is_proposed() => primary.epoch(),
+            _ => self.epoch,
+        }
     }
 
     /// Everything up to here is committed.
@@ -236,13 +240,12 @@ impl Group {
     /// names this copy.
     pub fn proposal_done(&mut self, epoch: Epoch, accepted: bool) {
         let Role::Primary(primary) = &mut self.role else { return };
-        if primary.epoch() != epoch || primary.is_open() {
+        if primary.epoch() != epoch || !primary.is_proposed() {
             return;
         }
         if accepted {
             self.config.epoch = epoch;
-            let keep = self.tail.end();
-            self.actions.push_back(Action::StartEpoch { epoch, keep });
+            self.reconcile();
         } else {
             self.propose();
         }
@@ -276,6 +279,9 @@ impl Group {
         let mut waiting = Vec::new();
         if let Role::Primary(primary) = &mut self.role {
             waiting = primary.drain_clients();
+            for (client, request) in primary.drain_readers() {
+                self.actions.push_back(Action::Refuse(client, request, IoStatus::Redirect));
+            }
         }
         for sequence in self.tail.committed().0 + 1..=self.tail.end().0 {
             if let Some(write) = self.tail.get_mut(Sequence(sequence))
@@ -317,11 +323,28 @@ impl Group {
         if sequence <= self.durable || sequence > self.tail.end() {
             return;
         }
+        let new = self.durable.0 + 1..=sequence.0;
         self.durable = sequence;
         match &mut self.role {
             Role::Primary(_) => self.try_commit(),
             Role::Secondary(secondary) => secondary.owe_ack(),
         }
+        new.for_each(|sequence| self.tell_gateway(Sequence(sequence)));
+    }
+
+    /// Tells the gateway of an uncommitted write that this copy has it, if the gateway wants to know.
+    fn tell_gateway(&mut self, sequence: Sequence) {
+        let (device, epoch) = (self.me, self.epoch());
+        let Some(write) = self.tail.get_mut(sequence) else { return };
+        let Some(node) = write.direct else { return };
+        let (session, request, client) = (write.session, write.request, write.client);
+        let held = |copies| Message::Held(Held { session, request, device, epoch, sequence, copies });
+        let action = match (&self.role, client) {
+            (Role::Secondary(_), _) => Action::SendNode(node, held(Vec::new())),
+            (Role::Primary(primary), Some(client)) => Action::Answer(client, held(primary.copies(device))),
+            (Role::Primary(_), None) => return,
+        };
+        self.actions.push_back(action);
     }
 
     /// Applies everything up to `upto`, which every copy that must hold it holds.

@@ -5,8 +5,11 @@ use crate::group::{Group, GroupState, Role};
 use crate::lease::LEASE;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
-use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
+use crate::reading::Look;
+use crate::{PENDING_WRITES_MAX, WAITING_READS_MAX, WAITING_WRITES_MAX};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, NodeId, RequestId, Sequence, checksum,
+};
 use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -28,22 +31,49 @@ struct Peer {
     lost: bool,
 }
 
+/// How far a primary's reign has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nobody has agreed to the epoch yet.
+    Proposed,
+    /// The configuration names this epoch. What this copy has prepared before is being committed on all copies.
+    ///
+    /// Some of it may have been acknowledged in an earlier epoch, whose commit points are forgotten: until all of it is
+    /// committed again, neither reads may be answered nor leases given. And only then is the epoch recorded here: a
+    /// crash in between finds the prepared writes as they are.
+    Reconciling,
+    /// Nothing is prepared; the epoch's record is on its way to the log.
+    Starting,
+    /// Reads and writes are served.
+    Open,
+}
+
 /// State that only a primary has.
 pub(crate) struct Primary {
     epoch: Epoch,
-    open: bool,
+    stage: Stage,
     peers: BTreeMap<DeviceId, Peer>,
     /// A prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
     pub(crate) merges: Merges,
     /// Writes that wait for a merge, or for what a merge waits for.
     waiting: VecDeque<(Client, WriteRequest)>,
+    /// Reads that wait for a commit.
+    readers: Vec<Look>,
 }
 
 impl Primary {
     pub(crate) fn new(epoch: Epoch, me: DeviceId, in_sync: &BTreeSet<DeviceId>) -> Primary {
         let peers = in_sync.iter().filter(|device| **device != me).map(|device| (*device, Peer::default())).collect();
-        Primary { epoch, open: false, peers, loading: None, merges: Merges::default(), waiting: VecDeque::new() }
+        Primary {
+            epoch,
+            stage: Stage::Proposed,
+            peers,
+            loading: None,
+            merges: Merges::default(),
+            waiting: VecDeque::new(),
+            readers: Vec::new(),
+        }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -51,7 +81,11 @@ impl Primary {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.open
+        self.stage == Stage::Open
+    }
+
+    pub(crate) fn is_proposed(&self) -> bool {
+        self.stage == Stage::Proposed
     }
 
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
@@ -63,11 +97,11 @@ impl Primary {
 
     /// Invariant 3: while every in-sync secondary has promised to follow nobody else, no other primary commits.
     pub(crate) fn may_serve(&self, now: Duration) -> bool {
-        self.open && self.peers.values().all(|peer| now < peer.lease_until)
+        self.is_open() && self.peers.values().all(|peer| now < peer.lease_until)
     }
 
     pub(crate) fn state(&self) -> GroupState {
-        if !self.open {
+        if self.is_proposed() {
             return GroupState::Opening;
         }
         if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.lost) {
@@ -75,8 +109,26 @@ impl Primary {
         }
         match self.peers.iter().find(|(_, peer)| !peer.synced) {
             Some((device, _)) => GroupState::WaitingForCopy(*device),
-            None => GroupState::Active,
+            None if self.is_open() => GroupState::Active,
+            None => GroupState::Opening,
         }
+    }
+
+    /// The in-sync copies of this epoch.
+    pub(crate) fn copies(&self, me: DeviceId) -> Vec<DeviceId> {
+        std::iter::once(me).chain(self.peers.keys().copied()).collect()
+    }
+
+    pub(crate) fn has_room_to_read(&self) -> bool {
+        self.readers.len() < WAITING_READS_MAX
+    }
+
+    pub(crate) fn wait_to_read(&mut self, look: Look) {
+        self.readers.push(look);
+    }
+
+    pub(crate) fn drain_readers(&mut self) -> Vec<(Client, RequestId)> {
+        self.readers.drain(..).map(|look| (look.client, look.id())).collect()
     }
 
     pub(crate) fn drain_clients(&mut self) -> Vec<(Client, RequestId)> {
@@ -87,20 +139,39 @@ impl Primary {
 }
 
 impl Group {
-    /// The epoch's record is durable: the whole tail is to be committed in the new epoch.
-    pub(crate) fn open(&mut self) {
+    /// The configuration names this copy as primary: the whole tail is to be committed in the new epoch.
+    pub(crate) fn reconcile(&mut self) {
         let connected: Vec<DeviceId> = self.connected.iter().copied().collect();
         if let Role::Primary(primary) = &mut self.role {
-            primary.open = true;
+            primary.stage = Stage::Reconciling;
         }
         connected.into_iter().for_each(|device| self.greet(device));
         self.try_commit();
     }
 
+    /// Records the epoch once the tail is committed.
+    fn try_start(&mut self) {
+        let keep = self.tail.committed();
+        if let Role::Primary(primary) = &mut self.role
+            && primary.stage == Stage::Reconciling
+            && keep == self.tail.end()
+        {
+            primary.stage = Stage::Starting;
+            self.actions.push_back(Action::StartEpoch { epoch: primary.epoch, keep });
+        }
+    }
+
+    /// The epoch's record is durable.
+    pub(crate) fn open(&mut self) {
+        if let Role::Primary(primary) = &mut self.role {
+            primary.stage = Stage::Open;
+        }
+    }
+
     /// Asks a secondary that has just become reachable how far it is.
     pub(crate) fn greet(&mut self, device: DeviceId) {
         let Role::Primary(primary) = &self.role else { return };
-        if primary.open && primary.peers.contains_key(&device) {
+        if !primary.is_proposed() && primary.peers.contains_key(&device) {
             let sync = Sync { pg: self.pg, device, epoch: primary.epoch, committed: self.tail.committed() };
             self.actions.push_back(Action::Send(device, Message::Sync(sync)));
         }
@@ -109,7 +180,7 @@ impl Group {
     /// The secondary on `device` has entered the epoch, or refuses to.
     pub fn sync_ok(&mut self, device: DeviceId, ok: SyncOk) {
         let Role::Primary(primary) = &mut self.role else { return };
-        if ok.epoch != primary.epoch || !primary.open {
+        if ok.epoch != primary.epoch || primary.is_proposed() {
             return; // A refusal names a newer epoch; the configuration that made it is on its way here.
         }
         let Some(peer) = primary.peers.get_mut(&device) else { return };
@@ -151,7 +222,7 @@ impl Group {
     /// The secondaries that a heartbeat must reach, if this copy is an open primary.
     pub fn followers(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let peers = match &self.role {
-            Role::Primary(primary) if primary.open => Some(&primary.peers),
+            Role::Primary(primary) if primary.is_open() => Some(&primary.peers),
             _ => None,
         };
         peers.into_iter().flatten().filter(|(_, peer)| peer.synced).map(|(device, _)| *device)
@@ -176,7 +247,7 @@ impl Group {
             pending.client = Some(client);
             return Ok(());
         }
-        if !primary.open || self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX {
+        if !primary.is_open() || self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX {
             self.actions.push_back(answer(Err(IoStatus::Redirect)));
             return Ok(());
         }
@@ -214,6 +285,7 @@ impl Group {
             self.start_merge(client, write, blocks);
             return None;
         }
+        let direct = gateway_of(&write);
         let body = match write.body {
             WriteBody::Data { bytes, checksums } => Body::Data { bytes, checksums },
             WriteBody::Zero => Body::Zero,
@@ -226,6 +298,7 @@ impl Group {
             blocks,
             body: Some(body),
             client: Some(client),
+            direct,
         });
         None
     }
@@ -296,10 +369,22 @@ impl Group {
         followers.into_iter().for_each(|device| self.pump(device));
     }
 
+    /// Answers the reads that have waited for what is committed now.
+    fn retry_readers(&mut self) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        for look in std::mem::take(&mut primary.readers) {
+            if self.tail.hides(&look.blocks()) {
+                primary.readers.push(look);
+            } else {
+                self.actions.push_back(look.serve());
+            }
+        }
+    }
+
     /// Commits what every in-sync copy holds (ack rule `all`).
     pub(crate) fn try_commit(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
-        if !primary.open {
+        if primary.is_proposed() {
             return;
         }
         let everywhere = primary.peers.values().map(|peer| peer.acked).min().unwrap_or(self.durable);
@@ -307,15 +392,18 @@ impl Group {
         if upto > self.tail.committed() {
             self.commit(upto);
             self.retry_waiting();
+            self.retry_readers();
         }
+        self.try_start();
     }
 }
 
 fn prepare_of(group: &Group, write: &Pending, device: DeviceId) -> Option<Prepare> {
+    let Role::Primary(primary) = &group.role else { return None };
     Some(Prepare {
         pg: group.pg,
         device,
-        epoch: group.epoch,
+        epoch: primary.epoch,
         sequence: write.sequence,
         commit: group.tail.committed(),
         session: write.session,
@@ -325,8 +413,14 @@ fn prepare_of(group: &Group, write: &Pending, device: DeviceId) -> Option<Prepar
         chunk: write.blocks.chunk,
         first: write.blocks.first,
         count: write.blocks.count,
+        direct: write.direct.unwrap_or_default(),
         body: write.body.clone()?,
     })
+}
+
+/// The node of the gateway, if it wants to hear of every copy.
+pub(crate) fn gateway_of(write: &WriteRequest) -> Option<NodeId> {
+    Some(write.direct).filter(|node| *node != NodeId(0))
 }
 
 pub(crate) fn blocks_of(write: &WriteRequest) -> Blocks {

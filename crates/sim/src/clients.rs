@@ -166,7 +166,7 @@ impl World {
     }
 
     /// The life of a node whose gateway takes requests.
-    fn ready_life(&self, node: NodeId) -> Option<Life> {
+    pub(crate) fn ready_life(&self, node: NodeId) -> Option<Life> {
         let life = self.life_of(node)?;
         let node = self.machines.get(&node)?.node.as_ref()?;
         (node.gateway().volumes().contains_key(VOLUME) && node.has_room()).then_some(life)

@@ -129,7 +129,7 @@ impl World {
     /// Everything that was begun ends, everything can be read, and the copies are equal.
     fn quiet_down(&mut self) {
         let limit = self.now + QUIET_MAX;
-        let up = |world: &World| world.machines.values().all(|machine| machine.node.is_some());
+        let up = |world: &World| world.machines.keys().all(|node| world.ready_life(*node).is_some());
         if !self.run_until(limit, |world| up(world) && world.clients.idle()) {
             let what = format!("not done after {QUIET_MAX:?}: {}; {}", self.clients.describe(), self.describe_groups());
             return self.violate(Invariant::Liveness, what);
