@@ -1,26 +1,376 @@
-//! Garbage collection.
+//! Garbage collection: a segment with few live blocks is emptied by appending them again.
+//!
+//! One victim at a time: its summary is read, the map says what of it is live, the live blocks are read in large pieces
+//! and queued as relocations. How many of those go into the log is paced by what clients write (see
+//! [`Store::earn_gc_credit`]), so that the effort rises smoothly as free segments get fewer. The victim becomes free at
+//! a later checkpoint, when neither the saved map nor replay needs it any more.
 
-use crate::effect::{DeviceError, IoId};
-use crate::groups::Place;
+use crate::effect::{DeviceError, Effect};
+use crate::format::{Summary, footer_blocks};
 use crate::leaf::LeafKey;
-use crate::ops::Step;
-use crate::store::Store;
-use azekura_base::{BlockIndex, PgId, Sequence};
+use crate::log::{GC_SEGMENTS, Item, Move, Queued};
+use crate::ops::{Op, Step};
+use crate::reads::first_bad;
+use crate::record::Checksums;
+use crate::segments::Segments;
+use crate::store::{Io, Store};
+use azekura_base::{BLOCK_SIZE, BlockIndex, Checksum};
 use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
+/// Questions to the map in flight.
+const PROBES_MAX: usize = 128;
+/// Blocks in one read of live blocks.
+const READ_BLOCKS_MAX: u32 = 64;
+/// Dead blocks between live ones that are read along rather than split a read.
+const GAP_BLOCKS_MAX: u32 = 4;
+/// Free segments that garbage collection aims at: at least, and at most.
+const TARGET_MIN: u32 = GC_SEGMENTS + 3;
+const TARGET_MAX: u32 = 64;
+/// Clients count as idle after this time without a batch; collection then goes on by itself.
+const IDLE: Duration = Duration::from_millis(100);
+/// Blocks that collection may move in each idle millisecond (64 MiB/s).
+const IDLE_BLOCKS_PER_MS: f64 = 16.0;
+/// Credit does not pile up beyond this, in blocks.
+const CREDIT_MAX: f64 = 2048.0;
+/// Most blocks that collection writes for one block of a client's.
+const RATIO_MAX: f64 = 16.0;
+
+/// Blocks of the victim that one record wrote.
+#[derive(Debug)]
+struct Candidate {
+    key: LeafKey,
+    first: BlockIndex,
+    count: u16,
+    address: u32,
+}
+
+/// Blocks of the victim that are live: at one address after the other, in one leaf.
+#[derive(Debug)]
+struct LiveRun {
+    key: LeafKey,
+    first: BlockIndex,
+    address: u32,
+    checksums: Vec<Checksum>,
+}
+
+impl LiveRun {
+    fn end(&self) -> u32 {
+        self.address + self.checksums.len() as u32
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    Footer,
+    Summary,
+    /// The map is being asked.
+    Probing,
+    /// Live blocks are being read.
+    Reading,
+}
+
+#[derive(Debug)]
+struct Victim {
+    segment: u32,
+    generation: u64,
+    stage: Stage,
+    candidates: VecDeque<Candidate>,
+    probes: usize,
+    /// By address.
+    live: BTreeMap<u32, LiveRun>,
+    reads: usize,
+}
+
+/// What a read of garbage collection is for.
+#[derive(Debug)]
+pub(crate) struct CollectRead {
+    segment: u32,
+    address: u32,
+    runs: Vec<LiveRunOf>,
+}
+
+/// A live run in a read, without its place in the map of runs.
+type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums);
+
+/// The state of garbage collection.
 #[derive(Debug, Default)]
-pub(crate) struct Collector {}
+pub(crate) struct Collector {
+    victim: Option<Victim>,
+    /// Share of live blocks in the victims of late.
+    fullness: f64,
+    /// Blocks being read or queued.
+    blocks_in_flight: u32,
+    last_client: Duration,
+    last_idle: Duration,
+}
 
 impl Store {
+    /// Free segments that garbage collection aims at.
     pub(crate) fn gc_target(&self) -> u32 {
-        0
+        let share = u64::from(self.segments.ready()) * u64::from(self.options.gc_reserve_percent) / 200;
+        (share as u32).clamp(TARGET_MIN, TARGET_MAX)
     }
-    pub(crate) fn collect(&mut self) {}
-    pub(crate) fn earn_gc_credit(&mut self, _clients: usize, _payload: u32) {}
-    pub(crate) fn collect_read(&mut self, _io: IoId, _result: Result<Bytes, DeviceError>) {}
-    pub(crate) fn step_probe(&mut self, _key: LeafKey, _first: BlockIndex, _count: u16, _address: u32) -> Step {
+
+    /// Segments that are free, or will be at the next checkpoint.
+    fn available(&self) -> u32 {
+        self.segments.free() + self.segments.empty()
+    }
+
+    /// How much is missing to the target: 0 nothing, 1 all.
+    fn urgency(&self) -> f64 {
+        let target = self.gc_target();
+        let missing = target.saturating_sub(self.available());
+        (f64::from(missing) / f64::from(target - GC_SEGMENTS)).min(1.0)
+    }
+
+    /// Clients have written `blocks` blocks of log. To stay level, collecting victims that are `fullness` full takes
+    /// fullness / (1 - fullness) blocks for each of them; the factor goes from a half of that to twice, by urgency.
+    pub(crate) fn earn_gc_credit(&mut self, blocks: u32) {
+        self.collector.last_client = self.now;
+        let urgency = self.urgency();
+        if urgency > 0.0 {
+            let full = self.collector.fullness;
+            let level = (full / (1.0 - full).max(0.01)).max(0.1);
+            let ratio = (level * (0.5 + 1.5 * urgency)).min(RATIO_MAX);
+            self.log.gc_credit = (self.log.gc_credit + ratio * f64::from(blocks)).min(CREDIT_MAX);
+        }
+    }
+
+    fn earn_idle_credit(&mut self) {
+        let since = self.collector.last_idle.max(self.collector.last_client + IDLE);
+        if self.now > since && self.urgency() > 0.0 {
+            let elapsed = (self.now - since).as_secs_f64() * 1e3;
+            self.log.gc_credit = (self.log.gc_credit + elapsed * IDLE_BLOCKS_PER_MS).min(CREDIT_MAX);
+        }
+        self.collector.last_idle = self.now;
+    }
+
+    pub(crate) fn gc_written(&mut self, blocks: u32) {
+        self.collector.blocks_in_flight -= blocks;
+        self.log.gc_credit = (self.log.gc_credit - f64::from(blocks)).max(-CREDIT_MAX);
+    }
+
+    /// Goes on with garbage collection, if it is needed.
+    pub(crate) fn collect(&mut self) {
+        self.earn_idle_credit();
+        if self.collector.victim.is_none() && !self.choose_victim() {
+            return;
+        }
+        match self.collector.victim.as_ref().map(|victim| &victim.stage) {
+            Some(Stage::Probing) => self.probe_more(),
+            Some(Stage::Reading) => self.read_more(),
+            _ => {}
+        }
+    }
+
+    fn choose_victim(&mut self) -> bool {
+        // What is queued already may be enough; more would only grow stale.
+        if self.available() >= self.gc_target() || !self.log.gc_queue.is_empty() {
+            return false;
+        }
+        let Some(head) = self.log.head.as_ref().map(|head| head.link.generation) else { return false };
+        let Some(segment) = self.segments.victim(head) else { return false };
+        let entry = self.segments.get(segment);
+        let fullness = f64::from(entry.live) / f64::from(self.options.segment_blocks);
+        // The first victim counts in full, later ones smooth.
+        let before = self.collector.fullness;
+        self.collector.fullness = if before == 0.0 { fullness } else { before * 0.75 + fullness * 0.25 };
+        self.collector.victim = Some(Victim {
+            segment,
+            generation: entry.generation,
+            stage: Stage::Footer,
+            candidates: VecDeque::new(),
+            probes: 0,
+            live: BTreeMap::new(),
+            reads: 0,
+        });
+        let last = self.segments.address(segment, self.options.segment_blocks - 1);
+        self.collect_device(segment, last, 1, Vec::new());
+        true
+    }
+
+    fn collect_device(&mut self, segment: u32, address: u32, blocks: u32, runs: Vec<LiveRunOf>) {
+        self.segments.get_mut(segment).readers += 1;
+        let io = self.new_io(Io::Collect(CollectRead { segment, address, runs }));
+        let offset = Segments::offset(address);
+        self.effects.push_back(Effect::Read { io, offset, len: blocks as usize * BLOCK_SIZE });
+    }
+
+    /// A read that garbage collection asked for has ended.
+    pub(crate) fn collect_read(&mut self, read: CollectRead, result: Result<Bytes, DeviceError>) {
+        self.segments.get_mut(read.segment).readers -= 1;
+        let Some(victim) = self.collector.victim.as_mut().filter(|v| v.segment == read.segment) else { return };
+        let Ok(bytes) = result else { return self.give_up_victim() };
+        match victim.stage {
+            Stage::Footer => match footer_blocks(&bytes, self.options.segment_blocks) {
+                Some(blocks) => {
+                    victim.stage = Stage::Summary;
+                    let segment = victim.segment;
+                    let first = self.segments.address(segment, self.options.segment_blocks - blocks);
+                    self.collect_device(segment, first, blocks, Vec::new());
+                }
+                None => self.give_up_victim(),
+            },
+            Stage::Summary => {
+                let summary = Summary::decode(&bytes, &self.identity);
+                match summary.filter(|s| s.header.generation == victim.generation) {
+                    Some(summary) => {
+                        let segment = victim.segment;
+                        let candidates = self.candidates(segment, &summary);
+                        if let Some(victim) = &mut self.collector.victim {
+                            victim.candidates = candidates;
+                            victim.stage = Stage::Probing;
+                        }
+                        self.probe_more();
+                    }
+                    None => self.give_up_victim(),
+                }
+            }
+            Stage::Probing => {}
+            Stage::Reading => {
+                victim.reads -= 1;
+                self.queue_moves(&read, &bytes);
+                self.read_more();
+            }
+        }
+    }
+
+    /// The victim can't be read: it is left alone from here on.
+    fn give_up_victim(&mut self) {
+        if let Some(victim) = self.collector.victim.take() {
+            self.segments.get_mut(victim.segment).damaged = true;
+            let queued: u32 = self.log.gc_queue.iter().map(|q| q.item.payload_blocks()).sum();
+            self.collector.blocks_in_flight = queued;
+        }
+    }
+
+    fn candidates(&self, segment: u32, summary: &Summary) -> VecDeque<Candidate> {
+        let mut candidates = VecDeque::new();
+        for (frame, entries) in summary.frames() {
+            let mut address = self.segments.address(segment, frame.block + frame.header_blocks);
+            for entry in crate::format::Entries::new(entries) {
+                let blocks = entry.payload_blocks();
+                if blocks > 0 {
+                    let key = LeafKey { layer: entry.layer(), chunk: entry.chunk(), pg: entry.pg() };
+                    let (first, count) = (entry.first(), entry.head.count);
+                    candidates.push_back(Candidate { key, first, count, address });
+                }
+                address += blocks;
+            }
+        }
+        candidates
+    }
+
+    fn probe_more(&mut self) {
+        loop {
+            let Some(victim) = &mut self.collector.victim else { return };
+            if !matches!(victim.stage, Stage::Probing) || victim.probes >= PROBES_MAX {
+                return;
+            }
+            let Some(Candidate { key, first, count, address }) = victim.candidates.pop_front() else {
+                if victim.probes == 0 {
+                    victim.stage = Stage::Reading;
+                    self.read_more();
+                }
+                return;
+            };
+            victim.probes += 1;
+            self.submit((key.pg, key.chunk), Op::Probe { key, first, count, address });
+        }
+    }
+
+    /// Looks up which of the blocks are live: in the leaf of the layer that wrote them, as its own.
+    pub(crate) fn step_probe(&mut self, key: LeafKey, first: BlockIndex, count: u16, address: u32) -> Step {
+        let slot = match self.leaf_here(key) {
+            Ok(slot) => slot,
+            Err(step) => return step,
+        };
+        let segment = self.segments.segment_of(address);
+        let Some(victim) = self.collector.victim.as_mut().filter(|v| v.segment == segment) else { return Step::Done };
+        victim.probes -= 1;
+        let Some(leaf) = slot.and_then(|slot| self.cache.leaf(slot)) else { return Step::Done };
+        let mut run: Option<LiveRun> = None;
+        for index in 0..count {
+            let entry = &leaf.entries[usize::from(first.0 + index)];
+            if !entry.is_own() || entry.address != address + u32::from(index) {
+                victim.live.extend(run.take().map(|run| (run.address, run)));
+                continue;
+            }
+            let run = run.get_or_insert_with(|| LiveRun {
+                key,
+                first: BlockIndex(first.0 + index),
+                address: entry.address,
+                checksums: Vec::new(),
+            });
+            run.checksums.push(Checksum(entry.checksum));
+        }
+        victim.live.extend(run.map(|run| (run.address, run)));
         Step::Done
     }
-    pub(crate) fn probe_failed(&mut self) {}
-    pub(crate) fn moved_pending(&mut self, _pg: PgId, _sequence: Sequence, _place: Place) {}
+
+    /// The leaf can't be loaded.
+    pub(crate) fn probe_failed(&mut self) {
+        self.give_up_victim();
+    }
+
+    /// Reads live blocks, as many as may be in memory.
+    fn read_more(&mut self) {
+        loop {
+            let Some(victim) = &mut self.collector.victim else { return };
+            if self.collector.blocks_in_flight >= self.options.gc_blocks_in_flight_max {
+                return;
+            }
+            let Some((start, run)) = victim.live.pop_first() else {
+                if victim.reads == 0 {
+                    self.collector.victim = None;
+                }
+                return;
+            };
+            let mut end = run.end();
+            let mut runs = vec![run];
+            while let Some(next) = victim.live.first_entry() {
+                let next = next.get();
+                if next.address > end + GAP_BLOCKS_MAX || next.end() - start > READ_BLOCKS_MAX {
+                    break;
+                }
+                end = next.end();
+                runs.extend(victim.live.pop_first().map(|(_, run)| run));
+            }
+            victim.reads += 1;
+            let segment = victim.segment;
+            let runs: Vec<LiveRunOf> =
+                runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into())).collect();
+            self.collector.blocks_in_flight += runs.iter().map(|(.., sums)| sums.len() as u32).sum::<u32>();
+            self.collect_device(segment, start, end - start, runs);
+        }
+    }
+
+    /// Queues what was read, if it is what was written.
+    fn queue_moves(&mut self, read: &CollectRead, bytes: &Bytes) {
+        for (key, first, address, checksums) in &read.runs {
+            let from = (address - read.address) as usize * BLOCK_SIZE;
+            let bytes = bytes.slice(from..from + checksums.len() * BLOCK_SIZE);
+            if first_bad(&bytes, checksums).is_some() {
+                // A bad block must stay recognisable as bad, so it can't be moved: it waits to be overwritten.
+                self.statistics.checksum_errors += 1;
+                self.segments.get_mut(read.segment).damaged = true;
+                self.collector.blocks_in_flight -= checksums.len() as u32;
+                continue;
+            }
+            let moved = Move {
+                pg: key.pg,
+                layer: key.layer,
+                chunk: key.chunk,
+                first: *first,
+                count: checksums.len() as u16,
+                old: *address,
+                bytes,
+                checksums: checksums.clone(),
+            };
+            let id = self.new_id();
+            self.log.gc_queue.push_back(Queued { token: None, id, item: Item::Relocate(moved) });
+        }
+    }
 }

@@ -205,16 +205,24 @@ impl LeafCache {
         self.dirty.insert((generation, slot));
     }
 
-    /// Takes at most `limit` of the longest-dirty leaves, with changes from generations before `before`, for a
-    /// checkpoint: calls `save` with each slot, which counts as clean from here on but stays in memory.
-    pub fn take_dirty(&mut self, limit: usize, before: u64, mut save: impl FnMut(&Slot)) {
-        for _ in 0..limit {
-            let Some(&(since, slot)) = self.dirty.first() else { return };
-            if since >= before {
-                return;
-            }
-            self.dirty.pop_first();
-            let entry = &mut self.slots[slot as usize];
+    /// Takes at most `limit` dirty leaves for a checkpoint, the longest dirty first: those with changes from generations
+    /// before `before`, and those that gave up blocks in a segment for which `emptied` is true. Calls `save` with each
+    /// slot, which counts as clean from here on but stays in memory.
+    pub fn take_dirty(
+        &mut self,
+        limit: usize,
+        before: u64,
+        emptied: impl Fn(u32) -> bool,
+        mut save: impl FnMut(&Slot),
+    ) {
+        let wanted = |(since, slot): &&(u64, SlotId)| {
+            let delta = &self.slots[*slot as usize].delta;
+            *since < before || delta.iter().any(|(segment, blocks)| *blocks < 0 && emptied(*segment))
+        };
+        let taken: Vec<(u64, SlotId)> = self.dirty.iter().filter(wanted).take(limit).copied().collect();
+        for key in taken {
+            self.dirty.remove(&key);
+            let entry = &mut self.slots[key.1 as usize];
             entry.dirty = None;
             entry.saving = true;
             merge_deltas(&mut entry.delta);

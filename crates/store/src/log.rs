@@ -32,19 +32,17 @@ pub(crate) enum Item {
     Write(Write),
     Copy(Copy),
     Relocate(Move),
-    WriteAgain { pg: PgId, sequence: Sequence, bytes: Bytes },
     Epoch { pg: PgId, epoch: Epoch, committed_before: Sequence, committed: Sequence },
     Note { pg: PgId, version: u64, note: Bytes },
     DropLayer { layer: LayerId },
 }
 
 impl Item {
-    fn payload_blocks(&self) -> u32 {
+    pub fn payload_blocks(&self) -> u32 {
         let blocks = match self {
             Item::Write(write) => write.body.payload_blocks(),
             Item::Copy(copy) => copy.body.payload_blocks(),
             Item::Relocate(moved) => usize::from(moved.count),
-            Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Item::Epoch { .. } | Item::Note { .. } | Item::DropLayer { .. } => 0,
         };
         blocks as u32
@@ -71,10 +69,9 @@ pub(crate) struct Queued {
 #[derive(Debug)]
 pub(crate) enum Landing {
     Write { pg: PgId, sequence: Sequence, id: u64 },
-    Copy { id: u64 },
+    Copy,
     Relocate { moved: Move, place: Place, position: u64 },
-    WriteAgain { pg: PgId, sequence: Sequence, place: Place },
-    Epoch { pg: PgId, epoch: Epoch, committed: Sequence },
+    Epoch { id: u64, pg: PgId, epoch: Epoch, committed: Sequence },
     Note,
     DropLayer { layer: LayerId, place: Place },
 }
@@ -102,9 +99,10 @@ pub(crate) struct Head {
 pub(crate) struct Log {
     /// Clients' records, oldest first.
     pub queue: VecDeque<Queued>,
+    /// Payload blocks in `queue`.
+    pub queue_blocks: u64,
     /// Garbage collection's records.
     pub gc_queue: VecDeque<Queued>,
-    pub gc_queue_blocks: u32,
     /// Blocks that garbage collection may write now.
     pub gc_credit: f64,
     pub head: Option<Head>,
@@ -166,14 +164,14 @@ impl Store {
     fn seal_batch(&mut self) -> bool {
         // Unsaved leaves must not outgrow their memory: a checkpoint is due or in progress, and will make room.
         let leaves_fit = self.cache.dirty_bytes() <= self.options.leaf_cache_bytes_max;
-        let may_open_for_clients = self.segments.free() > GC_SEGMENTS;
-        let plan = self.plan(leaves_fit, leaves_fit && may_open_for_clients);
+        let may_open_for_clients = !self.clients_are_stalled();
+        let plan = self.plan(leaves_fit, may_open_for_clients);
         if !plan.is_empty() {
             self.write_batch(&plan);
             return true;
         }
         let clients_wait = leaves_fit && !self.log.queue.is_empty();
-        let gc_waits = !self.log.gc_queue.is_empty() && self.gc_may_write();
+        let gc_waits = leaves_fit && !self.log.gc_queue.is_empty() && self.gc_may_write();
         if !((clients_wait && may_open_for_clients) || gc_waits) {
             return false;
         }
@@ -181,9 +179,9 @@ impl Store {
     }
 
     /// Chooses records that fit into what is left of the open segment.
-    fn plan(&self, clients: bool, clients_may_open: bool) -> Plan {
+    fn plan(&self, leaves_fit: bool, clients_may_open: bool) -> Plan {
         let mut plan = Plan::default();
-        let Some(head) = &self.log.head else { return plan };
+        let Some(head) = self.log.head.as_ref().filter(|_| leaves_fit) else { return plan };
         let options = &self.options;
         let has_room = |plan: &Plan, item: &Item| {
             let blocks = plan.payload + item.payload_blocks();
@@ -191,23 +189,21 @@ impl Store {
                 && plan.clients + plan.gc < options.batch_records_max as usize
                 && plan.fits(item, head, options.segment_blocks)
         };
-        if clients {
-            for queued in &self.log.queue {
-                if !has_room(&plan, &queued.item) {
-                    break;
-                }
-                plan.take(&queued.item);
-                plan.clients += 1;
+        for queued in &self.log.queue {
+            if !has_room(&plan, &queued.item) {
+                break;
             }
-            // The rest of the segment is too small for the next client record: the next segment is for both.
-            if plan.is_empty() && !self.log.queue.is_empty() && clients_may_open {
-                return plan;
-            }
+            plan.take(&queued.item);
+            plan.clients += 1;
+        }
+        // The rest of the segment is too small for the next client record: the next segment is for both.
+        if plan.is_empty() && !self.log.queue.is_empty() && clients_may_open {
+            return plan;
         }
         if self.gc_may_write() {
-            let mut credit = if self.log.queue.is_empty() { f64::MAX } else { self.log.gc_credit };
+            let mut credit = if self.clients_are_stalled() { f64::MAX } else { self.log.gc_credit };
             for queued in &self.log.gc_queue {
-                if credit <= 0.0 && clients_may_open || !has_room(&plan, &queued.item) {
+                if credit <= 0.0 || !has_room(&plan, &queued.item) {
                     break;
                 }
                 credit -= f64::from(queued.item.payload_blocks());
@@ -218,8 +214,14 @@ impl Store {
         plan
     }
 
+    /// The last free segments are left to garbage collection, and to records that take no space.
+    pub(crate) fn clients_are_stalled(&self) -> bool {
+        let takes_space = self.log.queue.front().is_none_or(|queued| queued.item.payload_blocks() > 0);
+        self.segments.free() <= GC_SEGMENTS && takes_space
+    }
+
     fn gc_may_write(&self) -> bool {
-        self.log.gc_credit > 0.0 || self.log.queue.is_empty() || self.segments.free() <= GC_SEGMENTS
+        self.log.gc_credit > 0.0 || self.clients_are_stalled()
     }
 
     fn write_batch(&mut self, plan: &Plan) {
@@ -237,10 +239,10 @@ impl Store {
             let queued = queue.pop_front().expect("the plan counted the records");
             let blocks = queued.item.payload_blocks();
             if index < plan.clients {
+                self.log.queue_blocks -= u64::from(blocks);
                 self.statistics.client_blocks += u64::from(blocks);
             } else {
-                self.log.gc_queue_blocks -= blocks;
-                self.log.gc_credit -= f64::from(blocks);
+                self.gc_written(blocks);
                 self.statistics.gc_blocks += u64::from(blocks);
             }
             let place = Place {
@@ -254,8 +256,6 @@ impl Store {
             address += blocks;
         }
         assert_eq!(entries.len(), plan.entries_bytes);
-        self.earn_gc_credit(plan.clients, plan.payload);
-
         let mut header = self.batch_header(BatchKind::Records, link, block);
         header.entries = (plan.clients + plan.gc) as u32;
         header.payload_blocks = plan.payload;
@@ -264,6 +264,9 @@ impl Store {
         head.summary.push(&header, &entries);
         head.block += header.blocks();
         self.log.scratch = entries;
+        if plan.clients > 0 {
+            self.earn_gc_credit(header.blocks());
+        }
         self.statistics.batches += 1;
         self.statistics.records += landings.len() as u64;
         self.send_batch(&header, pieces, landings);
@@ -371,7 +374,7 @@ impl Store {
                     pieces.push(bytes);
                 }
                 self.place_copy(id, place, log_position(place.log, index));
-                Landing::Copy { id }
+                Landing::Copy
             }
             Item::Relocate(moved) => {
                 let mut head = EntryHead::new(Kind::Relocate);
@@ -388,7 +391,6 @@ impl Store {
                 self.segments.pin(place.segment);
                 Landing::Relocate { moved, place, position: log_position(place.log, index) }
             }
-            Item::WriteAgain { pg, sequence, bytes } => self.place_again(pg, sequence, bytes, place, entries, pieces),
             Item::Epoch { pg, epoch, committed_before, committed } => {
                 let mut head = EntryHead::new(Kind::Epoch);
                 head.pg = pg.0;
@@ -396,7 +398,7 @@ impl Store {
                 head.sequence = committed_before.0;
                 head.commit = committed.0;
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
-                Landing::Epoch { pg, epoch, committed }
+                Landing::Epoch { id, pg, epoch, committed }
             }
             Item::Note { pg, version, note } => {
                 let mut head = EntryHead::new(Kind::Note);
@@ -416,39 +418,6 @@ impl Store {
                 Landing::DropLayer { layer, place }
             }
         }
-    }
-
-    /// A prepared write that was moved: encoded like the write, from what is kept of it.
-    fn place_again(
-        &mut self,
-        pg: PgId,
-        sequence: Sequence,
-        bytes: Bytes,
-        place: Place,
-        entries: &mut Vec<u8>,
-        pieces: &mut Vec<Bytes>,
-    ) -> Landing {
-        let group = self.groups.get_mut(pg);
-        let commit = group.committed_durable();
-        let mut head = EntryHead::new(Kind::WriteAgain);
-        head.pg = pg.0;
-        head.count = (bytes.len() / BLOCK_SIZE) as u16;
-        if let Some(pending) = group.find(sequence) {
-            let info = &pending.info;
-            head.epoch = info.epoch.0;
-            head.sequence = info.sequence.0;
-            head.commit = commit.0;
-            head.session = info.session.0;
-            head.request = info.request.0;
-            head.layer = info.layer.0;
-            head.chunk = info.chunk.0;
-            head.first = info.first.0;
-        }
-        entries.extend_from_slice(bytemuck::bytes_of(&head));
-        put_checksums(entries, &azekura_base::block_checksums(&bytes).collect());
-        pieces.push(bytes);
-        self.segments.pin(place.segment);
-        Landing::WriteAgain { pg, sequence, place }
     }
 
     /// A batch write ended. Batches become durable in order.
@@ -483,10 +452,10 @@ impl Store {
                     group.durable_end = sequence;
                 }
             }
-            Landing::Copy { .. } | Landing::Note => {}
+            Landing::Copy | Landing::Note => {}
             Landing::Relocate { moved, place, position } => self.relocate(moved, place, position),
-            Landing::WriteAgain { pg, sequence, place } => self.moved_pending(pg, sequence, place),
-            Landing::Epoch { pg, epoch, committed } => {
+            Landing::Epoch { id, pg, epoch, committed } => {
+                self.epochs_waiting.remove(&id);
                 let group = self.groups.get_mut(pg);
                 group.epoch_durable = group.epoch_durable.max(epoch);
                 if epoch == group.epoch {

@@ -196,9 +196,9 @@ impl Store {
         let copy = &state.copy;
         let (first, count, sequence) = (copy.first, copy.count, copy.sequence);
         let key = LeafKey { layer: copy.layer, chunk: copy.chunk, pg: copy.pg };
-        let zero = matches!(copy.body, Body::Zero);
         if !self.dropped.contains(&key.layer) {
-            let slot = match self.leaf_for_change(key, !zero) {
+            // Also zeros make a leaf: it remembers that the copy came before later writes, which replay has to know.
+            let slot = match self.leaf_for_change(key, true) {
                 Ok(slot) => slot,
                 Err(step) => return step,
             };
@@ -357,6 +357,15 @@ impl Store {
         self.cache.misses += 1;
         self.cache.start_loading(key);
         self.loads_wanted.push(key);
+    }
+
+    /// The layer's own leaf, if it has one.
+    pub(crate) fn leaf_here(&mut self, key: LeafKey) -> Result<Option<SlotId>, Step> {
+        match self.lookup(key) {
+            Some(Content::Loading) | None => Err(Step::Loading),
+            Some(Content::Absent) => Ok(None),
+            Some(Content::Present(_)) => Ok(self.cache.find(key.layer, key.chunk)),
+        }
     }
 
     /// The slot of a leaf that is to be changed. `None`: there is none and, with `create` false, none is needed,

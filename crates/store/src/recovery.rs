@@ -1,7 +1,7 @@
 //! Opening: from the last checkpoint, along the log, to its end.
 //!
-//! A full segment is replayed from its summary, without looking at its payloads, when a later summary or the
-//! checkpoint proves that all of it was durable. The segments after that are walked: headers are followed by their
+//! A full segment is replayed from its summary, without looking at its payloads, when the summary of the segment after
+//! it proves that all of it was durable. The segments after that are walked: headers are followed by their
 //! chain, and payloads that may have been in flight at the crash are verified. The first batch that is not whole ends
 //! the log; what lies behind it was never acknowledged. If something behind it proves that it *was* durable, the log is
 //! damaged, and opening fails instead of losing acknowledged writes.
@@ -211,13 +211,10 @@ impl Store {
         let Some(recovery) = self.recovery() else { return };
         if link == recovery.current {
             let Some(summary) = summary else { return self.start_walk() };
-            recovery.durable = recovery.durable.max(summary.header.durable);
+            // That the checkpoint saw this sequence durable proves nothing: the summary may be of an incarnation before
+            // it, given up since. Only a segment that names this very summary as the one before it is proof.
             let next = next_link(&summary.header, summary.next_segment, link);
-            let proven = summary.header.sequence <= recovery.durable;
             recovery.summary = Some(summary);
-            if proven {
-                return self.replay_summary(next, None);
-            }
             return self.read_footer(next);
         }
         // This was about the segment after the current one: is the current one proven by it?
@@ -314,53 +311,36 @@ impl Store {
         let (segment_blocks, segments) = (self.options.segment_blocks, self.options.segments);
         let identity = self.identity;
         let Some(recovery) = self.recovery() else { return };
+        let summary = footer_blocks(&bytes[bytes.len() - BLOCK_SIZE..], segment_blocks).and_then(|blocks| {
+            let at = segment_blocks - blocks;
+            let summary = Summary::decode(&bytes.slice(at as usize * BLOCK_SIZE..), &identity)?;
+            (summary.next_segment < segments && summary.header.blocks() == blocks).then_some(summary)
+        });
         let mut block = 0;
-        let mut at_end = false;
         while block < segment_blocks {
-            let here = bytes.slice(block as usize * BLOCK_SIZE..);
-            let batch = Batch::decode(&here, &identity).filter(|batch| recovery.follows(&batch.header, link, block));
-            let Some(batch) = batch else {
-                // Perhaps the segment is full: its summary lies against its end.
-                let last = bytes.len() - BLOCK_SIZE;
-                match footer_blocks(&bytes[last..], segment_blocks) {
-                    Some(blocks) if !at_end && segment_blocks - blocks >= block => {
-                        at_end = true;
-                        block = segment_blocks - blocks;
-                        continue;
-                    }
-                    _ => break,
-                }
-            };
-            let header = batch.header;
-            if block + header.blocks() > segment_blocks {
-                break;
-            }
-            let next = match batch.kind {
-                BatchKind::Records if at_end => break,
-                BatchKind::Records => None,
-                BatchKind::Summary => match Summary::decode(&here, &identity) {
-                    Some(summary) if summary.next_segment < segments => {
-                        Some(next_link(&header, summary.next_segment, link))
-                    }
-                    _ => break,
-                },
-            };
-            recovery.tail.push(Tail {
-                header,
-                link,
-                entries: batch.entries.to_vec(),
-                payload_whole: batch.kind == BatchKind::Summary || batch.payload_is_whole(),
-                next,
+            let here = &bytes[block as usize * BLOCK_SIZE..];
+            let batch = Batch::decode(here, &identity).filter(|batch| {
+                batch.kind == BatchKind::Records
+                    && recovery.follows(&batch.header, link, block)
+                    && block + batch.header.blocks() < segment_blocks
             });
-            recovery.sequence = header.sequence + 1;
-            recovery.previous = header.crc;
-            recovery.incarnation = header.incarnation;
-            recovery.durable = recovery.durable.max(header.durable);
-            block += header.blocks();
-            if let Some(next) = next {
+            // The segment may be full before its last block. What lies there then can be a batch that a crash tore, of
+            // an earlier incarnation, which fits the chain as well: the later incarnation has given it up.
+            let end = summary.as_ref().filter(|summary| {
+                let at = summary.header.block;
+                at >= block
+                    && recovery.follows(&summary.header, link, at)
+                    && batch.is_none_or(|batch| batch.header.incarnation < summary.header.incarnation)
+            });
+            if let Some(summary) = end {
+                let next = next_link(&summary.header, summary.next_segment, link);
+                recovery.walked(summary.header, link, &[], true, Some(next));
                 self.read_segment(next.segment, 0, segment_blocks, Wait::Walk(next));
                 return;
             }
+            let Some(batch) = batch else { break };
+            block += batch.header.blocks();
+            recovery.walked(batch.header, link, batch.entries, batch.payload_is_whole(), None);
         }
         self.chain_ended(link, bytes);
     }
@@ -540,6 +520,15 @@ impl Recovery {
             && header.generation == link.generation
             && header.segment == link.segment
             && header.block == block
+    }
+
+    /// Takes the batch that comes next in the chain.
+    fn walked(&mut self, header: BatchHeader, link: Link, entries: &[u8], payload_whole: bool, next: Option<Link>) {
+        self.tail.push(Tail { header, link, entries: entries.to_vec(), payload_whole, next });
+        self.sequence = header.sequence + 1;
+        self.previous = header.crc;
+        self.incarnation = header.incarnation;
+        self.durable = self.durable.max(header.durable);
     }
 
     /// `header` comes later than the end of the chain and says that the missing batch was durable.

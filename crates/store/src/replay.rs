@@ -26,7 +26,6 @@ impl Store {
         let position = log_position(sequence, index);
         match entry.kind {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
-            Kind::WriteAgain | Kind::WriteZeroAgain => self.replay_write_again(place, entry),
             Kind::Copy | Kind::CopyZero => self.replay_copy(place, position, entry),
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
@@ -109,46 +108,6 @@ impl Store {
         self.segments.pin(place.segment);
         self.commit_replayed(pg, Sequence(entry.head.commit));
         Ok(())
-    }
-
-    /// A prepared write that garbage collection moved.
-    fn replay_write_again(&mut self, place: Place, entry: &EntryView<'_>) {
-        let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
-        if sequence == Sequence::ZERO {
-            return;
-        }
-        self.commit_replayed(pg, Sequence(entry.head.commit));
-        let moved = self.pending_of(place, entry);
-        let group = self.groups.get_mut(pg);
-        let index = group.pending.partition_point(|p| p.info.sequence < sequence);
-        match group.pending.get_mut(index).filter(|p| p.info.sequence == sequence) {
-            Some(pending) if pending.info.epoch == moved.info.epoch && sequence > group.committed => {
-                let before = pending.place.replace(place);
-                self.segments.pin(place.segment);
-                if let Some(before) = before {
-                    self.segments.unpin(before.segment);
-                }
-            }
-            Some(_) => {}
-            // The original lies before the replayed part of the log. It was not committed when it was moved.
-            None if !group.replayed || sequence <= group.committed || sequence == group.prepared_end.next() => {
-                if !group.replayed {
-                    group.prepared_end = sequence;
-                    group.durable_end = sequence;
-                }
-                group.replayed = true;
-                group.prepared_end = group.prepared_end.max(sequence);
-                group.durable_end = group.durable_end.max(sequence);
-                group.committed = group.committed.min(Sequence(sequence.0 - 1));
-                if group.pending.is_empty() {
-                    group.committed = Sequence(sequence.0 - 1);
-                }
-                group.epoch = group.epoch.max(moved.info.epoch);
-                group.pending.insert(index, moved);
-                self.segments.pin(place.segment);
-            }
-            None => {}
-        }
     }
 
     fn replay_copy(&mut self, place: Place, position: u64, entry: &EntryView<'_>) {

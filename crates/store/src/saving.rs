@@ -4,6 +4,7 @@ use crate::checkpoint::{CheckpointBatch, GroupRow, Position, Root};
 use crate::effect::{Completion, Effect, Failure, MapError};
 use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
+use crate::log::GC_SEGMENTS;
 use crate::store::{Io, Store};
 use azekura_base::PgId;
 use bytes::Bytes;
@@ -30,7 +31,7 @@ impl Store {
         if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max {
             return true;
         }
-        if self.space_is_short() && self.segments.reclaimable(self.oldest_unsettled()) {
+        if self.wants_space() {
             return true;
         }
         let since = self.statistics.log_bytes - self.last_checkpoint_log_bytes;
@@ -51,9 +52,12 @@ impl Store {
         self.segments.chain().len() as u64 * self.options.segment_bytes()
     }
 
-    /// So few segments are free that those in waiting should be freed.
-    pub(crate) fn space_is_short(&self) -> bool {
-        self.segments.free() < self.gc_target()
+    /// A checkpoint would free segments, and they are needed: several at a time, unless it is urgent.
+    fn wants_space(&self) -> bool {
+        let (free, target) = (self.segments.free(), self.gc_target());
+        free < target
+            && (self.segments.empty() * 4 >= target || free <= GC_SEGMENTS + 2)
+            && self.segments.reclaimable(self.oldest_unsettled())
     }
 
     /// The oldest log generation that holds records which are not durable or not applied.
@@ -61,7 +65,8 @@ impl Store {
         let in_flight = self.log.in_flight.front().map(|batch| batch.generation);
         let head = self.log.head.as_ref().map(|head| head.link.generation);
         let replaying = self.replaying_link().map(|link| link.generation);
-        let oldest = [in_flight, head, replaying, self.segments.oldest_pinned()];
+        let epochs = self.epochs_waiting.values().min().copied();
+        let oldest = [in_flight, head, replaying, epochs, self.segments.oldest_pinned()];
         oldest.into_iter().flatten().min().unwrap_or(0)
     }
 
@@ -79,7 +84,7 @@ impl Store {
             }
         }
         let before = if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max
-            || self.space_is_short()
+            || self.segments.free() <= GC_SEGMENTS + 2
             || self.now.saturating_sub(self.last_checkpoint) >= IDLE_AGE
         {
             u64::MAX
@@ -91,17 +96,20 @@ impl Store {
         let mut batch =
             CheckpointBatch { root: self.root(), segments: Vec::new(), leaves: Vec::new(), removed: Vec::new() };
         let mut slots = Vec::new();
-        let segments = &mut self.segments;
-        self.cache.take_dirty(leaves_max, before, |slot| {
+        let segments = &self.segments;
+        let mut deltas = Vec::new();
+        let emptied = |segment: u32| segments.get(segment).live == 0;
+        self.cache.take_dirty(leaves_max, before, emptied, |slot| {
             slots.push(slot.key);
-            for (segment, blocks) in &slot.delta {
-                segments.add_saved(*segment, *blocks);
-            }
+            deltas.extend_from_slice(&slot.delta);
             match &slot.content {
                 Content::Present(leaf) => batch.leaves.push((slot.key, leaf.clone())),
                 _ => batch.removed.push(slot.key),
             }
         });
+        for (segment, blocks) in deltas {
+            self.segments.add_saved(segment, blocks);
+        }
         let oldest = self.oldest_unsettled();
         let position = self.cache.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
         let link = self.segments.link(position).or_else(|| self.replaying_link());

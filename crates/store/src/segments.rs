@@ -43,6 +43,13 @@ pub(crate) struct Link {
     pub first_previous: u32,
 }
 
+/// Classes of fullness.
+const CLASSES: usize = 65;
+/// Segments of one class that are looked at for one that can be collected.
+const VICTIMS_TRIED_MAX: usize = 16;
+/// Segments at least this full of live blocks are not worth collecting: headers and summaries take the rest.
+const FULL_ENOUGH: f64 = 0.96;
+
 /// The segment table. See the module's description.
 #[derive(Debug)]
 pub(crate) struct Segments {
@@ -56,8 +63,8 @@ pub(crate) struct Segments {
     chain: VecDeque<Link>,
     /// Rows that differ from what is saved.
     changed: BTreeSet<u32>,
-    /// Sealed segments without live blocks: generation and segment.
-    empty: BTreeSet<(u64, u32)>,
+    /// Sealed segments by how full of live blocks they are, from none to all; in each class by generation.
+    classes: Vec<BTreeSet<(u64, u32)>>,
     /// Become free when the checkpoint in progress is saved.
     freeing: Vec<u32>,
 }
@@ -82,26 +89,45 @@ impl Segments {
             live: 0,
             chain: VecDeque::new(),
             changed: BTreeSet::new(),
-            empty: BTreeSet::new(),
+            classes: vec![BTreeSet::new(); CLASSES],
             freeing: Vec::new(),
         };
         for segment in 0..segments.len() {
-            segments.note_empty(segment);
+            segments.classify(segment, None);
         }
         segments.live = segments.table.iter().map(|s| u64::from(s.live)).sum();
         segments.count_free();
         segments
     }
 
-    /// Keeps the list of empty segments right after a change of `segment`.
-    fn note_empty(&mut self, segment: u32) {
-        let entry = &self.table[segment as usize];
-        let key = (entry.generation, segment);
-        if entry.state == State::Sealed && entry.live == 0 {
-            self.empty.insert(key);
-        } else {
-            self.empty.remove(&key);
+    fn class_of(&self, live: u32) -> usize {
+        match live {
+            0 => 0,
+            live => 1 + (live - 1) as usize * (CLASSES - 1) / self.segment_blocks as usize,
         }
+    }
+
+    /// Moves a sealed segment to the class of its live blocks, out of that of `before` live blocks.
+    fn classify(&mut self, segment: u32, before: Option<u32>) {
+        let entry = self.table[segment as usize];
+        if entry.state != State::Sealed {
+            return;
+        }
+        let class = self.class_of(entry.live);
+        let key = (entry.generation, segment);
+        if let Some(before) = before.map(|live| self.class_of(live)) {
+            if before == class {
+                return;
+            }
+            self.classes[before].remove(&key);
+        }
+        self.classes[class].insert(key);
+    }
+
+    fn unclassify(&mut self, segment: u32) {
+        let entry = self.table[segment as usize];
+        let class = self.class_of(entry.live);
+        self.classes[class].remove(&(entry.generation, segment));
     }
 
     fn count_free(&mut self) {
@@ -205,7 +231,7 @@ impl Segments {
         if before.state == State::Free && link.segment < self.ready {
             self.free -= 1;
         }
-        self.empty.remove(&(before.generation, link.segment));
+        self.unclassify(link.segment);
         let entry = self.get_mut(link.segment);
         entry.state = State::Open;
         entry.generation = link.generation;
@@ -217,28 +243,24 @@ impl Segments {
         let entry = self.get_mut(segment);
         assert_eq!(entry.state, State::Open);
         entry.state = State::Sealed;
-        self.note_empty(segment);
+        self.classify(segment, None);
     }
 
     pub fn add_live(&mut self, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
-        let was_empty = entry.live == 0;
+        let before = entry.live;
         entry.live += blocks;
         self.live += u64::from(blocks);
-        if was_empty {
-            self.note_empty(segment);
-        }
+        self.classify(segment, Some(before));
     }
 
     pub fn remove_live(&mut self, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
         assert!(entry.live >= blocks, "segment {segment} has fewer live blocks than were given up");
+        let before = entry.live;
         entry.live -= blocks;
-        let empty = entry.live == 0;
         self.live -= u64::from(blocks);
-        if empty {
-            self.note_empty(segment);
-        }
+        self.classify(segment, Some(before));
     }
 
     pub fn add_saved(&mut self, segment: u32, blocks: i32) {
@@ -271,14 +293,14 @@ impl Segments {
 
     /// Marks what a checkpoint at `position` makes free, and gives the rows that it has to save.
     pub fn begin_checkpoint(&mut self, position: u64) -> Vec<(u32, SegmentRow)> {
-        let old: Vec<(u64, u32)> = self.empty.range(..(position, 0)).copied().collect();
+        let old: Vec<(u64, u32)> = self.classes[0].range(..(position, 0)).copied().collect();
         for (generation, segment) in old {
             let entry = &mut self.table[segment as usize];
             if entry.saved_live == 0 && entry.pins == 0 {
                 entry.state = State::Freeing;
                 self.changed.insert(segment);
                 self.freeing.push(segment);
-                self.empty.remove(&(generation, segment));
+                self.classes[0].remove(&(generation, segment));
             }
         }
         let changed = std::mem::take(&mut self.changed);
@@ -307,12 +329,34 @@ impl Segments {
 
     /// Segments that a checkpoint could free once the replay position has passed generation `oldest`.
     pub fn reclaimable(&self, oldest: u64) -> bool {
-        self.empty.first().is_some_and(|(generation, _)| *generation < oldest)
+        self.classes[0].first().is_some_and(|(generation, _)| *generation < oldest)
+    }
+
+    /// The segment that is best collected: the most space gained and the longest left alone for the least work (Rosenblum
+    /// and Ousterhout, "The design and implementation of a log-structured file system", 1992, section 3.5). `head` is
+    /// the generation being written.
+    pub fn victim(&self, head: u64) -> Option<u32> {
+        let blocks = f64::from(self.segment_blocks);
+        let mut best: Option<(f64, u32)> = None;
+        for class in &self.classes[1..] {
+            let usable = |(_, segment): &&(u64, u32)| {
+                let entry = self.get(*segment);
+                !entry.damaged && entry.pins == 0
+            };
+            let Some((generation, segment)) = class.iter().take(VICTIMS_TRIED_MAX).find(usable) else { continue };
+            let full = f64::from(self.get(*segment).live) / blocks;
+            let age = head.saturating_sub(*generation) as f64 + 1.0;
+            let score = (1.0 - full) * age / (1.0 + full);
+            if full < FULL_ENOUGH && best.is_none_or(|(other, _)| score > other) {
+                best = Some((score, *segment));
+            }
+        }
+        best.map(|(_, segment)| segment)
     }
 
     /// Sealed segments without live blocks.
     pub fn empty(&self) -> u32 {
-        self.empty.len() as u32
+        self.classes[0].len() as u32
     }
 
     /// Frees what was opened after generation `last`, which the log never durably reached.
@@ -321,13 +365,13 @@ impl Segments {
     /// A segment that has live blocks nevertheless.
     pub fn forget_after(&mut self, last: u64) -> Result<(), u32> {
         for segment in 0..self.len() {
-            let entry = &mut self.table[segment as usize];
+            let entry = self.table[segment as usize];
             if entry.state == State::Sealed && entry.generation > last {
                 if entry.live > 0 || entry.saved_live > 0 {
                     return Err(segment);
                 }
-                self.empty.remove(&(entry.generation, segment));
-                entry.state = State::Free;
+                self.unclassify(segment);
+                self.get_mut(segment).state = State::Free;
                 self.changed.insert(segment);
             }
         }

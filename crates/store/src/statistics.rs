@@ -15,6 +15,8 @@ pub struct Space {
     pub free_segments: u32,
     /// All segments.
     pub segments: u32,
+    /// Segments' worth of space that is neither free nor live: what garbage collection could win.
+    pub gc_backlog: u32,
     /// No more data should be accepted.
     pub full: bool,
     /// Less than a tenth of the capacity is left.
@@ -77,13 +79,17 @@ impl Space {
         let blocks = ready * u64::from(options.segment_blocks);
         let capacity = blocks * u64::from(100 - options.gc_reserve_percent) / 100 * block;
         // What is on its way will be live soon.
-        let waiting: u64 = store.log.queue.len() as u64;
+        let waiting = store.log.queue_blocks;
         let live = store.segments.live() * block;
+        let used = store.segments.ready() - store.segments.free();
         Space {
             capacity,
             live,
             free_segments: store.segments.free(),
             segments: store.segments.len(),
+            gc_backlog: (u64::from(used) * u64::from(options.segment_blocks)).saturating_sub(store.segments.live())
+                as u32
+                / options.segment_blocks,
             full: live + waiting * block >= capacity,
             near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,
         }

@@ -1,7 +1,7 @@
 //! The store's interface, and what its parts share.
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
-use crate::collect::Collector;
+use crate::collect::{CollectRead, Collector};
 use crate::drops::Drop;
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
 use crate::format::{EntryHead, Superblock};
@@ -46,7 +46,7 @@ pub(crate) enum Io {
     Recovery,
     Layer(LayerId),
     Modified { token: u64, pg: PgId, after: Sequence },
-    Collect,
+    Collect(CollectRead),
 }
 
 /// Where in its life the store is.
@@ -84,6 +84,8 @@ pub struct Store {
     /// Chunks whose first operation waits for its record to be durable.
     pub(crate) blocked: Vec<(PgId, ChunkIndex)>,
     pub(crate) copies: FixedMap<u64, CopyState>,
+    /// Starts of epochs that are not durable yet, and the oldest log generation that each needs kept.
+    pub(crate) epochs_waiting: BTreeMap<u64, u64>,
     pub(crate) reads: FixedMap<u64, PendingRead>,
     pub(crate) next_read: u64,
     pub(crate) read_cache: ReadCache,
@@ -146,6 +148,7 @@ impl Store {
             ops: FixedMap::default(),
             blocked: Vec::new(),
             copies: FixedMap::default(),
+            epochs_waiting: BTreeMap::new(),
             reads: FixedMap::default(),
             next_read: 0,
             read_cache: ReadCache::new(options.read_cache_bytes_max),
@@ -201,6 +204,7 @@ impl Store {
             Record::Write(write) => self.prepare(id, write),
             Record::Copy(copy) => self.prepare_copy(id, copy),
         };
+        self.log.queue_blocks += u64::from(item.payload_blocks());
         self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
 
@@ -299,27 +303,34 @@ impl Store {
         assert!(epoch >= group.epoch, "epoch {epoch} of group {pg} after {}", group.epoch);
         assert!(committed >= group.committed, "group {pg} can't go back from {} to {committed}", group.committed);
         let committed_before = group.committed;
-        self.enter_epoch(pg, epoch, committed);
+        let dropped = self.enter_epoch(pg, epoch, committed);
         let id = self.new_id();
+        // Until the epoch is durable, a crash brings back what it drops: replay must still find all of it.
+        let head = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+        self.epochs_waiting.insert(id, dropped.unwrap_or(head).min(head));
         let item = Item::Epoch { pg, epoch, committed_before, committed };
         self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
 
-    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence) {
+    /// Gives the oldest log generation that holds a write which is dropped.
+    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence) -> Option<u64> {
         let group = self.groups.get_mut(pg);
         group.epoch = group.epoch.max(epoch);
         let keep = if committed > group.prepared_end { group.committed } else { committed };
         self.commit_upto(pg, keep);
         let group = self.groups.get_mut(pg);
+        let mut oldest: Option<u64> = None;
         while group.pending.back().is_some_and(|p| p.info.sequence > keep) {
             let place = group.pending.pop_back().and_then(|p| p.place);
             if let Some(place) = place {
                 self.segments.unpin(place.segment);
+                oldest = Some(oldest.unwrap_or(u64::MAX).min(place.generation));
             }
         }
         group.committed = committed;
         group.prepared_end = committed;
-        group.durable_end = group.durable_end.min(committed);
+        group.durable_end = group.durable_end.min(keep);
+        oldest
     }
 
     /// Keeps `note`, of at most 1 KiB, for `pg` in place of the last one. [`Completion::Durable`] with `token` follows.
@@ -407,7 +418,8 @@ impl Store {
             return;
         }
         let id = self.new_id();
-        self.log.queue.push_back(Queued { token: Some(token), id, item: Item::DropLayer { layer } });
+        // Ahead of all others: writes that wait for space may be waiting for this.
+        self.log.queue.push_front(Queued { token: Some(token), id, item: Item::DropLayer { layer } });
     }
 
     /// Sends what was appended since the last call: to be called once in each turn of the event loop.
@@ -494,7 +506,10 @@ impl Store {
             (Io::Modified { token, pg, after }, Done::Modified(result)) => {
                 self.modified_listed(token, pg, after, result);
             }
-            (Io::Collect, Done::Read(result)) => self.collect_read(io, result),
+            (Io::Collect(read), Done::Read(result)) => {
+                self.collect_read(read, result);
+                self.seal_batches();
+            }
             (what, done) => panic!("{what:?} can't end with {done:?}"),
         }
     }

@@ -23,10 +23,6 @@ pub(crate) enum Kind {
     Note = 7,
     /// The end of a layer.
     DropLayer = 8,
-    /// A prepared write moved by garbage collection.
-    WriteAgain = 9,
-    /// A prepared write of zeros, moved likewise.
-    WriteZeroAgain = 10,
 }
 
 impl Kind {
@@ -40,20 +36,18 @@ impl Kind {
             6 => Kind::Epoch,
             7 => Kind::Note,
             8 => Kind::DropLayer,
-            9 => Kind::WriteAgain,
-            10 => Kind::WriteZeroAgain,
             _ => return None,
         })
     }
 
     /// Its payload is `count` blocks, and `count` checksums follow the head.
     pub fn has_payload(self) -> bool {
-        matches!(self, Kind::Write | Kind::Copy | Kind::Relocate | Kind::WriteAgain)
+        matches!(self, Kind::Write | Kind::Copy | Kind::Relocate)
     }
 
     /// It names blocks of a chunk.
     pub fn has_range(self) -> bool {
-        self.has_payload() || matches!(self, Kind::WriteZero | Kind::CopyZero | Kind::WriteZeroAgain)
+        self.has_payload() || matches!(self, Kind::WriteZero | Kind::CopyZero)
     }
 }
 

@@ -89,7 +89,10 @@ impl Rig {
         prepare(&mut store);
         let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
         rig.settle();
-        match rig.done.pop() {
+        let ended = rig.done.iter().position(|c| matches!(c, Completion::Recovered(_)));
+        let ended = ended.map(|index| rig.done.remove(index));
+        rig.done.clear();
+        match ended {
             Some(Completion::Recovered(Ok(()))) => Ok(rig),
             Some(Completion::Recovered(Err(error))) => Err(error),
             other => panic!("opening gave {other:?}"),

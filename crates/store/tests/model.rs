@@ -1,0 +1,656 @@
+//! The store against an executable model, with crashes at any moment.
+//!
+//! The model is a list of calls. The store's log is a sequence of records, and a crash keeps a prefix of it: so after
+//! a crash there must be a prefix, at least as long as what was called durable, with which the model gives what the
+//! store has.
+
+mod common;
+
+use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_store::{Body, Completion, Copy, Options, Space, Store};
+use common::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const GROUPS: u32 = 3;
+const CHUNKS: u32 = 6;
+
+fn group_of(chunk: u32) -> u32 {
+    chunk % GROUPS
+}
+
+/// Blocks of a chunk; a value of 0 stands for zeros.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Range {
+    layer: u64,
+    chunk: u32,
+    first: u16,
+    count: u16,
+    value: u64,
+}
+
+impl Range {
+    fn body(&self) -> Body {
+        if self.value == 0 { Body::Zero } else { filled(self.value, self.count) }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Call {
+    Write { record: usize, pg: u32, epoch: u64, sequence: u64, range: Range },
+    Copy { record: usize, range: Range },
+    Epoch { record: usize, pg: u32, epoch: u64, committed: u64, jump: bool },
+    Drop { record: usize, layer: u64 },
+    Commit { pg: u32, upto: u64 },
+    Parent { layer: u64, parent: u64 },
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Group {
+    epoch: u64,
+    committed: u64,
+    /// At most so much may be known as committed.
+    committed_max: u64,
+    prepared: BTreeMap<u64, (u64, Range)>,
+    end: u64,
+    epoch_lost: bool,
+}
+
+/// What a list of calls comes to.
+#[derive(Debug, Clone, Default)]
+struct State {
+    groups: BTreeMap<u32, Group>,
+    blocks: BTreeMap<(u64, u32), BTreeMap<u16, (u64, u16)>>,
+    parents: BTreeMap<u64, u64>,
+    dropped: BTreeSet<u64>,
+}
+
+impl State {
+    /// Runs `calls`, leaving out records from `limit` on.
+    fn run(calls: &[Call], limit: usize) -> State {
+        let mut state = State::default();
+        for call in calls {
+            match *call {
+                Call::Write { record, pg, epoch, sequence, range } if record < limit => {
+                    let group = state.groups.entry(pg).or_default();
+                    assert_eq!(sequence, group.end + 1);
+                    group.end = sequence;
+                    group.prepared.insert(sequence, (epoch, range));
+                }
+                Call::Copy { record, range } if record < limit => state.put(range),
+                Call::Epoch { record, pg, epoch, committed, jump } => {
+                    let group = state.groups.entry(pg).or_default();
+                    if record >= limit {
+                        if !jump && !group.epoch_lost {
+                            group.committed_max = group.committed_max.max(committed.min(group.end));
+                        }
+                        group.epoch_lost = true;
+                        continue;
+                    }
+                    let keep = if jump { group.committed } else { committed };
+                    state.commit(pg, keep);
+                    let group = state.groups.entry(pg).or_default();
+                    group.prepared.clear();
+                    group.epoch = epoch;
+                    (group.committed, group.end) = (committed, committed);
+                }
+                Call::Drop { record, layer } if record < limit => {
+                    state.dropped.insert(layer);
+                    state.blocks.retain(|(l, _), _| *l != layer);
+                }
+                Call::Commit { pg, upto } => {
+                    let group = state.groups.entry(pg).or_default();
+                    if !group.epoch_lost {
+                        let upto = upto.min(group.end);
+                        state.commit(pg, upto);
+                    }
+                }
+                Call::Parent { layer, parent } => {
+                    state.parents.insert(layer, parent);
+                }
+                _ => {}
+            }
+        }
+        state
+    }
+
+    fn commit(&mut self, pg: u32, upto: u64) {
+        let group = self.groups.entry(pg).or_default();
+        let mut ranges = Vec::new();
+        while group.committed < upto {
+            group.committed += 1;
+            if let Some((_, range)) = group.prepared.remove(&group.committed) {
+                ranges.push(range);
+            }
+        }
+        group.committed_max = group.committed_max.max(group.committed);
+        ranges.into_iter().for_each(|range| self.put(range));
+    }
+
+    fn put(&mut self, range: Range) {
+        if self.dropped.contains(&range.layer) {
+            return;
+        }
+        let key = (range.layer, range.chunk);
+        if !self.blocks.contains_key(&key) {
+            let inherited = self.nearest(range.layer, range.chunk);
+            if inherited.is_none() && range.value == 0 {
+                return;
+            }
+            self.blocks.insert(key, inherited.unwrap_or_default());
+        }
+        let leaf = self.blocks.get_mut(&key).unwrap();
+        for index in 0..range.count {
+            if range.value == 0 {
+                leaf.remove(&(range.first + index));
+            } else {
+                leaf.insert(range.first + index, (range.value, index));
+            }
+        }
+    }
+
+    fn nearest(&self, layer: u64, chunk: u32) -> Option<BTreeMap<u16, (u64, u16)>> {
+        let mut layer = layer;
+        loop {
+            if let Some(leaf) = self.blocks.get(&(layer, chunk)) {
+                return Some(leaf.clone());
+            }
+            layer = *self.parents.get(&layer)?;
+        }
+    }
+
+    fn read(&self, layer: u64, chunk: u32, first: u16, count: u16) -> Vec<u8> {
+        let leaf = self.nearest(layer, chunk).unwrap_or_default();
+        let mut out = Vec::new();
+        for block in first..first + count {
+            match leaf.get(&block) {
+                Some((value, index)) => {
+                    let body = bytes_of(&filled(*value, index + 1), index + 1);
+                    out.extend_from_slice(&body[usize::from(*index) * 4096..]);
+                }
+                None => out.resize(out.len() + 4096, 0),
+            }
+        }
+        out
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Write { chunk: u32, first: u16, count: u16, zero: bool },
+    Copy { chunk: u32, first: u16, count: u16, zero: bool },
+    Commit { pg: u32, back: u64 },
+    Epoch { pg: u32, back: u64 },
+    Jump { pg: u32, by: u64 },
+    Read { age: u8, chunk: u32, first: u16, count: u16 },
+    Snapshot,
+    Drop,
+    Pump,
+    FinishWrite(u8),
+    FinishRead(u8),
+    FinishMap(u8),
+    Checkpoint,
+    Tick(u16),
+    Settle,
+    Crash { seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8 },
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let chunk = 0..CHUNKS;
+    let first = 0u16..20;
+    let count = prop_oneof![4 => 1u16..2, 2 => 2u16..5, 1 => 5u16..13];
+    prop_oneof![
+        24 => (chunk.clone(), first.clone(), count.clone(), prop::bool::weighted(0.12))
+            .prop_map(|(chunk, first, count, zero)| Action::Write { chunk, first, count, zero }),
+        2 => (chunk.clone(), first.clone(), count.clone(), prop::bool::weighted(0.1))
+            .prop_map(|(chunk, first, count, zero)| Action::Copy { chunk, first, count, zero }),
+        12 => (0..GROUPS, 0u64..3).prop_map(|(pg, back)| Action::Commit { pg, back }),
+        1 => (0..GROUPS, 0u64..4).prop_map(|(pg, back)| Action::Epoch { pg, back }),
+        1 => (0..GROUPS, 1u64..9).prop_map(|(pg, by)| Action::Jump { pg, by }),
+        8 => (0u8..3, chunk, first, count).prop_map(|(age, chunk, first, count)| Action::Read { age, chunk, first, count }),
+        1 => Just(Action::Snapshot),
+        1 => Just(Action::Drop),
+        10 => Just(Action::Pump),
+        14 => any::<u8>().prop_map(Action::FinishWrite),
+        8 => any::<u8>().prop_map(Action::FinishRead),
+        8 => any::<u8>().prop_map(Action::FinishMap),
+        2 => Just(Action::Checkpoint),
+        1 => (0u16..50_000).prop_map(Action::Tick),
+        2 => Just(Action::Settle),
+        1 => (any::<u64>(), any::<bool>(), any::<bool>(), 0u8..12).prop_map(
+            |(seed, coarse, checkpoint_lands, interrupted)| Action::Crash { seed, coarse, checkpoint_lands, interrupted }
+        ),
+    ]
+}
+
+/// A small generator for which sectors land.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+struct World {
+    options: Options,
+    rig: Option<Rig>,
+    calls: Vec<Call>,
+    /// Records so far; record `i` has token `i`.
+    records: usize,
+    /// Records called durable: all below this.
+    durable: usize,
+    durable_seen: BTreeSet<usize>,
+    value: u64,
+    layers: Vec<u64>,
+    next_layer: u64,
+    reads: BTreeMap<u64, (Vec<u8>, u16, u16)>,
+    next_read: u64,
+    time: u64,
+}
+
+const READ_TOKENS: u64 = 1 << 40;
+
+impl World {
+    fn new(options: Options) -> World {
+        let rig = Rig::format(&options);
+        World {
+            options,
+            rig: Some(rig),
+            calls: Vec::new(),
+            records: 0,
+            durable: 0,
+            durable_seen: BTreeSet::new(),
+            value: 0,
+            layers: vec![1],
+            next_layer: 2,
+            reads: BTreeMap::new(),
+            next_read: READ_TOKENS,
+            time: 0,
+        }
+    }
+
+    fn rig(&mut self) -> &mut Rig {
+        self.rig.as_mut().unwrap()
+    }
+
+    fn store(&mut self) -> &mut Store {
+        &mut self.rig().store
+    }
+
+    fn space(&mut self) -> Space {
+        self.store().space()
+    }
+
+    fn new_record(&mut self) -> (usize, u64) {
+        self.records += 1;
+        (self.records - 1, (self.records - 1) as u64)
+    }
+
+    fn range(&mut self, chunk: u32, first: u16, count: u16, zero: bool) -> Range {
+        self.value += 1;
+        let value = if zero { 0 } else { self.value };
+        Range { layer: *self.layers.last().unwrap(), chunk, first, count, value }
+    }
+
+    fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Write { chunk, first, count, zero } => {
+                if self.space().full && !zero {
+                    return;
+                }
+                let range = self.range(chunk, first, count, zero);
+                let pg = group_of(chunk);
+                let write = self.rig().next_write(pg, range.layer, chunk, first, range.body(), count);
+                let (record, token) = self.new_record();
+                let (epoch, sequence) = (write.epoch.0, write.sequence.0);
+                self.calls.push(Call::Write { record, pg, epoch, sequence, range });
+                self.store().append(token, write);
+            }
+            Action::Copy { chunk, first, count, zero } => {
+                if self.space().full && !zero {
+                    return;
+                }
+                let range = self.range(chunk, first, count, zero);
+                let pg = PgId(group_of(chunk));
+                let sequence = self.store().group(pg).committed;
+                let (record, token) = self.new_record();
+                self.calls.push(Call::Copy { record, range });
+                let copy = Copy {
+                    pg,
+                    sequence,
+                    layer: LayerId(range.layer),
+                    chunk: ChunkIndex(chunk),
+                    first: BlockIndex(first),
+                    count,
+                    body: range.body(),
+                };
+                self.store().append(token, copy);
+            }
+            Action::Commit { pg, back } => {
+                let group = self.store().group(PgId(pg));
+                let upto = group.prepared_end.0.saturating_sub(back).max(group.committed.0);
+                self.calls.push(Call::Commit { pg, upto });
+                self.store().commit(PgId(pg), Sequence(upto));
+            }
+            Action::Epoch { pg, back } => {
+                let group = self.store().group(PgId(pg));
+                let committed = group.prepared_end.0.saturating_sub(back).max(group.committed.0);
+                self.start_epoch(pg, group.epoch.0 + 1, committed);
+            }
+            Action::Jump { pg, by } => {
+                let group = self.store().group(PgId(pg));
+                self.start_epoch(pg, group.epoch.0 + 1, group.prepared_end.0 + by);
+            }
+            Action::Read { age, chunk, first, count } => {
+                let layer = self.layers[self.layers.len().saturating_sub(1 + usize::from(age))];
+                let expected = State::run(&self.calls, usize::MAX).read(layer, chunk, first, count);
+                let token = self.next_read;
+                self.next_read += 1;
+                self.reads.insert(token, (expected, first, count));
+                let pg = PgId(group_of(chunk));
+                self.store().read(token, pg, LayerId(layer), ChunkIndex(chunk), BlockIndex(first), count);
+            }
+            Action::Snapshot => {
+                if self.layers.len() >= 3 {
+                    return;
+                }
+                // A snapshot is a cut: writes to the frozen layer are committed before the new one takes any.
+                for pg in 0..GROUPS {
+                    self.act(&Action::Commit { pg, back: 0 });
+                }
+                let (layer, parent) = (self.next_layer, *self.layers.last().unwrap());
+                self.next_layer += 1;
+                self.layers.push(layer);
+                self.calls.push(Call::Parent { layer, parent });
+                self.store().set_parent(LayerId(layer), LayerId(parent));
+            }
+            Action::Drop => {
+                // Nothing may read a layer that goes.
+                if !self.reads.is_empty() {
+                    return;
+                }
+                let layer = self.layers.pop().unwrap();
+                let (record, token) = self.new_record();
+                self.calls.push(Call::Drop { record, layer });
+                self.store().drop_layer(token, LayerId(layer));
+                if self.layers.is_empty() {
+                    self.layers.push(self.next_layer);
+                    self.next_layer += 1;
+                } else {
+                    // The parent is frozen: a new head goes on top of it.
+                    let parent = *self.layers.last().unwrap();
+                    let head = self.next_layer;
+                    self.next_layer += 1;
+                    self.layers.push(head);
+                    self.calls.push(Call::Parent { layer: head, parent });
+                    self.store().set_parent(LayerId(head), LayerId(parent));
+                }
+                self.settle();
+            }
+            Action::Pump => {
+                self.store().pump();
+                self.rig().take_effects();
+            }
+            Action::FinishWrite(index) => {
+                self.rig().take_effects();
+                let waiting = self.rig().disk.waiting.len();
+                if waiting > 0 {
+                    self.rig().finish_write(usize::from(index) % waiting);
+                }
+            }
+            Action::FinishRead(index) => {
+                self.rig().take_effects();
+                let waiting = self.rig().reads_waiting.len();
+                if waiting > 0 {
+                    self.rig().finish_read(usize::from(index) % waiting);
+                }
+            }
+            Action::FinishMap(index) => {
+                self.rig().take_effects();
+                let waiting = self.rig().map_waiting.len();
+                if waiting > 0 {
+                    self.rig().finish_map(usize::from(index) % waiting);
+                }
+            }
+            Action::Checkpoint => self.store().begin_checkpoint(|_| None),
+            Action::Tick(ms) => {
+                self.time += u64::from(ms);
+                let now = std::time::Duration::from_millis(self.time);
+                self.store().tick(now);
+            }
+            Action::Settle => self.settle(),
+            Action::Crash { seed, coarse, checkpoint_lands, interrupted } => {
+                self.crash(seed, coarse, checkpoint_lands, interrupted);
+            }
+        }
+        self.look();
+    }
+
+    fn start_epoch(&mut self, pg: u32, epoch: u64, committed: u64) {
+        let (record, token) = self.new_record();
+        let jump = committed > self.store().group(PgId(pg)).prepared_end.0;
+        self.calls.push(Call::Epoch { record, pg, epoch, committed, jump });
+        self.store().start_epoch(token, PgId(pg), common::epoch(epoch), Sequence(committed));
+    }
+
+    fn settle(&mut self) {
+        self.rig().settle();
+        self.look();
+        assert!(self.reads.is_empty(), "reads without an end");
+        let space = self.space();
+        assert_eq!(self.durable, self.records, "records that never became durable: {space:?}");
+        self.rig().check_accounts();
+    }
+
+    /// Looks at what the store has told.
+    fn look(&mut self) {
+        self.rig().take_effects();
+        for completion in std::mem::take(&mut self.rig().done) {
+            match completion {
+                Completion::Durable { token } => {
+                    self.durable_seen.insert(token as usize);
+                    while self.durable_seen.remove(&self.durable) {
+                        self.durable += 1;
+                    }
+                }
+                Completion::Read { token, result } => {
+                    let (expected, first, count) = self.reads.remove(&token).unwrap();
+                    let got = flatten(&result.unwrap(), first, count);
+                    assert!(got == expected, "a read of {count} blocks from {first} gave something else");
+                }
+                Completion::Checkpointed => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn crash(&mut self, seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8) {
+        let mut dice = Dice(seed);
+        let mut rig = self.rig.take().unwrap();
+        rig.take_effects();
+        if checkpoint_lands {
+            while !rig.map_waiting.is_empty() {
+                rig.finish_map(0);
+            }
+        }
+        let whole = dice.roll() % 3;
+        let mut fates = BTreeMap::new();
+        let (mut disk, mut map) = rig.crash(|write, sector| {
+            let sector = if coarse { sector / 8 } else { sector };
+            // Whole writes are lost or landed in two of three crashes.
+            let part = if whole > 0 { 0 } else { sector };
+            *fates.entry((write, part)).or_insert_with(|| dice.roll() % 2 == 0)
+        });
+        self.reads.clear();
+        let parents: Vec<(u64, u64)> = State::run(&self.calls, usize::MAX).parents.into_iter().collect();
+        let prepare = |store: &mut Store| {
+            for (layer, parent) in &parents {
+                store.set_parent(LayerId(*layer), LayerId(*parent));
+            }
+        };
+        if interrupted < 6 {
+            (disk, map) = interrupted_open(&self.options, disk, map, &prepare, interrupted);
+        }
+        let mut rig = Rig::open_with(&self.options, disk, map, prepare).expect("the device opens");
+        rig.check_accounts();
+        self.match_prefix(&mut rig);
+        self.rig = Some(rig);
+    }
+
+    /// Finds the prefix of the records that the store has, and goes on from there.
+    fn match_prefix(&mut self, rig: &mut Rig) {
+        let mut reasons = Vec::new();
+        for limit in (self.durable..=self.records).rev() {
+            let mut state = State::run(&self.calls, limit);
+            match self.compare_groups(rig, &state) {
+                Ok(()) => {}
+                Err(reason) => {
+                    reasons.push(format!("{limit}: {reason}"));
+                    continue;
+                }
+            }
+            // Contents are compared with all commit points brought level, which leaves the groups comparable.
+            let mut level = Vec::new();
+            for pg in 0..GROUPS {
+                let ours = state.groups.get(&pg).map_or(0, |g| g.committed);
+                let theirs = rig.store.group(PgId(pg)).committed.0;
+                level.push((pg, ours.max(theirs)));
+                state.commit(pg, theirs);
+            }
+            let mut trial = Vec::new();
+            for (pg, upto) in &level {
+                rig.store.commit(PgId(*pg), Sequence(*upto));
+                trial.push(Call::Commit { pg: *pg, upto: *upto });
+            }
+            let layers: BTreeSet<u64> = self.layers.iter().copied().filter(|l| !state.dropped.contains(l)).collect();
+            let mut same = true;
+            for layer in &layers {
+                for chunk in 0..CHUNKS {
+                    let got = rig.read(group_of(chunk), *layer, chunk, 0, 32).unwrap();
+                    let want = state.read(*layer, chunk, 0, 32);
+                    if got != want {
+                        let block = (0..32).find(|b| got[b * 4096..(b + 1) * 4096] != want[b * 4096..(b + 1) * 4096]);
+                        reasons.push(format!("{limit}: layer {layer} chunk {chunk} block {block:?} differs"));
+                        same = false;
+                    }
+                }
+            }
+            if same {
+                self.shorten(limit);
+                self.calls.extend(trial);
+                self.records = limit;
+                self.durable = limit;
+                self.durable_seen.clear();
+                return;
+            }
+        }
+        panic!("no prefix of at least {} of {} records fits: {reasons:#?}", self.durable, self.records);
+    }
+
+    /// Takes the records from `limit` on out of the calls, and with them what they made possible: a commit of what was
+    /// lost must not commit what comes in its place.
+    fn shorten(&mut self, limit: usize) {
+        let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut epochs_lost: BTreeSet<u32> = BTreeSet::new();
+        self.calls.retain_mut(|call| match call {
+            Call::Write { record, pg, sequence, .. } => {
+                let kept = *record < limit;
+                if kept {
+                    ends.insert(*pg, *sequence);
+                }
+                kept
+            }
+            Call::Epoch { record, pg, committed, .. } => {
+                let kept = *record < limit;
+                if kept {
+                    ends.insert(*pg, *committed);
+                } else {
+                    epochs_lost.insert(*pg);
+                }
+                kept
+            }
+            Call::Copy { record, .. } | Call::Drop { record, .. } => *record < limit,
+            Call::Commit { pg, upto } => {
+                *upto = (*upto).min(ends.get(pg).copied().unwrap_or(0));
+                !epochs_lost.contains(pg)
+            }
+            Call::Parent { .. } => true,
+        });
+    }
+
+    fn compare_groups(&self, rig: &Rig, state: &State) -> Result<(), String> {
+        for pg in 0..GROUPS {
+            let ours = state.groups.get(&pg).cloned().unwrap_or_default();
+            let theirs = rig.store.group(PgId(pg));
+            if theirs.prepared_end.0 != ours.end {
+                return Err(format!("group {pg} ends at {}, not {}", theirs.prepared_end, ours.end));
+            }
+            if theirs.epoch.0 != ours.epoch {
+                return Err(format!("group {pg} is in epoch {}, not {}", theirs.epoch, ours.epoch));
+            }
+            if theirs.committed.0 > ours.committed_max.max(ours.committed) {
+                return Err(format!("group {pg} is committed to {}, not {}", theirs.committed, ours.committed));
+            }
+            for info in rig.store.prepared(PgId(pg)).filter(|info| info.sequence.0 > ours.committed) {
+                let Some((epoch, range)) = ours.prepared.get(&info.sequence.0) else {
+                    return Err(format!("group {pg} has prepared {}", info.sequence));
+                };
+                let same = info.epoch.0 == *epoch
+                    && (info.layer.0, info.chunk.0, info.first.0) == (range.layer, range.chunk, range.first)
+                    && info.count == range.count
+                    && info.zero == (range.value == 0)
+                    && info.durable;
+                if !same {
+                    return Err(format!("group {pg} has {info:?} for {range:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens, but dies after some effects.
+fn interrupted_open(
+    options: &Options,
+    disk: Disk,
+    map: azekura_store::MemoryMap,
+    prepare: &dyn Fn(&mut Store),
+    effects: u8,
+) -> (Disk, azekura_store::MemoryMap) {
+    use azekura_store::SavedMap;
+    let root = map.root().unwrap().unwrap();
+    let mut store = Store::open(options.clone(), IDENTITY, root);
+    prepare(&mut store);
+    let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+    for _ in 0..effects {
+        rig.take_effects();
+        if !rig.reads_waiting.is_empty() {
+            rig.finish_read(0);
+        } else if !rig.map_waiting.is_empty() {
+            rig.finish_map(0);
+        }
+    }
+    rig.crash(|_, _| false)
+}
+
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|c| c.parse().ok()).unwrap_or(150)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_with_crashes_gives_what_the_model_gives(actions in prop::collection::vec(action(), 1..400)) {
+        let mut world = World::new(tiny());
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+    }
+}
