@@ -5,13 +5,10 @@ use crate::reading;
 use crate::statistics::VolumeStatistics;
 use crate::view::{GroupView, VolumeView};
 use crate::{
-    DIRECT_WRITES_MAX, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX,
-    WRITE_WINDOW,
+    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX, WRITE_WINDOW,
 };
-use azekura_base::{
-    BLOCK_SIZE, CHUNK_SIZE, DeviceId, Epoch, IoStatus, LayerId, NodeId, PgId, RequestId, Sequence, SessionId, VolumeId,
-};
-use azekura_wire::{Held, Message, ReadRequest, Run, StatusRequest, WriteBody, WriteRequest};
+use azekura_base::{BLOCK_SIZE, CHUNK_SIZE, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
+use azekura_wire::{Message, ReadRequest, Run, StatusRequest, WriteBody, WriteRequest};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -139,23 +136,6 @@ struct Under {
     tried: Vec<NodeId>,
     /// A secondary said that the primary must answer.
     primary_only: bool,
-    /// The copies that have it.
-    held: Option<Box<Holders>>,
-}
-
-/// The copies that are known to have a write at one place of its group's order.
-struct Holders {
-    epoch: Epoch,
-    sequence: Sequence,
-    have: Vec<DeviceId>,
-    /// The copies that must have it; empty while the primary has not told.
-    need: Vec<DeviceId>,
-}
-
-impl Holders {
-    fn complete(&self) -> bool {
-        !self.need.is_empty() && self.need.iter().all(|device| self.have.contains(device))
-    }
 }
 
 /// See the crate's description.
@@ -364,7 +344,6 @@ impl Gateway {
             retry_at: Duration::ZERO,
             tried: Vec::new(),
             primary_only: false,
-            held: None,
         };
         if matches!(under.ask, Ask::Write(_)) {
             self.backlog.push_back(under);
@@ -391,7 +370,6 @@ impl Gateway {
     /// Sends a part that waits, if there is where to.
     fn send(&mut self, id: RequestId, is_write: bool) {
         let oldest = self.oldest_write();
-        let few = self.writes.len() <= DIRECT_WRITES_MAX;
         let parts = if is_write { &mut self.writes } else { &mut self.reads };
         let Some(under) = parts.get_mut(&id) else { return };
         if under.at.is_some() || self.now < under.retry_at {
@@ -416,7 +394,6 @@ impl Gateway {
         self.idle_parts -= 1;
         let Under { layer, pg, part, .. } = *under;
         let chunk = part.chunk;
-        let direct = if few && target != self.me { self.me } else { NodeId(0) };
         let (first, count) = reading::blocks(part);
         let message = match &under.ask {
             Ask::Read => Message::Read(ReadRequest { request: id, pg, layer, chunk, first, count }),
@@ -430,7 +407,6 @@ impl Gateway {
                 chunk,
                 offset: part.offset,
                 len: part.len,
-                direct,
                 body: body.clone(),
             }),
         };
@@ -519,28 +495,6 @@ impl Gateway {
         }
     }
 
-    /// A copy has a write of this gateway.
-    pub fn held(&mut self, held: Held, now: Duration) {
-        self.now = now;
-        if held.session != self.session {
-            return;
-        }
-        let Some(under) = self.writes.get_mut(&held.request) else { return };
-        let place = (held.epoch, held.sequence);
-        if under.held.as_ref().is_none_or(|known| (known.epoch, known.sequence) < place) {
-            let (epoch, sequence) = place;
-            under.held = Some(Box::new(Holders { epoch, sequence, have: Vec::new(), need: Vec::new() }));
-        }
-        let Some(known) = under.held.as_mut().filter(|known| (known.epoch, known.sequence) == place) else { return };
-        known.have.push(held.device);
-        if !held.copies.is_empty() {
-            known.need = held.copies;
-        }
-        if known.complete() {
-            self.finish_write(held.request, None);
-        }
-    }
-
     /// The copy can't answer now: the primary can, or a later one.
     fn refused(&mut self, id: RequestId, is_write: bool, node: NodeId) {
         let parts = if is_write { &mut self.writes } else { &mut self.reads };
@@ -573,14 +527,10 @@ impl Gateway {
     }
 
     fn write_done(&mut self, id: RequestId, node: NodeId, failed: Option<IoStatus>) {
-        if self.writes.get(&id).is_some_and(|under| under.at == Some(node)) {
-            self.finish_write(id, failed);
+        if self.writes.get(&id).is_none_or(|under| under.at != Some(node)) {
+            return;
         }
-    }
-
-    fn finish_write(&mut self, id: RequestId, failed: Option<IoStatus>) {
         let Some(under) = self.writes.remove(&id) else { return };
-        self.idle_parts -= usize::from(under.at.is_none());
         self.in_flight_bytes -= bytes_held(&under.ask, under.part);
         self.start_backlog();
         let Some(running) = self.ops.get_mut(&under.op) else { return };

@@ -19,9 +19,6 @@ use std::time::Duration;
 
 /// Most bytes of one node's clients that may be under way.
 pub const IN_FLIGHT_BYTES_MAX: usize = 48 << 20;
-/// With at most this many writes under way, the gateway hears from every copy itself ([`azekura_wire::Held`]): one
-/// message less on the way of each answer, two more to handle.
-pub const DIRECT_WRITES_MAX: usize = 4;
 /// Most parts of reads that may be under way.
 pub const IN_FLIGHT_READS_MAX: usize = 2048;
 /// Numbers of unanswered writes of a session lie within this many of each other; what a primary remembers of a

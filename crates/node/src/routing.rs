@@ -61,11 +61,6 @@ impl Node {
                 self.heartbeat(conn, &heartbeat);
                 None
             }
-            Message::Held(held) => {
-                let now = self.now;
-                self.gateway.held(held, now);
-                None
-            }
             // This node's answers to itself travel the same way.
             message if conn == ConnKey(0) => {
                 self.answered(node, message);
@@ -95,10 +90,6 @@ impl Node {
                     self.with_group(key, |group, _| group.sync_ok(ok.device, ok));
                     self.beats_soon();
                 }
-            }
-            Message::Held(held) => {
-                let now = self.now;
-                self.gateway.held(held, now);
             }
             Message::HeartbeatOk(ok) => self.heartbeat_ok(node, &ok),
             _ => {}
@@ -146,7 +137,6 @@ impl Node {
                     self.send_to_node(*node, message);
                 }
             }
-            Action::SendNode(node, message) => self.send_to_node(node, message),
             Action::Answer(client, message) => self.answer_later(ConnKey(client.0), message),
             Action::AnswerWrite(client, request, result) => {
                 let done = WriteDone { request, result };

@@ -3,10 +3,10 @@
 use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
-    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Held, Hello, Message, Prepare, PrepareOk, ReadDone,
+    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone,
     ReadRequest, Run, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
-use crate::{BODY_SIZE_MAX, COPIES_MAX, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, PAYLOAD_SIZE_MAX};
+use crate::{BODY_SIZE_MAX, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, PAYLOAD_SIZE_MAX};
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, Inbox, IoStatus, LayerId,
     NodeId, PgId, RequestId, Sequence, SessionId,
@@ -87,7 +87,7 @@ impl Decoder {
         let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
         let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
         let Some(message) = message else {
-            return Err(if (kind::HELLO..=kind::HELD).contains(&kind) {
+            return Err(if (kind::HELLO..=kind::HEARTBEAT_OK).contains(&kind) {
                 WireError::Malformed(kind)
             } else {
                 WireError::Kind(kind)
@@ -162,11 +162,19 @@ fn blocks_fit(first: BlockIndex, count: u16) -> bool {
 
 fn attach(message: Message, payload: Bytes) -> Message {
     match message {
-        Message::Write(mut m) => {
-            if let WriteBody::Data { bytes, .. } = &mut m.body {
-                *bytes = payload;
-            }
-            Message::Write(m)
+        Message::Write(WriteRequest {
+            body: WriteBody::Data { checksums, .. },
+            session,
+            request,
+            oldest,
+            pg,
+            layer,
+            chunk,
+            offset,
+            len,
+        }) => {
+            let body = WriteBody::Data { bytes: payload, checksums };
+            Message::Write(WriteRequest { body, session, request, oldest, pg, layer, chunk, offset, len })
         }
         Message::Prepare(mut m) => {
             if let Body::Data { bytes, .. } = &mut m.body {
@@ -202,7 +210,6 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             chunk: ChunkIndex(r.u32()?),
             offset: r.u32()?,
             len: r.u32()?,
-            direct: NodeId(r.u32()?),
             body: match checksums(r)? {
                 Some(checksums) => WriteBody::Data { bytes: Bytes::new(), checksums },
                 None => WriteBody::Zero,
@@ -257,7 +264,6 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             chunk: ChunkIndex(r.u32()?),
             first: BlockIndex(r.u16()?),
             count: r.u16()?,
-            direct: NodeId(r.u32()?),
             body: match checksums(r)? {
                 Some(checksums) => Body::Data { bytes: Bytes::new(), checksums },
                 None => Body::Zero,
@@ -307,16 +313,6 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             let copy = |_| Some(CopyBeat { pg: PgId(r.u32()?), device: DeviceId(r.u32()?), full: r.u8()? != 0 });
             let copies = (0..count).map(copy).collect::<Option<Vec<_>>>()?;
             Message::HeartbeatOk(HeartbeatOk { echo_us, stamp_us, copies })
-        }
-        kind::HELD => {
-            let (session, request) = (SessionId(r.u64()?), RequestId(r.u64()?));
-            let (device, epoch, sequence) = (DeviceId(r.u32()?), Epoch(r.u64()?), Sequence(r.u64()?));
-            let count = r.u16()?;
-            if count as usize > COPIES_MAX {
-                return None;
-            }
-            let copies = (0..count).map(|_| r.u32().map(DeviceId)).collect::<Option<Vec<_>>>()?;
-            Message::Held(Held { session, request, device, epoch, sequence, copies })
         }
         _ => return None,
     })

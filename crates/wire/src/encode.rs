@@ -22,7 +22,6 @@ pub(crate) mod kind {
     pub(crate) const SYNC_OK: u8 = 12;
     pub(crate) const HEARTBEAT: u8 = 13;
     pub(crate) const HEARTBEAT_OK: u8 = 14;
-    pub(crate) const HELD: u8 = 15;
 }
 
 /// Appends `message` to `out`; payloads go by reference.
@@ -80,7 +79,6 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.chunk.0);
             w.put_u32(m.offset);
             w.put_u32(m.len);
-            w.put_u32(m.direct.0);
             match &m.body {
                 WriteBody::Data { checksums: sums, .. } => checksums(Some(sums), w),
                 WriteBody::Zero => checksums(None, w),
@@ -148,7 +146,6 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.chunk.0);
             w.put_u16(m.first.0);
             w.put_u16(m.count);
-            w.put_u32(m.direct.0);
             match &m.body {
                 Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
                 Body::Zero => checksums(None, w),
@@ -200,16 +197,6 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
                 w.put_u8(u8::from(copy.full));
             }
             kind::HEARTBEAT_OK
-        }
-        Message::Held(m) => {
-            w.put_u64(m.session.0);
-            w.put_u64(m.request.0);
-            w.put_u32(m.device.0);
-            w.put_u64(m.epoch.0);
-            w.put_u64(m.sequence.0);
-            w.put_u16(m.copies.len() as u16);
-            m.copies.iter().for_each(|copy| w.put_u32(copy.0));
-            kind::HELD
         }
     }
 }

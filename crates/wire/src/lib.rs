@@ -13,7 +13,7 @@ mod message;
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
-    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Held, Hello, Message, Prepare, PrepareOk, ReadDone,
+    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone,
     ReadRequest, Run, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 
@@ -27,7 +27,5 @@ pub const HEADER_SIZE: usize = 24;
 pub const BODY_SIZE_MAX: usize = 96 << 10;
 /// Longest payload of a frame: one chunk.
 pub const PAYLOAD_SIZE_MAX: usize = azekura_base::CHUNK_SIZE;
-/// Most copies of one group.
-pub const COPIES_MAX: usize = 16;
 /// Most groups that one heartbeat names; more go into several.
 pub const HEARTBEAT_GROUPS_MAX: usize = 2048;

@@ -36,8 +36,6 @@ pub enum Message {
     Heartbeat(Heartbeat),
     /// Its answer.
     HeartbeatOk(HeartbeatOk),
-    /// Copy to gateway: this copy has the write.
-    Held(Held),
 }
 
 /// Who is speaking.
@@ -90,8 +88,6 @@ pub struct WriteRequest {
     pub offset: u32,
     /// Length in bytes.
     pub len: u32,
-    /// The gateway's node, if it wants to hear [`Held`] from every copy; 0 if not.
-    pub direct: NodeId,
     /// What is written.
     pub body: WriteBody,
 }
@@ -220,8 +216,6 @@ pub struct Prepare {
     pub first: BlockIndex,
     /// Number of blocks.
     pub count: u16,
-    /// The node to tell [`Held`]; 0 for none.
-    pub direct: NodeId,
     /// The blocks.
     pub body: Body,
 }
@@ -315,22 +309,4 @@ pub struct CopyBeat {
     pub device: DeviceId,
     /// The device takes no more data.
     pub full: bool,
-}
-
-/// A copy has a write in its log, durably. When all in-sync copies of the epoch have, the write is done, whether or not
-/// its primary knows yet. Saves the way over the primary where latency counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The session that asked for the write.
-    pub session: SessionId,
-    /// The write's number in that session.
-    pub request: RequestId,
-    /// The copy's device.
-    pub device: DeviceId,
-    /// The epoch in which the write was ordered.
-    pub epoch: Epoch,
-    /// Its place in the order.
-    pub sequence: Sequence,
-    /// From the primary: the in-sync copies of the epoch, itself among them. From others: empty.
-    pub copies: Vec<DeviceId>,
 }

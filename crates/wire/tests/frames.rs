@@ -67,7 +67,6 @@ fn message() -> impl Strategy<Value = Message> {
                 chunk: ChunkIndex(7),
                 offset,
                 len,
-                direct: NodeId(n as u32),
                 body,
             })
         });
@@ -88,7 +87,6 @@ fn message() -> impl Strategy<Value = Message> {
             chunk: ChunkIndex(2),
             first: BlockIndex(first),
             count,
-            direct: NodeId(n as u32),
             body,
         })
     });
@@ -157,14 +155,6 @@ fn message() -> impl Strategy<Value = Message> {
             epoch: Epoch(n),
             prepared: Sequence(!n),
             full: n % 2 == 0
-        })),
-        any::<u64>().prop_map(|n| Message::Held(Held {
-            session: SessionId(n),
-            request: RequestId(!n),
-            device: DeviceId(4),
-            epoch: Epoch(5),
-            sequence: Sequence(n / 2),
-            copies: (0..n as u32 % 4).map(DeviceId).collect(),
         })),
         any::<u64>().prop_map(|n| Message::HeartbeatOk(HeartbeatOk {
             echo_us: n,
@@ -236,11 +226,10 @@ fn golden_prepare() {
         chunk: ChunkIndex(11),
         first: BlockIndex(12),
         count: 1,
-        direct: NodeId(13),
         body: Body::Data { bytes: Bytes::from(vec![0xaa; 4096]), checksums: vec![Checksum(0xdead_beef)] },
     });
     let bytes = bytes_of(&[message]);
-    let hex: String = bytes[..24 + 83].iter().map(|b| format!("{b:02x}")).collect();
+    let hex: String = bytes[..24 + 79].iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("golden/prepare.hex").trim());
-    assert_eq!(bytes.len(), 24 + 83 + 4096);
+    assert_eq!(bytes.len(), 24 + 79 + 4096);
 }
