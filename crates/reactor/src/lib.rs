@@ -21,6 +21,50 @@
 //! looked at the inbox by then. Sends are not started by `kick` but by the next `wait`, so that all answers of one
 //! turn leave in one message.
 //!
+//! Back-pressure: stop taking from a connection with [`Reactor::pause_reading`], for instance while its outbox holds
+//! more than [`SEND_LOW_WATER`] bytes or too many of its requests are under way, and go on with
+//! [`Reactor::resume_reading`] at [`Event::Sent`] or when the requests are done.
+//!
+//! ```
+//! # fn main() -> std::io::Result<()> {
+//! use azekura_base::{Inbox, Outbox};
+//! use azekura_reactor::{Close, Event, Options, Reactor};
+//! use std::io::{Read, Write};
+//!
+//! let mut reactor = Reactor::<(Inbox, Outbox)>::new(Options::default())?;
+//! let listener = reactor.listen_tcp(([127, 0, 0, 1], 0).into())?;
+//! let address = reactor.local_address(listener).expect("it listens");
+//! let client = std::thread::spawn(move || -> std::io::Result<String> {
+//!     let mut stream = std::net::TcpStream::connect(address)?;
+//!     stream.write_all(b"storehouse")?;
+//!     let mut answer = String::new();
+//!     stream.read_to_string(&mut answer)?;
+//!     Ok(answer)
+//! });
+//! let (mut events, mut open) = (Vec::new(), true);
+//! while open {
+//!     reactor.wait(None, &mut events)?;
+//!     for event in events.drain(..) {
+//!         match event {
+//!             Event::Accepted { conn, .. } => drop(reactor.install(conn, Default::default())),
+//!             Event::Received { conn } => {
+//!                 let Some((inbox, outbox)) = reactor.stream(conn) else { continue };
+//!                 if let Some(word) = inbox.peek(10) {
+//!                     outbox.put(word);
+//!                     reactor.close(conn, Close::AfterDrain);
+//!                 }
+//!                 reactor.kick(conn);
+//!             }
+//!             Event::Closed { .. } => open = false,
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! assert_eq!(client.join().expect("no panic")?, "storehouse");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Safety
 //!
 //! Everything that the kernel reads or writes is owned by the operation table of the `ring` module from before it is

@@ -9,10 +9,7 @@ use socket2::Socket;
 use std::{
     fs, io,
     net::SocketAddr,
-    os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
-        unix::fs::MetadataExt,
-    },
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -98,11 +95,11 @@ impl<S: Stream> Reactor<S> {
         listener.accepting = Some(self.ring.start(Operation::Accept { listener: index, socket }));
     }
 
-    pub(crate) fn on_accept(&mut self, index: u32, result: io::Result<u32>, more: bool) {
+    pub(crate) fn on_accept(&mut self, index: u32, result: io::Result<Socket>, more: bool) {
         let id = ListenerId(self.listeners.key(index));
         let listener = self.listeners.at(index);
         let mut retry_at = None;
-        match result.map(own) {
+        match result {
             Ok(socket) if listener.closing || self.connections.len() >= self.options.connections_max => drop(socket),
             Ok(socket) => {
                 // A peer that is gone already needs no event.
@@ -154,11 +151,4 @@ impl<S: Stream> Reactor<S> {
 
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
-}
-
-/// Takes over the socket that an accept returned.
-#[allow(unsafe_code)]
-fn own(fd: u32) -> Socket {
-    // SAFETY: the kernel has just made this descriptor for us and nobody else knows its number.
-    Socket::from(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -170,7 +170,7 @@ impl<S: Stream> Reactor<S> {
     }
 
     fn complete(&mut self, completion: Completion) {
-        let Completion { operation, result, more, socket_nonempty } = completion;
+        let Completion { operation, result, accepted, more, socket_nonempty } = completion;
         match operation {
             Operation::Wake { eventfd } => {
                 // The wake-up itself is known from the waker's state.
@@ -178,7 +178,11 @@ impl<S: Stream> Reactor<S> {
                     self.ring.start(Operation::Wake { eventfd });
                 }
             }
-            Operation::Accept { listener, .. } => self.on_accept(listener, result, more),
+            Operation::Accept { listener, .. } => {
+                let result =
+                    result.and_then(|_| accepted.ok_or_else(|| io::Error::other("an accept without a socket")));
+                self.on_accept(listener, result, more);
+            }
             Operation::Connect { conn, .. } => self.on_connect(conn, result),
             Operation::Receive { conn, fill, .. } => self.on_receive(conn, fill, result, socket_nonempty),
             Operation::Send { conn, sending, .. } => self.on_send(conn, sending, result),

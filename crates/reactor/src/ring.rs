@@ -8,8 +8,13 @@ use crate::{
 };
 use azekura_base::{Fill, Inbox};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use socket2::SockAddr;
-use std::{collections::VecDeque, io, mem, os::fd::RawFd, time::Duration};
+use socket2::{SockAddr, Socket};
+use std::{
+    collections::VecDeque,
+    io, mem,
+    os::fd::{FromRawFd, OwnedFd, RawFd},
+    time::Duration,
+};
 
 /// `IORING_ENTER_GETEVENTS`: run pending completions even if none is waited for.
 const ENTER_GETEVENTS: u32 = 1;
@@ -50,8 +55,10 @@ pub(crate) struct Ticket(u32);
 pub(crate) struct Completion {
     /// The operation, with its memory.
     pub(crate) operation: Operation,
-    /// Its result: the system call's, with errors as errors.
+    /// Its result: the system call's, with errors as errors. An accept's is in `accepted`.
     pub(crate) result: io::Result<u32>,
+    /// The new socket, when a connection was accepted.
+    pub(crate) accepted: Option<Socket>,
     /// True when the operation goes on and will complete again.
     pub(crate) more: bool,
     /// True when a receive left bytes in the socket.
@@ -211,7 +218,14 @@ impl Ring {
                 count if count >= 0 => Ok(count as u32),
                 error => Err(io::Error::from_raw_os_error(-error)),
             };
-            return Some(Completion { operation, result, more, socket_nonempty: cqueue::sock_nonempty(entry.flags()) });
+            let accepted = match (&operation, &result) {
+                // SAFETY: a successful accept returns a descriptor that the kernel has just made for us, once, so
+                // nobody else owns it.
+                (Operation::Accept { .. }, Ok(fd)) => Some(Socket::from(unsafe { OwnedFd::from_raw_fd(*fd as RawFd) })),
+                _ => None,
+            };
+            let socket_nonempty = cqueue::sock_nonempty(entry.flags());
+            return Some(Completion { operation, result, accepted, more, socket_nonempty });
         }
     }
 

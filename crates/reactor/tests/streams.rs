@@ -4,7 +4,9 @@
 
 mod support;
 
-use azekura_reactor::{Close, CloseReason, Event, LINGER_MAX, Options, PeerAddress, Reactor, SEND_LOW_WATER};
+use azekura_reactor::{
+    Close, CloseReason, Event, LINGER_MAX, Options, PeerAddress, Reactor, SEND_LOW_WATER, SEND_NOW_MAX,
+};
 use bytes::Bytes;
 use std::{
     io::{Read, Write},
@@ -99,6 +101,47 @@ fn two_reactors_exchange_large_messages() {
         assert!(got == sent, "the echo differs");
     });
     serve(&mut server, 1);
+    client.join().unwrap();
+}
+
+/// More connections a turn than are sent to without the ring.
+#[test]
+fn many_connections_at_a_time() {
+    const CONNECTIONS: usize = 8 * SEND_NOW_MAX;
+    let mut server = reactor();
+    let listener = server.listen_tcp(localhost()).unwrap();
+    let address = server.local_address(listener).unwrap();
+    let client = thread::spawn(move || {
+        let mut reactor = reactor();
+        let mut random = Random(6);
+        let mut expected = std::collections::BTreeMap::new();
+        for _ in 0..CONNECTIONS {
+            let conn = reactor.connect_tcp(address).unwrap();
+            let message = Bytes::from(random.bytes(5000));
+            let mut echo = Echo::default();
+            echo.put(message.clone());
+            assert!(reactor.install(conn, echo).is_ok());
+            expected.insert(conn, message);
+        }
+        while !expected.is_empty() {
+            for event in turn(&mut reactor) {
+                let Event::Received { conn } = event else { continue };
+                let echo = reactor.stream(conn).unwrap();
+                if let Some(message) = echo.next() {
+                    assert!(message == expected[&conn], "another message came back");
+                    if echo.messages < 50 {
+                        let next = Bytes::from(random.bytes(5000));
+                        echo.put(next.clone());
+                        expected.insert(conn, next);
+                    } else {
+                        expected.remove(&conn);
+                    }
+                }
+                reactor.kick(conn);
+            }
+        }
+    });
+    serve(&mut server, CONNECTIONS);
     client.join().unwrap();
 }
 
