@@ -136,8 +136,25 @@ mod tests {
     #[test]
     fn what_is_not_a_size() {
         for text in [
-            "", " ", "G", "lots", "-1G", "1X", "1GiBs", "1.5.2G", "1.G", ".5G", "1e9", "0x10", "1,5G", "ⅣG", "1.5",
-            "99999999999999999999T", "16777216T", "1.1234567G", "1\u{130}",
+            "",
+            " ",
+            "G",
+            "lots",
+            "-1G",
+            "1X",
+            "1GiBs",
+            "1.5.2G",
+            "1.G",
+            ".5G",
+            "1e9",
+            "0x10",
+            "1,5G",
+            "ⅣG",
+            "1.5",
+            "99999999999999999999T",
+            "16777216T",
+            "1.1234567G",
+            "1\u{130}",
         ] {
             let error = text.parse::<Size>().unwrap_err().to_string();
             assert!(error.contains("10GiB"), "{text}: {error}");

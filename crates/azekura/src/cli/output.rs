@@ -1,0 +1,53 @@
+//! What commands print, and how they fail.
+
+use std::fmt;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+/// A failed command: what happened, to what, and what to do.
+#[derive(Debug)]
+pub struct CliError {
+    message: String,
+    hint: Option<String>,
+}
+
+impl CliError {
+    /// What happened.
+    pub fn new(message: impl Into<String>) -> CliError {
+        CliError { message: message.into(), hint: None }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> CliError {
+        CliError { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Prints text. A reader that has seen enough (`| head`) is no error.
+pub fn print(text: &str) -> Result<ExitCode, CliError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(CliError::new(format!("can't write to standard output: {error}"))),
+    }
+}
+
+/// Prints a value as indented JSON.
+pub fn print_json(value: &impl Serialize) -> Result<ExitCode, CliError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::new(error.to_string()))?;
+    print(&format!("{text}\n"))
+}

@@ -1,0 +1,116 @@
+//! `azekura status`: is everything well, and if not, what to do.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use azekura_control::api::{ClusterStatus, GroupHealth};
+use clap::Args;
+
+use super::api::ApiClient;
+use super::output::{print, print_json};
+use super::{ApiArgs, CliError, lists};
+use crate::size::Size;
+
+/// Pause between two looks with --wait.
+const WAIT_STEP: Duration = Duration::from_millis(250);
+
+/// Say whether the cluster is healthy; if not, what is wrong and what to do. The exit code is 0 when it is healthy,
+/// else 1.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    azekura status                 look once\n  \
+    azekura status --wait 60       wait up to a minute until it is healthy\n  \
+    azekura status --json | jq .problems")]
+pub struct StatusArgs {
+    /// Wait until the cluster is healthy, at most this many seconds; tells what it waits for.
+    #[arg(long, value_name = "SECS")]
+    wait: Option<u64>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl StatusArgs {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        let client = self.api.client()?;
+        let status = match self.wait {
+            None => client.get::<ClusterStatus>("/v1/status")?,
+            Some(seconds) => wait(&client, Duration::from_secs(seconds))?,
+        };
+        if self.api.json {
+            print_json(&status)?;
+        } else {
+            print(&describe(&status))?;
+        }
+        Ok(if status.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Looks until the cluster is healthy or the time is over; the last look's outcome.
+fn wait(client: &ApiClient, time: Duration) -> Result<ClusterStatus, CliError> {
+    let deadline = Instant::now() + time;
+    let mut told = String::new();
+    loop {
+        let outcome = client.get::<ClusterStatus>("/v1/status");
+        let waiting_for = match &outcome {
+            Ok(status) if status.healthy => return outcome,
+            Ok(status) => status.problems.first().cloned().unwrap_or_default(),
+            Err(_) => format!("no answer from {} yet", client.url()),
+        };
+        if Instant::now() + WAIT_STEP >= deadline {
+            return outcome;
+        }
+        if waiting_for != told {
+            // Progress for people; if it can't be shown, the outcome still is.
+            let _shown = writeln!(std::io::stderr(), "waiting: {waiting_for}");
+            told = waiting_for;
+        }
+        std::thread::sleep(WAIT_STEP);
+    }
+}
+
+/// A health in a word.
+pub fn health_word(health: GroupHealth) -> &'static str {
+    match health {
+        GroupHealth::Healthy => "healthy",
+        GroupHealth::Degraded => "degraded",
+        GroupHealth::ReadOnly => "read-only",
+        GroupHealth::Unavailable => "unavailable",
+    }
+}
+
+fn describe(status: &ClusterStatus) -> String {
+    let mut text = if status.healthy {
+        "The cluster is healthy.\n".to_owned()
+    } else {
+        let problems = status.problems.iter().map(|problem| format!("  - {problem}\n"));
+        format!("The cluster is NOT healthy:\n{}", problems.collect::<String>())
+    };
+    let alive = status.nodes.iter().filter(|node| node.alive).count();
+    let groups: usize = status.groups.values().sum();
+    let by_health: Vec<String> =
+        status.groups.iter().map(|(health, count)| format!("{count} {}", health_word(*health))).collect();
+    let size = |bytes| Size::new(bytes).to_string();
+    text += &format!("\n  nodes          {alive} of {} alive\n", status.nodes.len());
+    text += &format!(
+        "  devices        {}, {} of {} used\n",
+        status.devices.len(),
+        size(status.used_bytes),
+        size(status.capacity_bytes)
+    );
+    let by_health = if by_health.is_empty() { "the first volume makes them".to_owned() } else { by_health.join(", ") };
+    text += &format!("  groups         {groups}: {by_health}\n");
+    text += &format!(
+        "  volumes        {}, {} in all ({} with copies, when full)\n",
+        status.volumes,
+        size(status.volume_bytes),
+        size(status.promised_bytes)
+    );
+    text += &format!("  configuration  {}\n", status.configuration);
+    text += &format!("\n{}", lists::nodes(&status.nodes));
+    if !status.devices.is_empty() {
+        text += &format!("\n{}", lists::devices(&status.devices));
+    }
+    text
+}

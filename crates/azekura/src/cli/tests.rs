@@ -1,0 +1,90 @@
+//! The command line's grammar.
+
+use super::*;
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("azekura").chain(line.split_whitespace()))
+}
+
+#[test]
+fn the_grammar_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn good_lines() {
+    for line in [
+        "node --data /tmp/x",
+        "node --name n1 --data d --listen 127.0.0.1:7101 --api 127.0.0.1:7181 --config http://127.0.0.1:7179",
+        "node list",
+        "node list --api http://127.0.0.1:1 --json",
+        "volume create vol1 10GiB",
+        "volume create vol1 10GiB --copies 2 --json --api http://127.0.0.1:7181",
+        "volume create vol1 10G --class safe",
+        "volume list",
+        "volume ls --json",
+        "volume show vol1",
+        "volume delete vol1 --yes",
+        "volume resize vol1 20GiB",
+        "class list",
+        "class create safe --copies 3 --copies-min 2 --failure-domain rack --overcommit 1.5",
+        "class show safe",
+        "device list",
+        "group list --json",
+        "status --wait 60",
+        "top --once --json --interval 0.5",
+        "store check /tmp/x --deep --json",
+        "store dump /tmp/x",
+        "completion bash",
+        "version --json",
+    ] {
+        if let Err(error) = parse(line) {
+            panic!("{line}: {error}");
+        }
+    }
+}
+
+#[test]
+fn bad_lines() {
+    for line in [
+        "",
+        "frobnicate",
+        "volume",
+        "volume create",
+        "volume create v",
+        "volume create v lots",
+        "volume create v -1G",
+        "volume create v 1G --copies 0",
+        "volume create -x 1G",
+        "volume resize v",
+        "node",
+        "node --name x",
+        "node list --data d",
+        "node --data d list",
+        "class create c",
+        "class create c --copies 2 --failure-domain planet",
+        "status --wait soon",
+        "top --interval 0",
+        "completion tcsh",
+    ] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn a_bad_size_says_what_is_accepted() {
+    let error = parse("volume create v lots").unwrap_err().to_string();
+    assert!(error.contains("10GiB") && error.contains("lots"), "{error}");
+}
+
+#[test]
+fn every_command_explains_itself() {
+    fn walk(command: &clap::Command) {
+        assert!(command.get_about().is_some(), "{} has no explanation", command.get_name());
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+        }
+        command.get_subcommands().for_each(walk);
+    }
+    walk(&Cli::command());
+}

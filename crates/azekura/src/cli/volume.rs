@@ -1,0 +1,205 @@
+//! `azekura volume …`
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use azekura_control::api::{CreateVolume, ResizeVolume, VolumeView};
+use clap::{Args, Subcommand};
+
+use super::api::segment;
+use super::output::{print, print_json};
+use super::table::{Align, Table};
+use super::{ApiArgs, CliError};
+use crate::size::Size;
+
+/// Make, list, grow and delete volumes.
+#[derive(Debug, Args)]
+pub struct VolumeCommand {
+    #[command(subcommand)]
+    command: Volume,
+}
+
+#[derive(Debug, Subcommand)]
+enum Volume {
+    /// Make a volume. It is thin: it takes no space until it is written.
+    #[command(after_help = "Examples:\n  \
+        azekura volume create vol1 10GiB                 two copies, on different machines\n  \
+        azekura volume create db 500G --copies 3         three copies\n  \
+        azekura volume create scratch 1T --class single  with the policy of a storage class\n\n\
+        Sizes: 10GiB, 10G, 512M, 1.5T or a number of bytes; units are powers of 1024.")]
+    Create(CreateArgs),
+    /// List all volumes.
+    #[command(visible_alias = "ls")]
+    List(ApiArgs),
+    /// Show one volume, and where clients attach it.
+    Show(NameArgs),
+    /// Delete a volume and all its data.
+    #[command(visible_alias = "rm")]
+    Delete(DeleteArgs),
+    /// Make a volume larger. Clients see the new size with their next connection.
+    #[command(after_help = "Example:\n  azekura volume resize vol1 20GiB\n\n\
+        Making a volume smaller would cut off data and is refused.")]
+    Resize(ResizeArgs),
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// Name: letters, digits, '.', '_' and '-'.
+    name: String,
+    /// Size, such as 10GiB.
+    size: Size,
+    /// Storage class ('azekura class list').
+    #[arg(long)]
+    class: Option<String>,
+    /// Copies of every block, each on another machine [default: 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    copies: Option<u32>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct NameArgs {
+    /// Name of the volume.
+    name: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct DeleteArgs {
+    /// Name of the volume.
+    name: String,
+    /// Don't ask.
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct ResizeArgs {
+    /// Name of the volume.
+    name: String,
+    /// New size, such as 20GiB.
+    size: Size,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl VolumeCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            Volume::Create(arguments) => create(arguments),
+            Volume::List(api) => list(&api),
+            Volume::Show(arguments) => {
+                let volume: VolumeView = arguments.api.client()?.get(&path(&arguments.name))?;
+                if arguments.api.json { print_json(&volume) } else { print(&describe(&volume)) }
+            }
+            Volume::Delete(arguments) => delete(&arguments),
+            Volume::Resize(arguments) => resize(&arguments),
+        }
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("/v1/volumes/{}", segment(name))
+}
+
+fn size(volume: &VolumeView) -> Size {
+    Size::new(volume.size_bytes)
+}
+
+fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
+    let CreateArgs { name, size: wanted, class, copies, api } = arguments;
+    let body = CreateVolume { name, size_bytes: wanted.bytes(), class, copies };
+    let volume: VolumeView = api.client()?.post("/v1/volumes", &body)?;
+    if api.json {
+        return print_json(&volume);
+    }
+    print(&format!("Volume {} is made.\n{}", volume.name, describe(&volume)))
+}
+
+fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
+    let volumes: Vec<VolumeView> = api.client()?.get("/v1/volumes")?;
+    if api.json {
+        return print_json(&volumes);
+    }
+    if volumes.is_empty() {
+        return print("There are no volumes. 'azekura volume create NAME SIZE' makes one.\n");
+    }
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("SIZE", Align::Right),
+        ("COPIES", Align::Right),
+        ("CLASS", Align::Left),
+        ("CREATED", Align::Left),
+    ]);
+    for volume in &volumes {
+        table.row(vec![
+            volume.name.clone(),
+            size(volume).to_string(),
+            volume.copies.to_string(),
+            volume.class.clone(),
+            volume.created.clone(),
+        ]);
+    }
+    print(&table.render())
+}
+
+fn describe(volume: &VolumeView) -> String {
+    let mut text = format!(
+        "  name     {}\n  size     {} ({} bytes)\n  copies   {} (class {})\n  created  {}\n  uuid     {}\n",
+        volume.name,
+        size(volume),
+        volume.size_bytes,
+        volume.copies,
+        volume.class,
+        volume.created,
+        volume.uuid
+    );
+    for (index, uri) in volume.nbd_uris.iter().enumerate() {
+        text += &format!("  {:<8} {uri}\n", if index == 0 { "attach" } else { "" });
+    }
+    text
+}
+
+fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
+    let client = arguments.api.client()?;
+    if !arguments.yes {
+        let volume: VolumeView = client.get(&path(&arguments.name))?;
+        confirm(&volume)?;
+    }
+    client.delete(&path(&arguments.name))?;
+    if arguments.api.json {
+        return print_json(&serde_json::json!({ "deleted": arguments.name }));
+    }
+    print(&format!("Volume {} is deleted.\n", arguments.name))
+}
+
+/// Asks for the volume's name, so that a slip of the hand deletes nothing.
+fn confirm(volume: &VolumeView) -> Result<(), CliError> {
+    let refused = |message: &str| CliError::new(message).hint("add --yes to delete without being asked");
+    if !std::io::stdin().is_terminal() {
+        return Err(refused("the volume is not deleted: nobody can be asked here"));
+    }
+    eprint!("This deletes volume {} and all its data ({}). Type its name to go on: ", volume.name, size(volume));
+    // If the question can't be shown, the answer won't be the name.
+    let _shown = std::io::stderr().flush();
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    if read.is_err() || answer.trim() != volume.name {
+        return Err(refused("the volume is not deleted: that was not its name"));
+    }
+    Ok(())
+}
+
+fn resize(arguments: &ResizeArgs) -> Result<ExitCode, CliError> {
+    let body = ResizeVolume { size_bytes: arguments.size.bytes() };
+    let volume: VolumeView = arguments.api.client()?.post(&format!("{}/resize", path(&arguments.name)), &body)?;
+    if arguments.api.json {
+        return print_json(&volume);
+    }
+    print(&format!("Volume {} has {} now.\n", volume.name, size(&volume)))
+}
