@@ -1,7 +1,7 @@
 //! What a group asks its surroundings to do.
 
 use crate::GroupConfig;
-use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, NodeId, RequestId, Sequence};
+use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence};
 use azekura_wire::{Message, Prepare, ReadRequest, StatusRequest};
 use std::fmt;
 
@@ -41,8 +41,6 @@ pub enum Action {
     Send(DeviceId, Message),
     /// Answer whoever opened the epoch on this copy, on the connection that it did so on.
     Answer(Client, Message),
-    /// Send to a node: word for a gateway. May be lost with the connection.
-    SendNode(NodeId, Message),
     /// Answer a write.
     AnswerWrite(Client, RequestId, Result<(), IoStatus>),
     /// Read committed blocks and answer the client with them.

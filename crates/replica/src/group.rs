@@ -6,7 +6,7 @@ use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PgId, RequestId, Sequence, SessionId};
-use azekura_wire::{Body, Held, Message};
+use azekura_wire::Body;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -119,7 +119,6 @@ impl Group {
                 blocks: Blocks { layer, chunk, first, count },
                 body: zero.then_some(Body::Zero),
                 client: None,
-                direct: None,
             });
         }
         let mut group = Group {
@@ -279,9 +278,6 @@ impl Group {
         let mut waiting = Vec::new();
         if let Role::Primary(primary) = &mut self.role {
             waiting = primary.drain_clients();
-            for (client, request) in primary.drain_readers() {
-                self.actions.push_back(Action::Refuse(client, request, IoStatus::Redirect));
-            }
         }
         for sequence in self.tail.committed().0 + 1..=self.tail.end().0 {
             if let Some(write) = self.tail.get_mut(Sequence(sequence))
@@ -323,28 +319,11 @@ impl Group {
         if sequence <= self.durable || sequence > self.tail.end() {
             return;
         }
-        let new = self.durable.0 + 1..=sequence.0;
         self.durable = sequence;
         match &mut self.role {
             Role::Primary(_) => self.try_commit(),
             Role::Secondary(secondary) => secondary.owe_ack(),
         }
-        new.for_each(|sequence| self.tell_gateway(Sequence(sequence)));
-    }
-
-    /// Tells the gateway of an uncommitted write that this copy has it, if the gateway wants to know.
-    fn tell_gateway(&mut self, sequence: Sequence) {
-        let (device, epoch) = (self.me, self.epoch());
-        let Some(write) = self.tail.get_mut(sequence) else { return };
-        let Some(node) = write.direct else { return };
-        let (session, request, client) = (write.session, write.request, write.client);
-        let held = |copies| Message::Held(Held { session, request, device, epoch, sequence, copies });
-        let action = match (&self.role, client) {
-            (Role::Secondary(_), _) => Action::SendNode(node, held(Vec::new())),
-            (Role::Primary(primary), Some(client)) => Action::Answer(client, held(primary.copies(device))),
-            (Role::Primary(_), None) => return,
-        };
-        self.actions.push_back(action);
     }
 
     /// Applies everything up to `upto`, which every copy that must hold it holds.

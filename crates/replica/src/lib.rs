@@ -15,7 +15,6 @@ mod lease;
 mod merge;
 mod pending;
 mod primary;
-mod reading;
 mod secondary;
 mod sessions;
 
@@ -25,7 +24,5 @@ pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
 
 /// Most writes of one group that may be prepared and not committed; further ones are asked to come again.
 pub const PENDING_WRITES_MAX: usize = 4096;
-/// Most reads of one group that wait for a commit; further ones are asked to come again.
-pub const WAITING_READS_MAX: usize = 4096;
 /// Most writes of one group that wait for a merge to finish.
 pub const WAITING_WRITES_MAX: usize = 1024;

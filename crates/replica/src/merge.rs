@@ -112,6 +112,5 @@ fn merged(sequence: azekura_base::Sequence, merge: Merge) -> Pending {
         blocks,
         body: Some(Body::Data { bytes, checksums }),
         client: Some(client),
-        direct: crate::primary::gateway_of(&write),
     }
 }

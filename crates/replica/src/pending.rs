@@ -1,7 +1,7 @@
 //! Prepared, uncommitted writes: the tail of the group's log.
 
 use crate::Client;
-use azekura_base::{BlockIndex, ChunkIndex, LayerId, NodeId, RequestId, Sequence, SessionId};
+use azekura_base::{BlockIndex, ChunkIndex, LayerId, RequestId, Sequence, SessionId};
 use azekura_wire::Body;
 use std::collections::VecDeque;
 
@@ -35,9 +35,6 @@ pub(crate) struct Pending {
     pub(crate) body: Option<Body>,
     /// Who waits for the commit, on the primary.
     pub(crate) client: Option<Client>,
-    /// The gateway's node, if it wants to hear of every copy that has the write: then its client may have the answer
-    /// before this copy knows of the commit.
-    pub(crate) direct: Option<NodeId>,
 }
 
 /// The tail: places `committed + 1 ..= end`, without gaps.
@@ -92,11 +89,6 @@ impl Tail {
     /// True when an uncommitted write touches any of `blocks`.
     pub(crate) fn touches(&self, blocks: &Blocks) -> bool {
         self.writes.iter().any(|write| write.blocks.overlaps(blocks))
-    }
-
-    /// True when an uncommitted write whose client may have its answer touches any of `blocks`.
-    pub(crate) fn hides(&self, blocks: &Blocks) -> bool {
-        self.writes.iter().any(|write| write.direct.is_some() && write.blocks.overlaps(blocks))
     }
 
     pub(crate) fn find(&mut self, session: SessionId, request: RequestId) -> Option<&mut Pending> {

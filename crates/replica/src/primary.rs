@@ -5,11 +5,8 @@ use crate::group::{Group, GroupState, Role};
 use crate::lease::LEASE;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
-use crate::reading::Look;
-use crate::{PENDING_WRITES_MAX, WAITING_READS_MAX, WAITING_WRITES_MAX};
-use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, NodeId, RequestId, Sequence, checksum,
-};
+use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
+use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
 use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -58,8 +55,6 @@ pub(crate) struct Primary {
     pub(crate) merges: Merges,
     /// Writes that wait for a merge, or for what a merge waits for.
     waiting: VecDeque<(Client, WriteRequest)>,
-    /// Reads that wait for a commit.
-    readers: Vec<Look>,
 }
 
 impl Primary {
@@ -72,7 +67,6 @@ impl Primary {
             loading: None,
             merges: Merges::default(),
             waiting: VecDeque::new(),
-            readers: Vec::new(),
         }
     }
 
@@ -112,23 +106,6 @@ impl Primary {
             None if self.is_open() => GroupState::Active,
             None => GroupState::Opening,
         }
-    }
-
-    /// The in-sync copies of this epoch.
-    pub(crate) fn copies(&self, me: DeviceId) -> Vec<DeviceId> {
-        std::iter::once(me).chain(self.peers.keys().copied()).collect()
-    }
-
-    pub(crate) fn has_room_to_read(&self) -> bool {
-        self.readers.len() < WAITING_READS_MAX
-    }
-
-    pub(crate) fn wait_to_read(&mut self, look: Look) {
-        self.readers.push(look);
-    }
-
-    pub(crate) fn drain_readers(&mut self) -> Vec<(Client, RequestId)> {
-        self.readers.drain(..).map(|look| (look.client, look.id())).collect()
     }
 
     pub(crate) fn drain_clients(&mut self) -> Vec<(Client, RequestId)> {
@@ -285,7 +262,6 @@ impl Group {
             self.start_merge(client, write, blocks);
             return None;
         }
-        let direct = gateway_of(&write);
         let body = match write.body {
             WriteBody::Data { bytes, checksums } => Body::Data { bytes, checksums },
             WriteBody::Zero => Body::Zero,
@@ -298,7 +274,6 @@ impl Group {
             blocks,
             body: Some(body),
             client: Some(client),
-            direct,
         });
         None
     }
@@ -369,18 +344,6 @@ impl Group {
         followers.into_iter().for_each(|device| self.pump(device));
     }
 
-    /// Answers the reads that have waited for what is committed now.
-    fn retry_readers(&mut self) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        for look in std::mem::take(&mut primary.readers) {
-            if self.tail.hides(&look.blocks()) {
-                primary.readers.push(look);
-            } else {
-                self.actions.push_back(look.serve());
-            }
-        }
-    }
-
     /// Commits what every in-sync copy holds (ack rule `all`).
     pub(crate) fn try_commit(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
@@ -392,7 +355,6 @@ impl Group {
         if upto > self.tail.committed() {
             self.commit(upto);
             self.retry_waiting();
-            self.retry_readers();
         }
         self.try_start();
     }
@@ -413,14 +375,8 @@ fn prepare_of(group: &Group, write: &Pending, device: DeviceId) -> Option<Prepar
         chunk: write.blocks.chunk,
         first: write.blocks.first,
         count: write.blocks.count,
-        direct: write.direct.unwrap_or_default(),
         body: write.body.clone()?,
     })
-}
-
-/// The node of the gateway, if it wants to hear of every copy.
-pub(crate) fn gateway_of(write: &WriteRequest) -> Option<NodeId> {
-    Some(write.direct).filter(|node| *node != NodeId(0))
 }
 
 pub(crate) fn blocks_of(write: &WriteRequest) -> Blocks {

@@ -3,8 +3,7 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, Role};
 use crate::pending::{Blocks, Pending};
-use crate::reading::{Asked, Look};
-use azekura_base::{NodeId, Sequence, block_checksums};
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, IoStatus, Sequence, block_checksums};
 use azekura_wire::{Body, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync, SyncOk};
 use std::time::Duration;
 
@@ -98,8 +97,7 @@ impl Group {
         }
         let Prepare { sequence, session, request, oldest, layer, chunk, first, count, .. } = prepare;
         let blocks = Blocks { layer, chunk, first, count };
-        let direct = Some(prepare.direct).filter(|node| *node != NodeId(0));
-        self.tail.push(Pending { sequence, session, request, oldest, blocks, body: None, client: None, direct });
+        self.tail.push(Pending { sequence, session, request, oldest, blocks, body: None, client: None });
         let commit = prepare.commit.min(self.durable);
         self.actions.push_back(Action::Append(prepare));
         self.commit(commit);
@@ -132,35 +130,35 @@ impl Group {
 
     /// A gateway reads. Answered here if this copy may; else the gateway is sent to the primary.
     pub fn read(&mut self, client: Client, read: ReadRequest, now: Duration) {
-        self.look(Look { client, asked: Asked::Read(read) }, now);
+        let blocks = Blocks { layer: read.layer, chunk: read.chunk, first: read.first, count: read.count };
+        let action = if self.may_answer(&blocks, now) {
+            Action::ServeRead(client, read)
+        } else {
+            Action::Refuse(client, read.request, IoStatus::Redirect)
+        };
+        self.actions.push_back(action);
     }
 
     /// A gateway asks for a chunk's block status; as [`Group::read`].
     pub fn status(&mut self, client: Client, status: StatusRequest, now: Duration) {
-        self.look(Look { client, asked: Asked::Status(status) }, now);
-    }
-
-    /// Invariant 2. The primary answers from its committed state while no other primary can exist; where an
-    /// uncommitted write may have been answered already, it waits for the commit. A secondary answers while it has a
-    /// lease and knows of no uncommitted write to these blocks: an answered write is prepared here, so either it is
-    /// committed here too, or it is in the tail.
-    fn look(&mut self, look: Look, now: Duration) {
-        let blocks = look.blocks();
-        let action = match &mut self.role {
-            Role::Primary(primary) if primary.may_serve(now) => {
-                if !self.tail.hides(&blocks) {
-                    look.serve()
-                } else if primary.has_room_to_read() {
-                    primary.wait_to_read(look);
-                    return;
-                } else {
-                    look.refuse()
-                }
-            }
-            Role::Secondary(secondary) if secondary.has_lease(now) && !self.tail.touches(&blocks) => look.serve(),
-            _ => look.refuse(),
+        let StatusRequest { layer, chunk, .. } = status;
+        let blocks = Blocks { layer, chunk, first: BlockIndex(0), count: CHUNK_BLOCKS as u16 };
+        let action = if self.may_answer(&blocks, now) {
+            Action::ServeStatus(client, status)
+        } else {
+            Action::Refuse(client, status.request, IoStatus::Redirect)
         };
         self.actions.push_back(action);
+    }
+
+    /// Invariant 2. The primary answers from its committed state while no other primary can exist. A secondary
+    /// answers while it has a lease and knows of no uncommitted write to these blocks: an acknowledged write is
+    /// prepared here, so either it is committed here too, or it is in the tail.
+    fn may_answer(&self, blocks: &Blocks, now: Duration) -> bool {
+        match &self.role {
+            Role::Primary(primary) => primary.may_serve(now),
+            Role::Secondary(secondary) => secondary.has_lease(now) && !self.tail.touches(blocks),
+        }
     }
 
     fn send_to_primary(&mut self, message: Message) {

@@ -111,7 +111,10 @@ impl ApiClient {
 pub fn segment(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) || (byte == b'.' && !name.trim_matches('.').is_empty()) {
+        if byte.is_ascii_alphanumeric()
+            || b"-_~".contains(&byte)
+            || (byte == b'.' && !name.trim_matches('.').is_empty())
+        {
             text.push(char::from(byte));
         } else {
             text += &format!("%{byte:02X}");

@@ -3,7 +3,6 @@
 //! The loop owns every data socket and device of the process. Other threads reach it through [`Handle`]: they send a
 //! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
 
-use super::exports::Volumes;
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
@@ -32,9 +31,17 @@ pub enum Command {
     /// A device's map has done what it was asked for.
     MapDone(DeviceId, store::IoId, store::Done),
     /// Look at the node.
-    Inspect(Box<dyn FnOnce(&Node) + Send>),
+    Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
     /// Stop; answered when all devices are closed.
     Stop(oneshot::Sender<()>),
+}
+
+/// What can be seen from other threads.
+pub struct Look<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// Clients' connections, and the volumes that they have opened.
+    pub connections: &'a BTreeMap<ConnId, String>,
 }
 
 /// What the data plane tells.
@@ -64,10 +71,10 @@ impl Handle {
         self.waker.wake();
     }
 
-    /// What `look` sees in the node; `None` when the data plane has stopped.
-    pub async fn inspect<T: Send + 'static>(&self, look: impl FnOnce(&Node) -> T + Send + 'static) -> Option<T> {
+    /// What `see` sees in the node; `None` when the data plane has stopped.
+    pub async fn inspect<T: Send + 'static>(&self, see: impl FnOnce(Look<'_>) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = oneshot::channel();
-        self.send(Command::Inspect(Box::new(move |node| drop(answer.send(look(node))))));
+        self.send(Command::Inspect(Box::new(move |look| drop(answer.send(see(look))))));
         answered.await.ok()
     }
 }
@@ -293,7 +300,7 @@ impl DataPlane {
             }
             Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
-            Command::Inspect(look) => look(&self.node),
+            Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
             Command::Stop(stopped) => self.stopping = Some(stopped),
         }
     }
@@ -405,10 +412,5 @@ impl DataPlane {
     pub(super) fn report(&self, report: Report) {
         // Nobody listens any more only while the process is ending.
         let _ = self.reports.send(report);
-    }
-
-    /// The volumes as NBD exports.
-    pub(super) fn volumes(&self) -> Volumes<'_> {
-        Volumes(self.node.gateway().volumes())
     }
 }

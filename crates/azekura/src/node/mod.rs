@@ -11,12 +11,16 @@ mod nbd;
 mod random;
 mod reports;
 mod start;
+mod statistics;
 mod stream;
 mod view;
 
 pub use args::NodeArgs;
 
 use anyhow::{Context, Result};
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Threads of the control plane.
 const CONTROL_THREADS: usize = 2;
@@ -26,6 +30,12 @@ const CONTROL_THREADS: usize = 2;
 /// # Errors
 /// When it can't start, or its event loop ends.
 pub fn run(args: NodeArgs) -> Result<()> {
+    let filter = EnvFilter::builder().with_env_var("AZEKURA_LOG").with_default_directive(LevelFilter::INFO.into());
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(filter.from_env_lossy())
+        .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .thread_name("control")

@@ -15,6 +15,8 @@ const CONNECTION_REQUESTS_MAX: usize = 1024;
 pub struct NbdOps {
     running: BTreeMap<u64, (ConnId, RequestToken)>,
     last: u64,
+    /// Connections that have opened a volume, and which.
+    pub opened: BTreeMap<ConnId, String>,
     /// Connections that wait for room.
     starved: BTreeSet<ConnId>,
     pieces: Vec<ReadPiece>,
@@ -25,6 +27,7 @@ impl NbdOps {
     pub fn forget(&mut self, conn: ConnId) {
         self.running.retain(|_, (owner, _)| *owner != conn);
         self.starved.remove(&conn);
+        self.opened.remove(&conn);
     }
 }
 
@@ -45,6 +48,9 @@ impl DataPlane {
                 Some(Event::Opened { name }) => {
                     let only = exports.0.keys().next().cloned();
                     nbd.volume = if exports.0.contains_key(&name) { Some(name) } else { only };
+                    if let Some(volume) = &nbd.volume {
+                        self.ops.opened.insert(conn, volume.clone());
+                    }
                 }
                 Some(Event::Request { token, command }) => {
                     let Some(op) = op(command) else {

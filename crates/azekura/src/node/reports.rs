@@ -1,11 +1,13 @@
 //! What the data plane reports, carried out against the cluster's configuration.
 
 use super::dataplane::{Command, Handle, Report};
+use super::statistics::Failures;
 use azekura_base::{DeviceId, PgId};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
 use azekura_meta::model::GroupRecord;
 use azekura_replica::GroupConfig;
+use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -13,13 +15,19 @@ use tokio::sync::mpsc;
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Works off reports until the data plane ends.
-pub async fn carry_out(client: MetaClient, handle: Handle, mut reports: mpsc::UnboundedReceiver<Report>) {
+pub async fn carry_out(
+    client: MetaClient,
+    handle: Handle,
+    failures: Failures,
+    mut reports: mpsc::UnboundedReceiver<Report>,
+) {
     while let Some(report) = reports.recv().await {
         match report {
             Report::Warn(what) => tracing::warn!("{what}"),
             Report::DeviceOpen(device, Ok(())) => tracing::info!("device {device} is open"),
             Report::DeviceOpen(device, Err(why)) => {
                 tracing::error!("device {device} is out of service: {why}; its copies are not served from this node");
+                failures.lock().unwrap_or_else(PoisonError::into_inner).insert(device, why);
             }
             Report::LayerDropped(device, layer) => {
                 let client = client.clone();

@@ -5,6 +5,7 @@ use super::data_folder::DataFolder;
 use super::dataplane::{DataPlane, Handle, Listeners, OpenDevice, Report};
 use super::device::DeviceDir;
 use super::map_thread::MapThread;
+use super::statistics::{Failures, Statistics};
 use super::stream::Conn;
 use super::{dataplane, reports, view};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -20,7 +21,7 @@ use azekura_store::{CheckpointDb, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -49,6 +50,7 @@ struct Membership {
 /// # Errors
 /// When something that it needs is not to be had; the message says what to do.
 pub async fn serve(args: NodeArgs) -> Result<()> {
+    let started = Instant::now();
     ensure!(
         !args.listen.ip().is_unspecified(),
         "--listen {} is announced to other nodes, so it must be an address that they can reach",
@@ -69,7 +71,6 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     };
     let (sockets, membership, data_plane) = start_data_plane(&args)?;
     sockets.await.context("the data plane ended")??;
-    #[cfg(any())]
     let api = azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
     let mut stop = Signals::new()?;
 
@@ -77,7 +78,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         client = connect(&args, server.as_ref()) => client?,
         () = stop.wait() => return Ok(()),
     };
-    let identity = join(&client, &mut folder, &args).await?;
+    let (identity, name) = join(&client, &mut folder, &args).await?;
     let devices = open_devices(&client, &folder, &args, identity).await?;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let (handle_sender, handle) = oneshot::channel();
@@ -93,11 +94,11 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         dir?.initialise_rest(id, handle.clone(), Arc::clone(&stop_initialising));
     }
     let follow = tokio::spawn(follow_model(client.clone(), handle.clone()));
-    let reports = tokio::spawn(reports::carry_out(client.clone(), handle.clone(), report_receiver));
     let alive = client.keep_alive(identity.node);
-    #[cfg(any())]
-    let control =
-        azekura_control::start(api, client.clone(), identity.node, reports::statistics(handle.clone(), &args));
+    let failures = Failures::default();
+    let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };
+    let control = azekura_control::start(api, client.clone(), identity.node, Arc::new(statistics));
+    let reports = tokio::spawn(reports::carry_out(client.clone(), handle.clone(), failures, report_receiver));
     tracing::info!("node {} is up: nodes on {}, API on http://{}", identity.node, args.listen, args.api);
 
     let mut data_plane = tokio::task::spawn_blocking(move || data_plane.join());
@@ -114,6 +115,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     }
     follow.abort();
     reports.abort();
+    control.stop().await;
     let _ = tokio::time::timeout(Duration::from_secs(1), alive.release()).await;
     drop(client);
     if let Some(server) = server {
@@ -163,7 +165,7 @@ async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<Met
 }
 
 /// Makes the node known to its cluster.
-async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> Result<Identity> {
+async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> Result<(Identity, String)> {
     if let Some(found) = client.cluster_identity().await? {
         let number = found.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
         folder.check_cluster(number)?;
@@ -193,7 +195,8 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> 
     folder.file.cluster = Some(cluster.id.clone());
     folder.file.id = Some(node.id);
     folder.save()?;
-    Ok(Identity { cluster: number, node: node.id, incarnation: folder.file.incarnation })
+    let identity = Identity { cluster: number, node: node.id, incarnation: folder.file.incarnation };
+    Ok((identity, node.name))
 }
 
 /// Registers and opens the node's devices.
@@ -264,7 +267,11 @@ fn start_data_plane(
 }
 
 fn open_sockets(args: &NodeArgs) -> Result<(Reactor<Conn>, Listeners)> {
-    let mut reactor = Reactor::new(Options::default()).context("can't start the event loop")?;
+    let mut reactor = Reactor::new(Options {
+        spin: Duration::from_micros(std::env::var("AZK_SPIN").ok().and_then(|s| s.parse().ok()).unwrap_or(0)),
+        ..Options::default()
+    })
+    .context("can't start the event loop")?;
     let mut listeners = Listeners::default();
     let listen = |what: &str, address| format!("can't listen on {address} ({what}): is it in use?");
     let peers = reactor.listen_tcp(args.listen).with_context(|| listen("--listen", args.listen.to_string()))?;
