@@ -221,13 +221,14 @@ impl World {
         match outcome {
             Outcome::Failed(status) => {
                 self.report.failed += 1;
-                let excused = match status {
-                    IoStatus::NoSpace => true,
-                    IoStatus::Io => self.plan.mode == Mode::Flips,
-                    _ => false,
+                let broken = match status {
+                    IoStatus::NoSpace => None,
+                    IoStatus::Io if self.plan.mode == Mode::Flips => None,
+                    IoStatus::Io => Some(Invariant::StoreKeeps),
+                    _ => Some(Invariant::Liveness),
                 };
-                if !excused {
-                    self.violate(Invariant::Liveness, format!("operation {id} failed: {status}"));
+                if let Some(invariant) = broken {
+                    self.violate(invariant, format!("operation {id} failed: {status}"));
                 }
                 self.record(id, &op, NEVER);
             }

@@ -26,7 +26,7 @@ pub(crate) enum Event {
     /// A dialled node is reached, or found absent.
     Dialled { from: Life, to: NodeId },
     /// The dialling side learns that its connection stands.
-    Connected(ConnId),
+    Connected { from: Life, to: NodeId, conn: ConnId },
     /// The dialling side learns that there is nobody.
     Unreachable { from: Life, to: NodeId },
     /// Bytes arrive at an end of a connection.

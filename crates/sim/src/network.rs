@@ -150,17 +150,20 @@ impl World {
             return;
         };
         let conn = self.network.connect(from, target);
-        self.queue.push(self.now + delay, Event::Connected(conn));
+        self.queue.push(self.now + delay, Event::Connected { from, to, conn });
         self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor)));
         if self.life_of(from.node) != Some(from) {
             self.end_is_gone(conn, Side::Dialler);
         }
     }
 
-    pub(crate) fn conn_stands(&mut self, conn: ConnId) {
-        let Some(ends) = self.network.get(conn) else { return };
-        let (from, to) = (ends.end(Side::Dialler).life, ends.end(Side::Acceptor).life.node);
-        self.tell(from, |node| node.connected(to, key_of(conn, Side::Dialler)));
+    /// The dialling side is told of its connection, unless it has ended before.
+    pub(crate) fn conn_stands(&mut self, from: Life, to: NodeId, conn: ConnId) {
+        let open = self.network.get(conn).is_some_and(|conn| conn.end(Side::Dialler).open);
+        self.tell(from, |node| match open {
+            true => node.connected(to, key_of(conn, Side::Dialler)),
+            false => node.connect_failed(to),
+        });
     }
 
     /// A process sends a message on its end `key`.

@@ -198,7 +198,25 @@ impl World {
                 group.pg, group.device, group.state, group.epoch, group.committed, group.prepared
             )
         });
-        groups.collect::<Vec<_>>().join("; ")
+        groups.chain(self.describe_stores()).collect::<Vec<_>>().join("; ")
+    }
+
+    fn describe_stores(&self) -> Vec<String> {
+        let describe = |(id, device): (&DeviceId, &Device)| {
+            let store = self.machines.get(&device.node)?.node.as_ref()?.store(*id)?;
+            let (space, statistics) = (store.space(), store.statistics());
+            Some(format!(
+                "{id:?}: {} of {} segments free, {} KiB live of {}, full {}, {} records waiting, {} batches in flight",
+                space.free_segments,
+                space.segments,
+                space.live >> 10,
+                space.capacity >> 10,
+                space.full,
+                statistics.records_waiting,
+                statistics.batches_in_flight
+            ))
+        };
+        self.devices.iter().filter_map(describe).collect()
     }
 
     /// The chunks of the volume, and the groups that they belong to.
@@ -234,7 +252,7 @@ impl World {
         match event {
             Event::Turn(life) => self.turn(life),
             Event::Dialled { from, to } => self.dialled(from, to),
-            Event::Connected(conn) => self.conn_stands(conn),
+            Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
             Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(to)),
             Event::Arrive(conn, side) => self.arrive(conn, side),
             Event::Closed(conn, side) => self.end_learns(conn, side),

@@ -40,7 +40,7 @@ impl World {
         *self.faults.counts.entry(kind).or_default() += 1;
         self.trace.step(self.now, 0xfa, || format!("fault: {kind}"));
         let next = match self.plan.mode {
-            Mode::Flips => self.faults.random.spread_millis(5, 200),
+            Mode::Flips => self.faults.random.spread_millis(100, 3000),
             _ => self.faults.random.spread_millis(20, 2000),
         };
         self.queue.push(self.now + next, Event::Fault);

@@ -1,0 +1,52 @@
+//! Fixed seeds of every mode: nothing that must hold is broken. More seeds: `cargo run --release -p azekura-sim`.
+
+use azekura_sim::{Mode, Plan, Report, run};
+use std::ops::RangeInclusive;
+
+/// Runs the seeds and adds up what they did.
+fn run_all(mode: Mode, seeds: RangeInclusive<u64>) -> Report {
+    let mut total = Report::default();
+    for seed in seeds {
+        match run(seed, &Plan::draw(mode, seed)) {
+            Ok(report) => total.add(&report),
+            Err(violation) => panic!("mode {mode:?}, seed {seed}: {violation}"),
+        }
+    }
+    total
+}
+
+fn faults(report: &Report, kind: &str) -> u64 {
+    report.faults.get(kind).copied().unwrap_or_default()
+}
+
+#[test]
+fn without_faults_everything_is_answered() {
+    let report = run_all(Mode::Calm, 1..=8);
+    assert_eq!(report.done, report.operations);
+    assert!(report.checkpoints > 100 && report.gc_segments > 100, "{report}");
+}
+
+#[test]
+fn broken_connections_and_slowness_lose_nothing() {
+    let report = run_all(Mode::Connections, 1..=12);
+    assert_eq!(report.done, report.operations);
+    assert!(faults(&report, "broken connection") > 20 && faults(&report, "slow disk") > 5, "{report}");
+}
+
+#[test]
+fn crashes_lose_nothing_that_was_acknowledged() {
+    let report = run_all(Mode::Crash, 1..=20);
+    assert!(faults(&report, "crash of a node") > 20 && faults(&report, "crash of all nodes") > 10, "{report}");
+    assert!(report.unknown > 50 && report.done > 10_000, "{report}");
+}
+
+#[test]
+fn more_crashes_lose_nothing_that_was_acknowledged() {
+    run_all(Mode::Crash, 21..=40);
+}
+
+#[test]
+fn damaged_blocks_are_never_data() {
+    let report = run_all(Mode::Flips, 1..=12);
+    assert!(faults(&report, "flipped bit") > 20 && report.checksum_errors > 3, "{report}");
+}
