@@ -2,6 +2,12 @@
 
 use crate::client::EtcdError;
 use crate::model::FailureDomain;
+use crate::size::Size;
+
+/// A sum of sizes as people read it.
+fn human(bytes: u128) -> Size {
+    Size::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
 
 /// Kind of a named thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +83,7 @@ pub enum MetaError {
         reason: String,
     },
     /// A size that a volume can't have.
-    #[error("a volume can't have {size_bytes} bytes: {reason}")]
+    #[error("a volume can't have {}: {reason}", Size::new(*size_bytes).exact())]
     InvalidSize {
         /// The size.
         size_bytes: u64,
@@ -109,8 +115,9 @@ pub enum MetaError {
     },
     /// The volumes would promise more than the class allows.
     #[error(
-        "the volume would need {requested_bytes} bytes of device space when full; volumes already promise \
-         {promised_bytes} of the {limit_bytes} bytes allowed ({ratio} × the devices' {capacity_bytes})"
+        "the volume would need {} of the devices when full; volumes already promise {} of the {} allowed \
+         ({ratio} × the devices' {})",
+        human(*requested_bytes), human(*promised_bytes), human(*limit_bytes), human(*capacity_bytes)
     )]
     Overcommit {
         /// Size times copies of what was asked for (growth, for a resize).
@@ -125,7 +132,10 @@ pub enum MetaError {
         ratio: f64,
     },
     /// Making a volume smaller.
-    #[error("volume '{name}' has {from_bytes} bytes; making it smaller ({to_bytes}) would cut off data and is refused")]
+    #[error(
+        "volume '{name}' has {}; making it smaller ({}) would cut off data and is refused",
+        Size::new(*from_bytes).exact(), Size::new(*to_bytes).exact()
+    )]
     ShrinkRefused {
         /// The volume.
         name: String,

@@ -4,6 +4,7 @@
 //! - [`server`]: the embedded server.
 //! - [`client`]: a small etcd client, one for both.
 //! - [`model`]: the records, and the whole cluster as one value.
+//! - [`size`]: sizes as people write them.
 //! - [`cluster`]: operations on the cluster, as [`MetaClient`].
 //!
 //! Nothing here is on the path of client I/O.
@@ -14,6 +15,7 @@ mod error;
 pub mod etcd;
 pub mod model;
 pub mod server;
+pub mod size;
 mod stream;
 pub mod time;
 

@@ -134,7 +134,7 @@ async fn volumes(server: &mut Server) {
     assert_eq!(model.layers[&LayerId(1)].state, LayerState::Head);
     assert_eq!(model.group_of(&model.volumes["v"], azekura_base::ChunkIndex(7)), Some(PgId(1)));
     let too_much = client.create_volume(&volume("w", 40 * GIB)).await.unwrap_err();
-    assert!(too_much.to_string().contains("already promise 2147483648"), "{too_much}");
+    assert!(too_much.to_string().contains("already promise 2GiB of the 80GiB"), "{too_much}");
     client.create_volume(&volume("w", 39 * GIB)).await.unwrap();
     assert!(matches!(client.resize_volume("v", 2 * GIB).await, Err(MetaError::Overcommit { .. })));
     client.delete_volume("w").await.unwrap();

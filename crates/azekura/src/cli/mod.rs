@@ -41,7 +41,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Node(Box<node::NodeCommand>),
+    Node(node::NodeCommand),
     Volume(volume::VolumeCommand),
     Class(class::ClassCommand),
     Device(lists::DeviceCommand),

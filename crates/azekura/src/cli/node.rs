@@ -1,39 +1,65 @@
 //! `azekura node …`: with options it runs a node, `azekura node list` shows the cluster's.
+//!
+//! The two are put together by hand: derived, a node option that comes from the environment (AZEKURA_CONFIG) would
+//! make `azekura node list` ask for the other options of a node.
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::{ApiArgs, CliError, lists};
 use crate::node::NodeArgs;
 
+/// Name of the subcommand.
+const LIST: &str = "list";
+
 /// Run a node on this machine, or list the cluster's nodes.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, arg_required_else_help = true)]
-pub struct NodeCommand {
-    #[command(subcommand)]
-    command: Option<Node>,
-    #[command(flatten)]
-    run: Option<NodeArgs>,
+#[derive(Debug)]
+pub enum NodeCommand {
+    /// Run a node.
+    Run(Box<NodeArgs>),
+    /// List the nodes.
+    List(ApiArgs),
 }
 
-#[derive(Debug, Subcommand)]
-enum Node {
-    /// List the cluster's nodes.
-    #[command(visible_alias = "ls")]
-    List(ApiArgs),
+impl FromArgMatches for NodeCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<NodeCommand, Error> {
+        match matches.subcommand() {
+            Some((LIST, matches)) => Ok(NodeCommand::List(ApiArgs::from_arg_matches(matches)?)),
+            _ => Ok(NodeCommand::Run(Box::new(NodeArgs::from_arg_matches(matches)?))),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = NodeCommand::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for NodeCommand {
+    fn augment_args(command: Command) -> Command {
+        let list = Command::new(LIST).visible_alias("ls");
+        NodeArgs::augment_args(command)
+            .subcommand(ApiArgs::augment_args(list).about("List the cluster's nodes"))
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+            .arg_required_else_help(true)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        NodeCommand::augment_args(command)
+    }
 }
 
 impl NodeCommand {
     /// Runs the command: a node, until it is told to stop, or the list.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        match (self.command, self.run) {
-            (Some(Node::List(api)), _) => lists::list_nodes(&api),
-            (None, Some(arguments)) => match crate::node::run(arguments) {
+        match self {
+            NodeCommand::List(api) => lists::list_nodes(&api),
+            NodeCommand::Run(arguments) => match crate::node::run(*arguments) {
                 Ok(()) => Ok(ExitCode::SUCCESS),
                 Err(error) => Err(CliError::new(format!("{error:#}"))),
             },
-            (None, None) => Err(CliError::new("azekura node needs --data DIR").hint("see 'azekura node --help'")),
         }
     }
 }

@@ -56,8 +56,10 @@ pub enum ServerError {
 pub enum RequestError {
     /// A key is empty.
     EmptyKey,
-    /// Value and "keep the value", or lease and "keep the lease", together.
+    /// A value together with "keep the value".
     ValueProvided,
+    /// A lease together with "keep the lease".
+    LeaseProvided,
     /// "Keep the value" for a key that is not there.
     KeyNotFound,
     /// More operations or conditions than [`super::TXN_OPERATIONS_MAX`].
@@ -88,6 +90,7 @@ impl From<RequestError> for Status {
         let (code, text) = match error {
             E::EmptyKey => (Code::InvalidArgument, "etcdserver: key is not provided".into()),
             E::ValueProvided => (Code::InvalidArgument, "etcdserver: value is provided".into()),
+            E::LeaseProvided => (Code::InvalidArgument, "etcdserver: lease is provided".into()),
             E::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found".into()),
             E::TooManyOperations => (Code::InvalidArgument, "etcdserver: too many operations in txn request".into()),
             E::DuplicateKey => (Code::InvalidArgument, "etcdserver: duplicate key given in txn request".into()),

@@ -1,14 +1,13 @@
 //! Executes writing requests on the memory image: checks everything first, then applies, so that a refused request
 //! changes nothing.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::check;
 use super::error::RequestError;
 use super::lease::{Leases, TTL_MAX};
 use super::state::{Change, KeyRange, State};
-use super::{REQUEST_BYTES_MAX, TXN_OPERATIONS_MAX};
 use crate::etcd::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, DeleteRangeResponse, KeyValue, PutRequest, PutResponse,
     RangeRequest, ResponseOp, TxnRequest, TxnResponse, compare::TargetUnion, request_op::Request,
@@ -54,7 +53,7 @@ impl<'a> Execution<'a> {
 
     /// Executes a transaction (etcd API, "Transaction").
     pub fn txn(mut self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
-        check_txn(request, &mut WrittenKeys::default())?;
+        check::txn(request)?;
         let plan = self.plan(request)?;
         self.check_plan(&plan)?;
         let mut response = self.apply_plan(&plan)?;
@@ -64,8 +63,9 @@ impl<'a> Execution<'a> {
 
     /// Executes a single put.
     pub fn put(mut self, request: &PutRequest) -> Result<PutResponse, RequestError> {
-        check_put(request)?;
-        self.check_put_target(request)?;
+        check::put(request)?;
+        self.check_put_lease(request)?;
+        self.check_put_kept(request)?;
         let mut response = self.apply_put(request);
         response.header = self.state.header();
         Ok(response)
@@ -147,32 +147,51 @@ impl<'a> Execution<'a> {
         Ok(found.all(|kv| holds_for(kv, condition, result, target)))
     }
 
+    /// Checks what a decided transaction would do against the state: its puts first, then its reads, as etcd does.
     fn check_plan(&self, plan: &Plan<'_>) -> Result<(), RequestError> {
+        self.check_puts(plan)?;
+        self.check_reads(plan)
+    }
+
+    fn check_puts(&self, plan: &Plan<'_>) -> Result<(), RequestError> {
         for step in &plan.steps {
             match step {
-                Step::Put(request) => self.check_put_target(request)?,
-                Step::Txn(plan) => self.check_plan(plan)?,
-                Step::Range(request) if request.revision > self.state.revision => {
-                    return Err(RequestError::FutureRevision);
+                Step::Put(request) => {
+                    self.check_put_kept(request)?;
+                    self.check_put_lease(request)?;
                 }
-                Step::Range(request) if request.revision > 0 && request.revision < self.state.compacted => {
-                    return Err(RequestError::Compacted);
-                }
+                Step::Txn(plan) => self.check_puts(plan)?,
                 Step::Range(_) | Step::DeleteRange(_) => {}
             }
         }
         Ok(())
     }
 
-    fn check_put_target(&self, request: &PutRequest) -> Result<(), RequestError> {
-        if request.lease != 0 && self.leases.get(request.lease).is_none() {
-            return Err(RequestError::LeaseNotFound);
-        }
-        let keeps = request.ignore_value || request.ignore_lease;
-        if keeps && !self.state.keys.contains_key(&request.key) {
-            return Err(RequestError::KeyNotFound);
+    fn check_reads(&self, plan: &Plan<'_>) -> Result<(), RequestError> {
+        for step in &plan.steps {
+            match step {
+                Step::Range(request) if request.revision > self.state.revision => {
+                    return Err(RequestError::FutureRevision);
+                }
+                Step::Range(request) if request.revision > 0 && request.revision < self.state.compacted => {
+                    return Err(RequestError::Compacted);
+                }
+                Step::Txn(plan) => self.check_reads(plan)?,
+                Step::Range(_) | Step::Put(_) | Step::DeleteRange(_) => {}
+            }
         }
         Ok(())
+    }
+
+    fn check_put_lease(&self, request: &PutRequest) -> Result<(), RequestError> {
+        let missing = request.lease != 0 && self.leases.get(request.lease).is_none();
+        if missing { Err(RequestError::LeaseNotFound) } else { Ok(()) }
+    }
+
+    fn check_put_kept(&self, request: &PutRequest) -> Result<(), RequestError> {
+        let keeps = request.ignore_value || request.ignore_lease;
+        let missing = keeps && !self.state.keys.contains_key(&request.key);
+        if missing { Err(RequestError::KeyNotFound) } else { Ok(()) }
     }
 
     fn apply_plan(&mut self, plan: &Plan<'_>) -> Result<TxnResponse, RequestError> {
@@ -241,7 +260,18 @@ impl<'a> Execution<'a> {
         self.state.revision
     }
 
+    /// What a key was before this request, when it changes the key for the second time: to others, a transaction is one
+    /// change.
+    fn before_request(&self, before: Option<Arc<KeyValue>>) -> Option<Arc<KeyValue>> {
+        let own = before.as_ref().filter(|kv| self.changes > 0 && kv.mod_revision == self.state.revision);
+        let Some(own) = own else { return before };
+        let count = self.changes as usize;
+        let first = self.batch.changes.iter().rev().take(count).filter(|change| change.key == own.key).last();
+        first.and_then(|change| change.before.clone())
+    }
+
     fn note(&mut self, key: Vec<u8>, after: Option<Arc<KeyValue>>, before: Option<Arc<KeyValue>>) {
+        let before = self.before_request(before);
         let change = Arc::new(Change { revision: self.state.revision, position: self.changes, key, after, before });
         self.changes += 1;
         self.state.history.push_back(Arc::clone(&change));
@@ -296,76 +326,4 @@ fn holds_for(kv: &KeyValue, condition: &Compare, result: CompareResult, target: 
         CompareResult::Less => ordering == Ordering::Less,
         CompareResult::NotEqual => ordering != Ordering::Equal,
     }
-}
-
-/// The keys that one branch of a transaction writes.
-#[derive(Clone, Default)]
-struct WrittenKeys {
-    puts: BTreeSet<Vec<u8>>,
-    deletions: Vec<KeyRange>,
-    bytes: usize,
-}
-
-fn check_txn(request: &TxnRequest, written: &mut WrittenKeys) -> Result<(), RequestError> {
-    let longest = request.compare.len().max(request.success.len()).max(request.failure.len());
-    if longest > TXN_OPERATIONS_MAX {
-        return Err(RequestError::TooManyOperations);
-    }
-    if request.compare.iter().any(|condition| condition.key.is_empty()) {
-        return Err(RequestError::EmptyKey);
-    }
-    // The branches exclude each other: each may write what the other writes.
-    let mut in_failure = written.clone();
-    check_operations(&request.success, written)?;
-    check_operations(&request.failure, &mut in_failure)?;
-    written.puts.extend(in_failure.puts);
-    written.deletions.extend(in_failure.deletions);
-    written.bytes = written.bytes.max(in_failure.bytes);
-    Ok(())
-}
-
-fn check_operations(operations: &[crate::etcd::RequestOp], written: &mut WrittenKeys) -> Result<(), RequestError> {
-    for operation in operations {
-        match &operation.request {
-            None => return Err(RequestError::Malformed("an operation without a request")),
-            Some(Request::Range(request)) if request.key.is_empty() => return Err(RequestError::EmptyKey),
-            Some(Request::Range(_)) => {}
-            Some(Request::Put(request)) => {
-                check_put(request)?;
-                written.bytes += request.key.len() + request.value.len();
-                if written.bytes > REQUEST_BYTES_MAX {
-                    return Err(RequestError::TooLarge);
-                }
-                let deleted = written.deletions.iter().any(|range| range.contains(&request.key));
-                if deleted || !written.puts.insert(request.key.clone()) {
-                    return Err(RequestError::DuplicateKey);
-                }
-            }
-            Some(Request::DeleteRange(request)) => {
-                if request.key.is_empty() {
-                    return Err(RequestError::EmptyKey);
-                }
-                let range = KeyRange::new(request.key.clone(), request.range_end.clone());
-                if written.puts.iter().any(|key| range.contains(key)) {
-                    return Err(RequestError::DuplicateKey);
-                }
-                written.deletions.push(range);
-            }
-            Some(Request::Txn(request)) => check_txn(request, written)?,
-        }
-    }
-    Ok(())
-}
-
-fn check_put(request: &PutRequest) -> Result<(), RequestError> {
-    if request.key.is_empty() {
-        return Err(RequestError::EmptyKey);
-    }
-    if request.key.len() + request.value.len() > REQUEST_BYTES_MAX {
-        return Err(RequestError::TooLarge);
-    }
-    if request.ignore_value && !request.value.is_empty() || request.ignore_lease && request.lease != 0 {
-        return Err(RequestError::ValueProvided);
-    }
-    Ok(())
 }

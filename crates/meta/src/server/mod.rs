@@ -4,7 +4,8 @@
 //! What it is not: replicated. A cluster that must outlive a machine uses etcd itself.
 //!
 //! Life of a request: [`services`] and [`watch`] take it from gRPC; what reads is answered from the memory image
-//! ([`state`]); what writes goes through the queue to the [`writer`] thread, which executes it ([`execute`]), commits it
+//! ([`state`]); what writes goes through the queue to the [`writer`] thread, which checks and executes it ([`check`],
+//! [`execute`]), commits it
 //! to the [`database`] together with what else waits, and only then lets it be seen and answered.
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use crate::etcd::{
     kv_server::KVServer, lease_server::LeaseServer, maintenance_server::MaintenanceServer, watch_server::WatchServer,
 };
 
+mod check;
 mod database;
 mod error;
 mod execute;
