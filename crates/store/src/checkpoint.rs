@@ -3,7 +3,10 @@
 use crate::effect::{Done, Effect, IoId, MapError};
 use crate::leaf::{LeafImage, LeafKey};
 use crate::options::Identity;
-use azekura_base::{ChunkIndex, DeviceId, Epoch, LayerId, PgId, Sequence, checksum};
+use crate::record::{Checksums, PreparedInfo};
+use azekura_base::{
+    BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId, checksum,
+};
 use bytes::Bytes;
 
 /// The place in the log from which replay starts: the beginning of a segment.
@@ -32,6 +35,23 @@ pub struct GroupRow {
     pub note_version: u64,
     /// What the replication layer wants kept. Opaque.
     pub note: Bytes,
+    /// Durable writes that are not in the saved leaves yet and lie before the replay position.
+    pub pending: Vec<PendingRow>,
+}
+
+/// A write that replay would not find any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingRow {
+    /// The write.
+    pub info: PreparedInfo,
+    /// The log sequence of its batch.
+    pub log: u64,
+    /// The generation of its segment when it was written.
+    pub generation: u64,
+    /// The address of its first block; 0 for a write of zeros.
+    pub address: u32,
+    /// The checksums of its blocks; none for a write of zeros.
+    pub checksums: Option<Checksums>,
 }
 
 /// The root of a checkpoint.
@@ -157,7 +177,9 @@ impl Root {
             out.extend_from_slice(&group.epoch.0.to_le_bytes());
             out.extend_from_slice(&group.committed.0.to_le_bytes());
             out.extend_from_slice(&group.note_version.to_le_bytes());
+            out.extend_from_slice(&(group.pending.len() as u64).to_le_bytes());
             out.extend_from_slice(&group.note);
+            group.pending.iter().for_each(|row| row.encode(&mut out));
         }
         for layer in &self.dropped {
             out.extend_from_slice(&layer.0.to_le_bytes());
@@ -226,9 +248,15 @@ impl Reader<'_> {
             let pg = PgId(self.u32()?);
             let note_len = self.u32()? as usize;
             let (epoch, committed, note_version) = (Epoch(self.u64()?), Sequence(self.u64()?), self.u64()?);
+            let pending_count = self.u64()?;
             let (note, rest) = self.bytes.split_at_checked(note_len)?;
             self.bytes = rest;
-            groups.push(GroupRow { pg, epoch, committed, note_version, note: Bytes::copy_from_slice(note) });
+            let note = Bytes::copy_from_slice(note);
+            let mut pending = Vec::new();
+            for _ in 0..pending_count {
+                pending.push(self.pending()?);
+            }
+            groups.push(GroupRow { pg, epoch, committed, note_version, note, pending });
         }
         let mut dropped = Vec::new();
         for _ in 0..dropped_count {
@@ -242,6 +270,45 @@ impl Reader<'_> {
             groups,
             dropped,
         })
+    }
+}
+
+impl PendingRow {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let info = &self.info;
+        out.extend_from_slice(&self.log.to_le_bytes());
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&info.epoch.0.to_le_bytes());
+        out.extend_from_slice(&info.sequence.0.to_le_bytes());
+        out.extend_from_slice(&info.session.0.to_le_bytes());
+        out.extend_from_slice(&info.request.0.to_le_bytes());
+        out.extend_from_slice(&info.layer.0.to_le_bytes());
+        out.extend_from_slice(&info.chunk.0.to_le_bytes());
+        out.extend_from_slice(&self.address.to_le_bytes());
+        out.extend_from_slice(&info.first.0.to_le_bytes());
+        out.extend_from_slice(&info.count.to_le_bytes());
+        for sum in self.checksums.iter().flat_map(|sums| sums.iter()) {
+            out.extend_from_slice(&sum.0.to_le_bytes());
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn pending(&mut self) -> Option<PendingRow> {
+        let (log, generation) = (self.u64()?, self.u64()?);
+        let (epoch, sequence) = (Epoch(self.u64()?), Sequence(self.u64()?));
+        let (session, request) = (SessionId(self.u64()?), RequestId(self.u64()?));
+        let (layer, chunk, address) = (LayerId(self.u64()?), ChunkIndex(self.u32()?), self.u32()?);
+        let first = BlockIndex(u16::from_le_bytes(self.take()?));
+        let count = u16::from_le_bytes(self.take()?);
+        let zero = address == 0;
+        let mut sums = Vec::new();
+        for _ in 0..if zero { 0 } else { count } {
+            sums.push(Checksum(self.u32()?));
+        }
+        let info = PreparedInfo { epoch, sequence, session, request, layer, chunk, first, count, zero, durable: true };
+        let checksums = (!zero).then(|| Checksums::from(&sums[..]));
+        Some(PendingRow { info, log, generation, address, checksums })
     }
 }
 

@@ -6,15 +6,15 @@
 //! a later checkpoint, when neither the saved map nor replay needs it any more.
 
 use crate::effect::{DeviceError, Effect};
-use crate::format::{Summary, footer_blocks};
+use crate::format::{Kind, Summary, footer_blocks};
 use crate::leaf::LeafKey;
-use crate::log::{GC_SEGMENTS, Item, Move, Queued};
+use crate::log::{GC_SEGMENTS, Item, Move, Queued, log_position};
 use crate::ops::{Op, Step};
 use crate::reads::first_bad;
-use crate::record::Checksums;
+use crate::record::{Checksums, PreparedInfo};
 use crate::segments::Segments;
 use crate::store::{Io, Store};
-use azekura_base::{BLOCK_SIZE, BlockIndex, Checksum};
+use azekura_base::{BLOCK_SIZE, BlockIndex, Checksum, Sequence};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -44,6 +44,8 @@ struct Candidate {
     first: BlockIndex,
     count: u16,
     address: u32,
+    /// Of a write: its sequence in its group, by which it is found if it is not committed yet.
+    sequence: Sequence,
 }
 
 /// Blocks of the victim that are live: at one address after the other, in one leaf.
@@ -53,6 +55,8 @@ struct LiveRun {
     first: BlockIndex,
     address: u32,
     checksums: Vec<Checksum>,
+    /// They are a write's that is not committed yet: what it is, and which append it was.
+    prepared: Option<(PreparedInfo, u64)>,
 }
 
 impl LiveRun {
@@ -92,7 +96,7 @@ pub(crate) struct CollectRead {
 }
 
 /// A live run in a read, without its place in the map of runs.
-type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums);
+type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(PreparedInfo, u64)>);
 
 /// The state of garbage collection.
 #[derive(Debug, Default)]
@@ -171,9 +175,10 @@ impl Store {
             return false;
         }
         let Some(head) = self.log.head.as_ref().map(|head| head.link.generation) else { return false };
-        let Some(segment) = self.segments.victim(head) else { return false };
+        let durable = self.log.in_flight.front().map_or(head, |batch| batch.generation);
+        let Some(segment) = self.segments.victim(head, durable) else { return false };
         let entry = self.segments.get(segment);
-        let fullness = f64::from(entry.live) / f64::from(self.options.segment_blocks);
+        let fullness = f64::from(entry.needed()) / f64::from(self.options.segment_blocks);
         // The first victim counts in full, later ones smooth.
         let before = self.collector.fullness;
         self.collector.fullness = if before == 0.0 { fullness } else { before * 0.75 + fullness * 0.25 };
@@ -255,7 +260,9 @@ impl Store {
                 if blocks > 0 {
                     let key = LeafKey { layer: entry.layer(), chunk: entry.chunk(), pg: entry.pg() };
                     let (first, count) = (entry.first(), entry.head.count);
-                    candidates.push_back(Candidate { key, first, count, address });
+                    let is_write = matches!(entry.kind, Kind::Write | Kind::WriteAgain);
+                    let sequence = Sequence(if is_write { entry.head.sequence } else { 0 });
+                    candidates.push_back(Candidate { key, first, count, address, sequence });
                 }
                 address += blocks;
             }
@@ -269,16 +276,34 @@ impl Store {
             if !matches!(victim.stage, Stage::Probing) || victim.probes >= PROBES_MAX {
                 return;
             }
-            let Some(Candidate { key, first, count, address }) = victim.candidates.pop_front() else {
+            let Some(Candidate { key, first, count, address, sequence }) = victim.candidates.pop_front() else {
                 if victim.probes == 0 {
                     victim.stage = Stage::Reading;
                     self.read_more();
                 }
                 return;
             };
+            if let Some(run) = self.prepared_run(key, first, address, sequence) {
+                if let Some(victim) = &mut self.collector.victim {
+                    victim.live.insert(run.address, run);
+                }
+                continue;
+            }
+            let Some(victim) = &mut self.collector.victim else { return };
             victim.probes += 1;
-            self.submit((key.pg, key.chunk), Op::Probe { key, first, count, address });
+            let position = log_position(self.log.durable, usize::MAX);
+            self.submit_ahead((key.pg, key.chunk), position, Op::Probe { key, first, count, address });
         }
+    }
+
+    /// The blocks of the victim at `address`, if they are a write's that is not committed yet.
+    fn prepared_run(&mut self, key: LeafKey, first: BlockIndex, address: u32, sequence: Sequence) -> Option<LiveRun> {
+        let group = self.groups.get_mut(key.pg);
+        let committed = group.committed;
+        let pending = group.find(sequence).filter(|p| p.info.sequence > committed)?;
+        pending.place.filter(|place| place.address == address)?;
+        let checksums = pending.checksums.as_ref()?.to_vec();
+        Some(LiveRun { key, first, address, checksums, prepared: Some((pending.info, pending.id)) })
     }
 
     /// Looks up which of the blocks are live: in the leaf of the layer that wrote them, as its own.
@@ -303,6 +328,7 @@ impl Store {
                 first: BlockIndex(first.0 + index),
                 address: entry.address,
                 checksums: Vec::new(),
+                prepared: None,
             });
             run.checksums.push(Checksum(entry.checksum));
         }
@@ -341,15 +367,15 @@ impl Store {
             victim.reads += 1;
             let segment = victim.segment;
             let runs: Vec<LiveRunOf> =
-                runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into())).collect();
-            self.collector.blocks_in_flight += runs.iter().map(|(.., sums)| sums.len() as u32).sum::<u32>();
+                runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into(), r.prepared)).collect();
+            self.collector.blocks_in_flight += runs.iter().map(|(.., sums, _)| sums.len() as u32).sum::<u32>();
             self.collect_device(segment, start, end - start, runs);
         }
     }
 
     /// Queues what was read, if it is what was written.
     fn queue_moves(&mut self, read: &CollectRead, bytes: &Bytes) {
-        for (key, first, address, checksums) in &read.runs {
+        for (key, first, address, checksums, prepared) in &read.runs {
             let from = (address - read.address) as usize * BLOCK_SIZE;
             let bytes = bytes.slice(from..from + checksums.len() * BLOCK_SIZE);
             if first_bad(&bytes, checksums).is_some() {
@@ -357,6 +383,12 @@ impl Store {
                 self.statistics.checksum_errors += 1;
                 self.segments.get_mut(read.segment).damaged = true;
                 self.collector.blocks_in_flight -= checksums.len() as u32;
+                continue;
+            }
+            if let Some((info, write)) = *prepared {
+                let item = Item::WriteAgain { pg: key.pg, info, id: write, bytes };
+                let id = self.new_id();
+                self.log.gc_queue.push_back(Queued { token: None, id, item });
                 continue;
             }
             let moved = Move {

@@ -28,7 +28,7 @@ impl Store {
     pub(crate) fn start_drop(&mut self, layer: LayerId, place: Place) {
         self.dropped.insert(layer);
         if self.drops.contains_key(&layer) {
-            self.segments.unpin(place.segment);
+            self.segments.release(place.segment);
             return;
         }
         // Leaves that the saved map does not know yet come first.
@@ -64,7 +64,7 @@ impl Store {
             None => {
                 let segment = drop.place.segment;
                 self.drops.remove(&layer);
-                self.segments.unpin(segment);
+                self.segments.release(segment);
             }
         }
     }

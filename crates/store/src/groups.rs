@@ -25,6 +25,8 @@ pub(crate) struct Pending {
     pub checksums: Option<Checksums>,
     /// Absent until the record is in a batch.
     pub place: Option<Place>,
+    /// The log generation of the record itself, which may have been moved since; 0 until it is in a batch.
+    pub origin: u64,
     /// The payload, until it is durable.
     pub bytes: Option<Bytes>,
     pub applied: bool,
@@ -62,6 +64,20 @@ impl Group {
         }
         let index = self.pending.partition_point(|p| p.info.sequence < sequence);
         self.pending.get(index).is_some_and(|p| p.info.sequence == sequence).then_some(index)
+    }
+
+    /// The first write with a sequence above `sequence`.
+    pub fn first_after(&self, sequence: Sequence) -> Option<&Pending> {
+        let index = match self.index(sequence) {
+            Some(index) => index + 1,
+            None => self.pending.partition_point(|p| p.info.sequence <= sequence),
+        };
+        self.pending.get(index)
+    }
+
+    /// Where the blocks of a write are, once it is in a batch.
+    pub fn place(&self, sequence: Sequence) -> Option<Place> {
+        self.pending.get(self.index(sequence)?)?.place
     }
 
     pub fn find(&mut self, sequence: Sequence) -> Option<&mut Pending> {

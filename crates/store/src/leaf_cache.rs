@@ -86,9 +86,11 @@ impl LeafCache {
         self.dirty.first().map(|(generation, _)| *generation)
     }
 
-    pub fn find(&mut self, layer: LayerId, chunk: ChunkIndex) -> Option<SlotId> {
-        let slot = self.index.get(&(layer, chunk)).copied()?;
-        self.slots[slot as usize].referenced = true;
+    pub fn find(&mut self, key: LeafKey) -> Option<SlotId> {
+        let slot = self.index.get(&(key.layer, key.chunk)).copied()?;
+        let entry = &mut self.slots[slot as usize];
+        assert_eq!(entry.key.pg, key.pg, "chunk {} of layer {} belongs to another group", key.chunk, key.layer);
+        entry.referenced = true;
         Some(slot)
     }
 
@@ -205,12 +207,14 @@ impl LeafCache {
         self.dirty.insert((generation, slot));
     }
 
-    /// Takes at most `limit` dirty leaves for a checkpoint, the longest dirty first: those with changes from generations
-    /// before `before`, and those that gave up blocks in a segment for which `emptied` is true. Calls `save` with each
+    /// Takes dirty leaves for a checkpoint: all with changes from generations before `floor`; and at most `limit` others,
+    /// the longest dirty first, with changes from generations before `before` or that gave up blocks in a segment for
+    /// which `emptied` is true. Calls `save` with each
     /// slot, which counts as clean from here on but stays in memory.
     pub fn take_dirty(
         &mut self,
         limit: usize,
+        floor: u64,
         before: u64,
         emptied: impl Fn(u32) -> bool,
         mut save: impl FnMut(&Slot),
@@ -219,7 +223,8 @@ impl LeafCache {
             let delta = &self.slots[*slot as usize].delta;
             *since < before || delta.iter().any(|(segment, blocks)| *blocks < 0 && emptied(*segment))
         };
-        let taken: Vec<(u64, SlotId)> = self.dirty.iter().filter(wanted).take(limit).copied().collect();
+        let mut taken: Vec<(u64, SlotId)> = self.dirty.range(..(floor, 0)).copied().collect();
+        taken.extend(self.dirty.range((floor, 0)..).filter(wanted).take(limit));
         for key in taken {
             self.dirty.remove(&key);
             let entry = &mut self.slots[key.1 as usize];

@@ -26,7 +26,7 @@ mod segments;
 mod statistics;
 mod store;
 
-pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, Position, Root, SavedMap, SegmentRow};
+pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, PendingRow, Position, Root, SavedMap, SegmentRow};
 pub use checkpoint_db::CheckpointDb;
 pub use effect::{Completion, DeviceError, Done, Effect, Extent, Failure, IoId, MapError, OpenError, ReadError, Run};
 pub use leaf::{Entry, Leaf, LeafImage, LeafKey};

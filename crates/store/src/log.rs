@@ -3,7 +3,7 @@
 use crate::effect::{Effect, IoId};
 use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, header_blocks};
 use crate::groups::Place;
-use crate::record::{Body, Checksums, Copy, Write};
+use crate::record::{Body, Checksums, Copy, PreparedInfo, Write};
 use crate::segments::{Link, Segments};
 use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockIndex, ChunkIndex, Epoch, LayerId, PgId, Sequence};
@@ -32,9 +32,27 @@ pub(crate) enum Item {
     Write(Write),
     Copy(Copy),
     Relocate(Move),
-    Epoch { pg: PgId, epoch: Epoch, committed_before: Sequence, committed: Sequence },
-    Note { pg: PgId, version: u64, note: Bytes },
-    DropLayer { layer: LayerId },
+    /// The blocks of the prepared write with this `id`, moved.
+    WriteAgain {
+        pg: PgId,
+        info: PreparedInfo,
+        id: u64,
+        bytes: Bytes,
+    },
+    Epoch {
+        pg: PgId,
+        epoch: Epoch,
+        committed_before: Sequence,
+        committed: Sequence,
+    },
+    Note {
+        pg: PgId,
+        version: u64,
+        note: Bytes,
+    },
+    DropLayer {
+        layer: LayerId,
+    },
 }
 
 impl Item {
@@ -43,6 +61,7 @@ impl Item {
             Item::Write(write) => write.body.payload_blocks(),
             Item::Copy(copy) => copy.body.payload_blocks(),
             Item::Relocate(moved) => usize::from(moved.count),
+            Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Item::Epoch { .. } | Item::Note { .. } | Item::DropLayer { .. } => 0,
         };
         blocks as u32
@@ -71,6 +90,7 @@ pub(crate) enum Landing {
     Write { pg: PgId, sequence: Sequence, id: u64 },
     Copy,
     Relocate { moved: Move, place: Place, position: u64 },
+    WriteAgain { pg: PgId, sequence: Sequence, id: u64, place: Place, count: u16 },
     Epoch { id: u64, pg: PgId, epoch: Epoch, committed: Sequence },
     Note,
     DropLayer { layer: LayerId, place: Place },
@@ -355,7 +375,8 @@ impl Store {
                 let pending = self.groups.get_mut(write.pg).find(write.sequence).filter(|p| p.id == id);
                 if let Some(pending) = pending {
                     pending.place = Some(place);
-                    self.segments.pin(place.segment);
+                    pending.origin = place.generation;
+                    self.pin_write(place, write.count);
                 }
                 Landing::Write { pg: write.pg, sequence: write.sequence, id }
             }
@@ -388,8 +409,12 @@ impl Store {
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
                 put_checksums(entries, &moved.checksums);
                 pieces.push(moved.bytes.clone());
-                self.segments.pin(place.segment);
+                self.segments.hold(place.segment);
                 Landing::Relocate { moved, place, position: log_position(place.log, index) }
+            }
+            Item::WriteAgain { pg, info, id, bytes } => {
+                pieces.push(bytes.clone());
+                self.place_again(pg, &info, id, &bytes, place, entries)
             }
             Item::Epoch { pg, epoch, committed_before, committed } => {
                 let mut head = EntryHead::new(Kind::Epoch);
@@ -414,10 +439,46 @@ impl Store {
                 let mut head = EntryHead::new(Kind::DropLayer);
                 head.layer = layer.0;
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
-                self.segments.pin(place.segment);
+                self.segments.hold(place.segment);
                 Landing::DropLayer { layer, place }
             }
         }
+    }
+
+    /// Encodes a prepared write whose blocks are moved. If it has been committed or dropped meanwhile, the entry has the
+    /// sequence 0, and nothing comes of it.
+    fn place_again(
+        &mut self,
+        pg: PgId,
+        info: &PreparedInfo,
+        id: u64,
+        bytes: &Bytes,
+        place: Place,
+        entries: &mut Vec<u8>,
+    ) -> Landing {
+        let (sequence, count) = (info.sequence, info.count);
+        let group = self.groups.get_mut(pg);
+        let (commit, committed) = (group.committed_durable(), group.committed);
+        let mut head = EntryHead::new(Kind::WriteAgain);
+        head.count = count;
+        head.pg = pg.0;
+        head.commit = commit.0;
+        head.epoch = info.epoch.0;
+        head.session = info.session.0;
+        head.request = info.request.0;
+        head.layer = info.layer.0;
+        head.chunk = info.chunk.0;
+        head.first = info.first.0;
+        if group.find(sequence).is_some_and(|p| p.id == id && sequence > committed) {
+            head.sequence = sequence.0;
+        }
+        entries.extend_from_slice(bytemuck::bytes_of(&head));
+        put_checksums(entries, &azekura_base::block_checksums(bytes).collect());
+        if head.sequence == 0 {
+            return Landing::Note;
+        }
+        self.pin_write(place, count);
+        Landing::WriteAgain { pg, sequence, id, place, count }
     }
 
     /// A batch write ended. Batches become durable in order.
@@ -454,8 +515,18 @@ impl Store {
             }
             Landing::Copy | Landing::Note => {}
             Landing::Relocate { moved, place, position } => self.relocate(moved, place, position),
+            Landing::WriteAgain { pg, sequence, id, place, count } => {
+                let waits = self.groups.get_mut(pg).find(sequence).is_some_and(|p| p.id == id && !p.applied);
+                if waits {
+                    self.write_moved(pg, sequence, id, place);
+                } else {
+                    self.segments.unpin(place.segment, u32::from(count));
+                }
+            }
             Landing::Epoch { id, pg, epoch, committed } => {
-                self.epochs_waiting.remove(&id);
+                for pending in self.epochs_waiting.remove(&id).into_iter().flat_map(|waiting| waiting.dropped) {
+                    self.unpin_write(&pending);
+                }
                 let group = self.groups.get_mut(pg);
                 group.epoch_durable = group.epoch_durable.max(epoch);
                 if epoch == group.epoch {

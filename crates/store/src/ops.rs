@@ -3,7 +3,7 @@
 //! order in which they were asked for.
 
 use crate::effect::{Completion, Failure, MapError, ReadError};
-use crate::groups::Place;
+use crate::groups::{Pending, Place};
 use crate::leaf::{Entry, Leaf, LeafImage, LeafKey};
 use crate::leaf_cache::{Content, SlotId};
 use crate::log::{Move, log_position};
@@ -153,6 +153,8 @@ impl Store {
         let durable = self.log.durable;
         let pending = self.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
         let Some(place) = pending.place.filter(|p| p.log <= durable) else { return Step::Blocked };
+        // What a replay would need to do this again is the record itself, wherever its blocks have gone since.
+        let place = Place { generation: pending.origin, ..place };
         let info = pending.info;
         let key = LeafKey { layer: info.layer, chunk: info.chunk, pg };
         if !self.dropped.contains(&info.layer) {
@@ -174,8 +176,36 @@ impl Store {
             pending.bytes = None;
         }
         group.trim();
-        self.segments.unpin(place.segment);
+        if place.address != 0 {
+            self.segments.unpin(place.segment, u32::from(info.count));
+        }
         Step::Done
+    }
+
+    /// Blocks of a write that is not applied yet are at `place`.
+    pub(crate) fn pin_write(&mut self, place: Place, count: u16) {
+        if place.address != 0 {
+            self.segments.pin(place.segment, u32::from(count));
+        }
+    }
+
+    /// The write is dropped for good.
+    pub(crate) fn unpin_write(&mut self, pending: &Pending) {
+        if let Some(place) = pending.place.filter(|place| place.address != 0) {
+            self.segments.unpin(place.segment, u32::from(pending.info.count));
+        }
+    }
+
+    /// The blocks of a write that was not applied are durably at `place` as well, and pinned there.
+    pub(crate) fn write_moved(&mut self, pg: PgId, sequence: Sequence, id: u64, place: Place) {
+        let pending = self.groups.get_mut(pg).find(sequence).filter(|p| p.id == id && !p.applied);
+        let (not_needed, count) = match pending {
+            Some(pending) => (pending.place.replace(place), pending.info.count),
+            None => return,
+        };
+        if let Some(old) = not_needed {
+            self.segments.unpin(old.segment, u32::from(count));
+        }
     }
 
     pub(crate) fn place_copy(&mut self, id: u64, place: Place, position: u64) {
@@ -185,7 +215,7 @@ impl Store {
         if let Body::Data { bytes, .. } = &mut copy.copy.body {
             *bytes = bytes::Bytes::new();
         }
-        self.segments.pin(place.segment);
+        self.segments.hold(place.segment);
     }
 
     fn apply_copy(&mut self, id: u64) -> Step {
@@ -214,7 +244,7 @@ impl Store {
             }
         }
         self.copies.remove(&id);
-        self.segments.unpin(place.segment);
+        self.segments.release(place.segment);
         Step::Done
     }
 
@@ -262,8 +292,35 @@ impl Store {
 
     /// Blocks have durably been moved.
     pub(crate) fn relocate(&mut self, moved: Move, place: Place, position: u64) {
-        let chunk = (moved.pg, moved.chunk);
-        self.submit(chunk, Op::Relocate { moved, place, position });
+        self.submit_ahead((moved.pg, moved.chunk), position, Op::Relocate { moved, place, position });
+    }
+
+    /// Does `op`, of log position `position`, before everything that waits for a record which is not durable yet: such a
+    /// record may itself wait for the space that garbage collection is to win. Copies and relocations of a chunk are
+    /// applied in log order, so that a leaf can say with one number which of them it has seen.
+    pub(crate) fn submit_ahead(&mut self, chunk: Chunk, position: u64, op: Op) {
+        if !self.ops.contains_key(&chunk) {
+            return self.submit(chunk, op);
+        }
+        let durable = self.log.durable;
+        let index = {
+            let (groups, copies) = (&self.groups, &self.copies);
+            let waits = |op: &Op| match op {
+                Op::Copy { id } => copies.get(id).is_some_and(|c| c.place.is_none_or(|(_, copy)| copy > position)),
+                Op::Apply { pg, sequence, .. } => {
+                    let place = groups.get(*pg).and_then(|group| group.place(*sequence));
+                    place.is_none_or(|place| place.log > durable)
+                }
+                _ => false,
+            };
+            self.ops.get(&chunk).and_then(|queue| queue.iter().position(waits))
+        };
+        if let Some(queue) = self.ops.get_mut(&chunk) {
+            queue.insert(index.unwrap_or(queue.len()), op);
+        }
+        if index == Some(0) {
+            self.run_ops(chunk);
+        }
     }
 
     fn apply_relocation(&mut self, moved: &Move, place: Place, position: u64) -> Step {
@@ -275,7 +332,7 @@ impl Store {
             let key = LeafKey { layer, chunk: moved.chunk, pg: moved.pg };
             match self.lookup(key) {
                 Some(Content::Loading) | None => missing = true,
-                Some(Content::Present(_)) => slots.extend(self.cache.find(layer, moved.chunk)),
+                Some(Content::Present(_)) => slots.extend(self.cache.find(key)),
                 Some(Content::Absent) => {}
             }
             layers.extend(self.layers.children(layer));
@@ -286,7 +343,7 @@ impl Store {
         for slot in slots {
             self.move_blocks(slot, moved, place, position);
         }
-        self.segments.unpin(place.segment);
+        self.segments.release(place.segment);
         Step::Done
     }
 
@@ -322,7 +379,7 @@ impl Store {
             Some(Content::Loading) | None => return Step::Loading,
             Some(Content::Absent) => {}
             Some(Content::Present(_)) => {
-                let slot = self.cache.find(key.layer, key.chunk).expect("it was found just now");
+                let slot = self.cache.find(key).expect("it was found just now");
                 let (leaf, delta) = self.cache.change(slot, generation);
                 for entry in leaf.entries.iter().filter(|e| e.is_own()) {
                     let segment = self.segments.segment_of(entry.address);
@@ -341,7 +398,7 @@ impl Store {
 
     /// What is known of a leaf; asks for it when nothing is.
     fn lookup(&mut self, key: LeafKey) -> Option<Content> {
-        match self.cache.find(key.layer, key.chunk) {
+        match self.cache.find(key) {
             Some(slot) => {
                 self.cache.hits += 1;
                 Some(self.cache.slot(slot).content.clone())
@@ -364,14 +421,14 @@ impl Store {
         match self.lookup(key) {
             Some(Content::Loading) | None => Err(Step::Loading),
             Some(Content::Absent) => Ok(None),
-            Some(Content::Present(_)) => Ok(self.cache.find(key.layer, key.chunk)),
+            Some(Content::Present(_)) => Ok(self.cache.find(key)),
         }
     }
 
     /// The slot of a leaf that is to be changed. `None`: there is none and, with `create` false, none is needed,
     /// because no ancestor has one either. `Err`: not now.
     fn leaf_for_change(&mut self, key: LeafKey, create: bool) -> Result<Option<SlotId>, Step> {
-        let Some(slot) = self.cache.find(key.layer, key.chunk) else {
+        let Some(slot) = self.cache.find(key) else {
             self.want_leaf(key);
             self.want_ancestors(key);
             return Err(Step::Loading);
@@ -397,7 +454,7 @@ impl Store {
     pub(crate) fn nearest(&mut self, key: LeafKey) -> Result<Option<SlotId>, Step> {
         let mut key = key;
         loop {
-            let Some(slot) = self.cache.find(key.layer, key.chunk) else {
+            let Some(slot) = self.cache.find(key) else {
                 self.want_leaf(key);
                 self.want_ancestors(key);
                 return Err(Step::Loading);
@@ -421,8 +478,9 @@ impl Store {
         for _ in 0..ANCESTORS_PER_STEP_MAX {
             let Some(parent) = self.layers.parent(layer) else { return };
             layer = parent;
-            if self.cache.find(layer, key.chunk).is_none() {
-                self.want_leaf(LeafKey { layer, ..key });
+            let key = LeafKey { layer, ..key };
+            if self.cache.find(key).is_none() {
+                self.want_leaf(key);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What one record of the log does at replay: the same as when it was first written, found out from the log alone.
 
+use crate::checkpoint::PendingRow;
 use crate::effect::OpenError;
 use crate::format::{EntryView, Kind};
 use crate::groups::{Pending, Place};
@@ -26,6 +27,7 @@ impl Store {
         let position = log_position(sequence, index);
         match entry.kind {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
+            Kind::WriteAgain => self.replay_write_again(place, entry),
             Kind::Copy | Kind::CopyZero => self.replay_copy(place, position, entry),
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
@@ -33,7 +35,7 @@ impl Store {
                 else {
                     return Err(OpenError::Damaged(format!("batch {sequence} moves a block from nowhere")));
                 };
-                self.segments.pin(place.segment);
+                self.segments.hold(place.segment);
                 let moved = Move {
                     pg: entry.pg(),
                     layer: entry.layer(),
@@ -55,11 +57,44 @@ impl Store {
                 }
             }
             Kind::DropLayer => {
-                self.segments.pin(place.segment);
+                self.segments.hold(place.segment);
                 self.start_drop(entry.layer(), place);
             }
         }
         Ok(())
+    }
+
+    /// Takes up a write that the checkpoint has kept.
+    pub(crate) fn restore_pending(&mut self, pg: PgId, row: PendingRow) {
+        // A row that points outside of the device is dropped here; the checkpoint is checksummed, so it can't be one
+        // that this program has written.
+        let Some(segment) =
+            self.segments.locate(row.address).map(|(segment, _)| segment).or(row.info.zero.then_some(0))
+        else {
+            return;
+        };
+        let place = Place { log: row.log, address: row.address, segment, generation: row.generation };
+        let id = self.new_id();
+        let group = self.groups.get_mut(pg);
+        if !group.replayed {
+            group.replayed = true;
+            group.committed = Sequence(row.info.sequence.0.saturating_sub(1));
+        }
+        group.prepared_end = row.info.sequence;
+        group.durable_end = row.info.sequence;
+        group.epoch = group.epoch.max(row.info.epoch);
+        let checksums = row.checksums;
+        let (info, origin, row_count) = (row.info, row.generation, row.info.count);
+        group.pending.push_back(Pending {
+            info,
+            id,
+            checksums,
+            place: Some(place),
+            origin,
+            bytes: None,
+            applied: false,
+        });
+        self.pin_write(place, row_count);
     }
 
     fn pending_of(&mut self, place: Place, entry: &EntryView<'_>) -> Pending {
@@ -80,6 +115,7 @@ impl Store {
             id: self.new_id(),
             checksums: (!zero).then(|| entry.checksums().collect()),
             place: Some(place),
+            origin: place.generation,
             bytes: None,
             applied: false,
         }
@@ -95,7 +131,9 @@ impl Store {
             group.committed = Sequence(sequence.0.saturating_sub(1));
             group.prepared_end = group.committed;
         }
-        if sequence != group.prepared_end.next() {
+        // A gap is what a jump of the commit point left, before the replayed part of the log.
+        let jumped = sequence > group.prepared_end && group.committed_saved.next() >= sequence;
+        if sequence != group.prepared_end.next() && !jumped {
             return Err(OpenError::Damaged(format!(
                 "batch {} holds write {sequence} of group {pg} after write {}",
                 place.log, group.prepared_end
@@ -105,9 +143,21 @@ impl Store {
         group.durable_end = sequence;
         group.epoch = group.epoch.max(pending.info.epoch);
         group.pending.push_back(pending);
-        self.segments.pin(place.segment);
+        self.pin_write(place, entry.head.count);
         self.commit_replayed(pg, Sequence(entry.head.commit));
         Ok(())
+    }
+
+    /// The blocks of a prepared write were moved. If the write is not there it was applied or dropped before.
+    fn replay_write_again(&mut self, place: Place, entry: &EntryView<'_>) {
+        let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
+        self.commit_replayed(pg, Sequence(entry.head.commit));
+        // Sequence 0 names no write: it had been committed or dropped by the time of the record.
+        let id = self.groups.get_mut(pg).find(sequence).filter(|p| p.info.epoch.0 == entry.head.epoch).map(|p| p.id);
+        if let Some(id) = id {
+            self.pin_write(place, entry.head.count);
+            self.write_moved(pg, sequence, id, place);
+        }
     }
 
     fn replay_copy(&mut self, place: Place, position: u64, entry: &EntryView<'_>) {
@@ -128,14 +178,15 @@ impl Store {
         let id = self.new_id();
         let chunk = (copy.pg, copy.chunk);
         self.copies.insert(id, CopyState { copy, place: Some((place, position)) });
-        self.segments.pin(place.segment);
+        self.segments.hold(place.segment);
         self.submit(chunk, Op::Copy { id });
     }
 
     fn replay_epoch(&mut self, entry: &EntryView<'_>) {
         let pg = entry.pg();
         self.commit_replayed(pg, Sequence(entry.head.sequence));
-        self.enter_epoch(pg, Epoch(entry.head.epoch), Sequence(entry.head.commit));
+        let dropped = self.enter_epoch(pg, Epoch(entry.head.epoch), Sequence(entry.head.commit));
+        dropped.iter().for_each(|pending| self.unpin_write(pending));
         let group = self.groups.get_mut(pg);
         group.replayed = true;
         group.durable_end = group.prepared_end;

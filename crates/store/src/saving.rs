@@ -1,10 +1,11 @@
 //! Checkpoints: which leaves are saved when, and what becomes free by it.
 
-use crate::checkpoint::{CheckpointBatch, GroupRow, Position, Root};
+use crate::checkpoint::{CheckpointBatch, GroupRow, PendingRow, Position, Root};
 use crate::effect::{Completion, Effect, Failure, MapError};
 use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
 use crate::log::GC_SEGMENTS;
+use crate::record::PreparedInfo;
 use crate::store::{Io, Store};
 use azekura_base::PgId;
 use bytes::Bytes;
@@ -57,16 +58,17 @@ impl Store {
         let (free, target) = (self.segments.free(), self.gc_target());
         free < target
             && (self.segments.empty() * 4 >= target || free <= GC_SEGMENTS + 2)
-            && self.segments.reclaimable(self.oldest_unsettled())
+            && self.segments.reclaimable(self.oldest_unsettled()).is_some()
     }
 
-    /// The oldest log generation that holds records which are not durable or not applied.
+    /// The oldest log generation that replay needs for records which are not durable, or not applied and not writes:
+    /// writes that are not applied are saved with the checkpoint.
     pub(crate) fn oldest_unsettled(&self) -> u64 {
         let in_flight = self.log.in_flight.front().map(|batch| batch.generation);
         let head = self.log.head.as_ref().map(|head| head.link.generation);
         let replaying = self.replaying_link().map(|link| link.generation);
-        let epochs = self.epochs_waiting.values().min().copied();
-        let oldest = [in_flight, head, replaying, epochs, self.segments.oldest_pinned()];
+        let epochs = self.epochs_waiting.values().map(|waiting| waiting.generation).min();
+        let oldest = [in_flight, head, replaying, epochs, self.segments.oldest_held()];
         oldest.into_iter().flatten().min().unwrap_or(0)
     }
 
@@ -83,6 +85,8 @@ impl Store {
                 group.note_version += 1;
             }
         }
+        let floor = self.segments.chain().front().copied().or_else(|| self.replaying_link());
+        let floor = floor.map_or(0, |link| link.generation);
         let before = if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max
             || self.segments.free() <= GC_SEGMENTS + 2
             || self.now.saturating_sub(self.last_checkpoint) >= IDLE_AGE
@@ -90,8 +94,10 @@ impl Store {
             u64::MAX
         } else {
             // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
-            let half = self.segments.chain().len() as u64 / 2;
-            self.segments.chain().front().map_or(u64::MAX, |link| link.generation + half.max(1))
+            // If it is about space, the position has to get past a segment that can be freed.
+            let half = floor + (self.segments.chain().len() as u64 / 2).max(1);
+            let freeable = self.segments.reclaimable(self.oldest_unsettled());
+            half.max(freeable.map_or(0, |generation| generation + 1))
         };
         let mut batch =
             CheckpointBatch { root: self.root(), segments: Vec::new(), leaves: Vec::new(), removed: Vec::new() };
@@ -99,7 +105,7 @@ impl Store {
         let segments = &self.segments;
         let mut deltas = Vec::new();
         let emptied = |segment: u32| segments.get(segment).live == 0;
-        self.cache.take_dirty(leaves_max, before, emptied, |slot| {
+        self.cache.take_dirty(leaves_max, floor, before, emptied, |slot| {
             slots.push(slot.key);
             deltas.extend_from_slice(&slot.delta);
             match &slot.content {
@@ -120,6 +126,7 @@ impl Store {
             sequence: link.first_sequence,
             previous: link.first_previous,
         };
+        self.save_pending(position, &mut batch.root.groups);
         batch.segments = self.segments.begin_checkpoint(position);
         self.statistics.checkpoint_leaves += batch.leaves.len() as u64;
         self.statistics.checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
@@ -130,6 +137,29 @@ impl Store {
         self.effects.push_back(Effect::Checkpoint { io, batch });
     }
 
+    /// Adds the durable writes that are not applied, or not for good dropped, and that replay from generation `position`
+    /// would not find.
+    fn save_pending(&self, position: u64, rows: &mut [GroupRow]) {
+        let durable = self.log.durable;
+        for row in rows {
+            let dropped = self.epochs_waiting.values().filter(|w| w.pg == row.pg).flat_map(|w| &w.dropped);
+            let kept = self.groups.get(row.pg).into_iter().flat_map(|group| &group.pending);
+            for pending in kept.chain(dropped).filter(|p| !p.applied) {
+                let Some(place) = pending.place.filter(|p| p.log <= durable && pending.origin < position) else {
+                    continue;
+                };
+                row.pending.push(PendingRow {
+                    info: PreparedInfo { durable: true, ..pending.info },
+                    log: place.log,
+                    generation: pending.origin,
+                    address: place.address,
+                    checksums: pending.checksums.clone(),
+                });
+            }
+            row.pending.sort_by_key(|pending| pending.info.sequence);
+        }
+    }
+
     fn root(&self) -> Root {
         let groups = self.groups.iter().map(|(pg, group)| GroupRow {
             pg,
@@ -137,6 +167,7 @@ impl Store {
             committed: group.committed_durable().max(group.committed_saved),
             note_version: group.note_version,
             note: group.note.clone(),
+            pending: Vec::new(),
         });
         Root {
             identity: self.identity,

@@ -26,12 +26,21 @@ pub(crate) struct Segment {
     pub live: u32,
     /// Blocks in it that *saved* leaves own, as of the last checkpoint begun.
     pub saved_live: u32,
-    /// Records in it that are not applied to the map yet.
+    /// Blocks in it of writes that are not applied to the map yet.
     pub pins: u32,
+    /// Other records in it that are not applied yet: replay has to find them.
+    pub holds: u32,
     /// Device reads in flight.
     pub readers: u32,
     /// Garbage collection found a block in it that fails its checksum: left alone.
     pub damaged: bool,
+}
+
+impl Segment {
+    /// Blocks that keep the segment from being freed.
+    pub fn needed(&self) -> u32 {
+        self.live + self.pins
+    }
 }
 
 /// One segment of the part of the log that a replay would read.
@@ -59,11 +68,12 @@ pub(crate) struct Segments {
     ready: u32,
     free: u32,
     live: u64,
+    pinned: u64,
     /// From the replay position to the open segment.
     chain: VecDeque<Link>,
     /// Rows that differ from what is saved.
     changed: BTreeSet<u32>,
-    /// Sealed segments by how full of live blocks they are, from none to all; in each class by generation.
+    /// Sealed segments by how many of their blocks are needed, from none to all; in each class by generation.
     classes: Vec<BTreeSet<(u64, u32)>>,
     /// Become free when the checkpoint in progress is saved.
     freeing: Vec<u32>,
@@ -71,8 +81,16 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub fn new(options: &Options, rows: &[(u32, SegmentRow)]) -> Segments {
-        let blank =
-            Segment { generation: 0, state: State::Free, live: 0, saved_live: 0, pins: 0, readers: 0, damaged: false };
+        let blank = Segment {
+            generation: 0,
+            state: State::Free,
+            live: 0,
+            saved_live: 0,
+            pins: 0,
+            holds: 0,
+            readers: 0,
+            damaged: false,
+        };
         let mut table = vec![blank; options.segments as usize];
         for (segment, row) in rows {
             if let Some(entry) = table.get_mut(*segment as usize) {
@@ -87,6 +105,7 @@ impl Segments {
             ready: options.segments,
             free: 0,
             live: 0,
+            pinned: 0,
             chain: VecDeque::new(),
             changed: BTreeSet::new(),
             classes: vec![BTreeSet::new(); CLASSES],
@@ -100,22 +119,23 @@ impl Segments {
         segments
     }
 
-    fn class_of(&self, live: u32) -> usize {
-        match live {
+    fn class_of(&self, needed: u32) -> usize {
+        match needed {
             0 => 0,
-            live => 1 + (live - 1) as usize * (CLASSES - 1) / self.segment_blocks as usize,
+            // A write that is being applied counts twice for a moment.
+            needed => (1 + (needed - 1) as usize * (CLASSES - 1) / self.segment_blocks as usize).min(CLASSES - 1),
         }
     }
 
-    /// Moves a sealed segment to the class of its live blocks, out of that of `before` live blocks.
+    /// Moves a sealed segment to the class of its needed blocks, out of that of `before` needed blocks.
     fn classify(&mut self, segment: u32, before: Option<u32>) {
         let entry = self.table[segment as usize];
         if entry.state != State::Sealed {
             return;
         }
-        let class = self.class_of(entry.live);
+        let class = self.class_of(entry.needed());
         let key = (entry.generation, segment);
-        if let Some(before) = before.map(|live| self.class_of(live)) {
+        if let Some(before) = before.map(|needed| self.class_of(needed)) {
             if before == class {
                 return;
             }
@@ -126,7 +146,7 @@ impl Segments {
 
     fn unclassify(&mut self, segment: u32) {
         let entry = self.table[segment as usize];
-        let class = self.class_of(entry.live);
+        let class = self.class_of(entry.needed());
         self.classes[class].remove(&(entry.generation, segment));
     }
 
@@ -248,7 +268,7 @@ impl Segments {
 
     pub fn add_live(&mut self, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
-        let before = entry.live;
+        let before = entry.needed();
         entry.live += blocks;
         self.live += u64::from(blocks);
         self.classify(segment, Some(before));
@@ -257,7 +277,7 @@ impl Segments {
     pub fn remove_live(&mut self, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
         assert!(entry.live >= blocks, "segment {segment} has fewer live blocks than were given up");
-        let before = entry.live;
+        let before = entry.needed();
         entry.live -= blocks;
         self.live -= u64::from(blocks);
         self.classify(segment, Some(before));
@@ -270,19 +290,44 @@ impl Segments {
         self.changed.insert(segment);
     }
 
-    pub fn pin(&mut self, segment: u32) {
-        self.get_mut(segment).pins += 1;
-    }
-
-    pub fn unpin(&mut self, segment: u32) {
+    /// Blocks of a write that is not applied yet are in `segment`.
+    pub fn pin(&mut self, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
-        assert!(entry.pins > 0);
-        entry.pins -= 1;
+        let before = entry.needed();
+        entry.pins += blocks;
+        self.pinned += u64::from(blocks);
+        self.classify(segment, Some(before));
     }
 
-    /// Generation of the oldest segment of the chain with a record that is not applied yet.
-    pub fn oldest_pinned(&self) -> Option<u64> {
-        self.chain.iter().find(|link| self.get(link.segment).pins > 0).map(|link| link.generation)
+    /// The write is applied or dropped.
+    pub fn unpin(&mut self, segment: u32, blocks: u32) {
+        let entry = self.get_mut(segment);
+        assert!(entry.pins >= blocks, "segment {segment} has fewer pinned blocks than were given up");
+        let before = entry.needed();
+        entry.pins -= blocks;
+        self.pinned -= u64::from(blocks);
+        self.classify(segment, Some(before));
+    }
+
+    /// Blocks of writes that are not applied yet.
+    pub fn pinned(&self) -> u64 {
+        self.pinned
+    }
+
+    /// A record other than a write is in the log, and not applied yet.
+    pub fn hold(&mut self, segment: u32) {
+        self.get_mut(segment).holds += 1;
+    }
+
+    pub fn release(&mut self, segment: u32) {
+        let entry = self.get_mut(segment);
+        assert!(entry.holds > 0);
+        entry.holds -= 1;
+    }
+
+    /// Generation of the oldest segment that replay has to begin with for the sake of records that are held.
+    pub fn oldest_held(&self) -> Option<u64> {
+        self.chain.iter().find(|link| self.get(link.segment).holds > 0).map(|link| link.generation)
     }
 
     /// The link of a generation in the chain.
@@ -296,7 +341,7 @@ impl Segments {
         let old: Vec<(u64, u32)> = self.classes[0].range(..(position, 0)).copied().collect();
         for (generation, segment) in old {
             let entry = &mut self.table[segment as usize];
-            if entry.saved_live == 0 && entry.pins == 0 {
+            if entry.saved_live == 0 {
                 entry.state = State::Freeing;
                 self.changed.insert(segment);
                 self.freeing.push(segment);
@@ -327,24 +372,25 @@ impl Segments {
         freed
     }
 
-    /// Segments that a checkpoint could free once the replay position has passed generation `oldest`.
-    pub fn reclaimable(&self, oldest: u64) -> bool {
-        self.classes[0].first().is_some_and(|(generation, _)| *generation < oldest)
+    /// Generation of the oldest segment that a checkpoint could free once the replay position has passed it, if it is
+    /// before `oldest`.
+    pub fn reclaimable(&self, oldest: u64) -> Option<u64> {
+        self.classes[0].first().map(|(generation, _)| *generation).filter(|generation| *generation < oldest)
     }
 
     /// The segment that is best collected: the most space gained and the longest left alone for the least work (Rosenblum
     /// and Ousterhout, "The design and implementation of a log-structured file system", 1992, section 3.5). `head` is
-    /// the generation being written.
-    pub fn victim(&self, head: u64) -> Option<u32> {
+    /// the generation being written; segments of generations before `durable` are whole on the device.
+    pub fn victim(&self, head: u64, durable: u64) -> Option<u32> {
         let blocks = f64::from(self.segment_blocks);
         let mut best: Option<(f64, u32)> = None;
         for class in &self.classes[1..] {
             let usable = |(_, segment): &&(u64, u32)| {
                 let entry = self.get(*segment);
-                !entry.damaged && entry.pins == 0
+                !entry.damaged && entry.generation < durable
             };
             let Some((generation, segment)) = class.iter().take(VICTIMS_TRIED_MAX).find(usable) else { continue };
-            let full = f64::from(self.get(*segment).live) / blocks;
+            let full = f64::from(self.get(*segment).needed()) / blocks;
             let age = head.saturating_sub(*generation) as f64 + 1.0;
             let score = (1.0 - full) * age / (1.0 + full);
             if full < FULL_ENOUGH && best.is_none_or(|(other, _)| score > other) {
@@ -354,7 +400,7 @@ impl Segments {
         best.map(|(_, segment)| segment)
     }
 
-    /// Sealed segments without live blocks.
+    /// Sealed segments of which no block is needed.
     pub fn empty(&self) -> u32 {
         self.classes[0].len() as u32
     }

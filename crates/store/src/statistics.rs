@@ -79,7 +79,7 @@ impl Space {
         let blocks = ready * u64::from(options.segment_blocks);
         let capacity = blocks * u64::from(100 - options.gc_reserve_percent) / 100 * block;
         // What is on its way will be live soon.
-        let waiting = store.log.queue_blocks;
+        let waiting = store.log.queue_blocks + store.segments.pinned();
         let live = store.segments.live() * block;
         let used = store.segments.ready() - store.segments.free();
         Space {

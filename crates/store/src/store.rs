@@ -49,6 +49,15 @@ pub(crate) enum Io {
     Collect(CollectRead),
 }
 
+/// The start of an epoch that is not durable yet: a crash would bring back what it drops.
+#[derive(Debug)]
+pub(crate) struct EpochWaiting {
+    pub pg: PgId,
+    /// The log generation when it was started: what it drops and was not in the log then, comes after this.
+    pub generation: u64,
+    pub dropped: Vec<Pending>,
+}
+
 /// Where in its life the store is.
 #[derive(Debug)]
 pub(crate) enum Phase {
@@ -84,8 +93,8 @@ pub struct Store {
     /// Chunks whose first operation waits for its record to be durable.
     pub(crate) blocked: Vec<(PgId, ChunkIndex)>,
     pub(crate) copies: FixedMap<u64, CopyState>,
-    /// Starts of epochs that are not durable yet, and the oldest log generation that each needs kept.
-    pub(crate) epochs_waiting: BTreeMap<u64, u64>,
+    /// Starts of epochs that are not durable yet.
+    pub(crate) epochs_waiting: BTreeMap<u64, EpochWaiting>,
     pub(crate) reads: FixedMap<u64, PendingRead>,
     pub(crate) next_read: u64,
     pub(crate) read_cache: ReadCache,
@@ -168,12 +177,16 @@ impl Store {
             identity,
         };
         for row in checkpoint.root.groups {
-            let group = store.groups.get_mut(row.pg);
+            let pg = row.pg;
+            let group = store.groups.get_mut(pg);
             group.epoch = row.epoch;
             group.epoch_durable = row.epoch;
             group.committed_saved = row.committed;
             group.note = row.note;
             group.note_version = row.note_version;
+            for row in row.pending {
+                store.restore_pending(pg, row);
+            }
         }
         if let Some(problem) = store.options.problem() {
             store.phase = Phase::Failed;
@@ -235,6 +248,7 @@ impl Store {
             id,
             checksums,
             place: None,
+            origin: 0,
             bytes,
             applied: false,
         });
@@ -274,17 +288,16 @@ impl Store {
 
     pub(crate) fn commit_upto(&mut self, pg: PgId, upto: Sequence) {
         let stamp = self.stamp();
-        loop {
+        let group = self.groups.get_mut(pg);
+        let mut sequence = group.committed;
+        group.committed = group.committed.max(upto);
+        // The next write is the next sequence, except where a jump of the commit point left a gap.
+        while sequence < upto {
             let group = self.groups.get_mut(pg);
-            if group.committed >= upto {
-                return;
-            }
-            let sequence = group.committed.next();
-            group.committed = sequence;
-            if let Some(pending) = group.find(sequence) {
-                let chunk = (pg, pending.info.chunk);
-                self.submit(chunk, Op::Apply { pg, sequence, stamp });
-            }
+            let next = group.first_after(sequence).map(|pending| (pending.info.sequence, pending.info.chunk));
+            let Some((next, chunk)) = next.filter(|(next, _)| *next <= upto) else { return };
+            sequence = next;
+            self.submit((pg, chunk), Op::Apply { pg, sequence, stamp });
         }
     }
 
@@ -305,32 +318,25 @@ impl Store {
         let committed_before = group.committed;
         let dropped = self.enter_epoch(pg, epoch, committed);
         let id = self.new_id();
-        // Until the epoch is durable, a crash brings back what it drops: replay must still find all of it.
-        let head = self.log.head.as_ref().map_or(0, |head| head.link.generation);
-        self.epochs_waiting.insert(id, dropped.unwrap_or(head).min(head));
+        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+        self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
         let item = Item::Epoch { pg, epoch, committed_before, committed };
         self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
 
-    /// Gives the oldest log generation that holds a write which is dropped.
-    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence) -> Option<u64> {
+    /// Gives the writes that are dropped; they still pin their segments.
+    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence) -> Vec<Pending> {
         let group = self.groups.get_mut(pg);
         group.epoch = group.epoch.max(epoch);
         let keep = if committed > group.prepared_end { group.committed } else { committed };
         self.commit_upto(pg, keep);
         let group = self.groups.get_mut(pg);
-        let mut oldest: Option<u64> = None;
-        while group.pending.back().is_some_and(|p| p.info.sequence > keep) {
-            let place = group.pending.pop_back().and_then(|p| p.place);
-            if let Some(place) = place {
-                self.segments.unpin(place.segment);
-                oldest = Some(oldest.unwrap_or(u64::MAX).min(place.generation));
-            }
-        }
+        let kept = group.pending.partition_point(|p| p.info.sequence <= keep);
+        let dropped = group.pending.split_off(kept).into();
         group.committed = committed;
         group.prepared_end = committed;
         group.durable_end = group.durable_end.min(keep);
-        oldest
+        dropped
     }
 
     /// Keeps `note`, of at most 1 KiB, for `pg` in place of the last one. [`Completion::Durable`] with `token` follows.

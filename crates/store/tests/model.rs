@@ -653,4 +653,23 @@ proptest! {
         }
         world.settle();
     }
+
+    #[test]
+    fn any_long_history_on_a_small_device_gives_what_the_model_gives(
+        actions in prop::collection::vec(action(), 600..1500),
+    ) {
+        let options = Options { segments: 12, segment_blocks: 48, gc_blocks_in_flight_max: 24, ..tiny() };
+        let mut world = World::new(options);
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+        GC.fetch_add(world.store().statistics().gc_blocks as usize, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+static GC: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+#[test]
+fn zz() {
+    std::thread::sleep(std::time::Duration::from_secs(12));
+    eprintln!("GCBLOCKS {}", GC.load(std::sync::atomic::Ordering::Relaxed));
 }

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Note = 7,
     /// The end of a layer.
     DropLayer = 8,
+    /// A prepared write whose blocks garbage collection has moved.
+    WriteAgain = 9,
 }
 
 impl Kind {
@@ -36,13 +38,14 @@ impl Kind {
             6 => Kind::Epoch,
             7 => Kind::Note,
             8 => Kind::DropLayer,
+            9 => Kind::WriteAgain,
             _ => return None,
         })
     }
 
     /// Its payload is `count` blocks, and `count` checksums follow the head.
     pub fn has_payload(self) -> bool {
-        matches!(self, Kind::Write | Kind::Copy | Kind::Relocate)
+        matches!(self, Kind::Write | Kind::Copy | Kind::Relocate | Kind::WriteAgain)
     }
 
     /// It names blocks of a chunk.

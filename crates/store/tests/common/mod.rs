@@ -36,6 +36,9 @@ impl Disk {
     }
 }
 
+/// Steps after which a store that still asks for effects is taken to be going in circles.
+const STEPS_MAX: usize = 20_000;
+
 /// Tiny options: many segment changes in few writes.
 pub fn tiny() -> Options {
     Options {
@@ -138,7 +141,7 @@ impl Rig {
 
     /// Does everything that is to be done.
     pub fn settle(&mut self) {
-        loop {
+        for _ in 0..STEPS_MAX {
             self.store.pump();
             self.take_effects();
             if !self.disk.waiting.is_empty() {
@@ -153,6 +156,7 @@ impl Rig {
                 return;
             }
         }
+        panic!("the store never comes to rest: {:?} {:?}", self.store.space(), self.store.statistics());
     }
 
     pub fn checkpoint(&mut self) {
