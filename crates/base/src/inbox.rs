@@ -142,6 +142,10 @@ impl Inbox {
         if len == 0 {
             return Some(Bytes::new());
         }
+        // While a receive is under way, what it will bring belongs to the place that it was given.
+        if self.filling {
+            return None;
+        }
         if let Some(payload) = &self.payload {
             assert_eq!(payload.len, len, "one payload at a time");
             if payload.filled < payload.len {

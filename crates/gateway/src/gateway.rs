@@ -495,6 +495,16 @@ impl Gateway {
         }
     }
 
+    /// The blocks of an unanswered write, if it was sent as whole blocks.
+    #[must_use]
+    pub fn unanswered(&self, session: SessionId, request: RequestId) -> Option<Bytes> {
+        let under = self.writes.get(&request).filter(|_| session == self.session)?;
+        match &under.ask {
+            Ask::Write(WriteBody::Data { bytes, .. }) if bytes.len().is_multiple_of(BLOCK_SIZE) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
     /// The copy can't answer now: the primary can, or a later one.
     fn refused(&mut self, id: RequestId, is_write: bool, node: NodeId) {
         let parts = if is_write { &mut self.writes } else { &mut self.reads };

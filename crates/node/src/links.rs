@@ -251,6 +251,14 @@ impl Node {
         }
     }
 
+    /// The node that dialled an accepted connection, once it has greeted and while the connection stands.
+    pub(crate) fn inbound_from(&self, conn: ConnKey) -> Option<NodeId> {
+        match self.links.inbound.get(&conn)? {
+            Inbound::From(node) => Some(*node),
+            Inbound::Unknown(_) => None,
+        }
+    }
+
     pub(crate) fn devices_of(&self, node: NodeId) -> Vec<azekura_base::DeviceId> {
         self.view.devices.iter().filter(|(_, n)| **n == node).map(|(device, _)| *device).collect()
     }

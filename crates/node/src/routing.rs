@@ -3,7 +3,7 @@
 use crate::devices::Under;
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
-use azekura_base::{DeviceId, IoStatus, NodeId, PgId, RequestId};
+use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, NodeId, PgId, RequestId};
 use azekura_replica::{Action, Client, Group, Mismatch};
 use azekura_store as store;
 use azekura_wire::{Body, Message, Prepare, ReadDone, WriteDone};
@@ -48,7 +48,10 @@ impl Node {
             Message::Prepare(prepare) => {
                 let key = (prepare.pg, prepare.device);
                 self.owing.insert(key);
-                self.with_group(key, |group, _| group.prepare(client, prepare))
+                match self.own_blocks(prepare) {
+                    Some((prepare, own)) => self.with_group(key, |group, _| group.prepare(client, prepare, own)),
+                    None => Some(Err(Mismatch::NotOurs)),
+                }
             }
             Message::Sync(sync) => {
                 let key = (sync.pg, sync.device);
@@ -71,6 +74,18 @@ impl Node {
         if let Some(Err(mismatch)) = done {
             self.refuse(conn, &format!("node {node}: {mismatch}"));
         }
+    }
+
+    /// Puts the blocks into a prepared write that refers to this node's gateway; true when they are from there. `None`
+    /// when the gateway does not hold them.
+    fn own_blocks(&self, mut prepare: Prepare) -> Option<(Prepare, bool)> {
+        let Body::Yours { checksums } = prepare.body else { return Some((prepare, false)) };
+        let bytes = self.gateway.unanswered(prepare.session, prepare.request)?;
+        if bytes.len() != checksums.len() * BLOCK_SIZE {
+            return None;
+        }
+        prepare.body = Body::Data { bytes, checksums };
+        Some((prepare, true))
     }
 
     /// An answer that came from `node`.
@@ -136,6 +151,16 @@ impl Node {
                 if let Some(node) = self.view.devices.get(&to) {
                     self.send_to_node(*node, message);
                 }
+            }
+            Action::SendPrepare(to, mut prepare, holder) => {
+                let Some(node) = self.view.devices.get(&to).copied() else { return };
+                let holder = holder.and_then(|client| self.inbound_from(ConnKey(client.0)));
+                if holder == Some(node)
+                    && let Body::Data { checksums, .. } = prepare.body
+                {
+                    prepare.body = Body::Yours { checksums };
+                }
+                self.send_to_node(node, Message::Prepare(prepare));
             }
             Action::Answer(client, message) => self.answer_later(ConnKey(client.0), message),
             Action::AnswerWrite(client, request, result) => {
@@ -208,6 +233,7 @@ fn record(prepare: Prepare) -> store::Write {
     let body = match prepare.body {
         Body::Data { bytes, checksums } => store::Body::Data { bytes, checksums: checksums[..].into() },
         Body::Zero => store::Body::Zero,
+        Body::Yours { .. } => unreachable!("references are followed before a group sees them"),
     };
     store::Write {
         pg: prepare.pg,

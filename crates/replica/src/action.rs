@@ -39,6 +39,9 @@ pub enum Action {
     },
     /// Send to the node that has this device. May be lost with the connection.
     Send(DeviceId, Message),
+    /// Send a prepared write to the node that has this device. Where the client is given and is a gateway of that very
+    /// node, it holds the blocks already.
+    SendPrepare(DeviceId, Prepare, Option<Client>),
     /// Answer whoever opened the epoch on this copy, on the connection that it did so on.
     Answer(Client, Message),
     /// Answer a write.
@@ -67,6 +70,8 @@ pub enum Mismatch {
         /// What should have come.
         expected: Sequence,
     },
+    /// A prepared write refers to one that this node's gateway does not hold.
+    NotOurs,
     /// The request is not one that a gateway sends.
     Request,
 }
@@ -76,6 +81,7 @@ impl fmt::Display for Mismatch {
         match self {
             Mismatch::Checksum => f.write_str("data was damaged on the way (checksum)"),
             Mismatch::Gap { got, expected } => write!(f, "prepare {got} came where {expected} was due"),
+            Mismatch::NotOurs => f.write_str("a prepared write refers to a write that this node has not sent"),
             Mismatch::Request => f.write_str("malformed request"),
         }
     }

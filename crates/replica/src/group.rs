@@ -119,6 +119,7 @@ impl Group {
                 blocks: Blocks { layer, chunk, first, count },
                 body: zero.then_some(Body::Zero),
                 client: None,
+                as_sent: false,
             });
         }
         let mut group = Group {

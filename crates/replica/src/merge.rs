@@ -112,5 +112,6 @@ fn merged(sequence: azekura_base::Sequence, merge: Merge) -> Pending {
         blocks,
         body: Some(Body::Data { bytes, checksums }),
         client: Some(client),
+        as_sent: false,
     }
 }

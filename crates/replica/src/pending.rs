@@ -35,6 +35,8 @@ pub(crate) struct Pending {
     pub(crate) body: Option<Body>,
     /// Who waits for the commit, on the primary.
     pub(crate) client: Option<Client>,
+    /// The blocks are those that the gateway sent, not merged ones.
+    pub(crate) as_sent: bool,
 }
 
 /// The tail: places `committed + 1 ..= end`, without gaps.

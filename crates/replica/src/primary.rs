@@ -18,6 +18,8 @@ struct Peer {
     synced: bool,
     /// The last write sent to it on that connection.
     sent: Sequence,
+    /// Writes up to here have perhaps been sent on an earlier connection; they are sent again in full.
+    again: Sequence,
     /// Everything up to here is durable there.
     acked: Sequence,
     /// Until when it follows nobody else.
@@ -169,6 +171,7 @@ impl Group {
         }
         peer.synced = true;
         peer.sent = ok.prepared;
+        peer.again = self.tail.end();
         peer.acked = ok.prepared;
         self.pump(device);
         self.try_commit();
@@ -274,6 +277,7 @@ impl Group {
             blocks,
             body: Some(body),
             client: Some(client),
+            as_sent: true,
         });
         None
     }
@@ -323,9 +327,11 @@ impl Group {
                 return;
             }
             peer.sent = next;
+            let first_time = next > peer.again;
             let Some(write) = self.tail.get_mut(next).cloned() else { return };
             if let Some(prepare) = prepare_of(self, &write, device) {
-                self.actions.push_back(Action::Send(device, Message::Prepare(prepare)));
+                let holder = write.client.filter(|_| write.as_sent && first_time);
+                self.actions.push_back(Action::SendPrepare(device, prepare, holder));
             }
         }
     }

@@ -70,11 +70,12 @@ impl Group {
         self.send_to_primary(Message::SyncOk(answer));
     }
 
-    /// The primary orders a write, on connection `from`.
+    /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process since
+    /// their checksums were made.
     ///
     /// # Errors
     /// When it is damaged or out of order: the connection must be closed.
-    pub fn prepare(&mut self, from: Client, prepare: Prepare) -> Result<(), Mismatch> {
+    pub fn prepare(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         let Role::Secondary(secondary) = &self.role else { return Ok(()) };
         if prepare.epoch != self.epoch || secondary.primary != Some(from) || secondary.sync.is_some() {
             return Ok(()); // From before what this copy has agreed to since: nobody waits for the answer.
@@ -91,13 +92,23 @@ impl Group {
             return Err(Mismatch::Gap { got: prepare.sequence, expected: self.tail.end().next() });
         }
         if let Body::Data { bytes, checksums } = &prepare.body
+            && !trusted
             && !block_checksums(bytes).eq(checksums.iter().copied())
         {
             return Err(Mismatch::Checksum);
         }
         let Prepare { sequence, session, request, oldest, layer, chunk, first, count, .. } = prepare;
         let blocks = Blocks { layer, chunk, first, count };
-        self.tail.push(Pending { sequence, session, request, oldest, blocks, body: None, client: None });
+        self.tail.push(Pending {
+            sequence,
+            session,
+            request,
+            oldest,
+            blocks,
+            body: None,
+            client: None,
+            as_sent: false,
+        });
         let commit = prepare.commit.min(self.durable);
         self.actions.push_back(Action::Append(prepare));
         self.commit(commit);

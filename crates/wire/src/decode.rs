@@ -130,6 +130,7 @@ fn payload_size(message: &Message) -> Option<usize> {
         Message::Prepare(m) => match &m.body {
             _ if !blocks_fit(m.first, m.count) => None,
             Body::Zero => Some(0),
+            Body::Yours { checksums } => (checksums.len() == m.count as usize).then_some(0),
             Body::Data { checksums, .. } => {
                 (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
             }
@@ -264,9 +265,11 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             chunk: ChunkIndex(r.u32()?),
             first: BlockIndex(r.u16()?),
             count: r.u16()?,
-            body: match checksums(r)? {
-                Some(checksums) => Body::Data { bytes: Bytes::new(), checksums },
-                None => Body::Zero,
+            body: match r.u8()? {
+                0 => Body::Zero,
+                1 => Body::Data { bytes: Bytes::new(), checksums: sums(r)? },
+                2 => Body::Yours { checksums: sums(r)? },
+                _ => return None,
             },
         }),
         kind::PREPARE_OK => Message::PrepareOk(PrepareOk {

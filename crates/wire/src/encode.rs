@@ -149,6 +149,10 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             match &m.body {
                 Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
                 Body::Zero => checksums(None, w),
+                Body::Yours { checksums: sums } => {
+                    w.put_u8(2);
+                    put_sums(sums, w);
+                }
             }
             kind::PREPARE
         }
@@ -217,10 +221,14 @@ fn checksums(sums: Option<&Vec<Checksum>>, w: &mut Writer) {
         None => w.put_u8(0),
         Some(sums) => {
             w.put_u8(1);
-            w.put_u16(sums.len() as u16);
-            sums.iter().for_each(|sum| w.put_u32(sum.0));
+            put_sums(sums, w);
         }
     }
+}
+
+fn put_sums(sums: &[Checksum], w: &mut Writer) {
+    w.put_u16(sums.len() as u16);
+    sums.iter().for_each(|sum| w.put_u32(sum.0));
 }
 
 fn status(result: Result<(), IoStatus>) -> u8 {

@@ -187,6 +187,12 @@ pub enum Body {
     },
     /// Blocks that read as zeros from here on.
     Zero,
+    /// Whole blocks that the receiving node's own gateway has sent, and still holds: the write of this session and
+    /// number. They need not cross the network again.
+    Yours {
+        /// One checksum a block.
+        checksums: Vec<Checksum>,
+    },
 }
 
 /// One write in its group's order.

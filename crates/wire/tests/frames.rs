@@ -70,10 +70,15 @@ fn message() -> impl Strategy<Value = Message> {
                 body,
             })
         });
-    let prepare = (any::<u64>(), 0u16..1024, 1u16..64, any::<bool>()).prop_map(|(n, first, count, zero)| {
+    let prepare = (any::<u64>(), 0u16..1024, 1u16..64, 0u8..3).prop_map(|(n, first, count, kind)| {
         let count = count.min(1024 - first);
         let bytes = Bytes::from(vec![n as u8; count as usize * BLOCK_SIZE]);
-        let body = if zero { Body::Zero } else { Body::Data { bytes, checksums: sums(count as usize) } };
+        let checksums = sums(count as usize);
+        let body = match kind {
+            0 => Body::Zero,
+            1 => Body::Data { bytes, checksums },
+            _ => Body::Yours { checksums },
+        };
         Message::Prepare(Prepare {
             pg: PgId(n as u32),
             device: DeviceId(77),

@@ -1,0 +1,105 @@
+//! Writes of parts of blocks: read, merged, and ordered as whole blocks, atomically.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::*;
+use support::*;
+
+fn byte(cluster: &Cluster, at: usize) -> u8 {
+    let block = BlockIndex((at / BLOCK_SIZE) as u16);
+    cluster.contents(device(0), ChunkIndex(0), block)[at % BLOCK_SIZE]
+}
+
+#[test]
+fn both_edges_keep_what_the_write_does_not_cover() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 4)).unwrap();
+    cluster.settle();
+    cluster.write(bytes(2, 4000, 9000)).unwrap();
+    assert_eq!(cluster.edges.len(), 2);
+    cluster.settle();
+    let expected = |at| if (4000..13000).contains(&at) { 2 } else { 1 };
+    assert!((0..4 * BLOCK_SIZE).all(|at| byte(&cluster, at) == expected(at)));
+    cluster.beat();
+    assert_eq!(cluster.contents(device(1), ChunkIndex(0), BlockIndex(0))[4001], 2, "secondaries get whole blocks");
+}
+
+#[test]
+fn one_block_is_read_once_and_blocks_never_written_are_zeros() {
+    let mut cluster = Cluster::new(1);
+    cluster.write(bytes(1, 100, 10)).unwrap();
+    assert_eq!(cluster.edges.len(), 1);
+    cluster.settle();
+    assert_eq!((byte(&cluster, 99), byte(&cluster, 100), byte(&cluster, 109), byte(&cluster, 110)), (0, 1, 1, 0));
+}
+
+#[test]
+fn only_the_edge_that_is_covered_in_part_is_read() {
+    for (offset, len, block) in [(0, 5000, 1), (5000, 7288, 1)] {
+        let mut cluster = Cluster::new(1);
+        cluster.write(bytes(1, offset, len)).unwrap();
+        let edges: Vec<_> = cluster.edges.iter().map(|edge| edge.2).collect();
+        assert_eq!(edges, [BlockIndex(block)]);
+    }
+}
+
+#[test]
+fn merges_of_one_block_do_not_lose_each_other() {
+    let mut cluster = Cluster::new(2);
+    for n in 1..=8 {
+        cluster.write(bytes(n, n as u32 * 512 - 512, 512)).unwrap();
+    }
+    assert_eq!(cluster.edges.len(), 1, "the others wait");
+    cluster.settle();
+    assert!((0..BLOCK_SIZE).all(|at| byte(&cluster, at) as usize == at / 512 + 1));
+    assert_eq!(cluster.answered.len(), 8);
+}
+
+#[test]
+fn a_merge_waits_for_the_commit_of_what_it_reads_and_holds_later_writes_back() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.write(bytes(2, 0, 512)).unwrap();
+    assert!(cluster.edges.is_empty(), "the block's last write is not committed");
+    while cluster.edges.is_empty() {
+        let moved = cluster.persist(device(0))
+            | cluster.persist(device(1))
+            | cluster.deliver(device(0), device(1))
+            | cluster.deliver_answer(device(0), device(1));
+        assert!(moved);
+    }
+    cluster.write(blocks(3, 0, 1)).unwrap();
+    assert_eq!(cluster.group(0).prepared(), Sequence(1), "a whole block waits behind the merge");
+    cluster.write(blocks(4, 1, 1)).unwrap();
+    assert_eq!(cluster.group(0).prepared(), Sequence(2), "another block does not");
+    cluster.settle();
+    assert_eq!(cluster.order(0), [1, 4, 2, 3].map(RequestId));
+    assert!((0..BLOCK_SIZE).all(|at| byte(&cluster, at) == 3));
+}
+
+#[test]
+fn a_merge_that_is_asked_for_again_happens_once() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(bytes(1, 0, 512)).unwrap();
+    cluster.write(bytes(2, 512, 512)).unwrap();
+    cluster.write(bytes(1, 0, 512)).unwrap();
+    cluster.write(bytes(2, 512, 512)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.order(0), [1, 2].map(RequestId));
+}
+
+#[test]
+fn a_block_that_cannot_be_read_fails_the_merge_and_nothing_else() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(bytes(1, 10, 8000)).unwrap();
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    let (me, merge, block, _) = cluster.edges.pop_front().unwrap();
+    cluster.group(0).edge_loaded(merge, block, Err(IoStatus::Io));
+    cluster.run(me);
+    assert_eq!(cluster.answered[&RequestId(1)], Err(IoStatus::Io));
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(2)], Ok(()), "what waited goes on");
+    assert_eq!(cluster.order(0), [2].map(RequestId));
+}

@@ -1,0 +1,104 @@
+//! Random schedules: whatever the order of messages, disk writes, breaks and restarts, the copies agree, nothing
+//! acknowledged is lost, and every write is applied once.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::*;
+use azekura_replica::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use support::*;
+
+/// Something that happens; `u32`s name copies.
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        block: u16,
+        partial: bool,
+    },
+    /// The gateway asks again for everything that it has no good answer to.
+    Retry,
+    Deliver(u32, u32),
+    Answer(u32, u32),
+    Persist(u32),
+    Decide,
+    LoadEdge,
+    Beat,
+    Break(u32, u32),
+    Restart {
+        n: u32,
+        kept: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let copy = || 0u32..3;
+    prop_oneof![
+        6 => (0u16..4, any::<bool>()).prop_map(|(block, partial)| Step::Write { block, partial }),
+        3 => Just(Step::Retry),
+        12 => (copy(), copy()).prop_map(|(a, b)| Step::Deliver(a, b)),
+        12 => (copy(), copy()).prop_map(|(a, b)| Step::Answer(a, b)),
+        12 => copy().prop_map(Step::Persist),
+        4 => Just(Step::Decide),
+        4 => Just(Step::LoadEdge),
+        2 => Just(Step::Beat),
+        1 => (copy(), copy()).prop_map(|(a, b)| Step::Break(a, b)),
+        1 => (copy(), 0usize..4).prop_map(|(n, kept)| Step::Restart { n, kept }),
+    ]
+}
+
+fn request(number: u64, block: u16, partial: bool) -> azekura_wire::WriteRequest {
+    if partial { bytes(number, u32::from(block) * BLOCK_SIZE as u32 + 512, 5000) } else { blocks(number, block, 1) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn copies_agree_and_nothing_is_lost_or_applied_twice(steps in proptest::collection::vec(step(), 1..300)) {
+        let mut cluster = Cluster::new(3);
+        let mut asked = Vec::new();
+        let mut acknowledged = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Write { block, partial } => {
+                    asked.push((block, partial));
+                    cluster.write(request(asked.len() as u64, block, partial)).unwrap();
+                }
+                Step::Retry => {
+                    for (at, (block, partial)) in asked.iter().enumerate() {
+                        let number = at as u64 + 1;
+                        if !acknowledged.contains(&RequestId(number)) {
+                            cluster.write(request(number, *block, *partial)).unwrap();
+                        }
+                    }
+                }
+                Step::Deliver(from, to) => drop(cluster.deliver(device(from), device(to))),
+                Step::Answer(from, to) => drop(cluster.deliver_answer(device(from), device(to))),
+                Step::Persist(n) => drop(cluster.persist(device(n))),
+                Step::Decide => drop(cluster.decide()),
+                Step::LoadEdge => drop(cluster.load_edge()),
+                Step::Beat => cluster.beat(),
+                Step::Break(from, to) if from != to => cluster.connect(device(from), device(to)),
+                Step::Break(..) => {}
+                Step::Restart { n, kept } => {
+                    cluster.restart(n, kept);
+                    cluster.reconnect(n);
+                }
+            }
+            let good = cluster.answered.iter().filter(|(_, answer)| answer.is_ok()).map(|(request, _)| *request);
+            acknowledged.extend(good);
+        }
+        cluster.settle();
+        cluster.beat();
+        prop_assert_eq!(cluster.state(0), GroupState::Active);
+        let order = cluster.order(0);
+        prop_assert_eq!(&order, &cluster.order(1));
+        prop_assert_eq!(&order, &cluster.order(2));
+        let applied: BTreeSet<RequestId> = order.iter().copied().collect();
+        prop_assert_eq!(applied.len(), order.len(), "applied twice: {:?}", order);
+        prop_assert!(acknowledged.is_subset(&applied), "{:?} are not in {:?}", acknowledged, applied);
+    }
+}

@@ -1,0 +1,457 @@
+//! Copies of one group, wired together by hand: their logs, the connections between them, and the configuration.
+//!
+//! Nothing happens by itself: messages wait in their connections, records wait for their disk, until a test says so.
+
+#![allow(dead_code)]
+
+use azekura_base::*;
+use azekura_replica::*;
+use azekura_wire::{Body, Message, Prepare, ReadRequest, WriteBody, WriteRequest};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+pub const PG: PgId = PgId(1);
+pub const LAYER: LayerId = LayerId(1);
+pub const SESSION: SessionId = SessionId(7);
+/// The gateway, as groups name it.
+pub const GATEWAY: Client = Client(1);
+
+/// The n-th device; 0 is the primary.
+pub fn device(n: u32) -> DeviceId {
+    DeviceId(n + 1)
+}
+
+/// Something on its way to a log.
+#[derive(Clone, Debug)]
+enum Item {
+    Write(Box<Prepare>),
+    Epoch { epoch: Epoch, keep: Sequence },
+}
+
+/// A log and what follows from it, as the store keeps it.
+#[derive(Clone, Debug, Default)]
+struct Log {
+    epoch: Epoch,
+    committed: Sequence,
+    writes: BTreeMap<Sequence, Prepare>,
+}
+
+impl Log {
+    fn put(&mut self, item: &Item) {
+        match item {
+            Item::Write(prepare) => {
+                assert_eq!(prepare.sequence, self.end().next(), "appended out of order");
+                assert_eq!(prepare.epoch, self.epoch, "appended in an epoch that was not started");
+                self.committed = self.committed.max(prepare.commit);
+                self.writes.insert(prepare.sequence, Prepare::clone(prepare));
+            }
+            Item::Epoch { epoch, keep } => {
+                assert!(*epoch >= self.epoch && *keep >= self.committed, "the log goes back");
+                (self.epoch, self.committed) = (*epoch, *keep);
+                self.writes.retain(|sequence, _| sequence <= keep);
+            }
+        }
+    }
+
+    fn end(&self) -> Sequence {
+        self.writes.last_key_value().map_or(self.committed, |(sequence, _)| *sequence)
+    }
+}
+
+pub struct Copy {
+    pub group: Group,
+    /// On the disk.
+    durable: Log,
+    /// In memory: what the disk will hold when everything has got there, and what is committed.
+    live: Log,
+    writing: VecDeque<Item>,
+}
+
+/// The copies, and everything between them.
+pub struct Cluster {
+    pub config: GroupConfig,
+    pub copies: BTreeMap<DeviceId, Copy>,
+    /// The connection that one copy's node dialled to another's.
+    conns: BTreeMap<(DeviceId, DeviceId), u64>,
+    conns_made: u64,
+    requests: BTreeMap<u64, VecDeque<Message>>,
+    answers: BTreeMap<u64, VecDeque<Message>>,
+    proposals: VecDeque<(DeviceId, GroupConfig)>,
+    /// Edges that merges wait for: device, merge, block, chunk.
+    pub edges: VecDeque<(DeviceId, u64, BlockIndex, ChunkIndex)>,
+    /// Answers to writes, by request.
+    pub answered: BTreeMap<RequestId, Result<(), IoStatus>>,
+    /// What the last read gave.
+    pub read: Option<Result<Bytes, IoStatus>>,
+    /// Sequences that each secondary was sent.
+    pub prepares: Vec<(DeviceId, Sequence)>,
+    pub now: Duration,
+}
+
+impl Cluster {
+    /// `count` new copies, connected, settled.
+    pub fn new(count: u32) -> Cluster {
+        let in_sync: BTreeSet<DeviceId> = (0..count).map(device).collect();
+        let config = GroupConfig { epoch: Epoch(1), primary: device(0), in_sync: in_sync.clone() };
+        let mut cluster = Cluster {
+            config: config.clone(),
+            copies: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            conns_made: 10,
+            requests: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            proposals: VecDeque::new(),
+            edges: VecDeque::new(),
+            answered: BTreeMap::new(),
+            read: None,
+            prepares: Vec::new(),
+            now: Duration::from_secs(10),
+        };
+        for me in in_sync {
+            let group = Group::new(PG, me, config.clone(), Recovered::default());
+            let copy = Copy { group, durable: Log::default(), live: Log::default(), writing: VecDeque::new() };
+            cluster.copies.insert(me, copy);
+            cluster.run(me);
+        }
+        cluster.connect_all();
+        cluster.settle();
+        cluster.beat();
+        assert_eq!(cluster.state(0), GroupState::Active);
+        cluster
+    }
+
+    pub fn copy(&mut self, n: u32) -> &mut Copy {
+        self.copies.get_mut(&device(n)).unwrap()
+    }
+
+    pub fn group(&mut self, n: u32) -> &mut Group {
+        &mut self.copy(n).group
+    }
+
+    pub fn state(&self, n: u32) -> GroupState {
+        self.copies[&device(n)].group.state(self.now)
+    }
+
+    pub fn committed(&self, n: u32) -> u64 {
+        self.copies[&device(n)].group.committed().0
+    }
+
+    fn others(&self, me: DeviceId) -> Vec<DeviceId> {
+        self.copies.keys().filter(|other| **other != me).copied().collect()
+    }
+
+    /// Every node dials every other.
+    pub fn connect_all(&mut self) {
+        let all: Vec<DeviceId> = self.copies.keys().copied().collect();
+        for from in &all {
+            all.iter().filter(|to| *to != from).for_each(|to| self.connect(*from, *to));
+        }
+    }
+
+    /// `from` dials `to`; what was on its way on an older connection is lost.
+    pub fn connect(&mut self, from: DeviceId, to: DeviceId) {
+        self.disconnect(from, to);
+        self.conns_made += 1;
+        self.conns.insert((from, to), self.conns_made);
+        self.copies.get_mut(&from).unwrap().group.peer_up(to);
+        self.run(from);
+    }
+
+    pub fn disconnect(&mut self, from: DeviceId, to: DeviceId) {
+        if let Some(conn) = self.conns.remove(&(from, to)) {
+            self.requests.remove(&conn);
+            self.answers.remove(&conn);
+            self.copies.get_mut(&from).unwrap().group.peer_down(to);
+            self.run(from);
+        }
+    }
+
+    /// Carries out what a copy asks for.
+    pub fn run(&mut self, me: DeviceId) {
+        while let Some(action) = self.copies.get_mut(&me).unwrap().group.next_action() {
+            self.perform(me, action);
+        }
+    }
+
+    fn perform(&mut self, me: DeviceId, action: Action) {
+        let copy = self.copies.get_mut(&me).unwrap();
+        match action {
+            Action::Append(prepare) => {
+                let item = Item::Write(Box::new(prepare));
+                copy.live.put(&item);
+                copy.writing.push_back(item);
+            }
+            Action::StartEpoch { epoch, keep } => {
+                let item = Item::Epoch { epoch, keep };
+                copy.live.put(&item);
+                copy.writing.push_back(item);
+            }
+            Action::Commit(upto) => {
+                assert!(upto <= copy.durable.end(), "invariant 1: committed before it is durable");
+                assert!(upto >= copy.live.committed);
+                copy.live.committed = upto;
+            }
+            Action::LoadPrepared(sequence) => {
+                assert!(sequence > copy.live.committed, "the store gives back only what is not applied yet");
+                let body = copy.live.writes[&sequence].body.clone();
+                copy.group.prepared_loaded(sequence, Some(body));
+            }
+            Action::LoadEdge { merge, chunk, block, .. } => self.edges.push_back((me, merge, block, chunk)),
+            Action::SendPrepare(to, prepare, _) => {
+                self.prepares.push((to, prepare.sequence));
+                if let Some(conn) = self.conns.get(&(me, to)) {
+                    self.requests.entry(*conn).or_default().push_back(Message::Prepare(prepare));
+                }
+            }
+            Action::Send(to, message) => {
+                if let Some(conn) = self.conns.get(&(me, to)) {
+                    self.requests.entry(*conn).or_default().push_back(message);
+                }
+            }
+            Action::Answer(client, message) => {
+                if self.conns.iter().any(|((_, to), conn)| *to == me && *conn == client.0) {
+                    self.answers.entry(client.0).or_default().push_back(message);
+                }
+            }
+            Action::AnswerWrite(client, request, result) => {
+                assert_eq!(client, GATEWAY);
+                self.answered.insert(request, result);
+            }
+            Action::ServeRead(_, read) => self.read = Some(Ok(self.contents(me, read.chunk, read.first))),
+            Action::Refuse(_, _, status) => self.read = Some(Err(status)),
+            Action::ServeStatus(..) => {}
+            Action::Propose(config) => self.proposals.push_back((me, config)),
+        }
+    }
+
+    /// A block as a copy has committed it.
+    pub fn contents(&self, me: DeviceId, chunk: ChunkIndex, block: BlockIndex) -> Bytes {
+        let log = &self.copies[&me].live;
+        let mut contents = Bytes::from(vec![0; BLOCK_SIZE]);
+        for (_, write) in log.writes.range(..=log.committed) {
+            let covers = write.chunk == chunk && (write.first.0..write.first.0 + write.count).contains(&block.0);
+            if covers {
+                let at = (block.0 - write.first.0) as usize * BLOCK_SIZE;
+                contents = match &write.body {
+                    Body::Data { bytes, .. } => bytes.slice(at..at + BLOCK_SIZE),
+                    _ => Bytes::from(vec![0; BLOCK_SIZE]),
+                };
+            }
+        }
+        contents
+    }
+
+    /// The order of a copy: which request is at which place.
+    pub fn order(&self, n: u32) -> Vec<RequestId> {
+        let log = &self.copies[&device(n)].live;
+        log.writes.range(..=log.committed).map(|(_, write)| write.request).collect()
+    }
+
+    /// Delivers the oldest request from one copy to another. False when there is none.
+    pub fn deliver(&mut self, from: DeviceId, to: DeviceId) -> bool {
+        let Some(conn) = self.conns.get(&(from, to)).copied() else { return false };
+        let Some(message) = self.requests.get_mut(&conn).and_then(VecDeque::pop_front) else { return false };
+        let group = &mut self.copies.get_mut(&to).unwrap().group;
+        match message {
+            Message::Prepare(prepare) => {
+                group.prepare(Client(conn), prepare, false).expect("the primary keeps the order")
+            }
+            Message::Sync(sync) => group.sync(Client(conn), sync),
+            other => panic!("{other:?}"),
+        }
+        group.flush_acks();
+        self.run(to);
+        true
+    }
+
+    /// Delivers the oldest answer to what `from` asked `to`. False when there is none.
+    pub fn deliver_answer(&mut self, from: DeviceId, to: DeviceId) -> bool {
+        let Some(conn) = self.conns.get(&(from, to)).copied() else { return false };
+        let Some(message) = self.answers.get_mut(&conn).and_then(VecDeque::pop_front) else { return false };
+        let group = &mut self.copies.get_mut(&from).unwrap().group;
+        match message {
+            Message::PrepareOk(ok) => group.prepare_ok(to, ok),
+            Message::SyncOk(ok) => group.sync_ok(to, ok),
+            other => panic!("{other:?}"),
+        }
+        self.run(from);
+        true
+    }
+
+    /// The oldest record on its way to a copy's disk gets there. False when there is none.
+    pub fn persist(&mut self, me: DeviceId) -> bool {
+        let copy = self.copies.get_mut(&me).unwrap();
+        let Some(item) = copy.writing.pop_front() else { return false };
+        copy.durable.put(&item);
+        match item {
+            Item::Write(prepare) => copy.group.appended(prepare.sequence),
+            Item::Epoch { epoch, .. } => copy.group.epoch_started(epoch),
+        }
+        copy.group.flush_acks();
+        self.run(me);
+        true
+    }
+
+    /// The oldest proposal is decided. False when there is none.
+    pub fn decide(&mut self) -> bool {
+        let Some((me, proposal)) = self.proposals.pop_front() else { return false };
+        let epoch = proposal.epoch;
+        let accepted = self.config.epoch.next() == epoch;
+        if accepted {
+            self.config = proposal;
+        }
+        let config = self.config.clone();
+        let group = &mut self.copies.get_mut(&me).unwrap().group;
+        group.proposal_done(epoch, accepted);
+        group.configure(config);
+        self.run(me);
+        true
+    }
+
+    /// Reads an edge that a merge waits for. False when there is none.
+    pub fn load_edge(&mut self) -> bool {
+        let Some((me, merge, block, chunk)) = self.edges.pop_front() else { return false };
+        let contents = self.contents(me, chunk, block);
+        self.copies.get_mut(&me).unwrap().group.edge_loaded(merge, block, Ok(contents));
+        self.run(me);
+        true
+    }
+
+    /// One step of everything, as long as anything moves.
+    pub fn settle(&mut self) {
+        let all: Vec<DeviceId> = self.copies.keys().copied().collect();
+        for _ in 0..10_000 {
+            let mut moved = self.decide() | self.load_edge();
+            for from in &all {
+                moved |= self.persist(*from);
+                for to in &all {
+                    moved |= self.deliver(*from, *to) | self.deliver_answer(*from, *to);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("it does not settle");
+    }
+
+    /// One exchange of heartbeats, both ways.
+    pub fn beat(&mut self) {
+        let now = self.now;
+        for me in self.copies.keys().copied().collect::<Vec<_>>() {
+            let group = &self.copies[&me].group;
+            let (epoch, committed) = (group.epoch(), group.committed());
+            let followers: Vec<DeviceId> = group.followers().collect();
+            for to in followers {
+                if !self.conns.contains_key(&(me, to)) {
+                    continue;
+                }
+                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, now + LEASE) {
+                    self.copies.get_mut(&me).unwrap().group.heartbeat_ok(to, now, false);
+                }
+                self.run(to);
+            }
+        }
+    }
+
+    /// A copy's process ends and starts again; the first `kept` records on their way to its disk had got there.
+    pub fn restart(&mut self, n: u32, kept: usize) {
+        let me = device(n);
+        for other in self.others(me) {
+            self.disconnect(me, other);
+            self.disconnect(other, me);
+        }
+        self.proposals.retain(|(proposer, _)| *proposer != me);
+        self.edges.retain(|(device, ..)| *device != me);
+        let config = self.config.clone();
+        let copy = self.copies.get_mut(&me).unwrap();
+        let writing = std::mem::take(&mut copy.writing);
+        writing.iter().take(kept).for_each(|item| copy.durable.put(item));
+        copy.live = copy.durable.clone();
+        copy.group = Group::new(PG, me, config, recovered(&copy.durable));
+        self.run(me);
+    }
+
+    pub fn reconnect(&mut self, n: u32) {
+        for other in self.others(device(n)) {
+            self.connect(device(n), other);
+            self.connect(other, device(n));
+        }
+    }
+
+    /// A gateway writes to the primary.
+    pub fn write(&mut self, request: WriteRequest) -> Result<(), Mismatch> {
+        let result = self.group(0).write(GATEWAY, request, false);
+        self.run(device(0));
+        result
+    }
+
+    /// A gateway reads a block from a copy: what it gets at once.
+    pub fn read(&mut self, n: u32, block: u16) -> Result<u8, IoStatus> {
+        let (request, chunk, first) = (RequestId(9), ChunkIndex(0), BlockIndex(block));
+        let read = ReadRequest { request, pg: PG, layer: LAYER, chunk, first, count: 1 };
+        let now = self.now;
+        self.read = None;
+        self.group(n).read(GATEWAY, read, now);
+        self.run(device(n));
+        self.read.take().expect("a read is answered or refused at once").map(|bytes| bytes[0])
+    }
+}
+
+/// What the store gives a group after a start.
+fn recovered(log: &Log) -> Recovered {
+    let tail = log.writes.range(log.committed.next()..).map(|(sequence, write)| RecoveredWrite {
+        sequence: *sequence,
+        session: write.session,
+        request: write.request,
+        layer: write.layer,
+        chunk: write.chunk,
+        first: write.first,
+        count: write.count,
+        zero: write.body == Body::Zero,
+    });
+    let committed = log.writes.range(..=log.committed).map(|(_, write)| (write.session, write.request));
+    Recovered {
+        epoch: log.epoch,
+        committed: log.committed,
+        tail: tail.collect(),
+        note: Bytes::new(),
+        committed_since: committed.collect(),
+    }
+}
+
+/// A write of whole blocks, filled with the request's number.
+pub fn blocks(request: u64, block: u16, count: u16) -> WriteRequest {
+    bytes(request, u32::from(block) * BLOCK_SIZE as u32, u32::from(count) * BLOCK_SIZE as u32)
+}
+
+/// A write of bytes, filled with the request's number.
+pub fn bytes(request: u64, offset: u32, len: u32) -> WriteRequest {
+    let payload = vec![request as u8; len as usize];
+    let head = (BLOCK_SIZE - offset as usize % BLOCK_SIZE).min(payload.len());
+    let pieces = std::iter::once(&payload[..head]).chain(payload[head..].chunks(BLOCK_SIZE));
+    let checksums = pieces.map(checksum).collect();
+    let body = WriteBody::Data { bytes: payload.into(), checksums };
+    request_of(request, offset, len, body)
+}
+
+/// Zeros over whole blocks.
+pub fn zeros(request: u64, block: u16, count: u16) -> WriteRequest {
+    let block_size = BLOCK_SIZE as u32;
+    request_of(request, u32::from(block) * block_size, u32::from(count) * block_size, WriteBody::Zero)
+}
+
+fn request_of(request: u64, offset: u32, len: u32, body: WriteBody) -> WriteRequest {
+    WriteRequest {
+        session: SESSION,
+        request: RequestId(request),
+        oldest: RequestId(0),
+        pg: PG,
+        layer: LAYER,
+        chunk: ChunkIndex(0),
+        offset,
+        len,
+        body,
+    }
+}
