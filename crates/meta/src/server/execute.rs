@@ -265,8 +265,9 @@ impl<'a> Execution<'a> {
     fn before_request(&self, before: Option<Arc<KeyValue>>) -> Option<Arc<KeyValue>> {
         let own = before.as_ref().filter(|kv| self.changes > 0 && kv.mod_revision == self.state.revision);
         let Some(own) = own else { return before };
-        let count = self.changes as usize;
-        let first = self.batch.changes.iter().rev().take(count).filter(|change| change.key == own.key).last();
+        // The batch ends with this request's changes.
+        let others = self.batch.changes.len() - self.changes as usize;
+        let first = self.batch.changes[others..].iter().find(|change| change.key == own.key);
         first.and_then(|change| change.before.clone())
     }
 
