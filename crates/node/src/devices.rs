@@ -250,6 +250,6 @@ fn recovered(store: &Store, pg: PgId) -> Recovered {
         committed: state.committed,
         tail: tail.collect(),
         note: store.note(pg),
-        committed_since: Vec::new(),
+        committed_since: store.replayed_requests(pg).collect(),
     }
 }

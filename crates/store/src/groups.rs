@@ -1,7 +1,7 @@
 //! Placement groups: epoch, commit point, and the writes that are not applied to the map yet.
 
 use crate::record::{Checksums, GroupState, PreparedInfo};
-use azekura_base::{Epoch, PgId, Sequence};
+use azekura_base::{Epoch, PgId, RequestId, Sequence, SessionId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,6 +47,8 @@ pub(crate) struct Group {
     pub note_version: u64,
     /// Replay has seen a write or an epoch of the group.
     pub replayed: bool,
+    /// Who asked for the writes that replay has committed, the latest of them.
+    pub replayed_requests: VecDeque<(SessionId, RequestId)>,
     /// The commit point of the last checkpoint, until replay has ended.
     pub committed_saved: Sequence,
 }

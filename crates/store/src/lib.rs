@@ -1,9 +1,11 @@
 //! The store of one device: a log that is also the data, and a map that says where each block is.
 mod accounts;
+mod check;
 mod checkpoint;
 mod checkpoint_db;
 mod collect;
 mod drops;
+mod dump;
 mod effect;
 mod format;
 mod groups;
@@ -26,12 +28,14 @@ mod segments;
 mod statistics;
 mod store;
 
+pub use check::{CheckReport, Finding, Severity, check};
 pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, PendingRow, Position, Root, SavedMap, SegmentRow};
 pub use checkpoint_db::CheckpointDb;
+pub use dump::{BatchInfo, Inspector, ReadDevice, RecordInfo, SegmentInfo, SuperblockInfo};
 pub use effect::{Completion, DeviceError, Done, Effect, Extent, Failure, IoId, MapError, OpenError, ReadError, Run};
 pub use leaf::{Entry, Leaf, LeafImage, LeafKey};
 pub use memory_map::MemoryMap;
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Body, Checksums, Copy, GroupState, PreparedInfo, Record, Write};
 pub use statistics::{Space, Statistics};
-pub use store::{Format, Store};
+pub use store::{Format, REPLAYED_REQUESTS_MAX, Store};

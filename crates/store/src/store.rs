@@ -20,10 +20,15 @@ use crate::recovery::Recovery;
 use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::statistics::{Space, Statistics};
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, ChunkIndex, Epoch, LayerId, PgId, Sequence};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+/// Requests that opening remembers of one group: several sessions' windows.
+pub const REPLAYED_REQUESTS_MAX: usize = 4096;
 
 /// What formatting writes: the superblock to the device, then the first checkpoint to the saved map.
 #[derive(Debug)]
@@ -288,17 +293,31 @@ impl Store {
 
     pub(crate) fn commit_upto(&mut self, pg: PgId, upto: Sequence) {
         let stamp = self.stamp();
+        let recovering = !self.is_running();
         let group = self.groups.get_mut(pg);
         let mut sequence = group.committed;
         group.committed = group.committed.max(upto);
         // The next write is the next sequence, except where a jump of the commit point left a gap.
         while sequence < upto {
             let group = self.groups.get_mut(pg);
-            let next = group.first_after(sequence).map(|pending| (pending.info.sequence, pending.info.chunk));
-            let Some((next, chunk)) = next.filter(|(next, _)| *next <= upto) else { return };
-            sequence = next;
+            let next = group.first_after(sequence).map(|pending| pending.info);
+            let Some(info) = next.filter(|info| info.sequence <= upto) else { return };
+            let chunk = info.chunk;
+            sequence = info.sequence;
+            if recovering {
+                if group.replayed_requests.len() == REPLAYED_REQUESTS_MAX {
+                    group.replayed_requests.pop_front();
+                }
+                group.replayed_requests.push_back((info.session, info.request));
+            }
             self.submit((pg, chunk), Op::Apply { pg, sequence, stamp });
         }
+    }
+
+    /// Who asked for the writes of `pg` that opening has found committed since the checkpoint whose note
+    /// [`Store::note`] gives: the latest [`REPLAYED_REQUESTS_MAX`] of them, oldest first.
+    pub fn replayed_requests(&self, pg: PgId) -> impl Iterator<Item = (SessionId, RequestId)> + '_ {
+        self.groups.get(pg).into_iter().flat_map(|group| group.replayed_requests.iter().copied())
     }
 
     /// Starts `epoch` of `pg`, in which everything up to `committed` is committed and nothing after it exists. Prepared

@@ -267,11 +267,7 @@ fn start_data_plane(
 }
 
 fn open_sockets(args: &NodeArgs) -> Result<(Reactor<Conn>, Listeners)> {
-    let mut reactor = Reactor::new(Options {
-        spin: Duration::from_micros(std::env::var("AZK_SPIN").ok().and_then(|s| s.parse().ok()).unwrap_or(0)),
-        ..Options::default()
-    })
-    .context("can't start the event loop")?;
+    let mut reactor = Reactor::new(Options::default()).context("can't start the event loop")?;
     let mut listeners = Listeners::default();
     let listen = |what: &str, address| format!("can't listen on {address} ({what}): is it in use?");
     let peers = reactor.listen_tcp(args.listen).with_context(|| listen("--listen", args.listen.to_string()))?;
