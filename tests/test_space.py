@@ -73,7 +73,9 @@ def test_deleting_a_volume_frees_its_space(make_cluster):
     cluster.create_volume("kept", "256MiB")
     with Client(cluster.first.uri("kept")) as client:
         client.write(0, noise(1))
-    before = cluster.used_bytes()
+    # Devices report their use every so often, hence the waiting.
+    before = 2 * MIB
+    wait_until(lambda: cluster.used_bytes() == before, 60, "the use of what was written")
     for round_number in range(3):
         # Three rounds of 400 MiB in two copies: without the space back, the third would not fit on 3 GiB.
         name = f"gone{round_number}"
@@ -81,7 +83,7 @@ def test_deleting_a_volume_frees_its_space(make_cluster):
         with Client(cluster.first.uri(name), timeout_s=300) as client:
             for number in range(400):
                 client.write(number * MIB, noise(number))
-        assert cluster.used_bytes() >= before + 2 * 400 * MIB
+        wait_until(lambda: cluster.used_bytes() >= before + 2 * 400 * MIB, 60, "the use of what was written")
         cluster.delete_volume(name)
         wait_until(lambda: cluster.used_bytes() <= before + 8 * MIB, 120, "space of a deleted volume")
     with Client(cluster.first.uri("kept")) as client:
@@ -111,13 +113,14 @@ def refused(node, name):
 
 
 def test_rewriting_does_not_eat_space(make_cluster):
-    """The same 64 MiB written until five times the devices' size went by: the log is cleaned behind it."""
+    """The same 64 MiB written until three times the devices' size went by: the log is cleaned behind it."""
     cluster = make_cluster(device_size="512MiB")
     cluster.create_volume(size="64MiB")
+    devices, copies, pieces = 3 * 512, 2, 64
+    writes = 3 * devices // copies
     with Client(cluster.first.uri(), timeout_s=300) as client:
-        for number in range(5 * 3 * 512 // 2):
-            client.write(number % 64 * MIB, noise(number))
-        for number in range(64):
-            newest = max(n for n in range(5 * 3 * 512 // 2 - 64, 5 * 3 * 512 // 2) if n % 64 == number)
-            assert client.read(number * MIB, MIB) == noise(newest)
-    assert cluster.used_bytes() < 2 * 64 * MIB + 64 * MIB
+        for number in range(writes):
+            client.write(number % pieces * MIB, noise(number))
+        for number in range(writes - pieces, writes):
+            assert client.read(number % pieces * MIB, MIB) == noise(number)
+    wait_until(lambda: cluster.used_bytes() == copies * pieces * MIB, 60, "each block counted once a copy")
