@@ -1,5 +1,7 @@
 //! A seed decides everything.
 
+#![allow(clippy::unwrap_used)]
+
 use azekura_sim::{Mode, Plan, run};
 
 #[test]

@@ -1,5 +1,7 @@
 //! The checkers notice when a part of the world breaks its promises.
 
+#![allow(clippy::unwrap_used)]
+
 use azekura_sim::{Invariant, Lie, Mode, Plan, run};
 
 /// The invariants that `seeds` seeds break while something lies.

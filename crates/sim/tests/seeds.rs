@@ -1,5 +1,7 @@
 //! Fixed seeds of every mode: nothing that must hold is broken. More seeds: `cargo run --release -p azekura-sim`.
 
+#![allow(clippy::unwrap_used)]
+
 use azekura_sim::{Mode, Plan, Report, run};
 use std::ops::RangeInclusive;
 

@@ -6,43 +6,80 @@ use crate::store::Store;
 use azekura_base::{ChunkIndex, LayerId};
 use std::collections::BTreeMap;
 
+/// Counts again, from the leaves alone.
+#[derive(Debug)]
+pub(crate) struct Accounts<'a> {
+    store: &'a Store,
+    /// Leaves that differ from the saved map; `None`: removed.
+    unsaved: BTreeMap<(LayerId, ChunkIndex), Option<&'a Leaf>>,
+    live: Vec<u32>,
+    saved_live: Vec<u32>,
+}
+
+impl<'a> Accounts<'a> {
+    pub fn new(store: &'a Store) -> Accounts<'a> {
+        let segments = store.segments.len() as usize;
+        let unsaved = store.cache.unsaved().map(|slot| match &slot.content {
+            Content::Present(leaf) => ((slot.key.layer, slot.key.chunk), Some(&**leaf)),
+            _ => ((slot.key.layer, slot.key.chunk), None),
+        });
+        let unsaved: BTreeMap<_, _> = unsaved.collect();
+        let mut accounts = Accounts { store, live: vec![0; segments], saved_live: vec![0; segments], unsaved };
+        let leaves: Vec<&Leaf> = accounts.unsaved.values().copied().flatten().collect();
+        leaves.iter().for_each(|leaf| count(store, leaf, &mut accounts.live));
+        accounts
+    }
+
+    /// Takes a leaf of the saved map into account.
+    pub fn add_saved(&mut self, key: &LeafKey, leaf: &Leaf) {
+        count(self.store, leaf, &mut self.saved_live);
+        if !self.unsaved.contains_key(&(key.layer, key.chunk)) {
+            count(self.store, leaf, &mut self.live);
+        }
+    }
+
+    /// What differs, once all saved leaves have been added.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut total = 0;
+        for (segment, entry) in self.store.segments.iter() {
+            let (live, saved) = (self.live[segment as usize], self.saved_live[segment as usize]);
+            total += u64::from(live);
+            if entry.live != live {
+                let counted = entry.live;
+                problems.push(format!("segment {segment} counts {counted} live blocks, the map reaches {live}"));
+            }
+            if entry.saved_live != saved && self.store.saving.is_none() {
+                let counted = entry.saved_live;
+                problems.push(format!("segment {segment} has {counted} saved live blocks, saved leaves own {saved}"));
+            }
+        }
+        if self.store.segments.live() != total {
+            let counted = self.store.segments.live();
+            problems.push(format!("the store counts {counted} live blocks in all, the map reaches {total}"));
+        }
+        problems
+    }
+}
+
+fn count(store: &Store, leaf: &Leaf, live: &mut [u32]) {
+    for entry in leaf.entries.iter().filter(|e| e.is_own()) {
+        if let Some((segment, _)) = store.segments.locate(entry.address) {
+            live[segment as usize] += 1;
+        }
+    }
+}
+
 impl Store {
     /// Compares the live counts with the whole map: `saved` are all leaves of the saved map. For tests and tools: it
     /// looks at every leaf.
     ///
     /// # Panics
     /// When they differ.
-    pub fn assert_accounts<'a>(&'a self, saved: impl Iterator<Item = (LeafKey, &'a LeafImage)>) {
-        let mut leaves: BTreeMap<(LayerId, ChunkIndex), &Leaf> = BTreeMap::new();
-        let mut saved_live: BTreeMap<u32, u32> = BTreeMap::new();
-        for (key, leaf) in saved {
-            leaves.insert((key.layer, key.chunk), leaf);
-            self.count(leaf, &mut saved_live);
-        }
-        let saving = self.saving.is_some();
-        for slot in self.cache.unsaved() {
-            let key = (slot.key.layer, slot.key.chunk);
-            match &slot.content {
-                Content::Present(leaf) => leaves.insert(key, leaf),
-                _ => leaves.remove(&key),
-            };
-        }
-        let mut live: BTreeMap<u32, u32> = BTreeMap::new();
-        for leaf in leaves.values() {
-            self.count(leaf, &mut live);
-        }
-        for (segment, entry) in self.segments.iter() {
-            let counted = live.get(&segment).copied().unwrap_or(0);
-            assert_eq!(entry.live, counted, "live blocks of segment {segment}");
-            let counted = saved_live.get(&segment).copied().unwrap_or(0);
-            assert!(saving || entry.saved_live == counted, "saved live blocks of segment {segment}");
-        }
-        assert_eq!(self.segments.live(), live.values().map(|blocks| u64::from(*blocks)).sum::<u64>());
-    }
-
-    fn count(&self, leaf: &Leaf, live: &mut BTreeMap<u32, u32>) {
-        for entry in leaf.entries.iter().filter(|e| e.is_own()) {
-            *live.entry(self.segments.segment_of(entry.address)).or_default() += 1;
-        }
+    pub fn assert_accounts<'a>(&self, saved: impl Iterator<Item = (LeafKey, &'a LeafImage)>) {
+        let mut accounts = Accounts::new(self);
+        saved.for_each(|(key, leaf)| accounts.add_saved(&key, leaf));
+        let problems = accounts.problems();
+        assert!(problems.is_empty(), "{problems:#?}");
     }
 }

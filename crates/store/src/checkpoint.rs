@@ -136,7 +136,15 @@ pub trait SavedMap {
     /// When they can't be read.
     fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError>;
 
+    /// Calls `visit` with every leaf; a damaged one comes as an error.
+    ///
+    /// # Errors
+    /// When the leaves can't be listed.
+    fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError>;
+
     /// Performs `effect` if it is one of the map's; gives it back if not.
+    // What is not the map's goes back whole, to whoever it is for; that is no error to be kept small.
+    #[allow(clippy::result_large_err)]
     fn perform(&mut self, effect: Effect) -> Result<(IoId, Done), Effect> {
         Ok(match effect {
             Effect::LoadLeaves { io, keys } => (io, Done::Leaves(self.load_leaves(&keys))),

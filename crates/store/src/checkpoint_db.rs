@@ -21,6 +21,9 @@ const LEAVES: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("leaves"
 const MODIFIED: TableDefinition<(u32, u64, u32), u64> = TableDefinition::new("modified");
 
 const ROOT_KEY: &str = "root";
+/// The encoded root, and the cells of all segments.
+type RootRows = (Vec<u8>, Vec<SegmentCell>);
+
 /// Memory that the database may use for its pages, in bytes.
 const CACHE_BYTES_MAX: usize = 8 << 20;
 
@@ -54,29 +57,6 @@ impl CheckpointDb {
         Ok(CheckpointDb { database })
     }
 
-    /// All saved leaves, in the order of layer and chunk. Damaged ones come as errors.
-    ///
-    /// # Errors
-    /// When the table can't be read.
-    pub fn for_each_leaf(
-        &self,
-        mut visit: impl FnMut((LayerId, ChunkIndex), Result<(LeafKey, LeafImage), MapError>),
-    ) -> Result<(), MapError> {
-        let transaction = self.reading()?;
-        let table = match transaction.open_table(LEAVES) {
-            Ok(table) => table,
-            Err(TableError::TableDoesNotExist(_)) => return Ok(()),
-            Err(error) => return Err(wrong(error)),
-        };
-        for row in table.iter().map_err(wrong)? {
-            let (key, image) = row.map_err(wrong)?;
-            let (layer, chunk) = key.value();
-            let key = (LayerId(layer), ChunkIndex(chunk));
-            visit(key, decode(key, image.value()));
-        }
-        Ok(())
-    }
-
     fn reading(&self) -> Result<ReadTransaction, MapError> {
         self.database.begin_read().map_err(wrong)
     }
@@ -105,7 +85,7 @@ impl CheckpointDb {
         Ok(())
     }
 
-    fn read_root(&self) -> Result<Option<(Vec<u8>, Vec<SegmentCell>)>, redb::Error> {
+    fn read_root(&self) -> Result<Option<RootRows>, redb::Error> {
         let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(ROOT) {
             Ok(table) => table,
@@ -174,6 +154,21 @@ impl SavedMap for CheckpointDb {
             decode((LayerId(layer), ChunkIndex(chunk)), image.value()).map(|(key, _)| key)
         };
         rows.take(limit).map(key).collect()
+    }
+
+    fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
+        let transaction = self.reading()?;
+        let table = match transaction.open_table(LEAVES) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+            Err(error) => return Err(wrong(error)),
+        };
+        for row in table.iter().map_err(wrong)? {
+            let (key, image) = row.map_err(wrong)?;
+            let (layer, chunk) = key.value();
+            visit(decode((LayerId(layer), ChunkIndex(chunk)), image.value()));
+        }
+        Ok(())
     }
 
     fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError> {

@@ -44,6 +44,7 @@ pub(crate) enum Item {
         epoch: Epoch,
         committed_before: Sequence,
         committed: Sequence,
+        jump: bool,
     },
     Note {
         pg: PgId,
@@ -309,6 +310,15 @@ impl Store {
         self.log.next_sequence += 1;
         self.log.last_crc = header.crc;
         self.statistics.log_bytes += u64::from(header.blocks()) * BLOCK_SIZE as u64;
+        eprintln!(
+            "SEND {} inc {} seg {} gen {} block {} n {}",
+            header.sequence,
+            header.incarnation,
+            header.segment,
+            header.generation,
+            header.block,
+            header.blocks()
+        );
         let io = self.new_io(crate::store::Io::Batch);
         let (sequence, generation) = (header.sequence, header.generation);
         self.log.in_flight.push_back(InFlight { io, sequence, generation, done: false, landings });
@@ -416,8 +426,9 @@ impl Store {
                 pieces.push(bytes.clone());
                 self.place_again(pg, &info, id, &bytes, place, entries)
             }
-            Item::Epoch { pg, epoch, committed_before, committed } => {
+            Item::Epoch { pg, epoch, committed_before, committed, jump } => {
                 let mut head = EntryHead::new(Kind::Epoch);
+                head.count = u16::from(jump);
                 head.pg = pg.0;
                 head.epoch = epoch.0;
                 head.sequence = committed_before.0;

@@ -56,6 +56,11 @@ impl SavedMap for MemoryMap {
         Ok(keys.take(limit).collect())
     }
 
+    fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
+        self.leaves().for_each(|(key, leaf)| visit(Ok((key, leaf.clone()))));
+        Ok(())
+    }
+
     fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
         let modified = self.leaves().filter(|(key, leaf)| key.pg == pg && leaf.modified > after);
         Ok(modified.map(|(key, leaf)| (key, leaf.modified)).collect())

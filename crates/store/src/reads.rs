@@ -108,7 +108,7 @@ impl Store {
 
     fn add_read(&mut self, id: u64, read: PendingRead) {
         self.reads.insert(id, read);
-        self.next_read = self.next_read + 1;
+        self.next_read += 1;
     }
 
     fn fetch(&mut self, fetch: Fetch) {

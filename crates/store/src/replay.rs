@@ -185,7 +185,10 @@ impl Store {
     fn replay_epoch(&mut self, entry: &EntryView<'_>) {
         let pg = entry.pg();
         self.commit_replayed(pg, Sequence(entry.head.sequence));
-        let dropped = self.enter_epoch(pg, Epoch(entry.head.epoch), Sequence(entry.head.commit));
+        let dropped = {
+            let (epoch, committed) = (Epoch(entry.head.epoch), Sequence(entry.head.commit));
+            self.enter_epoch(pg, epoch, committed, entry.head.count != 0)
+        };
         dropped.iter().for_each(|pending| self.unpin_write(pending));
         let group = self.groups.get_mut(pg);
         group.replayed = true;

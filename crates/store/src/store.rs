@@ -335,19 +335,21 @@ impl Store {
         assert!(epoch >= group.epoch, "epoch {epoch} of group {pg} after {}", group.epoch);
         assert!(committed >= group.committed, "group {pg} can't go back from {} to {committed}", group.committed);
         let committed_before = group.committed;
-        let dropped = self.enter_epoch(pg, epoch, committed);
+        let jump = committed > group.prepared_end;
+        let dropped = self.enter_epoch(pg, epoch, committed, jump);
         let id = self.new_id();
         let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
         self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
-        let item = Item::Epoch { pg, epoch, committed_before, committed };
+        let item = Item::Epoch { pg, epoch, committed_before, committed, jump };
         self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
 
-    /// Gives the writes that are dropped; they still pin their segments.
-    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence) -> Vec<Pending> {
+    /// With `jump`, `committed` is beyond what is prepared. Gives the writes that are dropped; they still pin their
+    /// segments.
+    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) -> Vec<Pending> {
         let group = self.groups.get_mut(pg);
         group.epoch = group.epoch.max(epoch);
-        let keep = if committed > group.prepared_end { group.committed } else { committed };
+        let keep = if jump { group.committed } else { committed };
         self.commit_upto(pg, keep);
         let group = self.groups.get_mut(pg);
         let kept = group.pending.partition_point(|p| p.info.sequence <= keep);

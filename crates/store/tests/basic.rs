@@ -1,5 +1,7 @@
 //! One behaviour after the other, without crashes in bad moments.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use azekura_base::{ChunkIndex, LayerId, PgId};

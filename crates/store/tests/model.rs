@@ -4,6 +4,8 @@
 //! a crash there must be a prefix, at least as long as what was called durable, with which the model gives what the
 //! store has.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
@@ -484,7 +486,7 @@ impl World {
             let sector = if coarse { sector / 8 } else { sector };
             // Whole writes are lost or landed in two of three crashes.
             let part = if whole > 0 { 0 } else { sector };
-            *fates.entry((write, part)).or_insert_with(|| dice.roll() % 2 == 0)
+            *fates.entry((write, part)).or_insert_with(|| dice.roll().is_multiple_of(2))
         });
         self.reads.clear();
         let parents: Vec<(u64, u64)> = State::run(&self.calls, usize::MAX).parents.into_iter().collect();

@@ -60,6 +60,7 @@ impl Kind {
 pub(crate) struct EntryHead {
     pub kind: u8,
     pub reserved: u8,
+    /// Blocks. Epoch: 1 when the commit point jumps beyond what is prepared.
     pub count: u16,
     pub pg: u32,
     pub epoch: u64,

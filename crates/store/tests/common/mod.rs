@@ -108,7 +108,8 @@ impl Rig {
             match effect {
                 Effect::Write { io, offset, pieces, durable } => {
                     assert!(durable);
-                    assert!(pieces.iter().all(|p| p.len() % BLOCK_SIZE == 0 && p.as_ptr() as usize % BLOCK_SIZE == 0));
+                    let whole = |n: usize| n.is_multiple_of(BLOCK_SIZE);
+                    assert!(pieces.iter().all(|p| whole(p.len()) && whole(p.as_ptr() as usize)));
                     self.disk.waiting.push((io, offset, pieces.concat()));
                 }
                 Effect::Read { io, offset, len } => self.reads_waiting.push((io, offset, len)),
