@@ -21,11 +21,15 @@ const WAIT_STEP: Duration = Duration::from_millis(250);
 #[command(after_help = "Examples:\n  \
     azekura status                 look once\n  \
     azekura status --wait 60       wait up to a minute until it is healthy\n  \
+    azekura status --wait 60 --nodes 3   ... and three nodes are alive\n  \
     azekura status --json | jq .problems")]
 pub struct StatusArgs {
     /// Wait until the cluster is healthy, at most this many seconds; tells what it waits for.
     #[arg(long, value_name = "SECS")]
     wait: Option<u64>,
+    /// Call the cluster healthy only with at least this many living nodes, for scripts that start a cluster.
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -35,8 +39,8 @@ impl StatusArgs {
     pub fn run(self) -> Result<ExitCode, CliError> {
         let client = self.api.client()?;
         let status = match self.wait {
-            None => client.get::<ClusterStatus>("/v1/status")?,
-            Some(seconds) => wait(&client, Duration::from_secs(seconds))?,
+            None => look(&client, self.nodes)?,
+            Some(seconds) => wait(&client, self.nodes, Duration::from_secs(seconds))?,
         };
         if self.api.json {
             print_json(&status)?;
@@ -47,12 +51,23 @@ impl StatusArgs {
     }
 }
 
+/// One look; fewer living nodes than wanted are a problem, too.
+fn look(client: &ApiClient, nodes: Option<usize>) -> Result<ClusterStatus, CliError> {
+    let mut status: ClusterStatus = client.get("/v1/status")?;
+    let alive = status.nodes.iter().filter(|node| node.alive).count();
+    if let Some(nodes) = nodes.filter(|nodes| alive < *nodes) {
+        status.healthy = false;
+        status.problems.push(format!("{alive} of the {nodes} nodes that are wanted (--nodes) are alive"));
+    }
+    Ok(status)
+}
+
 /// Looks until the cluster is healthy or the time is over; the last look's outcome.
-fn wait(client: &ApiClient, time: Duration) -> Result<ClusterStatus, CliError> {
+fn wait(client: &ApiClient, nodes: Option<usize>, time: Duration) -> Result<ClusterStatus, CliError> {
     let deadline = Instant::now() + time;
     let mut told = String::new();
     loop {
-        let outcome = client.get::<ClusterStatus>("/v1/status");
+        let outcome = look(client, nodes);
         let waiting_for = match &outcome {
             Ok(status) if status.healthy => return outcome,
             Ok(status) => status.problems.first().cloned().unwrap_or_default(),

@@ -31,7 +31,7 @@ fn good_lines() {
         "class show safe",
         "device list",
         "group list --json",
-        "status --wait 60",
+        "status --wait 60 --nodes 3",
         "top --once --json --interval 0.5",
         "store check /tmp/x --deep --json",
         "store dump /tmp/x",
