@@ -310,15 +310,6 @@ impl Store {
         self.log.next_sequence += 1;
         self.log.last_crc = header.crc;
         self.statistics.log_bytes += u64::from(header.blocks()) * BLOCK_SIZE as u64;
-        eprintln!(
-            "SEND {} inc {} seg {} gen {} block {} n {}",
-            header.sequence,
-            header.incarnation,
-            header.segment,
-            header.generation,
-            header.block,
-            header.blocks()
-        );
         let io = self.new_io(crate::store::Io::Batch);
         let (sequence, generation) = (header.sequence, header.generation);
         self.log.in_flight.push_back(InFlight { io, sequence, generation, done: false, landings });

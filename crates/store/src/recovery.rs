@@ -428,19 +428,6 @@ impl Store {
             self.enter_segment(link);
         }
         let last = tail.last().map(|batch| batch.header);
-        eprintln!(
-            "TAIL first {first:?} torn {torn:?} durable {durable} {:?}",
-            tail.iter()
-                .map(|t| (
-                    t.header.sequence,
-                    t.header.incarnation,
-                    t.header.block,
-                    t.header.blocks(),
-                    t.payload_whole,
-                    t.header.segment
-                ))
-                .collect::<Vec<_>>()
-        );
         self.log.next_sequence = last.map_or(link.first_sequence, |header| header.sequence + 1);
         self.log.last_crc = last.map_or(link.first_previous, |header| header.crc);
         self.log.durable = self.log.next_sequence - 1;
