@@ -32,14 +32,14 @@ def test_acknowledged_writes_survive_the_death_of_all_nodes(each_cluster):
 def test_fio_verifies_after_the_death_of_all_nodes(cluster, folder):
     """fio, a writer that is not ours: a full pass, then rewrites cut off by SIGKILL. Every block verifies."""
     uri = cluster.first.uri()
-    base = ["fio", "--name=v", "--ioengine=nbd", "--size=192M", "--bs=4k", "--iodepth=32", "--verify=crc32c"]
+    base = ["fio", "--name=v", "--ioengine=nbd", "--size=128M", "--bs=4k", "--iodepth=32", "--verify=crc32c"]
     run(*base, f"--uri={uri}", "--rw=write", "--do_verify=0", cwd=folder)
     for seed in (11, 12):
         words = [*base, f"--uri={uri}", "--rw=randwrite", "--do_verify=0", "--time_based", "--runtime=600"]
         words += [f"--randseed={seed}", "--status-interval=1"]
         rewriting = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
         try:
-            time.sleep(4)
+            time.sleep(3)
             assert rewriting.poll() is None, "fio ended before the kill"
             cluster.kill_all()
             try:

@@ -65,7 +65,7 @@ command_up() {
     if ! volume_present; then
         changed=yes
         step "making volume $VOLUME ($(human_size "$SIZE_MIB"), 2 copies, thin)"
-        azekura volume create "$VOLUME" "$(human_size "$SIZE_MIB")" --copies 2 >&2 || die "the volume could not be made (message above)"
+        azekura volume create "$VOLUME" "$(human_size "$SIZE_MIB")" --copies 2 >/dev/null || die "the volume could not be made (message above)"
         wait_healthy
     fi
     nbdinfo --size "$(volume_uri 1 unix)" >/dev/null || die "n1 is healthy but does not answer on NBD: ./dev logs n1"

@@ -640,12 +640,13 @@ fn interrupted_open(
     rig.crash(|_, _| false)
 }
 
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|c| c.parse().ok()).unwrap_or(150)
+fn config(cases: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|c| c.parse().ok()).unwrap_or(cases);
+    ProptestConfig { cases, max_shrink_iters: 3_000, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config(150))]
 
     #[test]
     fn any_history_with_crashes_gives_what_the_model_gives(actions in prop::collection::vec(action(), 1..400)) {
@@ -655,6 +656,11 @@ proptest! {
         }
         world.settle();
     }
+
+}
+
+proptest! {
+    #![proptest_config(config(40))]
 
     #[test]
     fn any_long_history_on_a_small_device_gives_what_the_model_gives(
@@ -666,12 +672,5 @@ proptest! {
             world.act(action);
         }
         world.settle();
-        GC.fetch_add(world.store().statistics().gc_blocks as usize, std::sync::atomic::Ordering::Relaxed);
     }
-}
-static GC: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-#[test]
-fn zz() {
-    std::thread::sleep(std::time::Duration::from_secs(12));
-    eprintln!("GCBLOCKS {}", GC.load(std::sync::atomic::Ordering::Relaxed));
 }
