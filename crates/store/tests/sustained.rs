@@ -1,0 +1,95 @@
+//! Random overwriting of a device that is 70 % full: garbage collection keeps up, smoothly, and nothing is lost.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use azekura_base::PgId;
+use azekura_store::Options;
+use common::*;
+use std::time::Duration;
+
+const DEPTH: u64 = 32;
+
+fn options() -> Options {
+    Options {
+        segments: 96,
+        segment_blocks: 256,
+        batch_blocks_max: 64,
+        leaf_cache_bytes_max: 8 << 20,
+        gc_reserve_percent: 10,
+        ..Options::default()
+    }
+}
+
+/// One turn of an event loop: what was asked for is done, each kind of effect once.
+fn turn(rig: &mut Rig, turns: u64) {
+    rig.store.tick(Duration::from_micros(turns * 200));
+    rig.store.pump();
+    rig.take_effects();
+    if rig.store.checkpoint_due() {
+        rig.store.begin_checkpoint(|_| None);
+    }
+    rig.take_effects();
+    for _ in 0..rig.disk.waiting.len() {
+        rig.finish_write(0);
+    }
+    for _ in 0..rig.reads_waiting.len() {
+        rig.finish_read(0);
+    }
+    for _ in 0..rig.map_waiting.len() {
+        rig.finish_map(0);
+    }
+    rig.take_effects();
+    rig.done.clear();
+}
+
+#[test]
+fn a_device_at_seventy_percent_keeps_its_pace() {
+    let mut rig = Rig::format(&options());
+    let raw = u64::from(options().segments) * u64::from(options().segment_blocks);
+    let blocks = raw * 70 / 100;
+    assert!(blocks * 4096 < rig.store.space().capacity);
+    let mut turns = 0;
+    let mut state = 1u64;
+    let mut version = vec![0u64; blocks as usize];
+    let mut written = 0;
+    let mut turns_of_round = Vec::new();
+    let mut gc_of_round = Vec::new();
+    for round in 0..8 {
+        let (first_turn, first_gc) = (turns, rig.store.statistics().gc_blocks);
+        for group in 0..blocks / DEPTH {
+            for index in 0..DEPTH {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let at = if round == 0 { group * DEPTH + index } else { (state >> 33) % blocks };
+                written += 1;
+                version[at as usize] = written;
+                let chunk = (at / 1024) as u32;
+                let write = rig.next_write(1, 1, chunk, (at % 1024) as u16, filled(written, 1), 1);
+                rig.store.append(written, write);
+            }
+            let mut waited = 0;
+            while rig.store.prepared(PgId(1)).any(|p| !p.durable) {
+                turns += 1;
+                waited += 1;
+                turn(&mut rig, turns);
+                assert!(waited < 200, "clients wait without end: {:?} {:?}", rig.store.space(), rig.store.statistics());
+            }
+            let end = rig.store.group(PgId(1)).prepared_end;
+            rig.store.commit(PgId(1), end);
+        }
+        turns_of_round.push(turns - first_turn);
+        gc_of_round.push(rig.store.statistics().gc_blocks - first_gc);
+    }
+    println!("turns a round {turns_of_round:?}, blocks moved a round {gc_of_round:?} for {blocks} written");
+    // The last rounds move no more than a segment that is 70 % full needs: 0.7 / 0.3 blocks for each block of log.
+    let moved = gc_of_round[7] as f64 / blocks as f64;
+    assert!(moved < 2.6, "{moved} blocks were moved for each that was written");
+    assert!(turns_of_round[7] < turns_of_round[1] * 4, "{turns_of_round:?}");
+    rig.check_accounts();
+    for at in (0..blocks).step_by(97) {
+        let got = rig.read(1, 1, (at / 1024) as u32, (at % 1024) as u16, 1).unwrap();
+        if version[at as usize] > 0 {
+            assert_eq!(got, bytes_of(&filled(version[at as usize], 1), 1));
+        }
+    }
+}
