@@ -12,13 +12,11 @@ use crate::format::{
     Batch, BatchHeader, BatchKind, Entries, Frame, Summary, SummaryBuilder, Superblock, footer_blocks,
 };
 use crate::log::Head;
+use crate::options::Identity;
 use crate::segments::{Link, Segments, State};
 use crate::store::{Io, Phase, Store};
 use azekura_base::{BLOCK_SIZE, PgId, Sequence};
 use bytes::Bytes;
-
-/// Blocks read at the start of a segment when looking for proof that the log went on there.
-const PROBE_BLOCKS: u32 = 16;
 
 /// What recovery waits for.
 #[derive(Debug)]
@@ -30,8 +28,8 @@ enum Wait {
     Summary(Link),
     /// A whole segment.
     Walk(Link),
-    /// The start of a segment in which the log may have gone on.
-    Probe(u32),
+    /// A segment in which the log may have gone on, in this generation.
+    Probe(u32, u64),
     /// Leaves that replayed records need.
     Leaves,
     Flush,
@@ -42,7 +40,6 @@ enum Wait {
 #[derive(Debug)]
 struct Tail {
     header: BatchHeader,
-    link: Link,
     entries: Vec<u8>,
     payload_whole: bool,
     /// Of a summary: where the log goes on.
@@ -162,7 +159,7 @@ impl Store {
                 self.summary_known(link, summary);
             }
             Wait::Walk(link) => self.walk(link, &bytes),
-            Wait::Probe(segment) => self.probe(segment, &bytes),
+            Wait::Probe(segment, generation) => self.probe(segment, generation, &bytes),
             Wait::Leaves | Wait::Flush | Wait::Checkpoint => {}
         }
     }
@@ -334,13 +331,13 @@ impl Store {
             });
             if let Some(summary) = end {
                 let next = next_link(&summary.header, summary.next_segment, link);
-                recovery.walked(summary.header, link, &[], true, Some(next));
+                recovery.walked(summary.header, &[], true, Some(next));
                 self.read_segment(next.segment, 0, segment_blocks, Wait::Walk(next));
                 return;
             }
             let Some(batch) = batch else { break };
             block += batch.header.blocks();
-            recovery.walked(batch.header, link, batch.entries, batch.payload_is_whole(), None);
+            recovery.walked(batch.header, batch.entries, batch.payload_is_whole(), None);
         }
         self.chain_ended(link, bytes);
     }
@@ -354,15 +351,12 @@ impl Store {
             let what = format!("batch {missing} is not whole, but was durable (segment {})", link.segment);
             return self.fail_open(OpenError::Damaged(what));
         }
-        for at in (0..bytes.len()).step_by(BLOCK_SIZE) {
-            let Some(batch) = Batch::decode(&bytes[at..], &identity) else { continue };
-            if recovery.proves(&batch.header, link.generation) {
-                let what = format!(
-                    "batch {missing} is not whole, but batch {} says that it was durable (segment {})",
-                    batch.header.sequence, link.segment
-                );
-                return self.fail_open(OpenError::Damaged(what));
-            }
+        if let Some(proof) = recovery.proof(bytes, &identity, link.generation) {
+            let what = format!(
+                "batch {missing} is not whole, but batch {proof} says that it was durable (segment {})",
+                link.segment
+            );
+            return self.fail_open(OpenError::Damaged(what));
         }
         // If the missing batch is the segment's summary, the proof is in the segment that followed.
         let follows =
@@ -370,25 +364,20 @@ impl Store {
         let known = self.segments.iter().find(follows).map(|(segment, _)| segment);
         match known.or_else(|| self.segments.next_free(link.segment)).filter(|s| *s != link.segment) {
             Some(segment) => {
-                let blocks = PROBE_BLOCKS.min(self.options.segment_blocks);
-                self.read_segment(segment, 0, blocks, Wait::Probe(segment));
+                let blocks = self.options.segment_blocks;
+                self.read_segment(segment, 0, blocks, Wait::Probe(segment, link.generation + 1));
             }
             None => self.replay_tail(),
         }
     }
 
-    fn probe(&mut self, segment: u32, bytes: &[u8]) {
+    fn probe(&mut self, segment: u32, generation: u64, bytes: &[u8]) {
         let identity = self.identity;
         let Some(recovery) = self.recovery() else { return };
-        let generation =
-            recovery.tail.last().map_or(recovery.current, |tail| tail.next.unwrap_or(tail.link)).generation;
-        if let Some(batch) = Batch::decode(bytes, &identity)
-            && recovery.proves(&batch.header, generation + 1)
-        {
-            let what = format!(
-                "batch {} is not whole, but the log went on in segment {segment} with batch {}",
-                recovery.sequence, batch.header.sequence
-            );
+        if let Some(proof) = recovery.proof(bytes, &identity, generation) {
+            let missing = recovery.sequence;
+            let what =
+                format!("batch {missing} is not whole, but the log went on in segment {segment} with batch {proof}");
             return self.fail_open(OpenError::Damaged(what));
         }
         self.replay_tail();
@@ -523,20 +512,25 @@ impl Recovery {
     }
 
     /// Takes the batch that comes next in the chain.
-    fn walked(&mut self, header: BatchHeader, link: Link, entries: &[u8], payload_whole: bool, next: Option<Link>) {
-        self.tail.push(Tail { header, link, entries: entries.to_vec(), payload_whole, next });
+    fn walked(&mut self, header: BatchHeader, entries: &[u8], payload_whole: bool, next: Option<Link>) {
+        self.tail.push(Tail { header, entries: entries.to_vec(), payload_whole, next });
         self.sequence = header.sequence + 1;
         self.previous = header.crc;
         self.incarnation = header.incarnation;
         self.durable = self.durable.max(header.durable);
     }
 
-    /// `header` comes later than the end of the chain and says that the missing batch was durable.
-    fn proves(&self, header: &BatchHeader, generation: u64) -> bool {
-        header.generation == generation
-            && header.incarnation >= self.incarnation
-            && header.sequence > self.sequence
-            && header.durable >= self.sequence
+    /// The sequence of a batch somewhere in `bytes`, blocks of a segment in `generation`, that comes later than the end of
+    /// the chain and says that the missing batch was durable.
+    fn proof(&self, bytes: &[u8], identity: &Identity, generation: u64) -> Option<u64> {
+        let headers = (0..bytes.len()).step_by(BLOCK_SIZE).filter_map(|at| Batch::decode(&bytes[at..], identity));
+        let mut proofs = headers.map(|batch| batch.header).filter(|header| {
+            header.generation == generation
+                && header.incarnation >= self.incarnation
+                && header.sequence > self.sequence
+                && header.durable >= self.sequence
+        });
+        proofs.next().map(|header| header.sequence)
     }
 }
 

@@ -1,0 +1,243 @@
+//! Damage and mix-ups: each gives a clear error or a safe refusal, never wrong data.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use azekura_base::{BlockIndex, DeviceId, PgId};
+use azekura_store::{
+    Completion, DeviceError, Done, Effect, Failure, Identity, Inspector, MapError, MemoryMap, OpenError, ReadDevice,
+    ReadError, SavedMap, Severity, Store, check,
+};
+use bytes::Bytes;
+use common::*;
+
+impl ReadDevice for &Disk {
+    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        Ok(Disk::read(self, offset, len))
+    }
+}
+
+/// A store with some history, closed.
+fn closed(writes: u64) -> (Disk, MemoryMap) {
+    let mut rig = Rig::format(&tiny());
+    for value in 1..=writes {
+        rig.write(1, 10, (value % 3) as u32, (value % 11) as u16, filled(value, 3), 3);
+    }
+    rig.crash(|_, _| false)
+}
+
+fn open_as(identity: Identity, disk: Disk, map: MemoryMap) -> Option<OpenError> {
+    let root = map.root().unwrap().unwrap();
+    let store = Store::open(tiny(), identity, root);
+    let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+    rig.settle();
+    rig.done.into_iter().find_map(|c| match c {
+        Completion::Recovered(result) => result.err(),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_device_or_map_of_somebody_else_is_refused() {
+    let (disk, map) = closed(3);
+    let other = Identity { cluster: 1, ..IDENTITY };
+    assert!(matches!(open_as(other, disk.clone(), map.clone()), Some(OpenError::Identity(_))));
+    let other = Identity { device: DeviceId(8), ..IDENTITY };
+    assert!(matches!(open_as(other, disk.clone(), map.clone()), Some(OpenError::Identity(_))));
+
+    // The map of this device, but formatted again.
+    let again = Store::format(&tiny(), &Identity { instance: 43, ..IDENTITY }).unwrap();
+    let mut swapped = disk.clone();
+    swapped.write(again.offset, &again.pieces.concat());
+    assert!(matches!(open_as(IDENTITY, swapped, map.clone()), Some(OpenError::Identity(_))));
+    assert!(open_as(IDENTITY, disk, map).is_none());
+}
+
+#[test]
+fn a_device_without_superblock_is_refused_and_one_copy_is_enough() {
+    let (disk, map) = closed(3);
+    let mut blank = disk.clone();
+    blank.image[..8192].fill(0);
+    assert_eq!(open_as(IDENTITY, blank, map.clone()), Some(OpenError::NotFormatted));
+    let mut half = disk.clone();
+    half.image[20] ^= 4;
+    assert_eq!(open_as(IDENTITY, half.clone(), map.clone()), None);
+    half.image[4096 + 20] ^= 4;
+    assert!(matches!(open_as(IDENTITY, half, map), Some(OpenError::Damaged(_))));
+}
+
+#[test]
+fn another_geometry_is_refused() {
+    let (disk, map) = closed(3);
+    let root = map.root().unwrap().unwrap();
+    let options = azekura_store::Options { segments: 15, ..tiny() };
+    let store = Store::open(options, IDENTITY, root);
+    let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+    rig.settle();
+    assert!(matches!(rig.done[..], [Completion::Recovered(Err(OpenError::Options(_)))]));
+}
+
+/// Flips a bit in each 512-byte sector of the log in turn. A flip in a header or a summary either is harmless or makes
+/// opening fail, except in the last batches, which can't be told from a torn write. A flip in a payload is found at
+/// the read. Nothing else may happen.
+#[test]
+fn a_flipped_bit_anywhere_loses_no_acknowledged_write_in_silence() {
+    let (disk, map) = closed(60);
+    let expected = {
+        let mut rig = Rig::open(&tiny(), disk.clone(), map.clone()).unwrap();
+        rig.store.commit(PgId(1), sequence(60));
+        (0..3).map(|chunk| rig.read(1, 10, chunk, 0, 16).unwrap()).collect::<Vec<_>>()
+    };
+    let window = u64::from(tiny().batches_in_flight_max) + 1;
+    let (mut refused, mut detected, mut shortened) = (0, 0, 0);
+    let start = 256 * 4096;
+    for at in (start..disk.image.len()).step_by(512) {
+        if disk.image[at..at + 512].iter().all(|b| *b == 0) {
+            continue;
+        }
+        let mut damaged = disk.clone();
+        damaged.image[at + (at / 512) % 512] ^= 0x10;
+        let mut rig = match Rig::open(&tiny(), damaged, map.clone()) {
+            Ok(rig) => rig,
+            Err(OpenError::Damaged(_)) => {
+                refused += 1;
+                continue;
+            }
+            Err(other) => panic!("{other}"),
+        };
+        rig.check_accounts();
+        let end = rig.store.group(PgId(1)).prepared_end;
+        assert!(end.0 + window >= 60, "{} acknowledged writes are lost without a word", 60 - end.0);
+        if end.0 < 60 {
+            shortened += 1;
+            continue;
+        }
+        rig.store.commit(PgId(1), end);
+        for chunk in 0..3 {
+            for block in 0..16 {
+                match rig.read(1, 10, chunk, block, 1) {
+                    Ok(bytes) => {
+                        let from = usize::from(block) * 4096;
+                        assert!(bytes == expected[chunk as usize][from..from + 4096]);
+                    }
+                    Err(ReadError::Checksum { block: bad }) => {
+                        assert_eq!(bad, BlockIndex(block));
+                        detected += 1;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+    assert!(refused > 20 && detected > 20 && shortened > 0, "{refused} {detected} {shortened}");
+}
+
+#[test]
+fn a_failed_write_stops_the_store_for_good() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, 0, 0, filled(1, 1), 1);
+    rig.done.clear();
+    for token in 0..2 {
+        let write = rig.next_write(1, 10, 0, 0, filled(2 + token, 1), 1);
+        rig.store.append(token, write);
+        rig.store.pump();
+    }
+    let mut ios = Vec::new();
+    while let Some(effect) = rig.store.next_effect() {
+        if let Effect::Write { io, .. } = effect {
+            ios.push(io);
+        }
+    }
+    assert_eq!(ios.len(), 2);
+    let error = DeviceError("no such luck".into());
+    rig.store.done(ios[0], Done::Written(Err(error.clone())));
+    rig.store.done(ios[1], Done::Written(Ok(())));
+    rig.store.pump();
+    let told: Vec<_> = std::iter::from_fn(|| rig.store.next_completion()).collect();
+    assert!(matches!(&told[..], [Completion::Failed(Failure::Device(e))] if *e == error), "{told:?}");
+    let write = rig.next_write(1, 10, 0, 0, filled(4, 1), 1);
+    rig.store.append(9, write);
+    rig.store.pump();
+    assert!(rig.store.next_effect().is_none());
+    // What was committed before can still be read.
+    assert_eq!(rig.read(1, 10, 0, 0, 1).unwrap(), bytes_of(&filled(1, 1), 1));
+}
+
+#[test]
+fn a_failed_read_is_told_and_the_store_goes_on() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, 0, 0, filled(1, 1), 1);
+    rig.done.clear();
+    rig.store.read(5, PgId(1), azekura_base::LayerId(10), azekura_base::ChunkIndex(0), BlockIndex(0), 1);
+    rig.take_effects();
+    let (io, ..) = rig.reads_waiting.remove(0);
+    rig.store.done(io, Done::Read(Err(DeviceError("bad sector".into()))));
+    assert!(matches!(
+        rig.store.next_completion(),
+        Some(Completion::Read { token: 5, result: Err(ReadError::Device(_)) })
+    ));
+    assert_eq!(rig.read(1, 10, 0, 0, 1).unwrap(), bytes_of(&filled(1, 1), 1));
+}
+
+#[test]
+fn a_leaf_that_cannot_be_loaded_fails_the_read_alone() {
+    let mut rig = Rig::format(&tiny());
+    for chunk in 0..20 {
+        rig.write(1, 10, chunk, 0, filled(1, 1), 1);
+    }
+    rig.checkpoint();
+    let (disk, map) = rig.crash(|_, _| false);
+    let mut rig = Rig::open(&tiny(), disk, map).unwrap();
+    let chunk = azekura_base::ChunkIndex(2);
+    rig.store.read(5, PgId(1), azekura_base::LayerId(10), chunk, BlockIndex(0), 1);
+    rig.take_effects();
+    let Some(Effect::LoadLeaves { io, .. }) = rig.map_waiting.pop() else { panic!("no leaf was asked for") };
+    rig.store.done(io, Done::Leaves(Err(MapError("rotten".into()))));
+    assert!(matches!(rig.store.next_completion(), Some(Completion::Read { token: 5, result: Err(ReadError::Map(_)) })));
+    assert_eq!(rig.read(1, 10, 2, 0, 1).unwrap(), bytes_of(&filled(1, 1), 1));
+}
+
+#[test]
+fn a_check_of_a_healthy_device_finds_nothing_and_changes_nothing() {
+    let (disk, map) = closed(60);
+    let report = check(&disk, &map, &[], true);
+    assert_eq!(report.findings, []);
+    assert!(report.is_clean() && report.blocks_verified == report.live_blocks && report.live_blocks > 20);
+    assert_eq!(report, check(&disk, &map, &[], true));
+}
+
+#[test]
+fn a_check_finds_a_bad_block() {
+    let (mut disk, map) = closed(60);
+    let want = bytes_of(&filled(59, 3), 3);
+    let at = disk.image.windows(4096).step_by(4096).position(|w| w == &want[..4096]).unwrap();
+    disk.image[at * 4096 + 100] ^= 1;
+    let report = check(&disk, &map, &[], true);
+    assert_eq!(report.errors, 1, "{report:?}");
+    assert!(report.findings[0].severity == Severity::Error && report.findings[0].what.contains("checksum"));
+    assert!(check(&disk, &map, &[], false).is_clean());
+}
+
+#[test]
+fn a_check_finds_a_segment_that_is_not_what_it_should_be() {
+    let (mut disk, map) = closed(60);
+    let segment = 64 * 4096;
+    disk.image[256 * 4096..256 * 4096 + segment].fill(0x55);
+    let report = check(&disk, &map, &[], true);
+    assert!(report.warnings > 0, "{report:?}");
+}
+
+#[test]
+fn the_dump_shows_every_record() {
+    let (disk, _) = closed(60);
+    let inspector = Inspector::open(&disk).unwrap();
+    assert_eq!(inspector.superblock().device, 7);
+    let mut sequences = Vec::new();
+    for segment in inspector.segments() {
+        for batch in segment.unwrap().batches {
+            assert!(batch.payload_whole);
+            sequences.extend(batch.records.iter().filter(|r| r.kind == "write").map(|r| r.sequence));
+        }
+    }
+    assert_eq!(sequences, (1..=60).collect::<Vec<u64>>());
+}

@@ -1,0 +1,155 @@
+//! The saved map on disk gives what the one in memory gives, and keeps it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use azekura_store::{CheckpointDb, Entry, Leaf, LeafKey, MemoryMap, Root, SavedMap};
+use common::*;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// A file name of this test alone, removed with the value.
+struct TempFile(std::path::PathBuf);
+
+impl TempFile {
+    fn new(name: &str) -> TempFile {
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        TempFile(path)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A store whose map goes into both kinds at each checkpoint.
+#[test]
+fn a_store_opens_from_the_database_as_from_memory() {
+    let file = TempFile::new("map");
+    let mut rig = Rig::format(&tiny());
+    let mut database = CheckpointDb::open(&file.0).unwrap();
+    assert!(database.root().unwrap().is_none());
+    for value in 0..120 {
+        rig.write(1, 10 + value % 2, (value % 20) as u32, (value % 9) as u16, filled(value, 2), 2);
+        if value % 30 == 7 {
+            rig.store.drop_layer(1, LayerId(11));
+        }
+    }
+    rig.checkpoint();
+    // A full copy of the map through the interface.
+    let copied = rig.map.root().unwrap().unwrap();
+    let leaves: Vec<_> = rig.map.leaves().map(|(key, leaf)| (key, leaf.clone())).collect();
+    let keys: Vec<LeafKey> = leaves.iter().map(|(key, _)| *key).collect();
+    let batch = azekura_store::CheckpointBatch {
+        root: copied.root.clone(),
+        segments: copied.segments.clone(),
+        leaves,
+        removed: Vec::new(),
+    };
+    database.checkpoint(batch).unwrap();
+    drop(database);
+    let database = CheckpointDb::open(&file.0).unwrap();
+    let read = database.root().unwrap().unwrap();
+    assert_eq!(read.root, copied.root);
+    assert_eq!(read.segments, copied.segments);
+    assert_eq!(database.load_leaves(&keys).unwrap(), rig.map.load_leaves(&keys).unwrap());
+    for layer in [LayerId(10), LayerId(11)] {
+        for from in [0, 3, 19, 20] {
+            let from = ChunkIndex(from);
+            assert_eq!(database.scan_layer(layer, from, 7).unwrap(), rig.map.scan_layer(layer, from, 7).unwrap());
+        }
+    }
+    for after in [0, 60, 110, 120] {
+        let after = Sequence(after);
+        let mut listed = database.scan_modified(PgId(1), after).unwrap();
+        listed.sort();
+        assert_eq!(listed, rig.map.scan_modified(PgId(1), after).unwrap());
+        assert!(database.scan_modified(PgId(2), after).unwrap().is_empty());
+    }
+    let mut count = 0;
+    database.for_each_leaf(&mut |leaf| count += usize::from(leaf.is_ok())).unwrap();
+    assert_eq!(count, keys.len());
+}
+
+#[test]
+fn a_second_opening_of_the_database_is_refused() {
+    let file = TempFile::new("twice");
+    let _first = CheckpointDb::open(&file.0).unwrap();
+    assert!(CheckpointDb::open(&file.0).is_err());
+}
+
+#[test]
+fn a_removed_leaf_is_gone() {
+    let file = TempFile::new("removed");
+    let mut database = CheckpointDb::open(&file.0).unwrap();
+    let mut memory = MemoryMap::new();
+    let key = LeafKey { layer: LayerId(1), chunk: ChunkIndex(2), pg: PgId(3) };
+    let format = azekura_store::Store::format(&tiny(), &IDENTITY).unwrap();
+    for removed in [false, true] {
+        let mut batch = format.checkpoint.clone();
+        if removed {
+            batch.removed.push(key);
+        } else {
+            batch.leaves.push((key, Arc::new(Leaf { modified: Sequence(5), ..Leaf::default() })));
+        }
+        memory.checkpoint(batch.clone()).unwrap();
+        database.checkpoint(batch).unwrap();
+        assert_eq!(database.load_leaves(&[key]).unwrap(), memory.load_leaves(&[key]).unwrap());
+        assert_eq!(database.scan_modified(PgId(3), Sequence(0)).unwrap().is_empty(), removed);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A leaf image gives its leaf back; any flipped bit or cut is noticed.
+    #[test]
+    fn leaf_images(
+        entries in prop::collection::btree_map(0usize..1024, (1u32.., any::<u32>(), any::<u16>(), 0u16..2), 0..40),
+        modified in any::<u64>(), log_upto in any::<u64>(), flip in any::<prop::sample::Index>(), cut in any::<prop::sample::Index>(),
+    ) {
+        let key = LeafKey { layer: LayerId(77), chunk: ChunkIndex(5), pg: PgId(9) };
+        let mut leaf = Leaf { modified: Sequence(modified), log_upto, ..Leaf::default() };
+        for (block, (address, checksum, length, flags)) in entries {
+            leaf.entries[block] = Entry { address, checksum, length, flags };
+        }
+        let image = leaf.encode(&key);
+        prop_assert_eq!(Leaf::decode(&image), Ok((key, leaf)));
+        let mut bad = image.clone();
+        let bit = flip.index(image.len() * 8);
+        bad[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(Leaf::decode(&bad).is_err());
+        prop_assert!(Leaf::decode(&image[..cut.index(image.len())]).is_err());
+    }
+
+    /// No bytes make a decoder panic.
+    #[test]
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = Leaf::decode(&bytes);
+        let _ = Root::decode(&bytes);
+        let _ = azekura_store::SegmentRow::decode(&bytes);
+    }
+
+    /// A flipped bit in a root is noticed.
+    #[test]
+    fn roots(flip in any::<prop::sample::Index>()) {
+        let mut rig = Rig::format(&tiny());
+        for value in 0..3 {
+            let write = rig.next_write(4, 10, 0, 0, filled(value, 2), 2);
+            rig.store.append(1, write);
+        }
+        rig.store.set_note(2, PgId(4), bytes::Bytes::from_static(b"a note"));
+        rig.checkpoint();
+        let root = rig.map.root().unwrap().unwrap().root;
+        let image = root.encode();
+        prop_assert_eq!(Root::decode(&image), Ok(root));
+        let mut bad = image.clone();
+        let bit = flip.index(image.len() * 8);
+        bad[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(Root::decode(&bad).is_err());
+    }
+}
