@@ -9,6 +9,13 @@ ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
 TEST_TOOLS=(nbdkit:nbdkit mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3
     shellcheck:shellcheck)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
+LAB_TOOLS=("${BENCH_TOOLS[@]}")
+
+# module:package, for Python.
+LAB_MODULES=(matplotlib:python3-matplotlib jinja2:python3-jinja2 yaml:python3-yaml)
+# The lab's report is looked at in a browser.
+TEST_MODULES=(pytest:python3-pytest "${LAB_MODULES[@]}" selenium:python3-selenium)
+BROWSER_TOOLS=(chromium:chromium chromedriver:chromium-driver)
 
 as_root() {
     if [[ $(id -u) == 0 ]]; then
@@ -78,20 +85,22 @@ ensure_rust() {
     fi
 }
 
-# PYTEST: a Python that has pytest; the system's when the first in PATH has not.
-find_pytest() {
-    local python
+# find_python MODULE...: sets PYTHON to a Python that has the modules; the system's when the first in PATH has not.
+find_python() {
+    local python imports
+    imports=$(printf 'import %s\n' "$@")
     for python in python3 /usr/bin/python3; do
-        if "$python" -c 'import pytest' >/dev/null 2>&1; then
-            PYTEST=("$python" -m pytest)
+        if "$python" -c "$imports" >/dev/null 2>&1; then
+            PYTHON=$python
             return 0
         fi
     done
     return 1
 }
 
-ensure_pytest() {
-    find_pytest && return 0
-    ensure_packages python3-pytest
-    find_pytest || die "pytest is needed (package python3-pytest) and still missing"
+# ensure_python module:package ...: sets PYTHON, after installing the packages when no Python has the modules.
+ensure_python() {
+    find_python "${@%%:*}" && return 0
+    ensure_packages python3 "${@##*:}"
+    find_python "${@%%:*}" || die "no Python has these modules, also not after installing their packages: ${*%%:*}"
 }

@@ -11,7 +11,7 @@ Runs, in this order, and stops at the first that fails:
   lint      cargo clippy, warnings are errors
   unit      cargo test of the whole workspace: unit tests, properties, crash models, simulator
   e2e       pytest: clusters of real processes with fio, qemu, nbdcopy and file systems as clients, once with the
-            embedded configuration server and once with etcd
+            embedded configuration server and once with etcd; the lab's experiments, each as short as it goes
   --quick       leave out the end-to-end tests that take long (marked `slow`)
   --only STAGE  one stage; arguments after -- go to pytest:  ./dev test --only e2e -- -k restart -x
 File-system tests need root for loop devices and are skipped, by name, for other users.
@@ -32,7 +32,7 @@ stage() {
 run_shellcheck() { shellcheck -x dev .ci/run; }
 
 run_e2e() {
-    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 "${PYTEST[@]}" "$@"
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 "$PYTHON" -m pytest "$@"
 }
 
 command_test() {
@@ -59,8 +59,8 @@ command_test() {
     ensure_tools "${BUILD_TOOLS[@]}"
     ensure_rust
     if [[ -z $ONLY_STAGE || $ONLY_STAGE == shell || $ONLY_STAGE == e2e ]]; then
-        ensure_tools "${CLIENT_TOOLS[@]}" "${ETCD_TOOLS[@]}" "${TEST_TOOLS[@]}"
-        ensure_pytest
+        ensure_tools "${CLIENT_TOOLS[@]}" "${ETCD_TOOLS[@]}" "${TEST_TOOLS[@]}" "${BROWSER_TOOLS[@]}"
+        ensure_python "${TEST_MODULES[@]}"
     fi
     stage shell run_shellcheck
     stage format cargo fmt --all --check

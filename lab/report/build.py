@@ -1,0 +1,98 @@
+"""Puts the report together from the results."""
+
+import re
+from pathlib import Path
+
+import jinja2
+import yaml
+
+from lab import experiments, targets
+
+from .plots import Palette, draw, standalone
+
+HERE = Path(__file__).parent
+PUBLISHED = HERE.parent / "published.yaml"
+
+
+def write(kept, plan, folder):
+    """Writes index.html, report.md and plots/*.svg for `kept` (a Results) into the folder; the paths written."""
+    sections = _sections(kept, plan)
+    palette = Palette(label for _, section in sections for plot in section.plots for label in plot.series)
+    drawn = {plot.name: draw(plot, palette) for _, section in sections for plot in section.plots if plot.series}
+    folder = Path(folder)
+    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    for old in (folder / "plots").glob("*.svg"):
+        old.unlink()
+    for name, svg in drawn.items():
+        (folder / "plots" / f"{name}.svg").write_text(standalone(svg))
+    shown = {"sections": sections, "drawn": drawn, "about": _about(kept), "targets": _targets(kept), "plan": plan}
+    environment = _environment()
+    written = []
+    for template, name in (("page.html.j2", "index.html"), ("page.md.j2", "report.md")):
+        path = folder / name
+        path.write_text(environment.get_template(template).render(shown))
+        written.append(path)
+    return written
+
+
+def _environment():
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=jinja2.select_autoescape(["html.j2"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["markdown_cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
+    environment.filters["anchor"] = lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return environment
+
+
+def _sections(kept, plan):
+    """[(experiment, Section)] of the experiments that have results."""
+    published = yaml.safe_load(PUBLISHED.read_text())
+    found = []
+    for name, settings in plan.experiments.items():
+        lines = kept.steps(name)
+        # Only what the last run's settings measured: two lengths of test do not belong into one table.
+        if lines:
+            lines = [line for line in lines if line["mark"] == lines[-1]["mark"]]
+            experiment = experiments.lookup(name)
+            found.append((experiment, experiment.section(lines, settings, published[name])))
+    return found
+
+
+def _about(kept):
+    """Machine, versions, times and load over all sessions; a reader judges the figures by them."""
+    sessions = kept.sessions()
+    loads = [line["load"] for line in kept.lines if line["kind"] == "step"]
+    rounds = {}
+    for line in kept.lines:
+        if line["kind"] == "step" and "data" in line:
+            rounds[line["experiment"]] = max(rounds.get(line["experiment"], 0), line["round"])
+    last = sessions[-1]
+    return {
+        "began": sessions[0]["began"],
+        "ended": max(line["began"] for line in kept.lines),
+        "sessions": len(sessions),
+        "plan": last["plan"],
+        "plan_about": last["about"],
+        "machine": last["machine"],
+        "versions": last["versions"],
+        "load_before": [session["machine"]["load_before"] for session in sessions],
+        "load_most": max(loads, default=0.0),
+        "rounds": rounds,
+    }
+
+
+def _targets(kept):
+    """(title, what it is, versions) of each target that was started, by its base name."""
+    known = targets.known()
+    found = {}
+    for setup in kept.setups():
+        kind, _ = known.get(setup["target"], (None, None))
+        if kind is not None:
+            versions = ", ".join(f"{name} {version}" for name, version in setup["versions"].items())
+            found[kind.title] = (kind.about, versions)
+    return [(title, *rest) for title, rest in found.items()]

@@ -1,0 +1,87 @@
+"""NBD servers without copies: the yardsticks for what a volume over a socket can give, and the bridge to NBD."""
+
+from tests.harness.process import Process, wait_until
+
+from .base import Target, make_files
+
+READY_WITHIN_S = 30
+
+
+def start_server(command, socket, log, environment=None):
+    """Starts an NBD server and waits for its socket."""
+    process = Process(command, log, environment)
+
+    def listening():
+        if not process.alive:
+            raise RuntimeError(f"{command[0]} ended at its start\n{process.log_tail()}")
+        return socket.exists()
+
+    wait_until(listening, READY_WITHIN_S, f"{command[0]}'s socket")
+    return process
+
+
+class NbdTarget(Target):
+    """A target that is reached over unix sockets, one server process a volume or one for all."""
+
+    def __init__(self, place, **options):
+        super().__init__(place, **options)
+        self.servers = []
+
+    def engine(self, volume=0):
+        return ["--ioengine=nbd", f"--uri={self.uri(volume)}"]
+
+    def uri(self, volume=0):
+        return f"nbd+unix:///?socket={self.socket(volume)}"
+
+    def socket(self, volume):
+        return self.folder / f"{volume}.nbd"
+
+    def pids(self):
+        return [server.pid for server in self.servers]
+
+    def commands(self):
+        return [server.command for server in self.servers]
+
+    def stop(self):
+        for server in self.servers:
+            if server.alive:
+                server.stop()
+
+
+class QemuNbd(NbdTarget):
+    name = "qemu-nbd"
+    title = "qemu-nbd"
+    about = (
+        "qemu-nbd on a raw file with io_uring and without the page cache, over a unix socket. One copy, no checksums: "
+        "the yardstick for a volume over NBD."
+    )
+    tools = ("fio:fio", "qemu-nbd:qemu-utils")
+    versions_of = ("qemu-utils",)
+    variants = {"qemu-nbd": {}}
+
+    def start(self):
+        for number, path in enumerate(make_files(self.folder, self.place.volumes, self.place.volume_bytes)):
+            socket = self.socket(number)
+            command = ["qemu-nbd", "--cache=none", "--aio=io_uring", "--format=raw", "--persistent", "--shared=0"]
+            command += ["--discard=unmap", f"--socket={socket}", path]
+            self.servers.append(start_server(command, socket, self.folder / "log"))
+
+
+class NbdkitMemory(NbdTarget):
+    name = "nbdkit-memory"
+    title = "nbdkit memory"
+    about = (
+        "nbdkit's memory plugin over a unix socket: no disk at all, the ceiling of fio's NBD client. Nothing is kept."
+    )
+    tools = ("fio:fio", "nbdkit:nbdkit")
+    versions_of = ("nbdkit",)
+    variants = {"nbdkit-memory": {}}
+
+    def disk_bytes(self):
+        return 0
+
+    def start(self):
+        for number in range(self.place.volumes):
+            socket = self.socket(number)
+            command = ["nbdkit", "--foreground", f"--unix={socket}", "memory", f"size={self.place.volume_bytes}"]
+            self.servers.append(start_server(command, socket, self.folder / "log"))
