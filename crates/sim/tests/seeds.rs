@@ -52,3 +52,10 @@ fn damaged_blocks_are_never_data() {
     let report = run_all(Mode::Flips, 1..=12);
     assert!(faults(&report, "flipped bit") > 20 && report.checksum_errors > 3, "{report}");
 }
+
+#[test]
+fn records_without_payload_leave_garbage_collection_its_space() {
+    for seed in [500_358, 500_530, 501_680] {
+        run_all(Mode::Crash, seed..=seed);
+    }
+}

@@ -8,15 +8,15 @@
 use crate::effect::{DeviceError, Effect};
 use crate::format::{Kind, Summary, footer_blocks};
 use crate::leaf::LeafKey;
-use crate::log::{GC_SEGMENTS, Item, Move, Queued, log_position};
+use crate::log::{GC_SEGMENTS, Item, Move, Queued, ZERO_SEGMENTS, log_position};
 use crate::ops::{Op, Step};
 use crate::reads::first_bad;
 use crate::record::{Checksums, PreparedInfo};
-use crate::segments::Segments;
+use crate::segments::{Segments, State};
 use crate::store::{Io, Store};
 use azekura_base::{BLOCK_SIZE, BlockIndex, Checksum, Sequence};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Questions to the map in flight.
@@ -26,7 +26,7 @@ const READ_BLOCKS_MAX: u32 = 64;
 /// Dead blocks between live ones that are read along rather than split a read.
 const GAP_BLOCKS_MAX: u32 = 4;
 /// Free segments that garbage collection aims at: at least, and at most.
-const TARGET_MIN: u32 = GC_SEGMENTS + 3;
+const TARGET_MIN: u32 = GC_SEGMENTS + ZERO_SEGMENTS + 1;
 const TARGET_MAX: u32 = 64;
 /// Clients count as idle after this time without a batch; collection then goes on by itself.
 const IDLE: Duration = Duration::from_millis(100);
@@ -85,6 +85,8 @@ struct Victim {
     /// By address.
     live: BTreeMap<u32, LiveRun>,
     reads: usize,
+    /// Something in it could be moved.
+    fruitful: bool,
 }
 
 /// What a read of garbage collection is for.
@@ -104,10 +106,15 @@ pub(crate) struct Collector {
     victim: Option<Victim>,
     /// Share of live blocks in the victims of late.
     fullness: f64,
+    /// Victims that had nothing to move, because what they hold waits to be applied to the map: not tried again before
+    /// something has changed.
+    fruitless: BTreeSet<u32>,
     /// Blocks being read or queued.
     blocks_in_flight: u32,
     last_client: Duration,
     last_idle: Duration,
+    /// Blocks moved since clients last wrote.
+    moved_idle: u64,
 }
 
 impl Store {
@@ -133,6 +140,7 @@ impl Store {
     /// fullness / (1 - fullness) blocks for each of them; the factor goes from a half of that to twice, by urgency.
     pub(crate) fn earn_gc_credit(&mut self, blocks: u32) {
         self.collector.last_client = self.now;
+        self.collector.moved_idle = 0;
         let urgency = self.urgency();
         if urgency > 0.0 {
             let full = self.collector.fullness;
@@ -142,7 +150,13 @@ impl Store {
         }
     }
 
+    /// While clients are idle, collection goes on by itself; but not in circles, if the device is so full that the target
+    /// is out of reach: everything moved once is enough.
     fn earn_idle_credit(&mut self) {
+        let blocks = u64::from(self.options.segments) * u64::from(self.options.segment_blocks);
+        if self.collector.moved_idle > blocks {
+            return;
+        }
         let since = self.collector.last_idle.max(self.collector.last_client + IDLE);
         if self.now > since && self.urgency() > 0.0 {
             let elapsed = (self.now - since).as_secs_f64() * 1e3;
@@ -151,14 +165,29 @@ impl Store {
         self.collector.last_idle = self.now;
     }
 
+    /// More is durable, committed or in memory than before.
+    pub(crate) fn collector_may_retry(&mut self) {
+        if !self.collector.fruitless.is_empty() {
+            self.collector.fruitless.clear();
+        }
+    }
+
     pub(crate) fn gc_written(&mut self, blocks: u32) {
         self.collector.blocks_in_flight -= blocks;
+        self.collector.moved_idle += u64::from(blocks);
         self.log.gc_credit = (self.log.gc_credit - f64::from(blocks)).max(-CREDIT_MAX);
     }
 
     /// Goes on with garbage collection, if it is needed.
     pub(crate) fn collect(&mut self) {
         self.earn_idle_credit();
+        // A victim may become free while the map is asked about it: its last live blocks were overwritten.
+        if let Some(victim) = &self.collector.victim {
+            let segment = self.segments.get(victim.segment);
+            if victim.reads == 0 && (segment.generation != victim.generation || segment.state != State::Sealed) {
+                self.collector.victim = None;
+            }
+        }
         if self.collector.victim.is_none() && !self.choose_victim() {
             return;
         }
@@ -169,6 +198,25 @@ impl Store {
         }
     }
 
+    /// Collection has won all the space that it is to win, and the last of it can't become free before records are
+    /// durable that wait for space: a checkpoint's position does not pass what they have begun.
+    pub(crate) fn space_waits_for_clients(&self) -> bool {
+        self.collector.victim.is_none()
+            && self.log.gc_queue.is_empty()
+            && self.saving.is_none()
+            && self.available() >= self.gc_target()
+            && self.segments.reclaimable(self.oldest_unsettled()).is_none()
+    }
+
+    /// What is queued fills a good part of a batch, or there is no more to come soon: each batch costs a header.
+    pub(crate) fn gc_batch_is_worthwhile(&self) -> bool {
+        let reading = self.collector.victim.as_ref().is_some_and(|victim| victim.reads > 0);
+        !reading || self.log.gc_queue.len() * 2 >= self.options.batch_records_max as usize || {
+            let queued: u32 = self.log.gc_queue.iter().map(|queued| queued.item.payload_blocks()).sum();
+            queued * 2 >= self.options.batch_blocks_max
+        }
+    }
+
     fn choose_victim(&mut self) -> bool {
         // What is queued already may be enough; more would only grow stale.
         if self.available() >= self.gc_target() || !self.log.gc_queue.is_empty() {
@@ -176,7 +224,9 @@ impl Store {
         }
         let Some(head) = self.log.head.as_ref().map(|head| head.link.generation) else { return false };
         let durable = self.log.in_flight.front().map_or(head, |batch| batch.generation);
-        let Some(segment) = self.segments.victim(head, durable) else { return false };
+        // When space is short, all that counts is to win a segment with as little of it as possible.
+        let short = self.segments.free() <= GC_SEGMENTS;
+        let Some(segment) = self.segments.victim(head, durable, short, &self.collector.fruitless) else { return false };
         let entry = self.segments.get(segment);
         let fullness = f64::from(entry.needed()) / f64::from(self.options.segment_blocks);
         // The first victim counts in full, later ones smooth.
@@ -190,6 +240,7 @@ impl Store {
             probes: 0,
             live: BTreeMap::new(),
             reads: 0,
+            fruitful: false,
         });
         let last = self.segments.address(segment, self.options.segment_blocks - 1);
         self.collect_device(segment, last, 1, Vec::new());
@@ -350,6 +401,9 @@ impl Store {
             }
             let Some((start, run)) = victim.live.pop_first() else {
                 if victim.reads == 0 {
+                    if !victim.fruitful {
+                        self.collector.fruitless.insert(victim.segment);
+                    }
                     self.collector.victim = None;
                 }
                 return;
@@ -365,6 +419,7 @@ impl Store {
                 runs.extend(victim.live.pop_first().map(|(_, run)| run));
             }
             victim.reads += 1;
+            victim.fruitful = true;
             let segment = victim.segment;
             let runs: Vec<LiveRunOf> =
                 runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into(), r.prepared)).collect();

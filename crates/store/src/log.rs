@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 
 /// Free segments that only garbage collection may open.
 pub(crate) const GC_SEGMENTS: u32 = 3;
+/// Free segments beyond those that only records without payload may open: zeros and dropped layers win space.
+pub(crate) const ZERO_SEGMENTS: u32 = 2;
 
 /// Live blocks on their way to a new address.
 #[derive(Debug, Clone)]
@@ -112,6 +114,8 @@ pub(crate) struct Head {
     pub link: Link,
     /// The next block to write.
     pub block: u32,
+    /// It was opened for what garbage collection moves, out of its own reserve.
+    pub for_gc: bool,
     pub summary: SummaryBuilder,
 }
 
@@ -192,11 +196,10 @@ impl Store {
             return true;
         }
         let clients_wait = leaves_fit && !self.log.queue.is_empty();
-        let gc_waits = leaves_fit && !self.log.gc_queue.is_empty() && self.gc_may_write();
-        if !((clients_wait && may_open_for_clients) || gc_waits) {
-            return false;
-        }
-        self.seal_segment()
+        let gc_waits =
+            leaves_fit && !self.log.gc_queue.is_empty() && self.gc_may_write() && self.gc_batch_is_worthwhile();
+        let for_clients = clients_wait && may_open_for_clients;
+        (for_clients || gc_waits) && self.seal_segment(!for_clients)
     }
 
     /// Chooses records that fit into what is left of the open segment.
@@ -210,19 +213,23 @@ impl Store {
                 && plan.clients + plan.gc < options.batch_records_max as usize
                 && plan.fits(item, head, options.segment_blocks)
         };
-        for queued in &self.log.queue {
-            if !has_room(&plan, &queued.item) {
-                break;
+        // A segment out of the reserve must not be filled by those who may not open one: collection would be left
+        // without the space that it needs to win some.
+        if clients_may_open || !head.for_gc {
+            for queued in &self.log.queue {
+                if !has_room(&plan, &queued.item) {
+                    break;
+                }
+                plan.take(&queued.item);
+                plan.clients += 1;
             }
-            plan.take(&queued.item);
-            plan.clients += 1;
         }
         // The rest of the segment is too small for the next client record: the next segment is for both.
         if plan.is_empty() && !self.log.queue.is_empty() && clients_may_open {
             return plan;
         }
-        if self.gc_may_write() {
-            let mut credit = if self.clients_are_stalled() { f64::MAX } else { self.log.gc_credit };
+        if self.gc_may_write() && (plan.clients > 0 || self.gc_batch_is_worthwhile()) {
+            let mut credit = if self.clients_wait_for_space() { f64::MAX } else { self.log.gc_credit };
             for queued in &self.log.gc_queue {
                 if credit <= 0.0 || !has_room(&plan, &queued.item) {
                     break;
@@ -235,14 +242,23 @@ impl Store {
         plan
     }
 
-    /// The last free segments are left to garbage collection, and to records that take no space.
+    /// The last free segments are left to garbage collection, and some before them to records that take no space.
     pub(crate) fn clients_are_stalled(&self) -> bool {
+        let free = self.segments.free();
+        if free > GC_SEGMENTS + ZERO_SEGMENTS {
+            return false;
+        }
         let takes_space = self.log.queue.front().is_none_or(|queued| queued.item.payload_blocks() > 0);
-        self.segments.free() <= GC_SEGMENTS && takes_space
+        let left = if takes_space { GC_SEGMENTS + ZERO_SEGMENTS } else { GC_SEGMENTS };
+        free <= left && (free <= 1 || !self.space_waits_for_clients())
+    }
+
+    fn clients_wait_for_space(&self) -> bool {
+        !self.log.queue.is_empty() && self.clients_are_stalled()
     }
 
     fn gc_may_write(&self) -> bool {
-        self.log.gc_credit > 0.0 || self.clients_are_stalled()
+        self.log.gc_credit > 0.0 || self.clients_wait_for_space()
     }
 
     fn write_batch(&mut self, plan: &Plan) {
@@ -318,7 +334,7 @@ impl Store {
     }
 
     /// Ends the open segment with its summary and opens the next. False: there is no free segment.
-    fn seal_segment(&mut self) -> bool {
+    fn seal_segment(&mut self, for_gc: bool) -> bool {
         let Some(head) = &self.log.head else { return false };
         let Some(next) = self.segments.next_free(head.link.segment) else { return false };
         let link = head.link;
@@ -341,7 +357,7 @@ impl Store {
             first_previous: self.log.last_crc,
         };
         self.segments.open(link);
-        self.log.head = Some(Head { link, block: 0, summary: SummaryBuilder::default() });
+        self.log.head = Some(Head { link, block: 0, for_gc, summary: SummaryBuilder::default() });
         true
     }
 
@@ -501,6 +517,7 @@ impl Store {
             }
         }
         if advanced {
+            self.collector_may_retry();
             self.run_blocked();
         }
     }

@@ -305,20 +305,27 @@ impl Store {
         let durable = self.log.durable;
         let index = {
             let (groups, copies) = (&self.groups, &self.copies);
+            let position_of = |id: &u64| copies.get(id).and_then(|copy| copy.place).map(|(_, position)| position);
             let waits = |op: &Op| match op {
-                Op::Copy { id } => copies.get(id).is_some_and(|c| c.place.is_none_or(|(_, copy)| copy > position)),
+                Op::Copy { id } => position_of(id).is_none_or(|copy| copy > position),
                 Op::Apply { pg, sequence, .. } => {
                     let place = groups.get(*pg).and_then(|group| group.place(*sequence));
                     place.is_none_or(|place| place.log > durable)
                 }
                 _ => false,
             };
-            self.ops.get(&chunk).and_then(|queue| queue.iter().position(waits))
+            // A copy that comes earlier in the log has to be done before, with all that it waits for: that is earlier in
+            // the log as well.
+            let before = |op: &Op| matches!(op, Op::Copy { id } if position_of(id).is_some_and(|copy| copy < position));
+            self.ops.get(&chunk).map_or(0, |queue| {
+                let first = queue.iter().position(waits).unwrap_or(queue.len());
+                first.max(queue.iter().rposition(before).map_or(0, |index| index + 1))
+            })
         };
         if let Some(queue) = self.ops.get_mut(&chunk) {
-            queue.insert(index.unwrap_or(queue.len()), op);
+            queue.insert(index, op);
         }
-        if index == Some(0) {
+        if index == 0 {
             self.run_ops(chunk);
         }
     }
@@ -515,6 +522,7 @@ impl Store {
         for key in keys {
             self.run_ops((key.pg, key.chunk));
         }
+        self.collector_may_retry();
         let ops = &self.ops;
         self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
     }

@@ -420,7 +420,7 @@ impl Store {
         self.log.next_sequence = last.map_or(link.first_sequence, |header| header.sequence + 1);
         self.log.last_crc = last.map_or(link.first_previous, |header| header.crc);
         self.log.durable = self.log.next_sequence - 1;
-        self.log.head = Some(Head { link, block, summary });
+        self.log.head = Some(Head { link, block, for_gc: false, summary });
         self.run_blocked();
         self.commit_saved();
         if let Some(recovery) = self.recovery() {

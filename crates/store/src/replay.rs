@@ -131,8 +131,10 @@ impl Store {
             group.committed = Sequence(sequence.0.saturating_sub(1));
             group.prepared_end = group.committed;
         }
-        // A gap is what a jump of the commit point left, before the replayed part of the log.
-        let jumped = sequence > group.prepared_end && group.committed_saved.next() >= sequence;
+        // A gap is what a jump of the commit point left, before the replayed part of the log, or what a later epoch has
+        // dropped: then the record that starts that epoch comes further on, and drops this write too.
+        let dropped = Epoch(entry.head.epoch) < group.epoch_durable;
+        let jumped = sequence > group.prepared_end && (dropped || group.committed_saved.next() >= sequence);
         if sequence != group.prepared_end.next() && !jumped {
             return Err(OpenError::Damaged(format!(
                 "batch {} holds write {sequence} of group {pg} after write {}",

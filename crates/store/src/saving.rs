@@ -4,7 +4,7 @@ use crate::checkpoint::{CheckpointBatch, GroupRow, PendingRow, Position, Root};
 use crate::effect::{Completion, Effect, Failure, MapError};
 use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
-use crate::log::GC_SEGMENTS;
+use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::record::PreparedInfo;
 use crate::store::{Io, Store};
 use azekura_base::PgId;
@@ -57,7 +57,7 @@ impl Store {
     fn wants_space(&self) -> bool {
         let (free, target) = (self.segments.free(), self.gc_target());
         free < target
-            && (self.segments.empty() * 4 >= target || free <= GC_SEGMENTS + 2)
+            && (self.segments.empty() * 4 >= target || free <= GC_SEGMENTS + ZERO_SEGMENTS)
             && self.segments.reclaimable(self.oldest_unsettled()).is_some()
     }
 
@@ -88,7 +88,7 @@ impl Store {
         let floor = self.segments.chain().front().copied().or_else(|| self.replaying_link());
         let floor = floor.map_or(0, |link| link.generation);
         let before = if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max
-            || self.segments.free() <= GC_SEGMENTS + 2
+            || self.segments.free() <= GC_SEGMENTS + ZERO_SEGMENTS
             || self.now.saturating_sub(self.last_checkpoint) >= IDLE_AGE
         {
             u64::MAX

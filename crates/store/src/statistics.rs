@@ -1,6 +1,6 @@
 //! How full the store is, and what it has done.
 
-use crate::log::GC_SEGMENTS;
+use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::store::Store;
 use azekura_base::BLOCK_SIZE;
 
@@ -75,7 +75,7 @@ impl Space {
     pub(crate) fn of(store: &Store) -> Space {
         let options = &store.options;
         let block = BLOCK_SIZE as u64;
-        let ready = u64::from(store.segments.ready().saturating_sub(GC_SEGMENTS + 1));
+        let ready = u64::from(store.segments.ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
         let blocks = ready * u64::from(options.segment_blocks);
         let capacity = blocks * u64::from(100 - options.gc_reserve_percent) / 100 * block;
         // What is on its way will be live soon.
@@ -93,5 +93,45 @@ impl Space {
             full: live + waiting * block >= capacity,
             near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,
         }
+    }
+}
+
+impl Store {
+    /// What the store is waiting for, for people who look for a fault.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let segments: Vec<String> = self
+            .segments
+            .iter()
+            .filter(|(_, s)| s.state != crate::segments::State::Free || s.readers > 0)
+            .map(|(segment, s)| {
+                format!(
+                    "{segment}:{:?} g{} live {} saved {} pins {} holds {} readers {}{}",
+                    s.state,
+                    s.generation,
+                    s.live,
+                    s.saved_live,
+                    s.pins,
+                    s.holds,
+                    s.readers,
+                    if s.damaged { " damaged" } else { "" }
+                )
+            })
+            .collect();
+        format!(
+            "head {:?}, next record {:?}, {} for collection with credit {:.0}, {} leaves unsaved (oldest {:?}), saving {}, \
+             unsettled from {}, chunks waiting {}, {:?}; {}",
+            self.log.head.as_ref().map(|head| (head.link.segment, head.link.generation, head.block)),
+            self.log.queue.front().map(|queued| queued.item.payload_blocks()),
+            self.log.gc_queue.len(),
+            self.log.gc_credit,
+            self.cache.dirty_count(),
+            self.cache.oldest_dirty(),
+            self.saving.is_some(),
+            self.oldest_unsettled(),
+            self.ops.len(),
+            self.collector,
+            segments.join("; ")
+        )
     }
 }

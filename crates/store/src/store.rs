@@ -292,6 +292,7 @@ impl Store {
     }
 
     pub(crate) fn commit_upto(&mut self, pg: PgId, upto: Sequence) {
+        self.collector_may_retry();
         let stamp = self.stamp();
         let recovering = !self.is_running();
         let group = self.groups.get_mut(pg);

@@ -641,8 +641,10 @@ fn interrupted_open(
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|c| c.parse().ok()).unwrap_or(cases);
-    ProptestConfig { cases, max_shrink_iters: 3_000, failure_persistence: None, ..ProptestConfig::default() }
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let cases = number("PROPTEST_CASES").unwrap_or(cases);
+    let max_shrink_iters = number("PROPTEST_MAX_SHRINK_ITERS").unwrap_or(1_000);
+    ProptestConfig { cases, max_shrink_iters, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {
@@ -666,11 +668,62 @@ proptest! {
     fn any_long_history_on_a_small_device_gives_what_the_model_gives(
         actions in prop::collection::vec(action(), 600..1500),
     ) {
-        let options = Options { segments: 12, segment_blocks: 48, gc_blocks_in_flight_max: 24, ..tiny() };
-        let mut world = World::new(options);
+        let mut world = World::new(small());
         for action in &actions {
             world.act(action);
         }
         world.settle();
     }
+}
+
+/// Histories that once failed, one action a line: its name and its values in the order of its fields.
+fn replay(history: &str, options: Options) {
+    let mut world = World::new(options);
+    for line in history.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |index: usize| words[index].parse::<u64>().unwrap();
+        let flag = |index: usize| words[index] == "true";
+        let (chunk, first, count) = (|| number(1) as u32, || number(2) as u16, || number(3) as u16);
+        world.act(&match words[0] {
+            "Write" => Action::Write { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+            "Copy" => Action::Copy { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+            "Commit" => Action::Commit { pg: chunk(), back: number(2) },
+            "Epoch" => Action::Epoch { pg: chunk(), back: number(2) },
+            "Jump" => Action::Jump { pg: chunk(), by: number(2) },
+            "Read" => {
+                Action::Read { age: number(1) as u8, chunk: number(2) as u32, first: count(), count: number(4) as u16 }
+            }
+            "Snapshot" => Action::Snapshot,
+            "Drop" => Action::Drop,
+            "Pump" => Action::Pump,
+            "FinishWrite" => Action::FinishWrite(number(1) as u8),
+            "FinishRead" => Action::FinishRead(number(1) as u8),
+            "FinishMap" => Action::FinishMap(number(1) as u8),
+            "Checkpoint" => Action::Checkpoint,
+            "Tick" => Action::Tick(number(1) as u16),
+            "Settle" => Action::Settle,
+            "Crash" => Action::Crash {
+                seed: number(1),
+                coarse: flag(2),
+                checkpoint_lands: flag(3),
+                interrupted: number(4) as u8,
+            },
+            other => panic!("no action is called {other}"),
+        });
+    }
+    world.settle();
+}
+
+fn small() -> Options {
+    Options { segments: 14, segment_blocks: 48, gc_blocks_in_flight_max: 24, ..tiny() }
+}
+
+#[test]
+fn a_gap_that_an_epoch_left_is_no_damage() {
+    replay(include_str!("histories/gap-that-an-epoch-left.txt"), tiny());
+}
+
+#[test]
+fn a_copy_is_replayed_before_a_relocation_after_it() {
+    replay(include_str!("histories/copy-before-relocation.txt"), small());
 }

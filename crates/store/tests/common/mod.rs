@@ -157,7 +157,7 @@ impl Rig {
                 return;
             }
         }
-        panic!("the store never comes to rest: {:?} {:?}", self.store.space(), self.store.statistics());
+        panic!("the store never comes to rest: {:?} {}", self.store.space(), self.store.describe());
     }
 
     pub fn checkpoint(&mut self) {
