@@ -23,7 +23,10 @@ pub(crate) struct Device {
 
 /// Something that a store was asked for.
 pub(crate) enum Under {
-    Append { pg: PgId, sequence: Sequence },
+    Append { pg: PgId, sequence: Sequence, life: u32 },
+    Repair { pg: PgId, epoch: Epoch, id: u64 },
+    Changes { pg: PgId, copy: DeviceId },
+    Blocks { pg: PgId, id: u64 },
     Epoch { pg: PgId, epoch: Epoch },
     Prepared { pg: PgId, sequence: Sequence },
     Edge { pg: PgId, merge: u64, block: BlockIndex },
@@ -76,7 +79,7 @@ impl Node {
             .view
             .groups
             .iter()
-            .filter(|(pg, placement)| placement.members.contains(&id) && !self.groups.contains_key(&(**pg, id)))
+            .filter(|(pg, config)| config.members.contains(&id) && !self.groups.contains_key(&(**pg, id)))
             .map(|(pg, _)| *pg)
             .collect();
         new.into_iter().for_each(|pg| self.add_group(pg, id));
@@ -84,8 +87,9 @@ impl Node {
 
     /// Starts a copy of a group on an open device.
     fn add_group(&mut self, pg: PgId, id: DeviceId) {
-        let (Some(device), Some(placement)) = (self.devices.get(&id), self.view.groups.get(&pg)) else { return };
-        let mut group = Group::new(pg, id, placement.config.clone(), recovered(&device.store, pg));
+        let (Some(device), Some(config)) = (self.devices.get(&id), self.view.groups.get(&pg)) else { return };
+        let mut group =
+            Group::new(pg, id, self.identity.incarnation, config.clone(), recovered(&device.store, pg), self.now);
         group.set_full(device.full);
         let mut reachable: BTreeSet<_> = self.links.up_nodes().collect();
         reachable.insert(self.identity.node);
@@ -144,11 +148,24 @@ impl Node {
             }
             Completion::Recovered(Err(error)) => self.give_up(id, error.to_string()),
             Completion::Failed(failure) => self.give_up(id, failure.to_string()),
-            Completion::Checkpointed | Completion::Modified { .. } => {}
+            Completion::Checkpointed => {}
+            Completion::Modified { token, result } => {
+                if let Some(Under::Changes { pg, copy }) = device.under.remove(token) {
+                    if let Err(error) = &result {
+                        self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+                    }
+                    let chunks = |list: Vec<_>| list.into_iter().map(|(layer, chunk, _)| (layer, chunk)).collect();
+                    let changes = result.ok().map(chunks);
+                    self.wake(pg, id, |group| group.changes_listed(copy, changes));
+                }
+            }
             Completion::Durable { token } => match device.under.remove(token) {
-                Some(Under::Append { pg, sequence }) => {
+                Some(Under::Append { pg, sequence, life }) => {
                     self.owing.insert((pg, id));
-                    self.wake(pg, id, |group| group.appended(sequence));
+                    self.wake(pg, id, |group| group.appended(sequence, life));
+                }
+                Some(Under::Repair { pg, epoch, id: repair }) => {
+                    self.wake(pg, id, |group| group.repair_appended(epoch, repair));
                 }
                 Some(Under::Epoch { pg, epoch }) => self.wake(pg, id, |group| group.epoch_started(epoch)),
                 Some(Under::Drop { layer }) => self.effects.push_back(Effect::LayerDropped(id, layer)),
@@ -186,15 +203,12 @@ impl Node {
 
     fn read_done(&mut self, id: DeviceId, under: Option<Under>, result: Result<Vec<Extent>, ReadError>) {
         match under {
+            Some(Under::Blocks { pg, id: blocks }) => {
+                let contents = result.map(sent).map_err(|_| IoStatus::Io);
+                self.wake(pg, id, |group| group.blocks_loaded(blocks, contents));
+            }
             Some(Under::Read { client, request }) => {
-                let extent = |extent| match extent {
-                    Extent::Data { bytes, checksums, .. } => {
-                        azekura_wire::Extent::Data { bytes, checksums: checksums.to_vec() }
-                    }
-                    Extent::Zero { count, .. } => azekura_wire::Extent::Zero { count },
-                };
-                let extents = |extents: Vec<Extent>| extents.into_iter().map(extent).collect();
-                let result = result.map(extents).map_err(|_| IoStatus::Io);
+                let result = result.map(sent).map_err(|_| IoStatus::Io);
                 self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
             }
             Some(Under::Edge { pg, merge, block }) => {
@@ -223,6 +237,15 @@ impl Node {
         }
         self.devices.remove(&id);
     }
+}
+
+/// What was read, as it is sent.
+fn sent(extents: Vec<Extent>) -> Vec<azekura_wire::Extent> {
+    let extent = |extent| match extent {
+        Extent::Data { bytes, checksums, .. } => azekura_wire::Extent::Data { bytes, checksums: checksums.to_vec() },
+        Extent::Zero { count, .. } => azekura_wire::Extent::Zero { count },
+    };
+    extents.into_iter().map(extent).collect()
 }
 
 /// The contents of a read of one block.

@@ -12,8 +12,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Beats {
     next: Duration,
-    /// The stamp of each node's last answer, by its clock.
-    stamps: BTreeMap<NodeId, u64>,
+    /// The stamp of each node's last answer, by its clock, and when that arrived, by this node's.
+    stamps: BTreeMap<NodeId, (u64, Duration)>,
 }
 
 impl Beats {
@@ -44,17 +44,21 @@ impl Node {
         }
         self.beats.next = self.now + HEARTBEAT_INTERVAL;
         let mut by_node: BTreeMap<NodeId, Vec<GroupBeat>> = BTreeMap::new();
-        for group in self.groups.values() {
-            for device in group.followers() {
+        for group in self.groups.values_mut() {
+            let followers: Vec<DeviceId> = group.followers().collect();
+            for device in followers {
                 if let Some(node) = self.view.devices.get(&device) {
                     let beat = GroupBeat { pg: group.id(), device, epoch: group.epoch(), commit: group.committed() };
                     by_node.entry(*node).or_default().push(beat);
+                    if let Some((_, arrived)) = self.beats.stamps.get(node) {
+                        group.heartbeat_sent(device, *arrived);
+                    }
                 }
             }
         }
         let stamp_us = self.now.as_micros() as u64;
         for (node, beats) in by_node {
-            let echo_us = self.beats.stamps.get(&node).copied().unwrap_or(0);
+            let echo_us = self.beats.stamps.get(&node).map_or(0, |(stamp, _)| *stamp);
             for groups in beats.chunks(HEARTBEAT_GROUPS_MAX) {
                 let heartbeat = Heartbeat { stamp_us, echo_us, groups: groups.to_vec() };
                 self.send_to_node(node, Message::Heartbeat(heartbeat));
@@ -68,11 +72,12 @@ impl Node {
         // waits for. An echo from the future is not ours.
         let echoed = Duration::from_micros(heartbeat.echo_us);
         let lease_until = if heartbeat.echo_us == 0 || echoed > self.now { Duration::ZERO } else { echoed + LEASE };
+        let now = self.now;
         let mut copies = Vec::with_capacity(heartbeat.groups.len());
         for beat in &heartbeat.groups {
             let key = (beat.pg, beat.device);
             let Some(group) = self.groups.get_mut(&key) else { continue };
-            if group.heartbeat(beat.epoch, beat.commit, lease_until) {
+            if group.heartbeat(beat.epoch, beat.commit, lease_until, now) {
                 let full = self.devices.get(&beat.device).is_some_and(|device| device.full);
                 copies.push(CopyBeat { pg: beat.pg, device: beat.device, full });
             }
@@ -85,7 +90,7 @@ impl Node {
 
     /// A secondary's node has promised.
     pub(crate) fn heartbeat_ok(&mut self, node: NodeId, ok: &HeartbeatOk) {
-        let first = self.beats.stamps.insert(node, ok.stamp_us).is_none();
+        let first = self.beats.stamps.insert(node, (ok.stamp_us, self.now)).is_none();
         let sent = Duration::from_micros(ok.echo_us);
         if sent > self.now {
             return; // Not a stamp of ours.
@@ -95,7 +100,7 @@ impl Node {
                 continue;
             }
             for (_, group) in self.groups.range_mut((copy.pg, DeviceId(0))..=(copy.pg, DeviceId(u32::MAX))) {
-                group.heartbeat_ok(copy.device, sent, copy.full);
+                group.heartbeat_ok(copy.device, sent, copy.full, self.now);
             }
         }
         if first {

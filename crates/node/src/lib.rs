@@ -6,8 +6,10 @@
 //!
 //! A write's way through the files: the client's request enters at `clients.rs` and leaves the gateway as a message;
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`), and performs what groups ask for;
-//! `devices.rs` holds the stores and matches their completions. `heartbeat.rs` keeps leases alive.
+//! `devices.rs` holds the stores and matches their completions. `heartbeat.rs` keeps leases alive and
+//! lets groups notice who has fallen silent; `balance.rs` decides which of them bring copies up to date, and which hand over.
 
+mod balance;
 mod clients;
 mod devices;
 mod effect;
@@ -20,7 +22,7 @@ mod view;
 
 pub use effect::{ConnKey, Effect};
 pub use node::{GroupReport, Identity, Node};
-pub use view::{ClusterView, GroupPlacement};
+pub use view::ClusterView;
 
 use std::time::Duration;
 

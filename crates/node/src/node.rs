@@ -1,5 +1,6 @@
 //! The node: its parts, and one turn of work.
 
+use crate::balance::Balance;
 use crate::devices::Device;
 use crate::effect::{ConnKey, Effect};
 use crate::heartbeat::Beats;
@@ -7,7 +8,7 @@ use crate::links::Links;
 use crate::view::ClusterView;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
-use azekura_replica::{Group, GroupState};
+use azekura_replica::{Group, GroupState, ResyncProgress};
 use azekura_wire::{Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct GroupReport {
     pub prepared: Sequence,
     /// Its condition.
     pub state: GroupState,
+    /// Copies that this primary brings up to date, and how far they are.
+    pub resyncs: Vec<(DeviceId, ResyncProgress)>,
 }
 
 /// A node's data plane. See the crate's description.
@@ -51,6 +54,7 @@ pub struct Node {
     pub(crate) groups: BTreeMap<(PgId, DeviceId), Group>,
     pub(crate) links: Links,
     pub(crate) beats: Beats,
+    pub(crate) balance: Balance,
     /// Messages from this node to itself.
     pub(crate) local: VecDeque<Message>,
     /// Questions of primaries to copies whose store is not open yet.
@@ -75,6 +79,7 @@ impl Node {
             groups: BTreeMap::new(),
             links: Links::default(),
             beats: Beats::new(now),
+            balance: Balance::new(now),
             local: VecDeque::new(),
             early_syncs: BTreeMap::new(),
             awake: VecDeque::new(),
@@ -117,6 +122,7 @@ impl Node {
             committed: group.committed(),
             prepared: group.prepared(),
             state: group.state(self.now),
+            resyncs: group.resyncs().collect(),
         })
     }
 
@@ -129,16 +135,16 @@ impl Node {
     pub fn configure(&mut self, view: ClusterView) {
         self.view = view;
         let node_of = |device: &DeviceId| self.view.devices.get(device).copied();
-        let groups = self.view.groups.iter().filter_map(|(pg, placement)| {
-            let primary = node_of(&placement.config.primary)?;
-            let copies: BTreeSet<NodeId> = placement.config.in_sync.iter().filter_map(node_of).collect();
+        let groups = self.view.groups.iter().filter_map(|(pg, config)| {
+            let primary = node_of(&config.primary)?;
+            let copies: BTreeSet<NodeId> = config.in_sync.iter().filter_map(node_of).collect();
             Some((*pg, GroupView { primary, copies: copies.into_iter().collect() }))
         });
         let groups = groups.collect();
         self.gateway.configure(self.view.volumes.clone(), groups);
         for (key, group) in &mut self.groups {
-            if let Some(placement) = self.view.groups.get(&key.0) {
-                group.configure(placement.config.clone());
+            if let Some(config) = self.view.groups.get(&key.0) {
+                group.configure(config.clone());
                 self.awake.push_back(*key);
             }
         }
@@ -150,9 +156,9 @@ impl Node {
     }
 
     /// The outcome of [`Effect::Propose`].
-    pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, epoch: Epoch, accepted: bool) {
+    pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: bool) {
         if let Some(group) = self.groups.get_mut(&(pg, device)) {
-            group.proposal_done(epoch, accepted);
+            group.proposal_done(version, accepted);
             self.awake.push_back((pg, device));
         }
     }
@@ -164,6 +170,7 @@ impl Node {
         self.gateway.tick(now);
         self.tick_links();
         self.beat();
+        self.tick_groups();
         let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
         for device in &devices {
             self.tick_device(*device);
@@ -204,7 +211,7 @@ impl Node {
     /// When [`Node::poll`] is to be called at the latest, even if nothing happens.
     #[must_use]
     pub fn next_wake(&self) -> Duration {
-        let mut wake = self.beats.next();
+        let mut wake = self.beats.next().min(self.balance.next());
         if let Some(retry) = self.gateway.next_tick() {
             wake = wake.min(retry);
         }

@@ -6,7 +6,7 @@ use crate::node::Node;
 use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, NodeId, PgId, RequestId};
 use azekura_replica::{Action, Client, Group, Mismatch};
 use azekura_store as store;
-use azekura_wire::{Body, Message, Prepare, ReadDone, WriteDone};
+use azekura_wire::{Body, Message, Prepare, ReadDone, Repair, WriteDone};
 use std::time::Duration;
 
 type Key = (PgId, DeviceId);
@@ -47,10 +47,11 @@ impl Node {
             }
             Message::Prepare(prepare) => {
                 let key = (prepare.pg, prepare.device);
+                let epoch = prepare.epoch;
                 self.owing.insert(key);
                 match self.own_blocks(prepare) {
                     Some((prepare, own)) => self.with_group(key, |group, _| group.prepare(client, prepare, own)),
-                    None => Some(Err(Mismatch::NotOurs)),
+                    None => self.with_group(key, |group, _| group.refuse_reference(client, epoch)),
                 }
             }
             Message::Sync(sync) => {
@@ -59,6 +60,17 @@ impl Node {
                     self.early_syncs.insert(key, (conn, sync));
                 }
                 None
+            }
+            Message::Learn(learn) => {
+                self.with_group((learn.pg, learn.device), |group, _| group.learn(client, learn));
+                None
+            }
+            Message::Compare(compare) => {
+                self.with_group((compare.pg, compare.device), |group, _| group.compare(client, compare));
+                None
+            }
+            Message::Repair(repair) => {
+                self.with_group((repair.pg, repair.device), |group, _| group.repair(client, repair))
             }
             Message::Heartbeat(heartbeat) => {
                 self.heartbeat(conn, &heartbeat);
@@ -106,6 +118,21 @@ impl Node {
                     self.beats_soon();
                 }
             }
+            Message::LearnOk(ok) => {
+                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
+                    self.with_group(key, |group, _| group.learn_ok(ok.device, ok));
+                }
+            }
+            Message::CompareOk(ok) => {
+                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
+                    self.with_group(key, |group, _| group.compare_ok(ok.device, ok));
+                }
+            }
+            Message::RepairOk(ok) => {
+                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
+                    self.with_group(key, |group, _| group.repair_ok(ok.device, ok));
+                }
+            }
             Message::HeartbeatOk(ok) => self.heartbeat_ok(node, &ok),
             _ => {}
         }
@@ -117,7 +144,7 @@ impl Node {
 
     /// The copy on this node that is, or should become, the group's primary.
     fn primary_copy(&self, pg: PgId) -> Option<Key> {
-        let primary = self.view.groups.get(&pg)?.config.primary;
+        let primary = self.view.groups.get(&pg)?.primary;
         Some((pg, primary)).filter(|key| self.groups.contains_key(key))
     }
 
@@ -172,8 +199,8 @@ impl Node {
                 self.refuse_read(ConnKey(client.0), request, status);
             }
             Action::Propose(config) => self.effects.push_back(Effect::Propose(pg, device, config)),
-            Action::Append(prepare) => {
-                let under = Under::Append { pg, sequence: prepare.sequence };
+            Action::Append(prepare, life) => {
+                let under = Under::Append { pg, sequence: prepare.sequence, life };
                 self.with_store(device, under, |store, token| store.append(token, record(prepare)));
             }
             Action::Commit(upto) => {
@@ -184,6 +211,20 @@ impl Node {
             Action::StartEpoch { epoch, keep } => {
                 self.with_store(device, Under::Epoch { pg, epoch }, |store, token| {
                     store.start_epoch(token, pg, epoch, keep);
+                });
+            }
+            Action::AppendRepair(repair) => {
+                let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
+                self.with_store(device, under, |store, token| store.append(token, repair_record(repair)));
+            }
+            Action::ListChanges { device: copy, after } => {
+                self.with_store(device, Under::Changes { pg, copy }, |store, token| {
+                    store.modified_since(token, pg, after);
+                });
+            }
+            Action::LoadBlocks { id, layer, chunk, first, count } => {
+                self.with_store(device, Under::Blocks { pg, id }, |store, token| {
+                    store.read(token, pg, layer, chunk, first, count);
                 });
             }
             Action::LoadPrepared(sequence) => {
@@ -229,12 +270,28 @@ impl Node {
     }
 }
 
-fn record(prepare: Prepare) -> store::Write {
-    let body = match prepare.body {
+fn stored(body: Body) -> store::Body {
+    match body {
         Body::Data { bytes, checksums } => store::Body::Data { bytes, checksums: checksums[..].into() },
         Body::Zero => store::Body::Zero,
         Body::Yours { .. } => unreachable!("references are followed before a group sees them"),
-    };
+    }
+}
+
+fn repair_record(repair: Repair) -> store::Copy {
+    store::Copy {
+        pg: repair.pg,
+        sequence: repair.commit,
+        layer: repair.layer,
+        chunk: repair.chunk,
+        first: repair.first,
+        count: repair.count,
+        body: stored(repair.body),
+    }
+}
+
+fn record(prepare: Prepare) -> store::Write {
+    let body = stored(prepare.body);
     store::Write {
         pg: prepare.pg,
         epoch: prepare.epoch,

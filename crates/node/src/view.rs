@@ -7,15 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A group's configuration and the devices that have a copy, in sync or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupPlacement {
-    /// Epoch, primary, in-sync copies.
-    pub config: GroupConfig,
-    /// All devices with a copy.
-    pub members: Vec<DeviceId>,
-}
-
 /// Everything that a node needs to know of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
@@ -24,7 +15,7 @@ pub struct ClusterView {
     /// Which node has a device.
     pub devices: BTreeMap<DeviceId, NodeId>,
     /// The placement groups.
-    pub groups: BTreeMap<PgId, GroupPlacement>,
+    pub groups: BTreeMap<PgId, GroupConfig>,
     /// Volumes by name.
     pub volumes: BTreeMap<String, Arc<VolumeView>>,
     /// Parents of layers.

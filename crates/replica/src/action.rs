@@ -2,7 +2,7 @@
 
 use crate::GroupConfig;
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence};
-use azekura_wire::{Message, Prepare, ReadRequest, StatusRequest};
+use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;
 
 /// Where an answer goes: chosen by the surroundings, opaque to the group.
@@ -12,8 +12,31 @@ pub struct Client(pub u64);
 /// One thing to do. Actions are performed in the order in which they are returned.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Append to the log; [`crate::Group::appended`] when durable.
-    Append(Prepare),
+    /// Append to the log; [`crate::Group::appended`] with the number when durable.
+    Append(Prepare, u32),
+    /// Append a repair to the log, visible once durable, in the order of commits and repairs;
+    /// [`crate::Group::repair_appended`] when durable.
+    AppendRepair(Repair),
+    /// List the chunks that were changed after this place; [`crate::Group::changes_listed`].
+    ListChanges {
+        /// For this copy.
+        device: DeviceId,
+        /// The place.
+        after: Sequence,
+    },
+    /// Read committed blocks; [`crate::Group::blocks_loaded`].
+    LoadBlocks {
+        /// Names the wish.
+        id: u64,
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkIndex,
+        /// First block.
+        first: BlockIndex,
+        /// Number of blocks.
+        count: u16,
+    },
     /// Apply everything up to this place to the map. Logically immediate.
     Commit(Sequence),
     /// Record, durably, that this copy is in `epoch` and that prepared writes after `keep` are void;
@@ -52,7 +75,7 @@ pub enum Action {
     ServeStatus(Client, StatusRequest),
     /// Answer a read, or a status request, with a refusal.
     Refuse(Client, RequestId, IoStatus),
-    /// Replace the group's configuration by compare-and-swap, if it is still the one of the epoch before;
+    /// Replace the group's configuration by compare-and-swap, if it is still the one of the version before;
     /// [`crate::Group::proposal_done`] with the outcome.
     Propose(GroupConfig),
 }

@@ -5,21 +5,64 @@ use crate::pending::{Blocks, Pending, Tail};
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
-use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
 use azekura_wire::Body;
 use bytes::Bytes;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A group's configuration, as the cluster agrees on it.
+/// After a pause of this length between two ticks, silence says more about this process than about others.
+const STALL: Duration = Duration::from_millis(400);
+
+/// A group's configuration, as the cluster agrees on it. It changes by compare-and-swap only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// Raised at every change.
+    /// Raised by one at every change.
+    pub version: u64,
+    /// Raised whenever another process becomes primary.
     pub epoch: Epoch,
     /// The copy that orders writes.
     pub primary: DeviceId,
+    /// The incarnation of the process that reigns in this epoch; 0 when the primary has yet to claim it.
+    pub reign: u64,
     /// The copies that hold every acknowledged write; contains the primary.
     pub in_sync: BTreeSet<DeviceId>,
+    /// Copies that were in sync and are not any more: each still held everything up to here.
+    pub away: BTreeMap<DeviceId, Sequence>,
+    /// All devices that are to have a copy.
+    pub members: BTreeSet<DeviceId>,
+    /// With fewer copies in sync than this, nothing is written.
+    pub copies_min: u32,
+}
+
+impl GroupConfig {
+    /// A new group on `members`, all in sync because all are empty.
+    #[must_use]
+    pub fn new(primary: DeviceId, members: BTreeSet<DeviceId>) -> GroupConfig {
+        GroupConfig {
+            version: 1,
+            epoch: Epoch(1),
+            primary,
+            reign: 0,
+            in_sync: members.clone(),
+            away: BTreeMap::new(),
+            members,
+            copies_min: 1,
+        }
+    }
+
+    /// This configuration with the next version, to be changed and proposed.
+    pub(crate) fn next(&self) -> GroupConfig {
+        GroupConfig { version: self.version + 1, ..self.clone() }
+    }
+
+    /// Takes a copy out of the in-sync set; it holds everything up to `complete`.
+    pub(crate) fn remove(&mut self, device: DeviceId, complete: Sequence) {
+        self.in_sync.remove(&device);
+        if self.members.contains(&device) {
+            self.away.insert(device, complete);
+        }
+    }
 }
 
 /// A prepared write that the store found in its log.
@@ -67,6 +110,8 @@ pub enum GroupState {
     WaitingForCopy(DeviceId),
     /// Primary, but a copy has lost writes and must be rebuilt.
     CopyLost(DeviceId),
+    /// Primary, with fewer copies in sync than the class demands for writing.
+    ReadOnly,
     /// Primary by configuration, opening its epoch.
     Opening,
     /// Secondary with a lease.
@@ -86,9 +131,19 @@ pub(crate) enum Role {
 pub struct Group {
     pub(crate) pg: PgId,
     pub(crate) me: DeviceId,
+    /// This process, among all that this copy has had.
+    pub(crate) incarnation: u64,
     pub(crate) config: GroupConfig,
-    /// The epoch that this copy has entered.
+    /// A configuration of this copy whose outcome is not known yet.
+    pub(crate) proposal: Option<GroupConfig>,
+    /// The epoch that is recorded on this copy's device.
     pub(crate) epoch: Epoch,
+    /// The last epoch whose record was sent to the log: what is appended comes behind it.
+    pub(crate) log_epoch: Epoch,
+    /// Epoch records on their way to the device.
+    pub(crate) starting: u32,
+    /// Counts epoch records: an append of an earlier count that was not durable by then is void.
+    pub(crate) log_life: u32,
     pub(crate) tail: Tail,
     /// Everything up to here is durable in this copy's log.
     pub(crate) durable: Sequence,
@@ -97,13 +152,22 @@ pub struct Group {
     pub(crate) connected: BTreeSet<DeviceId>,
     /// This copy's device takes no more data.
     pub(crate) full: bool,
+    pub(crate) now: Duration,
     pub(crate) actions: VecDeque<Action>,
 }
 
 impl Group {
-    /// The copy on device `me`, as the store found it; follows `config` from here on.
+    /// The copy on device `me`, as the store found it at time `now`; follows `config` from here on. `incarnation` is one
+    /// that no earlier process of this copy had, and not 0.
     #[must_use]
-    pub fn new(pg: PgId, me: DeviceId, config: GroupConfig, recovered: Recovered) -> Group {
+    pub fn new(
+        pg: PgId,
+        me: DeviceId,
+        incarnation: u64,
+        config: GroupConfig,
+        recovered: Recovered,
+        now: Duration,
+    ) -> Group {
         let mut sessions = Sessions::from_note(&recovered.note).unwrap_or_default();
         for (session, request) in &recovered.committed_since {
             sessions.committed(*session, *request, RequestId(0));
@@ -125,17 +189,25 @@ impl Group {
         let mut group = Group {
             pg,
             me,
+            incarnation,
+            proposal: None,
             epoch: recovered.epoch,
+            log_epoch: recovered.epoch,
+            starting: 0,
+            log_life: 0,
             durable: tail.end(),
             tail,
             sessions,
-            role: Role::Secondary(Secondary::default()),
+            role: Role::Secondary(Secondary::new(recovered.epoch, now)),
             connected: BTreeSet::new(),
             full: false,
+            now,
             actions: VecDeque::new(),
             config,
         };
-        group.follow_config();
+        if group.config.primary == group.me {
+            group.claim();
+        }
         group
     }
 
@@ -188,6 +260,7 @@ impl Group {
     #[must_use]
     pub fn state(&self, now: Duration) -> GroupState {
         match &self.role {
+            Role::Primary(primary) if primary.is_open() && !self.is_writable() => GroupState::ReadOnly,
             Role::Primary(primary) => primary.state(),
             Role::Secondary(_) if !self.config.in_sync.contains(&self.me) => GroupState::OutOfSync,
             Role::Secondary(secondary) if secondary.has_lease(now) => GroupState::Following,
@@ -206,67 +279,27 @@ impl Group {
         self.actions.pop_front()
     }
 
-    /// The cluster's configuration of this group changed, or was read again.
-    pub fn configure(&mut self, config: GroupConfig) {
-        if config.epoch < self.config.epoch || config == self.config {
-            return;
-        }
-        self.config = config;
-        self.follow_config();
-    }
-
-    fn follow_config(&mut self) {
-        let primary_here = self.config.primary == self.me;
-        match &mut self.role {
-            Role::Primary(primary) if primary_here && primary.epoch() >= self.config.epoch => {}
-            // Either primary since a moment ago, or the primary of an epoch that somebody else has ended.
-            _ if primary_here => self.propose(),
-            Role::Primary(_) => self.step_down(),
-            Role::Secondary(_) => {}
-        }
-    }
-
-    /// Claims the next epoch: a process that starts must not go on in an epoch whose promises it has forgotten.
-    pub(crate) fn propose(&mut self) {
-        self.drop_clients();
-        let epoch = self.config.epoch.max(self.epoch).next();
-        let proposal = GroupConfig { epoch, ..self.config.clone() };
-        self.role = Role::Primary(Primary::new(epoch, self.me, &proposal.in_sync));
-        self.actions.push_back(Action::Propose(proposal));
-    }
-
-    /// The outcome of [`Action::Propose`]: true when the proposed configuration now stands. When false, the
-    /// configuration that stands instead comes by [`Group::configure`] and the proposal is made anew if it still
-    /// names this copy.
-    pub fn proposal_done(&mut self, epoch: Epoch, accepted: bool) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        if primary.epoch() != epoch || !primary.is_proposed() {
-            return;
-        }
-        if accepted {
-            self.config.epoch = epoch;
-            self.reconcile();
-        } else {
-            self.propose();
-        }
+    /// Enough copies are in sync for writing.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.config.in_sync.len() >= self.config.copies_min as usize
     }
 
     /// [`Action::StartEpoch`] is durable.
     pub fn epoch_started(&mut self, epoch: Epoch) {
-        if epoch <= self.epoch {
-            return;
-        }
-        self.epoch = epoch;
-        match &mut self.role {
-            Role::Primary(primary) if primary.epoch() == epoch => self.open(),
-            Role::Primary(_) => {}
-            Role::Secondary(_) => self.answer_sync(),
+        self.starting = self.starting.saturating_sub(1);
+        self.epoch = self.epoch.max(epoch);
+        match &self.role {
+            Role::Primary(_) => self.try_open(),
+            Role::Secondary(_) => self.answer_primary(),
         }
     }
 
-    pub(crate) fn step_down(&mut self) {
-        self.drop_clients();
-        self.role = Role::Secondary(Secondary::default());
+    /// Records an epoch. Prepared writes after `keep` are void.
+    pub(crate) fn start_epoch(&mut self, epoch: Epoch, keep: Sequence) {
+        self.starting += 1;
+        self.log_life += 1;
+        self.log_epoch = epoch;
+        self.actions.push_back(Action::StartEpoch { epoch, keep });
     }
 
     /// The copy is given up, because its device has failed: whoever waits here is sent to ask again.
@@ -274,21 +307,13 @@ impl Group {
         self.step_down();
     }
 
-    /// Sends everybody who waits here to ask again.
-    fn drop_clients(&mut self) {
-        let mut waiting = Vec::new();
-        if let Role::Primary(primary) = &mut self.role {
-            waiting = primary.drain_clients();
-        }
-        for sequence in self.tail.committed().0 + 1..=self.tail.end().0 {
-            if let Some(write) = self.tail.get_mut(Sequence(sequence))
-                && let Some(client) = write.client.take()
-            {
-                waiting.push((client, write.request));
-            }
-        }
-        for (client, request) in waiting {
-            self.actions.push_back(Action::AnswerWrite(client, request, Err(IoStatus::Redirect)));
+    /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is replaced.
+    pub fn tick(&mut self, now: Duration) {
+        let stalled = now.saturating_sub(self.now) > STALL;
+        self.now = self.now.max(now);
+        match &self.role {
+            Role::Primary(_) => self.watch_copies(stalled),
+            Role::Secondary(_) => self.watch_primary(stalled),
         }
     }
 
@@ -314,16 +339,21 @@ impl Group {
         self.full = full;
     }
 
-    /// Everything appended up to `sequence` in `epoch` is durable on this copy's device.
-    pub fn appended(&mut self, sequence: Sequence) {
+    /// Everything appended up to `sequence` is durable on this copy's device; `life` is what came with
+    /// [`Action::Append`].
+    pub fn appended(&mut self, sequence: Sequence, life: u32) {
         // A write that was cut off by a newer epoch while it was on its way to the device is of no interest.
-        if sequence <= self.durable || sequence > self.tail.end() {
+        if life != self.log_life || sequence <= self.durable || sequence > self.tail.end() {
             return;
         }
         self.durable = sequence;
         match &mut self.role {
             Role::Primary(_) => self.try_commit(),
-            Role::Secondary(secondary) => secondary.owe_ack(),
+            Role::Secondary(secondary) => {
+                secondary.owe_ack();
+                self.run_repairs();
+                self.answer_primary();
+            }
         }
     }
 

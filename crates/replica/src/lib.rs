@@ -8,20 +8,31 @@
 //! ([`Action::Append`], [`Action::Send`] of a `Prepare`); a secondary appends it (`secondary.rs`); when all in-sync
 //! copies are durable the primary commits ([`Action::Commit`]) and answers. Writes of partial blocks are merged first
 //! (`merge.rs`).
+//!
+//! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a new primary gathers what was
+//! prepared before it (`primary.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
+//! primary, `learner.rs` on the copy, `digest.rs` between them).
 
 mod action;
+mod digest;
 mod group;
+mod learner;
 mod lease;
+mod membership;
 mod merge;
 mod pending;
 mod primary;
+mod resync;
 mod secondary;
 mod sessions;
 
 pub use action::{Action, Client, Mismatch};
 pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
+pub use resync::ResyncProgress;
 
+/// Time between two calls of [`Group::tick`].
+pub const TICK: std::time::Duration = std::time::Duration::from_millis(100);
 /// Most writes of one group that may be prepared and not committed; further ones are asked to come again.
 pub const PENDING_WRITES_MAX: usize = 4096;
 /// Most writes of one group that wait for a merge to finish.

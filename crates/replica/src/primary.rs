@@ -3,31 +3,86 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, GroupState, Role};
 use crate::lease::LEASE;
+use crate::membership::readers_until;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
+use crate::resync::{Repairs, Resync};
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
 use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
 use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// What the primary knows of one in-sync secondary.
-#[derive(Debug, Default)]
-struct Peer {
-    /// It has entered the epoch on the present connection.
-    synced: bool,
+/// What a copy is to the primary.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    /// Every write waits for it.
+    InSync,
+    /// It has everything, and every write waits for it; the configuration does not name it yet.
+    Joining,
+    /// It is being brought up to date. Nothing waits for it.
+    Learning(Box<Resync>),
+}
+
+/// What the primary knows of one other copy.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) standing: Standing,
+    /// It follows the epoch on the present connection.
+    pub(crate) synced: bool,
+    /// It has recorded the epoch.
+    pub(crate) opened: bool,
     /// The last write sent to it on that connection.
-    sent: Sequence,
+    pub(crate) sent: Sequence,
     /// Writes up to here have perhaps been sent on an earlier connection; they are sent again in full.
     again: Sequence,
     /// Everything up to here is durable there.
-    acked: Sequence,
+    pub(crate) acked: Sequence,
     /// Until when it follows nobody else.
-    lease_until: Duration,
+    pub(crate) lease_until: Duration,
+    /// Until when it may answer readers by itself.
+    pub(crate) reads_until: Duration,
+    /// When it last said anything.
+    pub(crate) heard: Duration,
+    /// When it was last asked how far it is.
+    pub(crate) asked: Duration,
+    /// When it last had nothing to make durable, or made something durable.
+    pub(crate) moved: Duration,
     /// Its device takes no more data.
     full: bool,
-    /// It no longer has writes that it had acknowledged.
-    lost: bool,
+    /// It no longer has writes that it had acknowledged: this is how far it goes.
+    pub(crate) lost: Option<Sequence>,
+}
+
+impl Peer {
+    pub(crate) fn new(standing: Standing, now: Duration) -> Peer {
+        Peer {
+            standing,
+            synced: false,
+            opened: false,
+            sent: Sequence::ZERO,
+            again: Sequence::ZERO,
+            acked: Sequence::ZERO,
+            lease_until: Duration::ZERO,
+            reads_until: Duration::ZERO,
+            heard: now,
+            asked: Duration::ZERO,
+            moved: now,
+            full: false,
+            lost: None,
+        }
+    }
+
+    /// A copy that is sent everything after `base`, from now on.
+    pub(crate) fn learning(resync: Resync, base: Sequence, again: Sequence, now: Duration) -> Peer {
+        let standing = Standing::Learning(Box::new(resync));
+        Peer { synced: true, opened: true, sent: base, again, acked: base, ..Peer::new(standing, now) }
+    }
+
+    /// Writes wait for it.
+    pub(crate) fn counts(&self) -> bool {
+        !matches!(self.standing, Standing::Learning(_))
+    }
 }
 
 /// How far a primary's reign has come.
@@ -35,13 +90,15 @@ struct Peer {
 enum Stage {
     /// Nobody has agreed to the epoch yet.
     Proposed,
-    /// The configuration names this epoch. What this copy has prepared before is being committed on all copies.
+    /// The configuration names this epoch. All in-sync copies say how far they are, and what this copy has prepared
+    /// before is being committed on all of them.
     ///
     /// Some of it may have been acknowledged in an earlier epoch, whose commit points are forgotten: until all of it is
-    /// committed again, neither reads may be answered nor leases given. And only then is the epoch recorded here: a
-    /// crash in between finds the prepared writes as they are.
+    /// committed again, neither reads may be answered nor leases given. And only then is the epoch recorded: a crash
+    /// in between finds the prepared writes as they are. In-sync copies never contradict each other here: what they
+    /// have prepared are beginnings of one order, because no epoch opens before every in-sync copy has recorded it.
     Reconciling,
-    /// Nothing is prepared; the epoch's record is on its way to the log.
+    /// Nothing is prepared; the epoch's record is on its way to every log.
     Starting,
     /// Reads and writes are served.
     Open,
@@ -51,25 +108,54 @@ enum Stage {
 pub(crate) struct Primary {
     epoch: Epoch,
     stage: Stage,
-    peers: BTreeMap<DeviceId, Peer>,
+    pub(crate) peers: BTreeMap<DeviceId, Peer>,
+    /// Nothing is committed before: a copy that was left behind may still answer readers.
+    pub(crate) blocked_until: Duration,
     /// A prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
     pub(crate) merges: Merges,
-    /// Writes that wait for a merge, or for what a merge waits for.
+    pub(crate) repairs: Repairs,
+    /// Another copy is to reign as soon as nothing is under way here; given up at this time.
+    pub(crate) handing_over: Option<(DeviceId, Duration)>,
+    /// Copies may be brought up to date now.
+    pub(crate) may_resync: bool,
+    /// Writes that wait for a merge, for a repair, or for what a merge waits for.
     waiting: VecDeque<(Client, WriteRequest)>,
+    /// Writes since the last look, by who sent them: 0 is this node's own gateway.
+    pub(crate) writers: BTreeMap<Client, u32>,
 }
 
 impl Primary {
-    pub(crate) fn new(epoch: Epoch, me: DeviceId, in_sync: &BTreeSet<DeviceId>) -> Primary {
-        let peers = in_sync.iter().filter(|device| **device != me).map(|device| (*device, Peer::default())).collect();
+    pub(crate) fn new(epoch: Epoch, me: DeviceId, in_sync: &BTreeSet<DeviceId>, now: Duration) -> Primary {
+        let peers = in_sync.iter().filter(|device| **device != me);
         Primary {
             epoch,
             stage: Stage::Proposed,
-            peers,
+            peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
+            blocked_until: Duration::ZERO,
             loading: None,
             merges: Merges::default(),
+            repairs: Repairs::default(),
+            handing_over: None,
+            may_resync: false,
             waiting: VecDeque::new(),
+            writers: BTreeMap::new(),
         }
+    }
+
+    /// The configuration names a copy as in sync.
+    pub(crate) fn peer_in_sync(&mut self, device: DeviceId, now: Duration) {
+        let peer = self.peers.entry(device).or_insert_with(|| Peer::new(Standing::InSync, now));
+        peer.standing = Standing::InSync;
+    }
+
+    /// No other write to these blocks may be ordered now.
+    fn is_held(&self, blocks: &Blocks) -> bool {
+        self.merges.touches(blocks) || self.repairs.hold(blocks)
+    }
+
+    fn counting(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.values().filter(|peer| peer.counts())
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -84,23 +170,27 @@ impl Primary {
         self.stage == Stage::Proposed
     }
 
+    /// The connection to a copy is gone, or new.
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
-        if let Some(peer) = self.peers.get_mut(&device) {
+        let Some(peer) = self.peers.get_mut(&device) else { return };
+        if peer.counts() {
             peer.synced = false;
-            peer.lost = false;
+            peer.asked = Duration::ZERO;
+        } else {
+            self.forget_learner(device);
         }
     }
 
-    /// Invariant 3: while every in-sync secondary has promised to follow nobody else, no other primary commits.
+    /// Invariant 3: while every copy that could take over has promised to follow nobody else, no other primary commits.
     pub(crate) fn may_serve(&self, now: Duration) -> bool {
-        self.is_open() && self.peers.values().all(|peer| now < peer.lease_until)
+        self.is_open() && self.counting().all(|peer| now < peer.lease_until)
     }
 
     pub(crate) fn state(&self) -> GroupState {
         if self.is_proposed() {
             return GroupState::Opening;
         }
-        if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.lost) {
+        if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.lost.is_some()) {
             return GroupState::CopyLost(*device);
         }
         match self.peers.iter().find(|(_, peer)| !peer.synced) {
@@ -118,94 +208,152 @@ impl Primary {
 }
 
 impl Group {
-    /// The configuration names this copy as primary: the whole tail is to be committed in the new epoch.
+    /// The configuration names this process as primary: what was prepared before is to be committed in the new epoch.
     pub(crate) fn reconcile(&mut self) {
-        let connected: Vec<DeviceId> = self.connected.iter().copied().collect();
+        let now = self.now;
         if let Role::Primary(primary) = &mut self.role {
             primary.stage = Stage::Reconciling;
+            for peer in primary.peers.values_mut() {
+                (peer.heard, peer.moved) = (now, now);
+            }
         }
-        connected.into_iter().for_each(|device| self.greet(device));
+        self.greet_all();
         self.try_commit();
     }
 
-    /// Records the epoch once the tail is committed.
+    /// Records the epoch on every copy once the tail is committed everywhere.
     fn try_start(&mut self) {
         let keep = self.tail.committed();
-        if let Role::Primary(primary) = &mut self.role
-            && primary.stage == Stage::Reconciling
-            && keep == self.tail.end()
-        {
-            primary.stage = Stage::Starting;
-            self.actions.push_back(Action::StartEpoch { epoch: primary.epoch, keep });
+        let Role::Primary(primary) = &mut self.role else { return };
+        let all_there = primary.counting().all(|peer| peer.synced);
+        if primary.stage != Stage::Reconciling || keep != self.tail.end() || !all_there {
+            return;
         }
+        primary.stage = Stage::Starting;
+        let epoch = primary.epoch;
+        self.start_epoch(epoch, keep);
+        self.greet_all();
     }
 
-    /// The epoch's record is durable.
-    pub(crate) fn open(&mut self) {
-        if let Role::Primary(primary) = &mut self.role {
+    /// The epoch is open when its record is durable on every copy.
+    pub(crate) fn try_open(&mut self) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        let recorded = self.epoch == primary.epoch && self.starting == 0;
+        if primary.stage == Stage::Starting && recorded && primary.counting().all(|peer| peer.opened) {
             primary.stage = Stage::Open;
         }
     }
 
-    /// Asks a secondary that has just become reachable how far it is.
+    /// Asks every copy that can be reached.
+    pub(crate) fn greet_all(&mut self) {
+        let connected: Vec<DeviceId> = self.connected.iter().copied().collect();
+        connected.into_iter().for_each(|device| self.greet(device));
+    }
+
+    /// Asks a copy how far it is, unless it has said so, on this connection and in this stage.
     pub(crate) fn greet(&mut self, device: DeviceId) {
-        let Role::Primary(primary) = &self.role else { return };
-        if !primary.is_proposed() && primary.peers.contains_key(&device) {
-            let sync = Sync { pg: self.pg, device, epoch: primary.epoch, committed: self.tail.committed() };
+        let (now, committed) = (self.now, self.tail.committed());
+        let Role::Primary(primary) = &mut self.role else { return };
+        let (epoch, open) = (primary.epoch, matches!(primary.stage, Stage::Starting | Stage::Open));
+        if primary.is_proposed() {
+            return;
+        }
+        let Some(peer) = primary.peers.get_mut(&device) else { return };
+        if peer.counts() && !(peer.synced && peer.opened == open) {
+            peer.asked = now;
+            let sync = Sync { pg: self.pg, device, epoch, committed, open };
             self.actions.push_back(Action::Send(device, Message::Sync(sync)));
         }
     }
 
-    /// The secondary on `device` has entered the epoch, or refuses to.
+    /// The secondary on `device` follows the epoch, or refuses to.
     pub fn sync_ok(&mut self, device: DeviceId, ok: SyncOk) {
+        let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         if ok.epoch != primary.epoch || primary.is_proposed() {
             return; // A refusal names a newer epoch; the configuration that made it is on its way here.
         }
+        let (stage, end) = (primary.stage, self.tail.end());
         let Some(peer) = primary.peers.get_mut(&device) else { return };
-        peer.full = ok.full;
-        // Fewer than are committed, or than it acknowledged: its log is not the one that it was.
-        if ok.prepared < self.tail.committed() || ok.prepared < peer.acked || ok.prepared > self.tail.end() {
-            peer.lost = true;
+        (peer.full, peer.heard) = (ok.full, now);
+        if !peer.counts() {
+            return; // The answer to a question that was asked before the copy was left behind.
+        }
+        if stage == Stage::Reconciling && ok.prepared > end {
+            // It holds more than this copy, perhaps acknowledged: this device has lost the end of its log.
+            self.propose_primary(device);
             return;
         }
+        // Fewer than are committed, or than it acknowledged: its log is not the one that it was.
+        if ok.prepared < self.tail.committed() || ok.prepared < peer.acked || ok.prepared > end {
+            peer.lost = Some(ok.prepared);
+            return;
+        }
+        if stage != Stage::Reconciling && !ok.open {
+            return; // The answer to a question that was asked before the tail was committed.
+        }
+        peer.opened = ok.open;
         peer.synced = true;
         peer.sent = ok.prepared;
-        peer.again = self.tail.end();
+        peer.again = end;
         peer.acked = ok.prepared;
         self.pump(device);
         self.try_commit();
+        self.try_open();
     }
 
     /// The secondary on `device` is durable up to `ok.sequence`.
     pub fn prepare_ok(&mut self, device: DeviceId, ok: PrepareOk) {
+        let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         let Some(peer) = primary.peers.get_mut(&device) else { return };
         if ok.epoch != primary.epoch || !peer.synced || ok.sequence > peer.sent {
             return;
         }
-        peer.full = ok.full;
-        peer.acked = peer.acked.max(ok.sequence);
+        (peer.full, peer.heard) = (ok.full, now);
+        if ok.sequence > peer.acked {
+            peer.acked = ok.sequence;
+            peer.moved = now;
+        }
         self.try_commit();
     }
 
     /// The secondary on `device` has promised, in answer to a heartbeat that was sent at `sent`, to follow nobody
     /// else.
-    pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool) {
+    pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool, now: Duration) {
         let Role::Primary(primary) = &mut self.role else { return };
         if let Some(peer) = primary.peers.get_mut(&device) {
             peer.lease_until = peer.lease_until.max(sent + LEASE);
+            peer.heard = peer.heard.max(now);
             peer.full = full;
         }
     }
 
-    /// The secondaries that a heartbeat must reach, if this copy is an open primary.
+    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that is
+    /// what its lease to answer readers counts from.
+    pub fn heartbeat_sent(&mut self, device: DeviceId, stamp_arrived: Duration) {
+        if let Role::Primary(primary) = &mut self.role
+            && let Some(peer) = primary.peers.get_mut(&device)
+        {
+            peer.reads_until = peer.reads_until.max(readers_until(stamp_arrived));
+        }
+    }
+
+    /// Writes that were ordered since the last call, by who sent them.
+    pub fn take_writers(&mut self) -> BTreeMap<Client, u32> {
+        match &mut self.role {
+            Role::Primary(primary) => std::mem::take(&mut primary.writers),
+            Role::Secondary(_) => BTreeMap::new(),
+        }
+    }
+
+    /// The secondaries that a heartbeat must reach, if this copy is primary.
     pub fn followers(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let peers = match &self.role {
-            Role::Primary(primary) if primary.is_open() => Some(&primary.peers),
+            Role::Primary(primary) if !primary.is_proposed() => Some(&primary.peers),
             _ => None,
         };
-        peers.into_iter().flatten().filter(|(_, peer)| peer.synced).map(|(device, _)| *device)
+        peers.into_iter().flatten().filter(|(_, peer)| peer.synced && peer.counts()).map(|(device, _)| *device)
     }
 
     /// A gateway writes. `trusted` says that the data has not left this process since its checksums were made.
@@ -227,12 +375,14 @@ impl Group {
             pending.client = Some(client);
             return Ok(());
         }
-        if !primary.is_open() || self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX {
+        let too_many = self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX;
+        let closed = !primary.is_open() || primary.handing_over.is_some();
+        if closed || too_many || self.config.in_sync.len() < self.config.copies_min as usize {
             self.actions.push_back(answer(Err(IoStatus::Redirect)));
             return Ok(());
         }
         let holds_data = matches!(write.body, WriteBody::Data { .. });
-        if holds_data && (self.full || primary.peers.values().any(|peer| peer.full)) {
+        if holds_data && (self.full || primary.counting().any(|peer| peer.full)) {
             self.actions.push_back(answer(Err(IoStatus::NoSpace)));
             return Ok(());
         }
@@ -244,6 +394,7 @@ impl Group {
         if primary.merges.adopt(client, write.session, write.request) {
             return Ok(());
         }
+        *primary.writers.entry(client).or_default() += 1;
         if let Some(write) = self.admit(client, write)
             && let Role::Primary(primary) = &mut self.role
         {
@@ -258,7 +409,7 @@ impl Group {
         let partial =
             !(write.offset as usize).is_multiple_of(BLOCK_SIZE) || !(write.len as usize).is_multiple_of(BLOCK_SIZE);
         let Role::Primary(primary) = &mut self.role else { return Some(write) };
-        if primary.merges.touches(&blocks) || (partial && self.tail.touches(&blocks)) {
+        if primary.is_held(&blocks) || (partial && self.tail.touches(&blocks)) {
             return Some(write);
         }
         if partial {
@@ -287,7 +438,7 @@ impl Group {
         let prepare = prepare_of(self, &write, self.me);
         self.tail.push(write);
         if let Some(prepare) = prepare {
-            self.actions.push_back(Action::Append(prepare));
+            self.actions.push_back(Action::Append(prepare, self.log_life));
         }
         let Role::Primary(primary) = &self.role else { return };
         let followers: Vec<DeviceId> = primary.peers.keys().copied().collect();
@@ -310,7 +461,7 @@ impl Group {
     }
 
     /// Sends a secondary what it has not been sent.
-    fn pump(&mut self, device: DeviceId) {
+    pub(crate) fn pump(&mut self, device: DeviceId) {
         let end = self.tail.end();
         loop {
             let Role::Primary(primary) = &mut self.role else { return };
@@ -327,7 +478,8 @@ impl Group {
                 return;
             }
             peer.sent = next;
-            let first_time = next > peer.again;
+            // Nothing waits for a copy that learns: the write may be answered, and forgotten, before this arrives.
+            let first_time = next > peer.again && peer.counts();
             let Some(write) = self.tail.get_mut(next).cloned() else { return };
             if let Some(prepare) = prepare_of(self, &write, device) {
                 let holder = write.client.filter(|_| write.as_sent && first_time);
@@ -353,14 +505,16 @@ impl Group {
     /// Commits what every in-sync copy holds (ack rule `all`).
     pub(crate) fn try_commit(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
-        if primary.is_proposed() {
+        if primary.is_proposed() || self.now < primary.blocked_until {
             return;
         }
-        let everywhere = primary.peers.values().map(|peer| peer.acked).min().unwrap_or(self.durable);
+        let everywhere = primary.counting().map(|peer| peer.acked).min().unwrap_or(self.durable);
         let upto = everywhere.min(self.durable);
         if upto > self.tail.committed() {
             self.commit(upto);
             self.retry_waiting();
+            self.run_resyncs();
+            self.try_hand_over();
         }
         self.try_start();
     }

@@ -1,26 +1,53 @@
-//! The secondary's side: enter the primary's epoch, append what it orders, follow its commit point.
+//! The secondary's side: follow the primary's epoch, append what it orders, follow its commit point.
 
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, Role};
+use crate::learner::Learner;
 use crate::pending::{Blocks, Pending};
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, IoStatus, Sequence, block_checksums};
-use azekura_wire::{Body, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync, SyncOk};
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, Epoch, IoStatus, Sequence, block_checksums};
+use azekura_wire::{Body, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync, SyncOk};
 use std::time::Duration;
 
 /// State that only a secondary has.
-#[derive(Default)]
 pub(crate) struct Secondary {
+    /// The epoch that it follows: nobody older is listened to.
+    pub(crate) following: Epoch,
+    /// When it last heard that epoch's primary, or began to wait for one.
+    pub(crate) heard: Duration,
     /// Until when this copy may answer reads by itself.
-    lease_until: Duration,
+    pub(crate) lease_until: Duration,
     /// The primary is owed word of what is durable.
     ack_owed: bool,
-    /// The primary waits for this copy to enter its epoch.
-    sync: Option<Sync>,
+    /// The primary waits to hear how far this copy is.
+    pub(crate) question: Option<Question>,
     /// The connection on which the primary opened its epoch: prepares from elsewhere are leftovers.
-    primary: Option<Client>,
+    pub(crate) primary: Option<Client>,
+    pub(crate) learner: Learner,
+}
+
+/// What the primary waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Question {
+    /// Its [`Sync`].
+    Sync(Sync),
+    /// An [`azekura_wire::Learn`].
+    Learn(LearnOk),
 }
 
 impl Secondary {
+    /// A copy that follows nobody of an epoch before `promised`.
+    pub(crate) fn new(promised: Epoch, now: Duration) -> Secondary {
+        Secondary {
+            following: promised,
+            heard: now,
+            lease_until: Duration::ZERO,
+            ack_owed: false,
+            question: None,
+            primary: None,
+            learner: Learner::default(),
+        }
+    }
+
     pub(crate) fn has_lease(&self, now: Duration) -> bool {
         now < self.lease_until
     }
@@ -28,46 +55,107 @@ impl Secondary {
     pub(crate) fn owe_ack(&mut self) {
         self.ack_owed = true;
     }
+
+    /// Listens to the primary of `epoch` on connection `from`, and to nobody else.
+    pub(crate) fn follow(&mut self, epoch: Epoch, from: Client, now: Duration) {
+        if epoch != self.following {
+            self.lease_until = Duration::ZERO;
+        }
+        self.following = epoch;
+        self.heard = now;
+        self.primary = Some(from);
+        self.ack_owed = false;
+        self.question = None;
+        self.learner = Learner::default();
+    }
 }
 
 impl Group {
-    /// The primary of an epoch asks, on connection `from`, how far this copy is.
-    pub fn sync(&mut self, from: Client, sync: Sync) {
-        if sync.epoch < self.epoch || (sync.epoch == self.epoch && matches!(self.role, Role::Primary(_))) {
-            let refusal =
-                SyncOk { pg: self.pg, device: self.me, epoch: self.epoch, prepared: Sequence::ZERO, full: self.full };
+    /// The last epoch that this copy has promised to follow, or reigns in.
+    fn promised(&self) -> Epoch {
+        match &self.role {
+            Role::Primary(primary) if primary.is_proposed() => self.log_epoch,
+            Role::Primary(primary) => primary.epoch().next(), // Nobody else reigns in the same epoch.
+            Role::Secondary(secondary) => secondary.following.max(self.log_epoch),
+        }
+    }
+
+    /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past, or one that this
+    /// copy has just proposed to replace.
+    pub(crate) fn listen_to(&mut self, from: Client, epoch: Epoch) -> bool {
+        let replacing = self.proposal.as_ref().is_some_and(|proposal| proposal.epoch > epoch);
+        if epoch < self.promised() || replacing {
+            let open = false;
+            let (pg, device, epoch, full) = (self.pg, self.me, self.promised(), self.full);
+            let refusal = SyncOk { pg, device, epoch, prepared: Sequence::ZERO, open, full };
             self.actions.push_back(Action::Answer(from, Message::SyncOk(refusal)));
-            return;
+            return false;
         }
         if matches!(self.role, Role::Primary(_)) {
             self.step_down();
         }
-        let Role::Secondary(secondary) = &mut self.role else { return };
-        secondary.sync = Some(sync);
-        secondary.primary = Some(from);
-        secondary.ack_owed = false;
-        if sync.epoch == self.epoch {
-            self.answer_sync();
-            return;
+        let now = self.now;
+        if let Role::Secondary(secondary) = &mut self.role {
+            secondary.follow(epoch, from, now);
         }
-        secondary.lease_until = Duration::ZERO;
-        // What the primary calls committed was durable on every in-sync copy: this one has it too, unless it has
-        // lost its data. What lies beyond is the primary's to decide; it sends it again.
-        self.commit(sync.committed.min(self.durable));
-        let keep = self.tail.committed();
-        drop(self.tail.truncate(keep));
-        self.durable = keep;
-        self.actions.push_back(Action::StartEpoch { epoch: sync.epoch, keep });
+        true
     }
 
-    pub(crate) fn answer_sync(&mut self) {
-        let Role::Secondary(secondary) = &mut self.role else { return };
-        let Some(sync) = secondary.sync.take_if(|sync| sync.epoch == self.epoch) else { return };
-        let upto = sync.committed.min(self.durable);
-        self.commit(upto);
-        let answer =
-            SyncOk { pg: self.pg, device: self.me, epoch: self.epoch, prepared: self.durable, full: self.full };
-        self.send_to_primary(Message::SyncOk(answer));
+    /// The primary of an epoch asks, on connection `from`, how far this copy is.
+    pub fn sync(&mut self, from: Client, sync: Sync) {
+        if !self.listen_to(from, sync.epoch) {
+            return;
+        }
+        if let Role::Secondary(secondary) = &mut self.role {
+            secondary.question = Some(Question::Sync(sync));
+        }
+        self.answer_primary();
+    }
+
+    /// Answers the primary's question once everything that was on its way to the log is there.
+    pub(crate) fn answer_primary(&mut self) {
+        let Role::Secondary(secondary) = &self.role else { return };
+        let Some(question) = secondary.question else { return };
+        if self.starting > 0 || self.durable < self.tail.end() {
+            return;
+        }
+        let following = secondary.following;
+        match question {
+            Question::Learn(_) => {}
+            Question::Sync(sync) => {
+                // What the primary calls committed was durable on every in-sync copy: this one has it too, unless it
+                // has lost its data.
+                self.commit(sync.committed.min(self.durable));
+                if sync.open && self.epoch < sync.epoch {
+                    // All that was prepared in earlier epochs is committed; there is nothing else.
+                    let keep = self.tail.committed();
+                    drop(self.tail.truncate(keep));
+                    self.durable = keep;
+                    self.start_epoch(sync.epoch, keep);
+                    return;
+                }
+            }
+        }
+        if let Role::Secondary(secondary) = &mut self.role {
+            secondary.question = None;
+        }
+        let message = match question {
+            Question::Learn(ok) => Message::LearnOk(ok),
+            Question::Sync(_) => Message::SyncOk(SyncOk {
+                pg: self.pg,
+                device: self.me,
+                epoch: following,
+                prepared: self.durable,
+                open: self.epoch == following,
+                full: self.full,
+            }),
+        };
+        self.send_to_primary(message);
+    }
+
+    /// True when a message of `epoch` on connection `from` is from the primary that this copy follows.
+    pub(crate) fn is_from_primary(&self, from: Client, epoch: Epoch) -> bool {
+        matches!(&self.role, Role::Secondary(s) if s.following == epoch && s.primary == Some(from))
     }
 
     /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process since
@@ -75,15 +163,14 @@ impl Group {
     ///
     /// # Errors
     /// When it is damaged or out of order: the connection must be closed.
-    pub fn prepare(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
-        let Role::Secondary(secondary) = &self.role else { return Ok(()) };
-        if prepare.epoch != self.epoch || secondary.primary != Some(from) || secondary.sync.is_some() {
+    pub fn prepare(&mut self, from: Client, mut prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
+        let Role::Secondary(secondary) = &mut self.role else { return Ok(()) };
+        let syncing = matches!(secondary.question, Some(Question::Sync(_)));
+        if prepare.epoch != secondary.following || secondary.primary != Some(from) || syncing {
             return Ok(()); // From before what this copy has agreed to since: nobody waits for the answer.
         }
         if prepare.sequence <= self.tail.end() {
-            if prepare.sequence <= self.durable
-                && let Role::Secondary(secondary) = &mut self.role
-            {
+            if prepare.sequence <= self.durable {
                 secondary.owe_ack();
             }
             return Ok(());
@@ -109,10 +196,29 @@ impl Group {
             client: None,
             as_sent: false,
         });
-        let commit = prepare.commit.min(self.durable);
-        self.actions.push_back(Action::Append(prepare));
-        self.commit(commit);
+        let told = prepare.commit;
+        // What is prepared before the epoch is recorded belongs to the tail of the epochs before it. And the log must
+        // not say that something is committed before a repair that comes first.
+        prepare.epoch = self.log_epoch;
+        prepare.commit = self.tail.committed();
+        self.actions.push_back(Action::Append(prepare, self.log_life));
+        self.follow_commit(told);
         Ok(())
+    }
+
+    /// A prepared write refers to blocks that this node's gateway does not hold (any more).
+    ///
+    /// # Errors
+    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be late.
+    pub fn refuse_reference(&mut self, from: Client, epoch: Epoch) -> Result<(), Mismatch> {
+        if self.is_from_primary(from, epoch) { Err(Mismatch::NotOurs) } else { Ok(()) }
+    }
+
+    /// The primary has committed up to `told`.
+    pub(crate) fn follow_commit(&mut self, told: Sequence) {
+        let Role::Secondary(secondary) = &self.role else { return };
+        let repaired = secondary.learner.commit_limit().unwrap_or(told);
+        self.commit(told.min(repaired).min(self.durable));
     }
 
     /// Tells the primary what has become durable, once for everything since the last call: to be called when the
@@ -120,22 +226,27 @@ impl Group {
     pub fn flush_acks(&mut self) {
         let Role::Secondary(secondary) = &mut self.role else { return };
         if std::mem::take(&mut secondary.ack_owed) {
-            let ok =
-                PrepareOk { pg: self.pg, device: self.me, epoch: self.epoch, sequence: self.durable, full: self.full };
+            let epoch = secondary.following;
+            let ok = PrepareOk { pg: self.pg, device: self.me, epoch, sequence: self.durable, full: self.full };
             self.send_to_primary(Message::PrepareOk(ok));
         }
     }
 
-    /// The primary of `epoch` is alive and has committed up to `commit`; reads may be answered here until
-    /// `lease_until`. False when this copy follows another epoch: then the primary gets no promise.
-    pub fn heartbeat(&mut self, epoch: azekura_base::Epoch, commit: Sequence, lease_until: Duration) -> bool {
+    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; reads may be answered here until
+    /// `lease_until`. False when this copy does not follow that epoch, or has not recorded it: then the primary gets
+    /// no promise.
+    pub fn heartbeat(&mut self, epoch: Epoch, commit: Sequence, lease_until: Duration, now: Duration) -> bool {
         let Role::Secondary(secondary) = &mut self.role else { return false };
+        if self.proposal.is_some() || epoch != secondary.following {
+            return false;
+        }
+        secondary.heard = secondary.heard.max(now);
         // While it waits for the epoch's record or has lost its place, a copy must not answer reads.
-        if epoch != self.epoch || secondary.sync.is_some() {
+        if epoch != self.epoch || secondary.question.is_some() {
             return false;
         }
         secondary.lease_until = secondary.lease_until.max(lease_until);
-        self.commit(commit.min(self.durable));
+        self.follow_commit(commit);
         true
     }
 
@@ -172,7 +283,7 @@ impl Group {
         }
     }
 
-    fn send_to_primary(&mut self, message: Message) {
+    pub(crate) fn send_to_primary(&mut self, message: Message) {
         let Role::Secondary(Secondary { primary: Some(primary), .. }) = &self.role else { return };
         self.actions.push_back(Action::Answer(*primary, message));
     }

@@ -48,9 +48,23 @@ impl Sessions {
 
     /// Bytes to keep with a checkpoint: count, then for each session its id, count and request numbers.
     pub(crate) fn to_note(&self) -> Bytes {
+        self.to_note_within(usize::MAX)
+    }
+
+    /// As [`Sessions::to_note`], with the sessions that were used last and fit in `bytes`.
+    pub(crate) fn to_note_within(&self, bytes: usize) -> Bytes {
+        let mut latest: Vec<_> = self.sessions.iter().collect();
+        latest.sort_by_key(|(_, session)| std::cmp::Reverse(session.last_used));
+        let mut left = bytes.saturating_sub(4);
+        latest.retain(|(_, session)| {
+            let size = 12 + 8 * session.committed.len();
+            let fits = size <= left;
+            left -= if fits { size } else { 0 };
+            fits
+        });
         let mut note = BytesMut::new();
-        note.put_u32_le(self.sessions.len() as u32);
-        for (id, session) in &self.sessions {
+        note.put_u32_le(latest.len() as u32);
+        for (id, session) in latest {
             note.put_u64_le(id.0);
             note.put_u32_le(session.committed.len() as u32);
             session.committed.iter().for_each(|request| note.put_u64_le(request.0));

@@ -9,6 +9,7 @@ use azekura_base::*;
 use azekura_replica::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use support::*;
 
 /// Something that happens; `u32`s name copies.
@@ -27,6 +28,13 @@ enum Step {
     LoadEdge,
     Beat,
     Break(u32, u32),
+    /// A copy's connections are cut.
+    Isolate(u32),
+    Heal,
+    /// Time passes, in hundredths of a second.
+    Pass(u64),
+    /// A copy reads what it wants to.
+    Load(u32),
     Restart {
         n: u32,
         kept: usize,
@@ -45,6 +53,10 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::LoadEdge),
         2 => Just(Step::Beat),
         1 => (copy(), copy()).prop_map(|(a, b)| Step::Break(a, b)),
+        1 => copy().prop_map(Step::Isolate),
+        1 => Just(Step::Heal),
+        6 => (1u64..120).prop_map(Step::Pass),
+        3 => copy().prop_map(Step::Load),
         1 => (copy(), 0usize..4).prop_map(|(n, kept)| Step::Restart { n, kept }),
     ]
 }
@@ -83,6 +95,10 @@ proptest! {
                 Step::Beat => cluster.beat(),
                 Step::Break(from, to) if from != to => cluster.connect(device(from), device(to)),
                 Step::Break(..) => {}
+                Step::Isolate(n) => cluster.isolate(n),
+                Step::Heal => cluster.heal(),
+                Step::Pass(hundredths) => cluster.tick_all(Duration::from_millis(10 * hundredths)),
+                Step::Load(n) => drop(cluster.load(device(n))),
                 Step::Restart { n, kept } => {
                     cluster.restart(n, kept);
                     cluster.reconnect(n);
@@ -91,14 +107,19 @@ proptest! {
             let good = cluster.answered.iter().filter(|(_, answer)| answer.is_ok()).map(|(request, _)| *request);
             acknowledged.extend(good);
         }
-        cluster.settle();
+        cluster.heal();
+        cluster.pass(Duration::from_secs(15));
+        prop_assert_eq!(cluster.config.in_sync.len(), 3, "everybody comes back: {:?}", cluster.config);
+        prop_assert_eq!(cluster.state(cluster.primary()), GroupState::Active);
+        let committed = cluster.committed(cluster.primary());
         cluster.beat();
-        prop_assert_eq!(cluster.state(0), GroupState::Active);
-        let order = cluster.order(0);
-        prop_assert_eq!(&order, &cluster.order(1));
-        prop_assert_eq!(&order, &cluster.order(2));
-        let applied: BTreeSet<RequestId> = order.iter().copied().collect();
-        prop_assert_eq!(applied.len(), order.len(), "applied twice: {:?}", order);
-        prop_assert!(acknowledged.is_subset(&applied), "{:?} are not in {:?}", acknowledged, applied);
+        for n in 0..3 {
+            prop_assert_eq!(cluster.committed(n), committed);
+            prop_assert_eq!(cluster.map(n), cluster.map(0), "copy {}", n);
+        }
+        let applied: BTreeSet<_> = cluster.history.values().collect();
+        prop_assert_eq!(applied.len(), cluster.history.len(), "applied twice: {:?}", cluster.history);
+        let lost = acknowledged.iter().find(|request| !applied.contains(&(SESSION, **request)));
+        prop_assert!(lost.is_none(), "{:?} was acknowledged and is lost", lost);
     }
 }

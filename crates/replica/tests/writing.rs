@@ -153,7 +153,7 @@ fn a_full_copy_takes_zeros_and_no_data() {
             0 => cluster.group(0).set_full(true),
             _ => {
                 let now = cluster.now;
-                cluster.group(0).heartbeat_ok(device(1), now, true);
+                cluster.group(0).heartbeat_ok(device(1), now, true, now);
             }
         }
         cluster.write(blocks(1, 0, 1)).unwrap();

@@ -49,18 +49,18 @@ impl World {
 
     /// The proposal has come: it stands if nobody was faster.
     pub(crate) fn proposed(&mut self, from: Life, pg: PgId, device: DeviceId, config: GroupConfig) {
-        let epoch = config.epoch;
+        let version = config.version;
         let view = Arc::make_mut(&mut self.configuration.view);
         let accepted = match view.groups.get_mut(&pg) {
-            Some(placement) if placement.config.epoch.next() == epoch => {
-                placement.config = config;
+            Some(current) if current.version + 1 == version => {
+                *current = config;
                 true
             }
             _ => false,
         };
-        self.trace.step(self.now, epoch.0, || format!("{from:?} proposes {epoch:?} of {pg:?}: {accepted}"));
+        self.trace.step(self.now, version, || format!("{from:?} proposes version {version} of {pg:?}: {accepted}"));
         let at = self.now + self.configuration.delay();
-        self.queue.push(at, Event::Proposed { to: from, pg, device, epoch, accepted });
+        self.queue.push(at, Event::Proposed { to: from, pg, device, version, accepted });
         if accepted {
             let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
             let lives: Vec<Life> = nodes.into_iter().filter_map(|node| self.life_of(node)).collect();

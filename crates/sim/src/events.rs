@@ -1,7 +1,7 @@
 //! What happens when: the queue of coming events, in the order of time and, at the same time, of their making.
 
 use crate::network::{ConnId, Side};
-use azekura_base::{DeviceId, Epoch, NodeId, PgId};
+use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
 use azekura_store::IoId;
@@ -42,7 +42,7 @@ pub(crate) enum Event {
     /// The configuration store gets a proposal.
     Propose { from: Life, pg: PgId, device: DeviceId, config: GroupConfig },
     /// The proposer learns the outcome.
-    Proposed { to: Life, pg: PgId, device: DeviceId, epoch: Epoch, accepted: bool },
+    Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: bool },
     /// A node learns of the configuration.
     Configure(Life, Arc<ClusterView>),
     /// A client may start an operation.

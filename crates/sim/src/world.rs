@@ -14,9 +14,9 @@ use crate::plan::{Lie, Plan, QUIET_MAX, WORKLOAD_MAX};
 use crate::random::Random;
 use crate::report::{Invariant, Report, Violation};
 use crate::trace::Trace;
-use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
 use azekura_gateway::VolumeView;
-use azekura_node::{ClusterView, GroupPlacement};
+use azekura_node::ClusterView;
 use azekura_replica::{GroupConfig, GroupState};
 use azekura_wire::Message;
 use std::collections::BTreeMap;
@@ -187,7 +187,7 @@ impl World {
                 }
             }
         }
-        copies == self.configuration.view().groups.values().map(|placement| placement.members.len()).sum::<usize>()
+        copies == self.configuration.view().groups.values().map(|config| config.members.len()).sum::<usize>()
     }
 
     fn describe_groups(&self) -> String {
@@ -260,8 +260,8 @@ impl World {
             Event::Disk(device, life, io) => self.disk_done(device, life, io),
             Event::Map(device, life) => self.map_done(device, life),
             Event::Propose { from, pg, device, config } => self.proposed(from, pg, device, config),
-            Event::Proposed { to, pg, device, epoch, accepted } => {
-                self.tell(to, |node| node.proposal_done(pg, device, epoch, accepted));
+            Event::Proposed { to, pg, device, version, accepted } => {
+                self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
             }
             Event::Configure(life, view) => self.tell(life, |node| node.configure(ClusterView::clone(&view))),
             Event::Client(client) => self.client_turn(client),
@@ -291,8 +291,7 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
             let node = candidates.swap_remove(random.below(candidates.len() as u64) as usize);
             members.push(device(node, random.below(u64::from(plan.devices_per_node)) as u32));
         }
-        let config = GroupConfig { epoch: Epoch(1), primary: members[0], in_sync: members.iter().copied().collect() };
-        groups.insert(pg, GroupPlacement { config, members });
+        groups.insert(pg, GroupConfig::new(members[0], members.into_iter().collect()));
     }
     let volume = VolumeView {
         id: VolumeId(1),

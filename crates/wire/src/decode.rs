@@ -3,10 +3,14 @@
 use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
-    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone,
-    ReadRequest, Run, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Body, Compare, CompareOk, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Learn, LearnOk, Message,
+    Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk,
+    WriteBody, WriteDone, WriteRequest,
 };
-use crate::{BODY_SIZE_MAX, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, PAYLOAD_SIZE_MAX};
+use crate::{
+    BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, NOTE_SIZE_MAX,
+    PAYLOAD_SIZE_MAX,
+};
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, Inbox, IoStatus, LayerId,
     NodeId, PgId, RequestId, Sequence, SessionId,
@@ -87,7 +91,7 @@ impl Decoder {
         let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
         let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
         let Some(message) = message else {
-            return Err(if (kind::HELLO..=kind::HEARTBEAT_OK).contains(&kind) {
+            return Err(if (kind::HELLO..=kind::LEARN_OK).contains(&kind) {
                 WireError::Malformed(kind)
             } else {
                 WireError::Kind(kind)
@@ -131,6 +135,14 @@ fn payload_size(message: &Message) -> Option<usize> {
             _ if !blocks_fit(m.first, m.count) => None,
             Body::Zero => Some(0),
             Body::Yours { checksums } => (checksums.len() == m.count as usize).then_some(0),
+            Body::Data { checksums, .. } => {
+                (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
+            }
+        },
+        Message::Repair(m) => match &m.body {
+            _ if !blocks_fit(m.first, m.count) => None,
+            Body::Zero => Some(0),
+            Body::Yours { .. } => None,
             Body::Data { checksums, .. } => {
                 (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
             }
@@ -182,6 +194,12 @@ fn attach(message: Message, payload: Bytes) -> Message {
                 *bytes = payload;
             }
             Message::Prepare(m)
+        }
+        Message::Repair(mut m) => {
+            if let Body::Data { bytes, .. } = &mut m.body {
+                *bytes = payload;
+            }
+            Message::Repair(m)
         }
         Message::ReadDone(mut m) => {
             let mut at = 0;
@@ -265,12 +283,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             chunk: ChunkIndex(r.u32()?),
             first: BlockIndex(r.u16()?),
             count: r.u16()?,
-            body: match r.u8()? {
-                0 => Body::Zero,
-                1 => Body::Data { bytes: Bytes::new(), checksums: sums(r)? },
-                2 => Body::Yours { checksums: sums(r)? },
-                _ => return None,
-            },
+            body: prepared_body(r)?,
         }),
         kind::PREPARE_OK => Message::PrepareOk(PrepareOk {
             pg: PgId(r.u32()?),
@@ -284,13 +297,64 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             committed: Sequence(r.u64()?),
+            open: r.u8()? != 0,
         }),
         kind::SYNC_OK => Message::SyncOk(SyncOk {
             pg: PgId(r.u32()?),
             device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             prepared: Sequence(r.u64()?),
+            open: r.u8()? != 0,
             full: r.u8()? != 0,
+        }),
+        kind::LEARN => Message::Learn(Learn {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            since: Sequence(r.u64()?),
+            base: Sequence(r.u64()?),
+            note: note(r)?,
+        }),
+        kind::LEARN_OK => Message::LearnOk(LearnOk {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            base: Sequence(r.u64()?),
+            complete: Sequence(r.u64()?),
+        }),
+        kind::COMPARE => Message::Compare(Compare {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            id: r.u64()?,
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+            spans: (0..DIGEST_SPANS).map(|_| r.u64()).collect::<Option<Vec<_>>>()?,
+        }),
+        kind::COMPARE_OK => Message::CompareOk(CompareOk {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            id: r.u64()?,
+            differing: differing(r)?,
+        }),
+        kind::REPAIR => Message::Repair(Repair {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            commit: Sequence(r.u64()?),
+            id: r.u64()?,
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+            first: BlockIndex(r.u16()?),
+            count: r.u16()?,
+            body: prepared_body(r)?,
+        }),
+        kind::REPAIR_OK => Message::RepairOk(RepairOk {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            id: r.u64()?,
         }),
         kind::HEARTBEAT => {
             let (stamp_us, echo_us, count) = (r.u64()?, r.u64()?, r.u16()?);
@@ -319,6 +383,37 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
         }
         _ => return None,
     })
+}
+
+fn prepared_body(r: &mut Reader<'_>) -> Option<Body> {
+    Some(match r.u8()? {
+        0 => Body::Zero,
+        1 => Body::Data { bytes: Bytes::new(), checksums: sums(r)? },
+        2 => Body::Yours { checksums: sums(r)? },
+        _ => return None,
+    })
+}
+
+fn note(r: &mut Reader<'_>) -> Option<Bytes> {
+    let len = r.u32()? as usize;
+    if len > NOTE_SIZE_MAX || len > r.bytes.len() {
+        return None;
+    }
+    let (note, rest) = r.bytes.split_at(len);
+    r.bytes = rest;
+    Some(Bytes::copy_from_slice(note))
+}
+
+fn differing(r: &mut Reader<'_>) -> Option<Vec<Span>> {
+    let count = r.u8()? as usize;
+    if count > DIGEST_SPANS {
+        return None;
+    }
+    let span = |_| {
+        let index = r.u8().filter(|index| usize::from(*index) < DIGEST_SPANS)?;
+        Some(Span { index, blocks: (0..DIGEST_SPAN_BLOCKS).map(|_| r.u64()).collect::<Option<Vec<_>>>()? })
+    };
+    (0..count).map(span).collect()
 }
 
 fn hello(r: &mut Reader<'_>) -> Option<Hello> {

@@ -1,7 +1,7 @@
 //! Messages to bytes.
 
 use crate::codec::Writer;
-use crate::message::{Body, Extent, Hello, Message, Prepare, WriteBody, WriteRequest};
+use crate::message::{Body, Extent, Hello, Message, Prepare, Repair, WriteBody, WriteRequest};
 use crate::{HEADER_SIZE, MAGIC};
 use azekura_base::{Checksum, IoStatus, Outbox, checksum_append};
 use bytes::Bytes;
@@ -22,6 +22,12 @@ pub(crate) mod kind {
     pub(crate) const SYNC_OK: u8 = 12;
     pub(crate) const HEARTBEAT: u8 = 13;
     pub(crate) const HEARTBEAT_OK: u8 = 14;
+    pub(crate) const LEARN: u8 = 15;
+    pub(crate) const COMPARE: u8 = 16;
+    pub(crate) const COMPARE_OK: u8 = 17;
+    pub(crate) const REPAIR: u8 = 18;
+    pub(crate) const REPAIR_OK: u8 = 19;
+    pub(crate) const LEARN_OK: u8 = 20;
 }
 
 /// Appends `message` to `out`; payloads go by reference.
@@ -54,7 +60,8 @@ pub(crate) fn frame_checksum(header_and_body: &[u8]) -> Checksum {
 fn payloads(message: &Message) -> impl Iterator<Item = &Bytes> {
     let (one, many): (Option<&Bytes>, &[Extent]) = match message {
         Message::Write(WriteRequest { body: WriteBody::Data { bytes, .. }, .. })
-        | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. }) => (Some(bytes), &[]),
+        | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. })
+        | Message::Repair(Repair { body: Body::Data { bytes, .. }, .. }) => (Some(bytes), &[]),
         Message::ReadDone(done) => (None, done.result.as_deref().unwrap_or(&[])),
         _ => (None, &[]),
     };
@@ -146,14 +153,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.chunk.0);
             w.put_u16(m.first.0);
             w.put_u16(m.count);
-            match &m.body {
-                Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
-                Body::Zero => checksums(None, w),
-                Body::Yours { checksums: sums } => {
-                    w.put_u8(2);
-                    put_sums(sums, w);
-                }
-            }
+            put_body(&m.body, w);
             kind::PREPARE
         }
         Message::PrepareOk(m) => {
@@ -169,6 +169,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.committed.0);
+            w.put_u8(u8::from(m.open));
             kind::SYNC
         }
         Message::SyncOk(m) => {
@@ -176,8 +177,69 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.prepared.0);
+            w.put_u8(u8::from(m.open));
             w.put_u8(u8::from(m.full));
             kind::SYNC_OK
+        }
+        Message::Learn(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.since.0);
+            w.put_u64(m.base.0);
+            w.put_u32(m.note.len() as u32);
+            w.bytes.extend_from_slice(&m.note);
+            kind::LEARN
+        }
+        Message::LearnOk(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.base.0);
+            w.put_u64(m.complete.0);
+            kind::LEARN_OK
+        }
+        Message::Compare(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.id);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            m.spans.iter().for_each(|digest| w.put_u64(*digest));
+            kind::COMPARE
+        }
+        Message::CompareOk(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.id);
+            w.put_u8(m.differing.len() as u8);
+            for span in &m.differing {
+                w.put_u8(span.index);
+                span.blocks.iter().for_each(|digest| w.put_u64(*digest));
+            }
+            kind::COMPARE_OK
+        }
+        Message::Repair(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.commit.0);
+            w.put_u64(m.id);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            w.put_u16(m.first.0);
+            w.put_u16(m.count);
+            put_body(&m.body, w);
+            kind::REPAIR
+        }
+        Message::RepairOk(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.id);
+            kind::REPAIR_OK
         }
         Message::Heartbeat(m) => {
             w.put_u64(m.stamp_us);
@@ -221,6 +283,18 @@ fn checksums(sums: Option<&Vec<Checksum>>, w: &mut Writer) {
         None => w.put_u8(0),
         Some(sums) => {
             w.put_u8(1);
+            put_sums(sums, w);
+        }
+    }
+}
+
+/// 0 for zeros, 1 and checksums for data, 2 and checksums for data that the receiver has.
+fn put_body(body: &Body, w: &mut Writer) {
+    match body {
+        Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
+        Body::Zero => checksums(None, w),
+        Body::Yours { checksums: sums } => {
+            w.put_u8(2);
             put_sums(sums, w);
         }
     }

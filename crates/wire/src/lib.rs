@@ -13,12 +13,13 @@ mod message;
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
-    Body, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Message, Prepare, PrepareOk, ReadDone,
-    ReadRequest, Run, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Body, Compare, CompareOk, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Learn, LearnOk, Message,
+    Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk,
+    WriteBody, WriteDone, WriteRequest,
 };
 
 /// The protocol's version: nodes refuse to talk to another one.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// First bytes of every frame.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"AZKw");
 /// Bytes of a frame's header.
@@ -29,3 +30,9 @@ pub const BODY_SIZE_MAX: usize = 96 << 10;
 pub const PAYLOAD_SIZE_MAX: usize = azekura_base::CHUNK_SIZE;
 /// Most groups that one heartbeat names; more go into several.
 pub const HEARTBEAT_GROUPS_MAX: usize = 2048;
+/// Blocks that one digest of a [`Compare`] stands for.
+pub const DIGEST_SPAN_BLOCKS: usize = 32;
+/// Digests of one chunk.
+pub const DIGEST_SPANS: usize = azekura_base::CHUNK_BLOCKS / DIGEST_SPAN_BLOCKS;
+/// Longest note of a [`Learn`].
+pub const NOTE_SIZE_MAX: usize = 64 << 10;

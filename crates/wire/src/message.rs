@@ -32,6 +32,18 @@ pub enum Message {
     Sync(Sync),
     /// Secondary to primary.
     SyncOk(SyncOk),
+    /// Primary to a copy that is not in sync: become up to date, from here on.
+    Learn(Learn),
+    /// Its answer: the copy has begun.
+    LearnOk(LearnOk),
+    /// Primary to a copy that learns: are your blocks of this chunk the same?
+    Compare(Compare),
+    /// Its answer.
+    CompareOk(CompareOk),
+    /// Primary to a copy: these blocks hold this.
+    Repair(Repair),
+    /// The repair is durable.
+    RepairOk(RepairOk),
     /// Node to node: the sender is alive and primary of these groups.
     Heartbeat(Heartbeat),
     /// Its answer.
@@ -241,7 +253,7 @@ pub struct PrepareOk {
     pub full: bool,
 }
 
-/// The primary of `epoch` speaks to a secondary for the first time on a connection.
+/// The primary of `epoch` speaks to a secondary for the first time on a connection, or in a new stage of its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sync {
     /// The group.
@@ -252,9 +264,12 @@ pub struct Sync {
     pub epoch: Epoch,
     /// Everything up to here is committed.
     pub committed: Sequence,
+    /// False while the primary gathers what was prepared in earlier epochs: the secondary keeps what it has, follows
+    /// nobody older, and says how far it is. True once all of that is committed: the secondary records the epoch.
+    pub open: bool,
 }
 
-/// The secondary has entered the epoch, durably, and holds everything up to `prepared`.
+/// The secondary follows the epoch, and has recorded it if it was to; it holds everything up to `prepared`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncOk {
     /// The group.
@@ -265,8 +280,124 @@ pub struct SyncOk {
     pub epoch: Epoch,
     /// The last durable place.
     pub prepared: Sequence,
+    /// The epoch is recorded on the device.
+    pub open: bool,
     /// The secondary's device takes no more data.
     pub full: bool,
+}
+
+/// The primary of `epoch` starts to bring a copy up to date: what is ordered after `base` follows as [`Prepare`], what
+/// was ordered after `since` and up to `base` as [`Repair`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learn {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// The copy held everything up to here when it was last in sync.
+    pub since: Sequence,
+    /// Everything up to here is committed.
+    pub base: Sequence,
+    /// Which writes of which sessions are committed, as the primary's log keeps it.
+    pub note: Bytes,
+}
+
+/// A copy has begun to learn, durably.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearnOk {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// As asked for.
+    pub base: Sequence,
+    /// Everything up to here had been there before: at most what was asked for as `since`.
+    pub complete: Sequence,
+}
+
+/// Digests of a chunk's blocks on the primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compare {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// Names the question.
+    pub id: u64,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// One digest for each of [`crate::DIGEST_SPANS`] equal spans of the chunk.
+    pub spans: Vec<u64>,
+}
+
+/// A span of a chunk that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which one.
+    pub index: u8,
+    /// One digest for each of its blocks, on the answering copy.
+    pub blocks: Vec<u64>,
+}
+
+/// The answer to a [`Compare`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompareOk {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// The question's name.
+    pub id: u64,
+    /// The spans that differ, in order.
+    pub differing: Vec<Span>,
+}
+
+/// The contents of some blocks with everything up to `commit` applied. Writes after that come after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// Everything up to here is committed, and in these contents.
+    pub commit: Sequence,
+    /// Names the repair.
+    pub id: u64,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// First block.
+    pub first: BlockIndex,
+    /// Number of blocks.
+    pub count: u16,
+    /// The blocks; never [`Body::Yours`].
+    pub body: Body,
+}
+
+/// A [`Repair`] is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairOk {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// The repair's name.
+    pub id: u64,
 }
 
 /// One group in a [`Heartbeat`].

@@ -152,14 +152,70 @@ fn message() -> impl Strategy<Value = Message> {
             pg: PgId(pg),
             device: DeviceId(77),
             epoch: Epoch(n),
-            committed: Sequence(!n)
+            committed: Sequence(!n),
+            open: n % 2 == 1
         })),
         (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::SyncOk(SyncOk {
             pg: PgId(pg),
             device: DeviceId(77),
             epoch: Epoch(n),
             prepared: Sequence(!n),
+            open: n % 3 == 0,
             full: n % 2 == 0
+        })),
+        (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..300)).prop_map(|(n, note)| Message::Learn(Learn {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            since: Sequence(n / 3),
+            base: Sequence(!n),
+            note: note.into()
+        })),
+        any::<u64>().prop_map(|n| Message::LearnOk(LearnOk {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            base: Sequence(!n),
+            complete: Sequence(n / 2)
+        })),
+        any::<u64>().prop_map(|n| Message::Compare(Compare {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            id: !n,
+            layer: LayerId(n),
+            chunk: ChunkIndex(9),
+            spans: (0..DIGEST_SPANS as u64).map(|span| span.wrapping_mul(n)).collect()
+        })),
+        (any::<u64>(), 0u8..=32).prop_map(|(n, spans)| Message::CompareOk(CompareOk {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            id: !n,
+            differing: (0..spans).map(|index| Span { index, blocks: vec![n; DIGEST_SPAN_BLOCKS] }).collect()
+        })),
+        (any::<u64>(), 1u16..40, any::<bool>()).prop_map(|(n, count, zero)| Message::Repair(Repair {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            commit: Sequence(!n),
+            id: n,
+            layer: LayerId(n),
+            chunk: ChunkIndex(9),
+            first: BlockIndex(3),
+            count,
+            body: if zero {
+                Body::Zero
+            } else {
+                let bytes = Bytes::from(vec![n as u8; count as usize * BLOCK_SIZE]);
+                Body::Data { checksums: block_checksums(&bytes).collect(), bytes }
+            }
+        })),
+        any::<u64>().prop_map(|n| Message::RepairOk(RepairOk {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            id: !n
         })),
         any::<u64>().prop_map(|n| Message::HeartbeatOk(HeartbeatOk {
             echo_us: n,
@@ -195,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..4096), kind in 0u8..20) {
+    fn hostile_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..4096), kind in 0u8..24) {
         let _ = decode(&noise, &[100]);
         // With a valid header and checksum, so that the body's parser sees the noise.
         let mut frame = vec![0u8; HEADER_SIZE];

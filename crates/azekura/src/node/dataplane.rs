@@ -6,7 +6,7 @@
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
-use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId};
+use azekura_base::{DeviceId, LayerId, NodeId, PgId};
 use azekura_node::{ClusterView, ConnKey, Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
 use azekura_replica::GroupConfig;
@@ -25,7 +25,7 @@ pub enum Command {
     /// The cluster changed.
     Configure(Box<ClusterView>),
     /// A group's proposed configuration was, or was not, accepted.
-    ProposalDone(PgId, DeviceId, Epoch, bool),
+    ProposalDone(PgId, DeviceId, u64, bool),
     /// A device's log is initialised up to this segment.
     SegmentsReady(DeviceId, u32),
     /// A device's map has done what it was asked for.
@@ -295,8 +295,8 @@ impl DataPlane {
     fn command(&mut self, command: Command) {
         match command {
             Command::Configure(view) => self.node.configure(*view),
-            Command::ProposalDone(pg, device, epoch, accepted) => {
-                self.node.proposal_done(pg, device, epoch, accepted);
+            Command::ProposalDone(pg, device, version, accepted) => {
+                self.node.proposal_done(pg, device, version, accepted);
             }
             Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),

@@ -50,15 +50,21 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
     let accepted = loop {
         let model = client.model();
         let Some(current) = model.groups.get(&pg) else { break false };
-        if current.epoch >= config.epoch || current.primary != config.primary {
-            break false;
-        }
         let wanted = GroupRecord {
+            version: config.version,
             epoch: config.epoch,
             primary: config.primary,
+            reign: config.reign,
+            away: config.away.clone(),
             in_sync: config.in_sync.iter().copied().collect(),
             ..current.record.clone()
         };
+        if current.record == wanted {
+            break true; // The change was made, and its confirmation lost.
+        }
+        if current.version + 1 != config.version {
+            break false;
+        }
         match client.update_group(&wanted, current.mod_revision).await {
             Ok(CasOutcome::Updated { .. }) => break true,
             Ok(CasOutcome::Conflict { current }) => {
@@ -74,5 +80,5 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
             }
         }
     };
-    handle.send(Command::ProposalDone(pg, device, config.epoch, accepted));
+    handle.send(Command::ProposalDone(pg, device, config.version, accepted));
 }

@@ -119,6 +119,7 @@ fn group(report: &GroupReport) -> GroupSnapshot {
         GroupState::Active | GroupState::Following => "active".into(),
         GroupState::WaitingForCopy(device) => format!("waiting for device {device}"),
         GroupState::CopyLost(device) => format!("device {device} has lost its copy"),
+        GroupState::ReadOnly => "read-only: too few copies".into(),
         GroupState::Opening => "opening".into(),
         GroupState::WithoutPrimary => "waiting for the primary".into(),
         GroupState::OutOfSync => "out of sync".into(),

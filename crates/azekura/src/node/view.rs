@@ -2,7 +2,7 @@
 
 use azekura_gateway::VolumeView;
 use azekura_meta::model::{LayerState, Model};
-use azekura_node::{ClusterView, GroupPlacement};
+use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,13 +10,15 @@ use std::sync::Arc;
 /// The data plane's view of `model`.
 #[must_use]
 pub fn cluster_view(model: &Model) -> ClusterView {
-    let group = |record: &azekura_meta::model::GroupRecord| GroupPlacement {
-        config: GroupConfig {
-            epoch: record.epoch,
-            primary: record.primary,
-            in_sync: record.in_sync.iter().copied().collect(),
-        },
-        members: record.members.clone(),
+    let group = |record: &azekura_meta::model::GroupRecord| GroupConfig {
+        version: record.version,
+        epoch: record.epoch,
+        primary: record.primary,
+        reign: record.reign,
+        in_sync: record.in_sync.iter().copied().collect(),
+        away: record.away.clone(),
+        members: record.members.iter().copied().collect(),
+        copies_min: model.classes.get(&record.class).map_or(1, |class| class.copies_min),
     };
     let volumes = model.volumes.values().filter_map(|volume| {
         let class = model.classes.get(&volume.class)?;

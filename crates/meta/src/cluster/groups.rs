@@ -167,7 +167,10 @@ fn new_group(id: PgId, class: &str, new: NewGroup) -> GroupRecord {
     GroupRecord {
         id,
         class: class.to_owned(),
+        version: 1,
         epoch: Epoch(1),
+        reign: 0,
+        away: std::collections::BTreeMap::new(),
         primary: new.primary,
         in_sync: new.members.clone(),
         members: new.members,

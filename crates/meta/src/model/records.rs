@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// Fields of a record that this version does not know.
@@ -174,12 +174,21 @@ pub struct GroupRecord {
     pub id: PgId,
     /// The class that it belongs to.
     pub class: String,
+    /// Raised by one at every change.
+    #[serde(default)]
+    pub version: u64,
     /// The reign of the primary.
     pub epoch: Epoch,
     /// The device whose node orders the writes.
     pub primary: DeviceId,
+    /// The process that reigns, by its incarnation; 0 when the primary has yet to claim the epoch.
+    #[serde(default)]
+    pub reign: u64,
     /// Devices that hold every acknowledged write.
     pub in_sync: Vec<DeviceId>,
+    /// Devices that did, and how far in the group's order each had come when it was left behind.
+    #[serde(default)]
+    pub away: BTreeMap<DeviceId, Sequence>,
     /// Devices that are to hold a copy.
     pub members: Vec<DeviceId>,
     #[serde(flatten)]

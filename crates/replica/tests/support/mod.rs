@@ -6,7 +6,7 @@
 
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::{Body, Message, Prepare, ReadRequest, WriteBody, WriteRequest};
+use azekura_wire::{Body, Message, Prepare, ReadRequest, Repair, WriteBody, WriteRequest};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -27,6 +27,7 @@ pub fn device(n: u32) -> DeviceId {
 enum Item {
     Write(Box<Prepare>),
     Epoch { epoch: Epoch, keep: Sequence },
+    Repair(Box<Repair>),
 }
 
 /// A log and what follows from it, as the store keeps it.
@@ -35,27 +36,80 @@ struct Log {
     epoch: Epoch,
     committed: Sequence,
     writes: BTreeMap<Sequence, Prepare>,
+    /// What is committed: contents by chunk and block.
+    map: BTreeMap<(ChunkIndex, u16), Bytes>,
+    /// The last write to each chunk.
+    changed: BTreeMap<ChunkIndex, Sequence>,
+    applied: Sequence,
 }
 
 impl Log {
+    /// Appends to the log in memory: what is committed is said apart.
+    fn append(&mut self, item: &Item) {
+        if let Item::Write(prepare) = item {
+            assert!(prepare.commit <= self.committed, "the log would know more than its owner");
+            let uncommitted = Prepare { commit: Sequence::ZERO, ..Prepare::clone(prepare) };
+            self.put(&Item::Write(Box::new(uncommitted)));
+        } else {
+            self.put(item);
+        }
+    }
+
+    /// What the log means when it is read.
     fn put(&mut self, item: &Item) {
         match item {
             Item::Write(prepare) => {
                 assert_eq!(prepare.sequence, self.end().next(), "appended out of order");
                 assert_eq!(prepare.epoch, self.epoch, "appended in an epoch that was not started");
-                self.committed = self.committed.max(prepare.commit);
                 self.writes.insert(prepare.sequence, Prepare::clone(prepare));
+                self.commit(prepare.commit);
             }
             Item::Epoch { epoch, keep } => {
                 assert!(*epoch >= self.epoch && *keep >= self.committed, "the log goes back");
-                (self.epoch, self.committed) = (*epoch, *keep);
+                self.epoch = *epoch;
+                if *keep <= self.end() {
+                    self.commit(*keep);
+                }
+                (self.committed, self.applied) = (*keep, *keep);
                 self.writes.retain(|sequence, _| sequence <= keep);
+            }
+            Item::Repair(repair) => {
+                // In a log that is read back, what comes before a repair is committed by it.
+                self.commit(repair.commit);
+                let changed = self.changed.entry(repair.chunk).or_default();
+                *changed = repair.commit.max(*changed);
+                self.blocks(repair.chunk, repair.first, repair.count, &repair.body.clone());
             }
         }
     }
 
+    fn commit(&mut self, upto: Sequence) {
+        self.committed = self.committed.max(upto);
+        while self.applied < upto {
+            self.applied = self.applied.next();
+            let Some(write) = self.writes.get(&self.applied).cloned() else { continue };
+            self.changed.insert(write.chunk, write.sequence);
+            self.blocks(write.chunk, write.first, write.count, &write.body);
+        }
+    }
+
+    fn blocks(&mut self, chunk: ChunkIndex, first: BlockIndex, count: u16, body: &Body) {
+        for n in 0..count {
+            let at = usize::from(n) * BLOCK_SIZE;
+            let block = match body {
+                Body::Data { bytes, .. } => bytes.slice(at..at + BLOCK_SIZE),
+                _ => Bytes::from(vec![0; BLOCK_SIZE]),
+            };
+            self.map.insert((chunk, first.0 + n), block);
+        }
+    }
+
+    fn contents(&self, chunk: ChunkIndex, block: u16) -> Bytes {
+        self.map.get(&(chunk, block)).cloned().unwrap_or_else(|| Bytes::from(vec![0; BLOCK_SIZE]))
+    }
+
     fn end(&self) -> Sequence {
-        self.writes.last_key_value().map_or(self.committed, |(sequence, _)| *sequence)
+        self.writes.last_key_value().map_or(self.committed, |(sequence, _)| self.committed.max(*sequence))
     }
 }
 
@@ -65,7 +119,11 @@ pub struct Copy {
     durable: Log,
     /// In memory: what the disk will hold when everything has got there, and what is committed.
     live: Log,
-    writing: VecDeque<Item>,
+    writing: VecDeque<(Item, u32)>,
+    /// Blocks that the group wants: id, chunk, first, count.
+    loads: VecDeque<(u64, ChunkIndex, u16, u16)>,
+    /// Listings of changes that the group wants.
+    listings: VecDeque<(DeviceId, Sequence)>,
 }
 
 /// The copies, and everything between them.
@@ -86,6 +144,11 @@ pub struct Cluster {
     pub read: Option<Result<Bytes, IoStatus>>,
     /// Sequences that each secondary was sent.
     pub prepares: Vec<(DeviceId, Sequence)>,
+    /// What was ever committed, anywhere, by place.
+    pub history: BTreeMap<Sequence, (SessionId, RequestId)>,
+    /// Payload blocks that were sent as repairs.
+    pub repaired: u64,
+    lives: u64,
     pub now: Duration,
 }
 
@@ -93,7 +156,7 @@ impl Cluster {
     /// `count` new copies, connected, settled.
     pub fn new(count: u32) -> Cluster {
         let in_sync: BTreeSet<DeviceId> = (0..count).map(device).collect();
-        let config = GroupConfig { epoch: Epoch(1), primary: device(0), in_sync: in_sync.clone() };
+        let config = GroupConfig::new(device(0), in_sync.clone());
         let mut cluster = Cluster {
             config: config.clone(),
             copies: BTreeMap::new(),
@@ -106,19 +169,35 @@ impl Cluster {
             answered: BTreeMap::new(),
             read: None,
             prepares: Vec::new(),
+            history: BTreeMap::new(),
+            repaired: 0,
+            lives: 0,
             now: Duration::from_secs(10),
         };
         for me in in_sync {
-            let group = Group::new(PG, me, config.clone(), Recovered::default());
-            let copy = Copy { group, durable: Log::default(), live: Log::default(), writing: VecDeque::new() };
-            cluster.copies.insert(me, copy);
-            cluster.run(me);
+            cluster.add(me);
         }
         cluster.connect_all();
         cluster.settle();
         cluster.beat();
         assert_eq!(cluster.state(0), GroupState::Active);
         cluster
+    }
+
+    /// A new, empty copy that is connected to nobody.
+    pub fn add(&mut self, me: DeviceId) {
+        self.lives += 1;
+        let group = Group::new(PG, me, self.lives, self.config.clone(), Recovered::default(), self.now);
+        let copy = Copy {
+            group,
+            durable: Log::default(),
+            live: Log::default(),
+            writing: VecDeque::new(),
+            loads: VecDeque::new(),
+            listings: VecDeque::new(),
+        };
+        self.copies.insert(me, copy);
+        self.run(me);
     }
 
     pub fn copy(&mut self, n: u32) -> &mut Copy {
@@ -177,20 +256,34 @@ impl Cluster {
     fn perform(&mut self, me: DeviceId, action: Action) {
         let copy = self.copies.get_mut(&me).unwrap();
         match action {
-            Action::Append(prepare) => {
+            Action::Append(prepare, life) => {
                 let item = Item::Write(Box::new(prepare));
-                copy.live.put(&item);
-                copy.writing.push_back(item);
+                copy.live.append(&item);
+                copy.writing.push_back((item, life));
             }
             Action::StartEpoch { epoch, keep } => {
                 let item = Item::Epoch { epoch, keep };
-                copy.live.put(&item);
-                copy.writing.push_back(item);
+                copy.live.append(&item);
+                copy.writing.push_back((item, 0));
             }
+            Action::AppendRepair(repair) => {
+                assert_eq!(copy.live.committed, repair.commit, "a repair comes right behind what it contains");
+                let item = Item::Repair(Box::new(repair));
+                copy.live.append(&item);
+                copy.writing.push_back((item, 0));
+            }
+            Action::LoadBlocks { id, chunk, first, count, .. } => copy.loads.push_back((id, chunk, first.0, count)),
+            Action::ListChanges { device, after } => copy.listings.push_back((device, after)),
             Action::Commit(upto) => {
                 assert!(upto <= copy.durable.end(), "invariant 1: committed before it is durable");
                 assert!(upto >= copy.live.committed);
-                copy.live.committed = upto;
+                let news = copy.live.writes.range(copy.live.committed.next()..).take_while(|(at, _)| **at <= upto);
+                for (sequence, write) in news {
+                    let id = (write.session, write.request);
+                    let before = *self.history.entry(*sequence).or_insert(id);
+                    assert_eq!(before, id, "{me} commits another write at {sequence}");
+                }
+                copy.live.commit(upto);
             }
             Action::LoadPrepared(sequence) => {
                 assert!(sequence > copy.live.committed, "the store gives back only what is not applied yet");
@@ -205,6 +298,9 @@ impl Cluster {
                 }
             }
             Action::Send(to, message) => {
+                if let Message::Repair(repair) = &message {
+                    self.repaired += u64::from(repair.count);
+                }
                 if let Some(conn) = self.conns.get(&(me, to)) {
                     self.requests.entry(*conn).or_default().push_back(message);
                 }
@@ -227,19 +323,13 @@ impl Cluster {
 
     /// A block as a copy has committed it.
     pub fn contents(&self, me: DeviceId, chunk: ChunkIndex, block: BlockIndex) -> Bytes {
-        let log = &self.copies[&me].live;
-        let mut contents = Bytes::from(vec![0; BLOCK_SIZE]);
-        for (_, write) in log.writes.range(..=log.committed) {
-            let covers = write.chunk == chunk && (write.first.0..write.first.0 + write.count).contains(&block.0);
-            if covers {
-                let at = (block.0 - write.first.0) as usize * BLOCK_SIZE;
-                contents = match &write.body {
-                    Body::Data { bytes, .. } => bytes.slice(at..at + BLOCK_SIZE),
-                    _ => Bytes::from(vec![0; BLOCK_SIZE]),
-                };
-            }
-        }
-        contents
+        self.copies[&me].live.contents(chunk, block.0)
+    }
+
+    /// The committed contents of a whole copy; blocks of zeros are left out.
+    pub fn map(&self, n: u32) -> BTreeMap<(ChunkIndex, u16), u8> {
+        let log = &self.copies[&device(n)].live;
+        log.map.iter().filter(|(_, block)| block[0] != 0).map(|(at, block)| (*at, block[0])).collect()
     }
 
     /// The order of a copy: which request is at which place.
@@ -258,6 +348,9 @@ impl Cluster {
                 group.prepare(Client(conn), prepare, false).expect("the primary keeps the order")
             }
             Message::Sync(sync) => group.sync(Client(conn), sync),
+            Message::Learn(learn) => group.learn(Client(conn), learn),
+            Message::Compare(compare) => group.compare(Client(conn), compare),
+            Message::Repair(repair) => group.repair(Client(conn), repair).expect("the primary keeps the order"),
             other => panic!("{other:?}"),
         }
         group.flush_acks();
@@ -273,6 +366,9 @@ impl Cluster {
         match message {
             Message::PrepareOk(ok) => group.prepare_ok(to, ok),
             Message::SyncOk(ok) => group.sync_ok(to, ok),
+            Message::LearnOk(ok) => group.learn_ok(to, ok),
+            Message::CompareOk(ok) => group.compare_ok(to, ok),
+            Message::RepairOk(ok) => group.repair_ok(to, ok),
             other => panic!("{other:?}"),
         }
         self.run(from);
@@ -282,31 +378,81 @@ impl Cluster {
     /// The oldest record on its way to a copy's disk gets there. False when there is none.
     pub fn persist(&mut self, me: DeviceId) -> bool {
         let copy = self.copies.get_mut(&me).unwrap();
-        let Some(item) = copy.writing.pop_front() else { return false };
+        let Some((item, life)) = copy.writing.pop_front() else { return false };
         copy.durable.put(&item);
         match item {
-            Item::Write(prepare) => copy.group.appended(prepare.sequence),
+            Item::Write(prepare) => copy.group.appended(prepare.sequence, life),
             Item::Epoch { epoch, .. } => copy.group.epoch_started(epoch),
+            Item::Repair(repair) => copy.group.repair_appended(repair.epoch, repair.id),
         }
         copy.group.flush_acks();
         self.run(me);
         true
     }
 
-    /// The oldest proposal is decided. False when there is none.
+    /// The oldest proposal is decided, and everybody is told. False when there is none.
     pub fn decide(&mut self) -> bool {
+        self.decide_and_tell(|_| true)
+    }
+
+    /// The same; `deaf` is told nothing, and what it proposes does not arrive.
+    pub fn decide_without(&mut self, deaf: DeviceId) -> bool {
+        self.proposals.retain(|(proposer, _)| *proposer != deaf);
+        self.decide_and_tell(|device| device != deaf)
+    }
+
+    fn decide_and_tell(&mut self, hears: impl Fn(DeviceId) -> bool) -> bool {
         let Some((me, proposal)) = self.proposals.pop_front() else { return false };
-        let epoch = proposal.epoch;
-        let accepted = self.config.epoch.next() == epoch;
+        let version = proposal.version;
+        let accepted = self.config.version + 1 == version;
         if accepted {
             self.config = proposal;
         }
-        let config = self.config.clone();
-        let group = &mut self.copies.get_mut(&me).unwrap().group;
-        group.proposal_done(epoch, accepted);
-        group.configure(config);
+        self.copies.get_mut(&me).unwrap().group.proposal_done(version, accepted);
+        self.run(me);
+        for other in self.copies.keys().copied().filter(|device| hears(*device)).collect::<Vec<_>>() {
+            let config = self.config.clone();
+            self.copies.get_mut(&other).unwrap().group.configure(config);
+            self.run(other);
+        }
+        true
+    }
+
+    /// Reads what a copy wants to read. False when there is nothing.
+    pub fn load(&mut self, me: DeviceId) -> bool {
+        let copy = self.copies.get_mut(&me).unwrap();
+        if let Some((id, chunk, first, count)) = copy.loads.pop_front() {
+            let blocks = (first..first + count).map(|n| copy.live.contents(chunk, n));
+            let bytes = Bytes::from(blocks.collect::<Vec<_>>().concat());
+            let extent = azekura_wire::Extent::Data { checksums: block_checksums(&bytes).collect(), bytes };
+            copy.group.blocks_loaded(id, Ok(vec![extent]));
+        } else if let Some((device, after)) = copy.listings.pop_front() {
+            let changes = copy.live.changed.iter().filter(|(_, last)| **last > after);
+            let changes = changes.map(|(chunk, _)| (LAYER, *chunk)).collect();
+            copy.group.changes_listed(device, Some(changes));
+        } else {
+            return false;
+        }
         self.run(me);
         true
+    }
+
+    /// Time passes for everybody, in small steps, with heartbeats; whatever can move moves.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += TICK;
+            for me in self.copies.keys().copied().collect::<Vec<_>>() {
+                let now = self.now;
+                let group = &mut self.copies.get_mut(&me).unwrap().group;
+                group.tick(now);
+                group.allow_resync(true);
+                self.run(me);
+            }
+            self.settle();
+            self.beat();
+            self.settle();
+        }
     }
 
     /// Reads an edge that a merge waits for. False when there is none.
@@ -324,7 +470,7 @@ impl Cluster {
         for _ in 0..10_000 {
             let mut moved = self.decide() | self.load_edge();
             for from in &all {
-                moved |= self.persist(*from);
+                moved |= self.persist(*from) | self.load(*from);
                 for to in &all {
                     moved |= self.deliver(*from, *to) | self.deliver_answer(*from, *to);
                 }
@@ -347,11 +493,65 @@ impl Cluster {
                 if !self.conns.contains_key(&(me, to)) {
                     continue;
                 }
-                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, now + LEASE) {
-                    self.copies.get_mut(&me).unwrap().group.heartbeat_ok(to, now, false);
+                self.copies.get_mut(&me).unwrap().group.heartbeat_sent(to, now);
+                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, now + LEASE, now) {
+                    self.copies.get_mut(&me).unwrap().group.heartbeat_ok(to, now, false, now);
                 }
                 self.run(to);
+                self.run(me);
             }
+        }
+    }
+
+    /// A copy's process ends; its disk stays.
+    pub fn kill(&mut self, n: u32) -> Copy {
+        self.isolate(n);
+        self.proposals.retain(|(proposer, _)| *proposer != device(n));
+        self.edges.retain(|(edge, ..)| *edge != device(n));
+        self.copies.remove(&device(n)).unwrap()
+    }
+
+    /// A killed copy starts again, with what its disk has.
+    pub fn revive(&mut self, n: u32, copy: Copy) {
+        self.copies.insert(device(n), copy);
+        self.restart(n, 0);
+        self.reconnect(n);
+    }
+
+    /// Cuts a copy's connections, both ways.
+    pub fn isolate(&mut self, n: u32) {
+        for other in self.others(device(n)) {
+            self.disconnect(device(n), other);
+            self.disconnect(other, device(n));
+        }
+    }
+
+    /// Connects whatever is not connected.
+    pub fn heal(&mut self) {
+        let all: Vec<DeviceId> = self.copies.keys().copied().collect();
+        for from in &all {
+            for to in all.iter().filter(|to| *to != from) {
+                if !self.conns.contains_key(&(*from, *to)) {
+                    self.connect(*from, *to);
+                }
+            }
+        }
+    }
+
+    /// The number of the copy that the configuration names primary.
+    pub fn primary(&self) -> u32 {
+        self.config.primary.0 - 1
+    }
+
+    /// Time passes, and nothing else happens than that everybody notices.
+    pub fn tick_all(&mut self, time: Duration) {
+        self.now += time;
+        for me in self.copies.keys().copied().collect::<Vec<_>>() {
+            let now = self.now;
+            let group = &mut self.copies.get_mut(&me).unwrap().group;
+            group.tick(now);
+            group.allow_resync(true);
+            self.run(me);
         }
     }
 
@@ -365,11 +565,14 @@ impl Cluster {
         self.proposals.retain(|(proposer, _)| *proposer != me);
         self.edges.retain(|(device, ..)| *device != me);
         let config = self.config.clone();
+        self.lives += 1;
         let copy = self.copies.get_mut(&me).unwrap();
         let writing = std::mem::take(&mut copy.writing);
-        writing.iter().take(kept).for_each(|item| copy.durable.put(item));
+        writing.iter().take(kept).for_each(|(item, _)| copy.durable.put(item));
         copy.live = copy.durable.clone();
-        copy.group = Group::new(PG, me, config, recovered(&copy.durable));
+        copy.loads.clear();
+        copy.listings.clear();
+        copy.group = Group::new(PG, me, self.lives, config, recovered(&copy.durable), self.now);
         self.run(me);
     }
 
@@ -382,9 +585,16 @@ impl Cluster {
 
     /// A gateway writes to the primary.
     pub fn write(&mut self, request: WriteRequest) -> Result<(), Mismatch> {
-        let result = self.group(0).write(GATEWAY, request, false);
-        self.run(device(0));
+        let primary = self.config.primary.0 - 1;
+        let result = self.group(primary).write(GATEWAY, request, false);
+        self.run(self.config.primary);
         result
+    }
+
+    /// A gateway writes to a copy that it takes for the primary.
+    pub fn write_to(&mut self, n: u32, request: WriteRequest) {
+        self.group(n).write(GATEWAY, request, false).unwrap();
+        self.run(device(n));
     }
 
     /// A gateway reads a block from a copy: what it gets at once.

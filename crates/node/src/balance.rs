@@ -1,0 +1,102 @@
+//! What is decided over all groups of a node: when they look for silent copies, how many bring copies up to date at
+//! once, and which hand over to the node that writes to them.
+
+use crate::effect::ConnKey;
+use crate::node::Node;
+use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_replica::{Client, TICK};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Groups of a node that bring copies up to date at once.
+const RESYNCS_MAX: usize = 4;
+/// How often writers are counted.
+const COUNT_INTERVAL: Duration = Duration::from_secs(2);
+/// Writes in that time that make a group worth a hand-over.
+const WRITES_MIN: u32 = 50;
+/// Share of them, in percent, that must come from one node.
+const SHARE_MIN: u32 = 80;
+/// A group is not handed over again before.
+const HAND_OVER_INTERVAL: Duration = Duration::from_secs(30);
+/// Groups handed over at once: their writes are held back for a moment.
+const HAND_OVERS_MAX: usize = 2;
+
+/// When what is due.
+#[derive(Debug)]
+pub(crate) struct Balance {
+    next: Duration,
+    count_at: Duration,
+    /// Groups that were handed over, and until when they stay.
+    settled_until: BTreeMap<PgId, Duration>,
+}
+
+impl Balance {
+    pub(crate) fn new(now: Duration) -> Balance {
+        Balance { next: now, count_at: now + COUNT_INTERVAL, settled_until: BTreeMap::new() }
+    }
+
+    pub(crate) fn next(&self) -> Duration {
+        self.next
+    }
+}
+
+impl Node {
+    /// Lets time pass for all groups, if it is due.
+    pub(crate) fn tick_groups(&mut self) {
+        if self.now < self.balance.next {
+            return;
+        }
+        self.balance.next = self.now + TICK;
+        let mut resyncs: usize = self.groups.values().map(|group| group.resyncs().count()).sum();
+        for (key, group) in &mut self.groups {
+            let active = group.resyncs().count();
+            let wishes = group.learners().count();
+            let start = wishes > active && resyncs < RESYNCS_MAX;
+            resyncs += if start { wishes - active } else { 0 };
+            group.allow_resync(start);
+            group.tick(self.now);
+            self.awake.push_back(*key);
+        }
+        if self.now >= self.balance.count_at {
+            self.balance.count_at = self.now + COUNT_INTERVAL;
+            self.hand_over_groups();
+        }
+    }
+
+    /// Hands groups over to the nodes that most of their writes come from, where these have a copy in sync: a write then
+    /// needs half as many messages.
+    fn hand_over_groups(&mut self) {
+        let now = self.now;
+        self.balance.settled_until.retain(|_, until| now < *until);
+        let keys: Vec<(PgId, DeviceId)> = self.groups.keys().copied().collect();
+        let mut handed = 0;
+        for key in keys {
+            let Some(group) = self.groups.get_mut(&key) else { continue };
+            let writers = group.take_writers();
+            let total: u32 = writers.values().sum();
+            let Some((writer, most)) = writers.into_iter().max_by_key(|(_, writes)| *writes) else { continue };
+            let settled = self.balance.settled_until.contains_key(&key.0);
+            if total < WRITES_MIN || most * 100 < total * SHARE_MIN || settled || handed >= HAND_OVERS_MAX {
+                continue;
+            }
+            let Some(node) = self.writer_node(writer) else { continue };
+            let to =
+                self.groups[&key].config().in_sync.iter().find(|d| self.view.devices.get(d) == Some(&node)).copied();
+            if let Some(to) = to
+                && node != self.identity.node
+                && self.groups.get_mut(&key).is_some_and(|group| group.hand_over(to))
+            {
+                handed += 1;
+                self.balance.settled_until.insert(key.0, now + HAND_OVER_INTERVAL);
+                self.awake.push_back(key);
+            }
+        }
+    }
+
+    fn writer_node(&self, writer: Client) -> Option<NodeId> {
+        match writer {
+            Client(0) => Some(self.identity.node),
+            Client(conn) => self.inbound_from(ConnKey(conn)),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Digests of blocks: what two copies compare instead of sending blocks.
+//!
+//! A block's digest is the first eight bytes of its BLAKE3 hash, a span's those of the hash of its blocks' digests. The
+//! block checksums would not do: with 32 bits, one in four billion changed blocks would be taken for the same.
+
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS};
+use azekura_wire::{DIGEST_SPAN_BLOCKS, Extent};
+
+/// Stands for a block that takes no space. Written zeros have another digest: copies agree on space, too.
+const NO_BLOCK: u64 = 0;
+
+fn digest(bytes: &[u8]) -> u64 {
+    let hash = blake3::hash(bytes);
+    let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash has 32 bytes");
+    u64::from_le_bytes(*first)
+}
+
+/// One digest for each block of a chunk, of which `extents` are the contents.
+pub(crate) fn blocks(extents: &[Extent]) -> Vec<u64> {
+    let mut digests = Vec::with_capacity(CHUNK_BLOCKS);
+    for extent in extents {
+        match extent {
+            Extent::Zero { count } => digests.extend(std::iter::repeat_n(NO_BLOCK, usize::from(*count))),
+            Extent::Data { bytes, .. } => digests.extend(bytes.chunks(BLOCK_SIZE).map(digest)),
+        }
+    }
+    digests.resize(CHUNK_BLOCKS, NO_BLOCK);
+    digests
+}
+
+/// One digest for each span of a chunk whose blocks have these digests.
+pub(crate) fn spans(blocks: &[u64]) -> Vec<u64> {
+    let span = |blocks: &[u64]| {
+        let bytes: Vec<u8> = blocks.iter().flat_map(|digest| digest.to_le_bytes()).collect();
+        digest(&bytes)
+    };
+    blocks.chunks(DIGEST_SPAN_BLOCKS).map(span).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::block_checksums;
+    use bytes::Bytes;
+
+    fn data(bytes: Vec<u8>) -> Extent {
+        let bytes = Bytes::from(bytes);
+        Extent::Data { checksums: block_checksums(&bytes).collect(), bytes }
+    }
+
+    #[test]
+    fn zeros_that_take_space_differ_from_those_that_do_not() {
+        let written = blocks(&[data(vec![0; 4 * BLOCK_SIZE]), Extent::Zero { count: 1020 }]);
+        let never = blocks(&[Extent::Zero { count: 1024 }]);
+        assert_eq!((0..1024).filter(|n| written[*n] != never[*n]).count(), 4);
+    }
+
+    #[test]
+    fn one_bit_changes_one_block_and_its_span() {
+        let mut bytes = vec![7; CHUNK_BLOCKS * BLOCK_SIZE];
+        let before = blocks(&[data(bytes.clone())]);
+        bytes[40 * BLOCK_SIZE + 99] ^= 1;
+        let after = blocks(&[data(bytes)]);
+        let differ = |a: &[u64], b: &[u64]| (0..a.len()).filter(|i| a[*i] != b[*i]).collect::<Vec<_>>();
+        assert_eq!(differ(&before, &after), [40]);
+        assert_eq!(differ(&spans(&before), &spans(&after)), [1]);
+    }
+
+    /// A value of the protocol (docs/formats/wire.md).
+    #[test]
+    fn a_digest_is_the_start_of_the_blake3_hash() {
+        // `printf '' | b3sum` begins with af1349b9f5f9a1a6.
+        assert_eq!(digest(b"").to_le_bytes(), [0xaf, 0x13, 0x49, 0xb9, 0xf5, 0xf9, 0xa1, 0xa6]);
+    }
+}

@@ -1,0 +1,138 @@
+//! A copy that is being brought up to date, or whose blocks are repaired: the receiving side of `resync.rs`.
+
+use crate::action::{Action, Client, Mismatch};
+use crate::digest;
+use crate::group::{Group, Role};
+use crate::pending::Tail;
+use crate::secondary::Question;
+use crate::sessions::Sessions;
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, IoStatus, Sequence, block_checksums};
+use azekura_wire::{
+    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, Repair, RepairOk, Span,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Repairs and comparisons under way.
+#[derive(Default)]
+pub(crate) struct Learner {
+    /// Repairs that wait until what comes before them is durable.
+    repairs: VecDeque<Repair>,
+    /// Chunks that are being read, by the question's name.
+    compares: BTreeMap<u64, Compare>,
+}
+
+impl Learner {
+    /// Nothing behind the next repair may be committed before it.
+    pub(crate) fn commit_limit(&self) -> Option<Sequence> {
+        self.repairs.front().map(|repair| repair.commit)
+    }
+}
+
+impl Group {
+    /// The primary starts to bring this copy up to date.
+    pub fn learn(&mut self, from: Client, learn: Learn) {
+        let superseded = self.config.epoch > learn.epoch && self.config.in_sync.contains(&self.me);
+        if superseded || learn.base < self.tail.committed() || !self.listen_to(from, learn.epoch) {
+            return;
+        }
+        // What was committed when this copy was left behind is durable here, and the same as everywhere. What came
+        // after it may have been decided otherwise.
+        self.commit(learn.since.min(self.durable));
+        let complete = learn.since.min(self.tail.committed());
+        let keep = self.tail.committed();
+        drop(self.tail.truncate(keep));
+        self.start_epoch(learn.epoch, keep);
+        if learn.base > keep {
+            self.start_epoch(learn.epoch, learn.base);
+        }
+        self.tail = Tail::new(learn.base);
+        self.durable = learn.base;
+        if let Some(sessions) = Sessions::from_note(&learn.note) {
+            self.sessions = sessions;
+        }
+        if let Role::Secondary(secondary) = &mut self.role {
+            let ok = LearnOk { pg: self.pg, device: self.me, epoch: learn.epoch, base: learn.base, complete };
+            secondary.question = Some(Question::Learn(ok));
+        }
+    }
+
+    /// The primary says what some blocks hold.
+    ///
+    /// # Errors
+    /// When the blocks are damaged: the connection must be closed.
+    pub fn repair(&mut self, from: Client, repair: Repair) -> Result<(), Mismatch> {
+        if !self.is_from_primary(from, repair.epoch) {
+            return Ok(());
+        }
+        match &repair.body {
+            Body::Data { bytes, checksums } if !block_checksums(bytes).eq(checksums.iter().copied()) => {
+                return Err(Mismatch::Checksum);
+            }
+            Body::Yours { .. } => return Err(Mismatch::Request),
+            _ if repair.commit > self.tail.end() => {
+                return Err(Mismatch::Gap { got: repair.commit, expected: self.tail.end() });
+            }
+            _ => {}
+        }
+        if let Role::Secondary(secondary) = &mut self.role {
+            secondary.learner.repairs.push_back(repair);
+        }
+        self.run_repairs();
+        Ok(())
+    }
+
+    /// Appends the repairs before which everything is durable.
+    pub(crate) fn run_repairs(&mut self) {
+        loop {
+            let Role::Secondary(secondary) = &mut self.role else { return };
+            if secondary.learner.commit_limit().is_none_or(|commit| commit > self.durable) {
+                return;
+            }
+            let Some(repair) = secondary.learner.repairs.pop_front() else { return };
+            self.commit(repair.commit);
+            self.actions.push_back(Action::AppendRepair(repair));
+        }
+    }
+
+    /// [`Action::AppendRepair`] is durable.
+    pub fn repair_appended(&mut self, epoch: azekura_base::Epoch, id: u64) {
+        let Role::Secondary(secondary) = &self.role else { return };
+        if secondary.following == epoch {
+            let ok = RepairOk { pg: self.pg, device: self.me, epoch, id };
+            self.send_to_primary(Message::RepairOk(ok));
+        }
+    }
+
+    /// The primary asks whether a chunk is the same here.
+    pub fn compare(&mut self, from: Client, compare: Compare) {
+        if !self.is_from_primary(from, compare.epoch) {
+            return;
+        }
+        let Compare { id, layer, chunk, .. } = compare;
+        if let Role::Secondary(secondary) = &mut self.role {
+            secondary.learner.compares.insert(id, compare);
+            let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
+            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+        }
+    }
+
+    /// The chunk of a comparison is read.
+    pub(crate) fn compare_loaded(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
+        let Role::Secondary(secondary) = &mut self.role else { return };
+        let Some(compare) = secondary.learner.compares.remove(&id) else { return };
+        // A chunk that can't be read is as different as can be.
+        let unreadable = contents.is_err();
+        let blocks = digest::blocks(&contents.unwrap_or_default());
+        let spans = digest::spans(&blocks);
+        let differs = |index: &usize| unreadable || spans.get(*index) != compare.spans.get(*index);
+        let span = |index: usize| {
+            let own = &blocks[index * DIGEST_SPAN_BLOCKS..(index + 1) * DIGEST_SPAN_BLOCKS];
+            // Nothing that is sent for an unreadable block may pass for its digest.
+            let blocks = own.iter().map(|digest| if unreadable { !compare.spans[index] } else { *digest });
+            Span { index: index as u8, blocks: blocks.collect() }
+        };
+        let differing = (0..compare.spans.len().min(spans.len())).filter(differs).map(span).collect();
+        let ok = CompareOk { pg: self.pg, device: self.me, epoch: compare.epoch, id, differing };
+        self.send_to_primary(Message::CompareOk(ok));
+    }
+}

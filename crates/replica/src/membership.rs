@@ -1,0 +1,269 @@
+//! Who reigns and who is in sync: every change is a proposal that the configuration store accepts or refuses.
+//!
+//! A copy has at most one proposal under way. What it wants is found anew at every [`Group::tick`] from what stands, so
+//! a refused proposal needs no memory.
+
+use crate::action::Action;
+use crate::group::{Group, GroupConfig, Role};
+use crate::lease::{GRACE, LEASE};
+use crate::primary::{Primary, Standing};
+use crate::secondary::Secondary;
+use azekura_base::{DeviceId, IoStatus, Sequence};
+use std::time::Duration;
+
+/// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
+/// its lease has almost run out.
+const SILENCE: Duration = Duration::from_millis(750);
+/// A copy that has made nothing durable for so long, although it was sent something and this copy has made it durable,
+/// is left behind.
+const STUCK: Duration = Duration::from_secs(3);
+/// How long a new primary waits for a copy's first word.
+const FIRST_WORD: Duration = Duration::from_secs(3);
+/// Secondaries try to take over one after the other.
+const STAGGER: Duration = Duration::from_millis(100);
+/// How long writes are held back for a hand-over at most.
+const HAND_OVER: Duration = Duration::from_millis(300);
+/// Time given to others after this process has stood still.
+const AFTER_STALL: Duration = Duration::from_millis(400);
+/// Clocks of two machines may run apart by this part of a lease.
+const SKEW: u32 = 10;
+
+impl Group {
+    /// The cluster's configuration of this group, as last read.
+    pub fn configure(&mut self, config: GroupConfig) {
+        if config.version > self.config.version {
+            self.adopt(config);
+        }
+    }
+
+    /// The outcome of [`Action::Propose`]: true when the proposed configuration now stands. When false, what stands
+    /// instead comes by [`Group::configure`].
+    pub fn proposal_done(&mut self, version: u64, accepted: bool) {
+        let Some(proposal) = self.proposal.take_if(|proposal| proposal.version == version) else { return };
+        if accepted {
+            if proposal.version > self.config.version {
+                self.adopt(proposal);
+            }
+        } else if matches!(&self.role, Role::Primary(primary) if primary.is_proposed()) {
+            self.step_down();
+        }
+    }
+
+    fn propose(&mut self, config: GroupConfig) {
+        self.proposal = Some(config.clone());
+        self.actions.push_back(Action::Propose(config));
+    }
+
+    fn adopt(&mut self, config: GroupConfig) {
+        self.config = config;
+        let reigning = self.config.primary == self.me && self.config.reign == self.incarnation;
+        match &mut self.role {
+            Role::Primary(primary) if reigning && primary.epoch() == self.config.epoch => {
+                if primary.is_proposed() {
+                    self.reconcile();
+                } else {
+                    self.follow_members();
+                }
+            }
+            // The proposal was made from something older: its refusal is on its way.
+            Role::Primary(primary) if primary.is_proposed() && primary.epoch() > self.config.epoch => {}
+            Role::Primary(_) => self.step_down(),
+            Role::Secondary(_) => {}
+        }
+        if self.config.primary == self.me && !reigning && self.proposal.is_none() {
+            self.claim();
+        }
+    }
+
+    /// Proposes the next epoch, with this copy as primary. A process that starts must not go on in an epoch whose
+    /// promises it has forgotten, so it claims the group anew even if the configuration names its copy.
+    pub(crate) fn claim(&mut self) {
+        self.drop_clients();
+        let mut config = self.config.next();
+        config.epoch = self.config.epoch.max(self.log_epoch).next();
+        config.primary = self.me;
+        config.reign = self.incarnation;
+        if self.config.primary != self.me {
+            // Whatever this copy knows to be committed, the former primary held.
+            config.remove(self.config.primary, self.tail.committed());
+        }
+        self.role = Role::Primary(Primary::new(config.epoch, self.me, &config.in_sync, self.now));
+        self.propose(config);
+    }
+
+    /// Makes another in-sync copy primary, as soon as nothing is under way: until then writes are asked to come again.
+    /// False when that can't be tried now.
+    pub fn hand_over(&mut self, to: DeviceId) -> bool {
+        let now = self.now;
+        let in_sync = to != self.me && self.config.in_sync.contains(&to);
+        let Role::Primary(primary) = &mut self.role else { return false };
+        let there = primary.peers.get(&to).is_some_and(|peer| peer.synced && now < peer.lease_until);
+        if self.proposal.is_some() || !primary.is_open() || primary.handing_over.is_some() || !in_sync || !there {
+            return false;
+        }
+        primary.handing_over = Some((to, now + HAND_OVER));
+        self.try_hand_over();
+        true
+    }
+
+    /// Hands over if that was asked for and nothing is under way.
+    pub(crate) fn try_hand_over(&mut self) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some((to, until)) = primary.handing_over else { return };
+        if now >= until {
+            primary.handing_over = None;
+        } else if self.tail.len() == 0 && primary.merges.is_empty() && self.proposal.is_none() {
+            self.propose_primary(to);
+        }
+    }
+
+    /// Proposes another copy as primary; this one serves nobody from now on.
+    pub(crate) fn propose_primary(&mut self, to: DeviceId) {
+        let Role::Primary(primary) = &self.role else { return };
+        if self.proposal.is_some() {
+            return;
+        }
+        let mut config = self.config.next();
+        config.epoch = primary.epoch().next();
+        config.primary = to;
+        config.reign = 0;
+        self.step_down();
+        self.propose(config);
+    }
+
+    pub(crate) fn step_down(&mut self) {
+        self.drop_clients();
+        let promised = match &self.role {
+            Role::Primary(primary) if !primary.is_proposed() => primary.epoch(),
+            _ => self.log_epoch,
+        };
+        self.role = Role::Secondary(Secondary::new(promised.max(self.log_epoch), self.now));
+    }
+
+    /// Sends everybody who waits here to ask again.
+    fn drop_clients(&mut self) {
+        let mut waiting = Vec::new();
+        if let Role::Primary(primary) = &mut self.role {
+            waiting = primary.drain_clients();
+        }
+        for sequence in self.tail.committed().0 + 1..=self.tail.end().0 {
+            if let Some(write) = self.tail.get_mut(Sequence(sequence))
+                && let Some(client) = write.client.take()
+            {
+                waiting.push((client, write.request));
+            }
+        }
+        for (client, request) in waiting {
+            self.actions.push_back(Action::AnswerWrite(client, request, Err(IoStatus::Redirect)));
+        }
+    }
+
+    /// The same primary, other members.
+    fn follow_members(&mut self) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        let (me, now) = (self.me, self.now);
+        for device in self.config.in_sync.iter().filter(|device| **device != me) {
+            primary.peer_in_sync(*device, now);
+        }
+        let config = &self.config;
+        let mut readers_until = primary.blocked_until;
+        primary.peers.retain(|device, peer| match peer.standing {
+            Standing::InSync if !config.in_sync.contains(device) => {
+                // Nothing is committed without it while it may still answer readers by itself.
+                readers_until = readers_until.max(peer.reads_until);
+                false
+            }
+            Standing::InSync | Standing::Joining => true,
+            Standing::Learning(_) => config.members.contains(device),
+        });
+        primary.blocked_until = readers_until;
+        self.greet_all();
+        self.try_commit();
+        self.try_open();
+    }
+
+    /// A secondary whose primary is silent takes over.
+    pub(crate) fn watch_primary(&mut self, stalled: bool) {
+        let now = self.now;
+        let Role::Secondary(secondary) = &mut self.role else { return };
+        if stalled {
+            secondary.heard = secondary.heard.max((now + AFTER_STALL).saturating_sub(GRACE));
+        }
+        if self.proposal.is_some() {
+            return;
+        }
+        if self.config.primary == self.me {
+            self.claim();
+            return;
+        }
+        let rank = self.config.in_sync.iter().filter(|d| **d != self.config.primary).position(|d| *d == self.me);
+        let Some(rank) = rank else { return };
+        if now >= secondary.heard + GRACE + STAGGER * rank as u32 {
+            self.claim();
+        }
+    }
+
+    /// A primary leaves silent copies behind and takes back those that have caught up.
+    pub(crate) fn watch_copies(&mut self, stalled: bool) {
+        let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
+        let Role::Primary(primary) = &mut self.role else { return };
+        if primary.is_proposed() {
+            return;
+        }
+        let open = primary.is_open();
+        let mut config = self.config.next();
+        let mut greet = Vec::new();
+        for (device, peer) in &mut primary.peers {
+            if stalled {
+                peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
+                peer.moved = peer.moved.max(now);
+            }
+            if peer.acked >= durable.min(peer.sent) {
+                peer.moved = now;
+            }
+            if !peer.synced && self.connected.contains(device) && now >= peer.asked + SILENCE {
+                greet.push(*device);
+            }
+            let patience = if open { SILENCE } else { FIRST_WORD };
+            let failed = now >= peer.heard + patience || now >= peer.moved + STUCK;
+            match &peer.standing {
+                Standing::InSync if peer.lost.is_some() || failed => {
+                    config.remove(*device, peer.lost.unwrap_or(committed).min(committed));
+                }
+                Standing::Joining if peer.synced && now < peer.lease_until => {
+                    config.in_sync.insert(*device);
+                    config.away.remove(device);
+                }
+                _ => {}
+            }
+        }
+        if self.proposal.is_none() {
+            if config.in_sync != self.config.in_sync {
+                self.propose(config);
+            } else {
+                self.drop_failed_joiners(now);
+            }
+        }
+        greet.into_iter().for_each(|device| self.greet(device));
+        self.watch_learners();
+        self.try_commit();
+        self.try_open();
+        self.try_hand_over();
+    }
+
+    /// A copy that was about to join and fell silent starts anew. Only while no proposal could still make it a member.
+    fn drop_failed_joiners(&mut self, now: Duration) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        primary.peers.retain(|_, peer| {
+            let failed = now >= peer.heard + SILENCE || now >= peer.moved + STUCK || peer.lost.is_some();
+            !(matches!(peer.standing, Standing::Joining) && failed)
+        });
+    }
+}
+
+/// Until when a copy may answer readers by itself that was last told a stamp of its own which had arrived at
+/// `stamp_arrived`.
+pub(crate) fn readers_until(stamp_arrived: Duration) -> Duration {
+    stamp_arrived + LEASE + LEASE / SKEW
+}

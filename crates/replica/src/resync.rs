@@ -1,0 +1,378 @@
+//! Bringing a copy that was away up to date, as the primary does it.
+//!
+//! From the start the copy is sent every new write as any secondary is; nothing waits for its answers. Meanwhile the
+//! primary goes through the chunks that were changed while the copy was away. It compares each with the copy by
+//! digests and sends the blocks that differ. A block is read while no write to it is under way and new ones are held
+//! back, and sent before them on the same connection, so the copy applies the repair in the right place of the order
+//! without a place of its own. When all chunks are done, writes wait for the copy too, and the configuration is asked
+//! to name it in sync.
+
+use crate::PENDING_WRITES_MAX;
+use crate::action::Action;
+use crate::digest;
+use crate::group::{Group, Role};
+use crate::pending::Blocks;
+use crate::primary::{Peer, Primary, Standing};
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence};
+use azekura_wire::{
+    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Repairs of one group under way at once.
+const REPAIRS_MAX: usize = 4;
+/// Most blocks of one repair: writes to them wait while they are read.
+const REPAIR_BLOCKS_MAX: u16 = 32;
+/// Chunks of one group being compared at once.
+const COMPARES_MAX: usize = 2;
+/// Repairs that are found and wait; no further chunk is compared above it.
+const FOUND_MAX: usize = 256;
+/// A copy that answers nothing for so long starts anew.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A copy is in reach of the others when it lacks at most so many writes.
+const BEHIND_MAX: u64 = 256;
+
+/// How far a copy has been brought up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResyncProgress {
+    /// Chunks that were changed while it was away.
+    pub chunks: u64,
+    /// Of those, the ones that are compared and sent.
+    pub chunks_done: u64,
+    /// Payload bytes sent.
+    pub bytes: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    /// The copy was asked to start.
+    Asked,
+    /// The changed chunks are being listed.
+    Listing,
+    /// Chunks are compared and repaired.
+    Copying,
+}
+
+/// One copy that is being brought up to date.
+#[derive(Debug)]
+pub(crate) struct Resync {
+    phase: Phase,
+    base: Sequence,
+    todo: VecDeque<(LayerId, ChunkIndex)>,
+    /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
+    comparing: BTreeMap<u64, (LayerId, ChunkIndex, Option<Vec<u64>>)>,
+    /// Blocks that differ.
+    found: VecDeque<Blocks>,
+    /// Repairs under way.
+    repairing: BTreeMap<u64, Blocks>,
+    progress: ResyncProgress,
+}
+
+impl Resync {
+    fn new(base: Sequence) -> Resync {
+        Resync {
+            phase: Phase::Asked,
+            base,
+            todo: VecDeque::new(),
+            comparing: BTreeMap::new(),
+            found: VecDeque::new(),
+            repairing: BTreeMap::new(),
+            progress: ResyncProgress::default(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Copying
+            && self.todo.is_empty()
+            && self.comparing.is_empty()
+            && self.found.is_empty()
+            && self.repairing.is_empty()
+    }
+}
+
+/// A repair whose blocks are being read.
+#[derive(Debug)]
+struct Reading {
+    device: DeviceId,
+    blocks: Blocks,
+}
+
+/// All repairs whose blocks are being read: no write to these blocks is ordered.
+#[derive(Debug, Default)]
+pub(crate) struct Repairs {
+    reading: BTreeMap<u64, Reading>,
+    named: u64,
+}
+
+impl Repairs {
+    pub(crate) fn hold(&self, blocks: &Blocks) -> bool {
+        self.reading.values().any(|reading| reading.blocks.overlaps(blocks))
+    }
+
+    fn name(&mut self) -> u64 {
+        self.named += 1;
+        self.named
+    }
+}
+
+impl Primary {
+    /// What was under way for a copy that learns is of no use any more.
+    pub(crate) fn forget_learner(&mut self, device: DeviceId) {
+        self.peers.remove(&device);
+        self.repairs.reading.retain(|_, reading| reading.device != device);
+    }
+
+    fn resync(&mut self, device: DeviceId) -> Option<(&mut Resync, &mut Duration)> {
+        match self.peers.get_mut(&device)? {
+            Peer { standing: Standing::Learning(resync), heard, .. } => Some((resync, heard)),
+            _ => None,
+        }
+    }
+}
+
+impl Group {
+    /// Copies that could be brought up to date now, or are.
+    pub fn learners(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        let open = self.is_primary();
+        let out = move |device: &&DeviceId| open && **device != self.me && !self.config.in_sync.contains(device);
+        self.config.members.iter().filter(out).filter(|device| self.connected.contains(device)).copied()
+    }
+
+    /// How far the copies are that are being brought up to date.
+    pub fn resyncs(&self) -> impl Iterator<Item = (DeviceId, ResyncProgress)> + '_ {
+        let peers = match &self.role {
+            Role::Primary(primary) => Some(&primary.peers),
+            Role::Secondary(_) => None,
+        };
+        peers.into_iter().flatten().filter_map(|(device, peer)| match &peer.standing {
+            Standing::Learning(resync) => Some((*device, resync.progress)),
+            _ => None,
+        })
+    }
+
+    /// Allows, or forbids, to start bringing copies up to date. What has been started goes on.
+    pub fn allow_resync(&mut self, allowed: bool) {
+        if let Role::Primary(primary) = &mut self.role {
+            primary.may_resync = allowed;
+        }
+    }
+
+    /// Starts with copies that can be reached, and gives up those that have fallen silent.
+    pub(crate) fn watch_learners(&mut self) {
+        let (now, end) = (self.now, self.tail.end());
+        let learners: Vec<DeviceId> = self.learners().collect();
+        let Role::Primary(primary) = &mut self.role else { return };
+        let failed = |peer: &Peer| {
+            let waits = match &peer.standing {
+                Standing::Learning(resync) => {
+                    resync.phase == Phase::Asked
+                        || !resync.repairing.is_empty()
+                        || resync.comparing.values().any(|(.., digests)| digests.is_some())
+                        || peer.acked < peer.sent
+                }
+                _ => false,
+            };
+            waits && (now >= peer.heard + PATIENCE || end.0 - peer.acked.0 > PENDING_WRITES_MAX as u64)
+        };
+        let failed: Vec<DeviceId> = primary.peers.iter().filter(|(_, p)| failed(p)).map(|(d, _)| *d).collect();
+        failed.into_iter().for_each(|device| primary.forget_learner(device));
+        if primary.may_resync {
+            learners.into_iter().for_each(|device| self.start_resync(device));
+        }
+        self.run_resyncs();
+    }
+
+    fn start_resync(&mut self, device: DeviceId) {
+        let (now, base, end) = (self.now, self.tail.committed(), self.tail.end());
+        let since = self.config.away.get(&device).copied().unwrap_or(Sequence::ZERO).min(base);
+        let Role::Primary(primary) = &mut self.role else { return };
+        if primary.peers.contains_key(&device) {
+            return;
+        }
+        primary.peers.insert(device, Peer::learning(Resync::new(base), base, end, now));
+        let note = self.sessions.to_note_within(NOTE_SIZE_MAX);
+        let learn = Learn { pg: self.pg, device, epoch: primary.epoch(), since, base, note };
+        self.actions.push_back(Action::Send(device, Message::Learn(learn)));
+        self.pump(device);
+    }
+
+    /// A copy has begun.
+    pub fn learn_ok(&mut self, device: DeviceId, ok: LearnOk) {
+        let now = self.now;
+        let Some(resync) = self.heard_learner(device, ok.epoch, now) else { return };
+        if resync.phase == Phase::Asked && resync.base == ok.base {
+            resync.phase = Phase::Listing;
+            self.actions.push_back(Action::ListChanges { device, after: ok.complete });
+        }
+    }
+
+    /// The outcome of [`Action::ListChanges`]; `None` when the device could not tell.
+    pub fn changes_listed(&mut self, device: DeviceId, changes: Option<Vec<(LayerId, ChunkIndex)>>) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some(changes) = changes else {
+            primary.forget_learner(device);
+            return;
+        };
+        let Some((resync, _)) = primary.resync(device) else { return };
+        if resync.phase == Phase::Listing {
+            resync.phase = Phase::Copying;
+            resync.progress.chunks = changes.len() as u64;
+            resync.todo = changes.into();
+        }
+        self.run_resyncs();
+    }
+
+    /// Does the next steps for every copy that learns.
+    pub(crate) fn run_resyncs(&mut self) {
+        let Role::Primary(primary) = &self.role else { return };
+        let learning = primary.peers.iter().filter(|(_, peer)| !peer.counts());
+        let learners: Vec<DeviceId> = learning.map(|(device, _)| *device).collect();
+        learners.into_iter().for_each(|device| self.run_resync(device));
+    }
+
+    fn run_resync(&mut self, device: DeviceId) {
+        let (committed, end, now) = (self.tail.committed(), self.tail.end(), self.now);
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Primary { peers, repairs, merges, .. } = primary;
+        let Some(peer) = peers.get_mut(&device) else { return };
+        let Standing::Learning(resync) = &mut peer.standing else { return };
+        // A repair comes behind everything that is in its contents.
+        let mut blocked = VecDeque::new();
+        while resync.repairing.len() < REPAIRS_MAX && peer.sent >= committed {
+            let Some(blocks) = resync.found.pop_front() else { break };
+            if self.tail.touches(&blocks) || merges.touches(&blocks) || repairs.hold(&blocks) {
+                blocked.push_back(blocks);
+                continue;
+            }
+            let id = repairs.name();
+            repairs.reading.insert(id, Reading { device, blocks });
+            resync.repairing.insert(id, blocks);
+            let Blocks { layer, chunk, first, count } = blocks;
+            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+        }
+        resync.found.append(&mut blocked);
+        while resync.comparing.len() < COMPARES_MAX && resync.found.len() < FOUND_MAX {
+            let Some((layer, chunk)) = resync.todo.pop_front() else { break };
+            let id = repairs.name();
+            resync.comparing.insert(id, (layer, chunk, None));
+            let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
+            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+        }
+        if resync.is_done() && end.0 - peer.acked.0 <= BEHIND_MAX {
+            peer.standing = Standing::Joining;
+            (peer.heard, peer.moved) = (now, now);
+        }
+    }
+
+    /// The outcome of [`Action::LoadBlocks`].
+    pub fn blocks_loaded(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
+        let Role::Primary(primary) = &mut self.role else {
+            self.compare_loaded(id, contents);
+            return;
+        };
+        if let Some(Reading { device, blocks }) = primary.repairs.reading.remove(&id) {
+            self.send_repair(device, id, blocks, contents);
+            self.retry_waiting();
+        } else {
+            self.send_compare(id, contents);
+        }
+        self.run_resyncs();
+    }
+
+    fn send_repair(&mut self, device: DeviceId, id: u64, blocks: Blocks, contents: Result<Vec<Extent>, IoStatus>) {
+        let commit = self.tail.committed();
+        let Role::Primary(primary) = &mut self.role else { return };
+        let epoch = primary.epoch();
+        let Ok(extents) = contents else {
+            // Its own copy of a block is bad: the other one can't be completed from here.
+            primary.forget_learner(device);
+            return;
+        };
+        let Some((resync, _)) = primary.resync(device) else { return };
+        let Blocks { layer, chunk, first, .. } = blocks;
+        let mut at = first.0;
+        let last = extents.len().saturating_sub(1);
+        for (n, extent) in extents.into_iter().enumerate() {
+            let (count, body) = match extent {
+                Extent::Zero { count } => (count, Body::Zero),
+                Extent::Data { bytes, checksums } => (checksums.len() as u16, Body::Data { bytes, checksums }),
+            };
+            if let Body::Data { bytes, .. } = &body {
+                resync.progress.bytes += bytes.len() as u64;
+            }
+            // Repairs are made durable in their order: the answer to the last one stands for all.
+            let id = if n == last { id } else { 0 };
+            let first = BlockIndex(at);
+            at += count;
+            let repair = Repair { pg: self.pg, device, epoch, commit, id, layer, chunk, first, count, body };
+            self.actions.push_back(Action::Send(device, Message::Repair(repair)));
+        }
+    }
+
+    fn send_compare(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        let epoch = primary.epoch();
+        let asks = |peer: &Peer| matches!(&peer.standing, Standing::Learning(r) if r.comparing.contains_key(&id));
+        let Some(device) = primary.peers.iter().find(|(_, peer)| asks(peer)).map(|(device, _)| *device) else { return };
+        let Ok(extents) = contents else {
+            primary.forget_learner(device);
+            return;
+        };
+        let Some((resync, heard)) = primary.resync(device) else { return };
+        let Some((layer, chunk, digests)) = resync.comparing.get_mut(&id) else { return };
+        *heard = self.now;
+        let blocks = digest::blocks(&extents);
+        let spans = digest::spans(&blocks);
+        *digests = Some(blocks);
+        let compare = Compare { pg: self.pg, device, epoch, id, layer: *layer, chunk: *chunk, spans };
+        self.actions.push_back(Action::Send(device, Message::Compare(compare)));
+    }
+
+    /// A copy says what differs in a chunk.
+    pub fn compare_ok(&mut self, device: DeviceId, ok: CompareOk) {
+        let now = self.now;
+        let Some(resync) = self.heard_learner(device, ok.epoch, now) else { return };
+        let Some((layer, chunk, Some(own))) = resync.comparing.remove(&ok.id) else { return };
+        resync.progress.chunks_done += 1;
+        if ok.differing.is_empty() {
+            // The copy must know of the change all the same: it may be the source of another resync one day.
+            resync.found.push_back(Blocks { layer, chunk, first: BlockIndex(0), count: 1 });
+        }
+        for span in ok.differing {
+            let at = usize::from(span.index) * DIGEST_SPAN_BLOCKS;
+            let differs = |n: usize| span.blocks.get(n) != own.get(at + n);
+            let mut n = 0;
+            while n < DIGEST_SPAN_BLOCKS {
+                let run = (n..DIGEST_SPAN_BLOCKS).take_while(|n| differs(*n)).count();
+                if run > 0 {
+                    let (first, count) = (BlockIndex((at + n) as u16), run as u16);
+                    resync.found.push_back(Blocks { layer, chunk, first, count });
+                }
+                n += run + 1;
+            }
+        }
+        self.run_resyncs();
+    }
+
+    /// A repair is durable.
+    pub fn repair_ok(&mut self, device: DeviceId, ok: RepairOk) {
+        let now = self.now;
+        if let Some(resync) = self.heard_learner(device, ok.epoch, now) {
+            resync.repairing.remove(&ok.id);
+        }
+        self.run_resyncs();
+    }
+
+    fn heard_learner(&mut self, device: DeviceId, epoch: Epoch, now: Duration) -> Option<&mut Resync> {
+        let Role::Primary(primary) = &mut self.role else { return None };
+        if primary.epoch() != epoch {
+            return None;
+        }
+        let (resync, heard) = primary.resync(device)?;
+        *heard = now;
+        Some(resync)
+    }
+}
+
+const _: () = assert!(DIGEST_SPAN_BLOCKS <= REPAIR_BLOCKS_MAX as usize);

@@ -1,0 +1,266 @@
+//! Fail-over, copies that are left behind, and their return.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::*;
+use azekura_replica::*;
+use std::time::Duration;
+use support::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_silent_primary_is_replaced_and_nothing_acknowledged_is_lost() {
+    let mut cluster = Cluster::new(2);
+    (1..=5).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    let dead = cluster.kill(0);
+    cluster.pass(GRACE + SECOND);
+    assert_eq!((cluster.primary(), cluster.state(1)), (1, GroupState::Active));
+    assert_eq!(cluster.config.in_sync, [device(1)].into());
+    cluster.write(blocks(6, 1, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(6)], Ok(()));
+    assert_eq!((cluster.read(1, 1), cluster.read(1, 5)), (Ok(6), Ok(5)));
+    cluster.revive(0, dead);
+    cluster.pass(2 * SECOND);
+    assert_eq!((cluster.primary(), cluster.config.in_sync.len()), (1, 2));
+    assert_eq!(cluster.state(0), GroupState::Following);
+    assert_eq!(cluster.map(0), cluster.map(1));
+    assert_eq!(cluster.repaired, 1, "one block was changed while it was away");
+}
+
+#[test]
+fn a_primary_that_is_cut_off_serves_nobody_before_another_can_reign() {
+    let mut cluster = Cluster::new(3);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    // The connections are gone, and the configuration does not reach the primary.
+    cluster.isolate(0);
+    let start = cluster.now;
+    let mut other = None;
+    while other.is_none() {
+        cluster.now += TICK;
+        let now = cluster.now;
+        for n in 1..3 {
+            cluster.group(n).tick(now);
+            cluster.run(device(n));
+        }
+        if cluster.config.primary != device(0) {
+            other = Some(now);
+        }
+        cluster.decide_without(device(0));
+        for n in 1..3 {
+            if cluster.config.primary == device(n) {
+                assert!(cluster.now >= start + GRACE, "a promise was broken");
+                assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect), "two primaries");
+            }
+        }
+    }
+    cluster.write_to(0, blocks(2, 0, 1));
+    cluster.persist(device(0));
+    assert!(!cluster.answered.contains_key(&RequestId(2)), "nothing is committed without the others");
+}
+
+#[test]
+fn a_silent_secondary_is_left_behind_and_comes_back_with_what_changed() {
+    let mut cluster = Cluster::new(2);
+    (1..=100).for_each(|n| cluster.write(blocks(n, 3 * n as u16, 2)).unwrap());
+    cluster.settle();
+    cluster.isolate(1);
+    cluster.write(blocks(101, 30, 1)).unwrap();
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.answered[&RequestId(101)], Ok(()), "writes go on without it");
+    assert_eq!(cluster.config.in_sync, [device(0)].into());
+    assert_eq!(cluster.read(1, 0), Err(IoStatus::Redirect), "it answers nobody");
+    (102..=104).for_each(|n| cluster.write(blocks(n, 500 + n as u16, 1)).unwrap());
+    cluster.write(zeros(105, 90, 4)).unwrap();
+    cluster.pass(SECOND);
+    cluster.heal();
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    assert_eq!(cluster.map(0), cluster.map(1));
+    assert!(cluster.repaired <= 8, "{} blocks for 8 changed ones", cluster.repaired);
+}
+
+#[test]
+fn a_secondary_that_takes_too_long_is_left_behind_although_it_is_alive() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    while cluster.deliver(device(0), device(1)) {}
+    assert!(cluster.persist(device(0)));
+    for _ in 0..40 {
+        cluster.tick_all(TICK);
+        cluster.beat();
+    }
+    assert!(cluster.decide());
+    assert_eq!(cluster.config.in_sync, [device(0)].into());
+    cluster.tick_all(2 * LEASE);
+    assert_eq!(cluster.answered[&RequestId(1)], Ok(()));
+}
+
+#[test]
+fn nothing_is_committed_without_a_copy_that_may_still_answer_readers() {
+    let mut cluster = Cluster::new(2);
+    cluster.isolate(1);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.persist(device(0));
+    let until = cluster.now + LEASE;
+    while cluster.now + TICK < until + LEASE {
+        cluster.tick_all(TICK);
+        cluster.decide();
+        let acknowledged = cluster.answered.contains_key(&RequestId(1));
+        let stale = cluster.read(1, 0) == Ok(0);
+        assert!(!(acknowledged && stale), "acknowledged, and still zeros to a reader");
+        if acknowledged {
+            return;
+        }
+    }
+    panic!("never acknowledged");
+}
+
+#[test]
+fn a_new_empty_copy_gets_everything() {
+    let mut cluster = Cluster::new(2);
+    (1..=50).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.config.version += 1;
+    cluster.config.members.insert(device(2));
+    let config = cluster.config.clone();
+    (0..2).for_each(|n| cluster.group(n).configure(config.clone()));
+    cluster.add(device(2));
+    cluster.heal();
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 3);
+    assert_eq!(cluster.map(2), cluster.map(0));
+    cluster.write(blocks(51, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    assert_eq!(cluster.read(2, 0), Ok(51));
+}
+
+#[test]
+fn writes_go_on_while_a_copy_is_brought_up_to_date_and_it_has_the_latest() {
+    let mut cluster = Cluster::new(2);
+    let mut number = 0;
+    let mut write = |cluster: &mut Cluster, n: u64| {
+        for _ in 0..n {
+            number += 1;
+            cluster.write(blocks(number, (number * 7 % 300) as u16, 1 + (number % 3) as u16)).unwrap();
+        }
+    };
+    write(&mut cluster, 50);
+    cluster.settle();
+    cluster.isolate(1);
+    write(&mut cluster, 100);
+    cluster.pass(2 * SECOND);
+    cluster.heal();
+    for _ in 0..60 {
+        write(&mut cluster, 3);
+        cluster.tick_all(TICK / 4);
+        for _ in 0..3 {
+            cluster.load(device(0));
+            cluster.load(device(1));
+            for n in 0..2 {
+                cluster.persist(device(n));
+            }
+            cluster.deliver(device(0), device(1));
+            cluster.deliver_answer(device(0), device(1));
+        }
+    }
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    assert_eq!(cluster.map(0), cluster.map(1));
+}
+
+#[test]
+fn a_copy_that_dies_while_it_learns_goes_on_from_there() {
+    let mut cluster = Cluster::new(2);
+    (1..=20).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.isolate(1);
+    cluster.pass(2 * SECOND);
+    (21..=220).for_each(|n| cluster.write(blocks(n, n as u16 * 2, 1)).unwrap());
+    cluster.settle();
+    for rounds in 1..30 {
+        cluster.heal();
+        cluster.tick_all(TICK);
+        for _ in 0..rounds {
+            cluster.deliver(device(0), device(1));
+            cluster.persist(device(1));
+            cluster.deliver_answer(device(0), device(1));
+            cluster.load(device(0));
+            cluster.load(device(1));
+        }
+        cluster.restart(1, 1);
+        cluster.isolate(1);
+    }
+    let before = cluster.repaired;
+    cluster.heal();
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    assert_eq!(cluster.map(0), cluster.map(1));
+    assert!(cluster.repaired - before < 200, "what it has is not sent again: {before} {}", cluster.repaired);
+}
+
+#[test]
+fn below_the_minimum_of_copies_nothing_is_written_and_reads_go_on() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.config.version += 1;
+    cluster.config.copies_min = 2;
+    let config = cluster.config.clone();
+    (0..2).for_each(|n| cluster.group(n).configure(config.clone()));
+    cluster.isolate(1);
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.state(0), GroupState::ReadOnly);
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::Redirect));
+    assert_eq!(cluster.read(0, 0), Ok(1));
+    cluster.heal();
+    cluster.pass(2 * SECOND);
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(2)], Ok(()));
+}
+
+#[test]
+fn a_primary_hands_over_without_losing_what_is_under_way() {
+    let mut cluster = Cluster::new(3);
+    (1..=3).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    assert!(cluster.group(0).hand_over(device(2)));
+    cluster.run(device(0));
+    cluster.settle();
+    cluster.beat();
+    assert_eq!((cluster.primary(), cluster.state(2)), (2, GroupState::Active));
+    (1..=3).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    assert!((1..=3).all(|n| cluster.answered[&RequestId(n)] == Ok(())), "{:?}", cluster.answered);
+    assert_eq!(cluster.history.len(), 3, "each once");
+    assert_eq!(cluster.config.in_sync.len(), 3);
+}
+
+#[test]
+fn a_tail_that_two_copies_have_outlives_the_primary_and_one_of_them() {
+    let mut cluster = Cluster::new(3);
+    (1..=4).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    assert!((1..=4).all(|n| cluster.answered[&RequestId(n)] == Ok(())));
+    // Nobody but the primary knows that they are committed. It dies; its successor dies while it gathers.
+    cluster.kill(0);
+    for _ in 0..20 {
+        cluster.tick_all(TICK);
+    }
+    while cluster.decide() {}
+    let next = cluster.primary();
+    let last = 3 - next;
+    while cluster.deliver(device(next), device(last)) {}
+    cluster.kill(next);
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.primary(), last);
+    assert_eq!(cluster.order(last), (1..=4).map(RequestId).collect::<Vec<_>>());
+}
