@@ -62,7 +62,11 @@ impl Node {
                 None
             }
             Message::Learn(learn) => {
-                self.with_group((learn.pg, learn.device), |group, _| group.learn(client, learn));
+                let key = (learn.pg, learn.device);
+                // To a copy whose store is not open yet, the primary will say it again; what it asked before is void.
+                if self.with_group(key, |group, _| group.learn(client, learn)).is_none() {
+                    self.early_syncs.remove(&key);
+                }
                 None
             }
             Message::Compare(compare) => {

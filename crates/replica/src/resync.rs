@@ -30,6 +30,8 @@ const COMPARES_MAX: usize = 2;
 const FOUND_MAX: usize = 256;
 /// A copy that answers nothing for so long starts anew.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A copy that does not begin is asked again after this time.
+const FIRST_WORD: Duration = Duration::from_secs(1);
 /// A copy is in reach of the others when it lacks at most so many writes.
 const BEHIND_MAX: u64 = 256;
 
@@ -173,7 +175,9 @@ impl Group {
                 }
                 _ => false,
             };
-            waits && (now >= peer.heard + PATIENCE || end.0 - peer.acked.0 > PENDING_WRITES_MAX as u64)
+            let asked = matches!(&peer.standing, Standing::Learning(resync) if resync.phase == Phase::Asked);
+            let patience = if asked { FIRST_WORD } else { PATIENCE };
+            waits && (now >= peer.heard + patience || end.0 - peer.acked.0 > PENDING_WRITES_MAX as u64)
         };
         let failed: Vec<DeviceId> = primary.peers.iter().filter(|(_, p)| failed(p)).map(|(d, _)| *d).collect();
         failed.into_iter().for_each(|device| primary.forget_learner(device));
