@@ -2,12 +2,15 @@
 //!
 //! A [`PageBuf`] has one owner who fills it; [`PageBuf::freeze`] turns it into [`Bytes`], which many may hold.
 //! When the last holder lets go, the pages go back to a free list of the thread, so that a busy thread neither
-//! asks the allocator for megabytes nor faults fresh pages in on every request.
+//! asks the allocator for megabytes nor faults fresh pages in on every request. [`trim_free_buffers`] empties the list
+//! of what is not needed any more.
 
 use crate::BLOCK_SIZE;
 use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
+use memmap2::{Advice, MmapMut};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(4096))]
@@ -19,20 +22,117 @@ const ZERO_PAGE: Page = Page([0; BLOCK_SIZE]);
 const CLASSES: usize = 15;
 /// Free pages that one thread keeps for later, over all size classes (32 MiB).
 const FREE_PAGES_MAX: usize = 8192;
+/// Buffers from this size class on (2 MiB) are asked of the kernel in huge pages: one fault where there would be 512.
+const HUGE_CLASS: usize = 9;
+
+enum Pages {
+    Heap(Vec<Page>),
+    Huge(MmapMut),
+}
+
+impl Pages {
+    fn new(class: usize) -> Pages {
+        if class >= HUGE_CLASS
+            && let Ok(map) = MmapMut::map_anon(BLOCK_SIZE << class)
+        {
+            // A kernel without huge pages gives small ones: slower, but the same.
+            let _ = map.advise(Advice::HugePage);
+            return Pages::Huge(map);
+        }
+        Pages::Heap(vec![ZERO_PAGE; 1 << class])
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Pages::Heap(pages) => bytemuck::cast_slice(pages),
+            Pages::Huge(map) => map,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Pages::Heap(pages) => bytemuck::cast_slice_mut(pages),
+            Pages::Huge(map) => map,
+        }
+    }
+}
+
+/// The free buffers of one size.
+struct Class {
+    /// The one used last is at the back.
+    free: VecDeque<Pages>,
+    /// The fewest that have been free since the last [`trim_free_buffers`].
+    unused: usize,
+    /// When a buffer of this size was last asked for, in requests of the thread.
+    asked: u64,
+}
 
 struct FreeList {
-    classes: [Vec<Vec<Page>>; CLASSES],
+    classes: [Class; CLASSES],
     pages: usize,
+    requests: u64,
+}
+
+impl FreeList {
+    const fn new() -> FreeList {
+        FreeList {
+            classes: [const { Class { free: VecDeque::new(), unused: 0, asked: 0 } }; CLASSES],
+            pages: 0,
+            requests: 0,
+        }
+    }
+
+    fn take(&mut self, class: usize) -> Option<Pages> {
+        self.requests += 1;
+        let place = &mut self.classes[class];
+        place.asked = self.requests;
+        let pages = place.free.pop_back();
+        place.unused = place.unused.min(place.free.len());
+        self.pages -= pages.as_ref().map_or(0, |_| 1 << class);
+        pages
+    }
+
+    fn put(&mut self, class: usize, pages: Pages) {
+        while self.pages + (1 << class) > FREE_PAGES_MAX {
+            // What was asked for longest ago makes room.
+            let others = (0..CLASSES).filter(|other| *other != class && !self.classes[*other].free.is_empty());
+            let Some(oldest) = others.min_by_key(|other| self.classes[*other].asked) else { return };
+            self.drop_free(oldest, 1);
+        }
+        self.pages += 1 << class;
+        self.classes[class].free.push_back(pages);
+    }
+
+    fn drop_free(&mut self, class: usize, count: usize) {
+        let place = &mut self.classes[class];
+        place.free.drain(..count);
+        place.unused = place.unused.min(place.free.len());
+        self.pages -= count << class;
+    }
 }
 
 thread_local! {
-    static FREE: RefCell<FreeList> =
-        const { RefCell::new(FreeList { classes: [const { Vec::new() }; CLASSES], pages: 0 }) };
+    static FREE: RefCell<FreeList> = const { RefCell::new(FreeList::new()) };
+}
+
+/// Gives back to the system what this thread has kept free since the last call without once needing it. To be called
+/// now and then, so that a thread's memory follows its work.
+pub fn trim_free_buffers() {
+    let _ = FREE.try_with(|free| {
+        let mut free = free.borrow_mut();
+        for class in 0..CLASSES {
+            let unused = free.classes[class].unused;
+            free.drop_free(class, unused);
+            free.classes[class].unused = free.classes[class].free.len();
+        }
+    });
 }
 
 /// A uniquely owned, page-aligned buffer. Its contents are unspecified (but initialised) until written.
 pub struct PageBuf {
-    pages: Vec<Page>,
+    /// Absent only while it is being dropped.
+    pages: Option<Pages>,
+    class: u8,
     len: usize,
 }
 
@@ -44,19 +144,9 @@ impl PageBuf {
     #[must_use]
     pub fn new(len: usize) -> PageBuf {
         let class = class_of(len);
-        let recycled = FREE
-            .try_with(|free| {
-                let mut free = free.borrow_mut();
-                let pages = free.classes[class].pop();
-                if let Some(pages) = &pages {
-                    free.pages -= pages.len();
-                }
-                pages
-            })
-            .ok()
-            .flatten();
-        let pages = recycled.unwrap_or_else(|| vec![ZERO_PAGE; 1 << class]);
-        PageBuf { pages, len }
+        let recycled = FREE.try_with(|free| free.borrow_mut().take(class)).ok().flatten();
+        let pages = Some(recycled.unwrap_or_else(|| Pages::new(class)));
+        PageBuf { pages, class: class as u8, len }
     }
 
     /// A buffer of `len` zero bytes.
@@ -103,32 +193,22 @@ fn class_of(len: usize) -> usize {
 
 impl Drop for PageBuf {
     fn drop(&mut self) {
-        let pages = std::mem::take(&mut self.pages);
-        if pages.is_empty() {
-            return;
-        }
-        // A thread that is ending has no free list any more: the pages go to the allocator.
-        let _ = FREE.try_with(|free| {
-            let mut free = free.borrow_mut();
-            if free.pages + pages.len() <= FREE_PAGES_MAX {
-                free.pages += pages.len();
-                let class = pages.len().trailing_zeros() as usize;
-                free.classes[class].push(pages);
-            }
-        });
+        let Some(pages) = self.pages.take() else { return };
+        // A thread that is ending has no free list any more: the pages go back to the system.
+        let _ = FREE.try_with(|free| free.borrow_mut().put(usize::from(self.class), pages));
     }
 }
 
 impl std::ops::Deref for PageBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.pages)[..self.len]
+        self.pages.as_ref().map_or(&[], |pages| &pages.bytes()[..self.len])
     }
 }
 
 impl std::ops::DerefMut for PageBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.pages)[..self.len]
+        self.pages.as_mut().map_or(&mut [], |pages| &mut pages.bytes_mut()[..self.len])
     }
 }
 
@@ -168,6 +248,47 @@ mod tests {
         assert_ne!(PageBuf::new(8192).as_ptr() as usize, address, "a buffer in use was given out");
         drop(part);
         assert_eq!(PageBuf::new(8192).as_ptr() as usize, address, "a free buffer was not used again");
+    }
+
+    #[test]
+    fn huge_buffers_are_whole_and_recycled() {
+        let mut first = PageBuf::new(4 << 20);
+        assert!((first.as_ptr() as usize).is_multiple_of(BLOCK_SIZE));
+        assert!(crate::is_zero(&first));
+        first.fill(1);
+        let address = first.as_ptr();
+        drop(first);
+        assert_eq!(PageBuf::new((2 << 20) + 1).as_ptr(), address);
+    }
+
+    fn free_pages() -> usize {
+        FREE.with(|free| free.borrow().pages)
+    }
+
+    #[test]
+    fn what_is_free_is_bounded_and_the_latest_size_is_kept() {
+        let small: Vec<PageBuf> = (0..FREE_PAGES_MAX).map(|_| PageBuf::new(1)).collect();
+        let large = PageBuf::new(8 << 20);
+        let address = large.as_ptr();
+        drop(small);
+        assert_eq!(free_pages(), FREE_PAGES_MAX);
+        drop(large);
+        assert_eq!(free_pages(), FREE_PAGES_MAX);
+        assert_eq!(PageBuf::new(8 << 20).as_ptr(), address);
+    }
+
+    #[test]
+    fn trimming_gives_back_what_was_not_needed() {
+        let many: Vec<PageBuf> = (0..8).map(|_| PageBuf::new(100)).collect();
+        drop(many);
+        trim_free_buffers();
+        assert_eq!(free_pages(), 8, "needed since the last call");
+        let three: Vec<PageBuf> = (0..3).map(|_| PageBuf::new(100)).collect();
+        drop(three);
+        trim_free_buffers();
+        assert_eq!(free_pages(), 3);
+        trim_free_buffers();
+        assert_eq!(free_pages(), 0);
     }
 
     #[test]

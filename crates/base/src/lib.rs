@@ -10,7 +10,7 @@ mod ids;
 mod inbox;
 mod outbox;
 
-pub use buffer::{PageBuf, copy_to_pages};
+pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
 pub use checksum::{Checksum, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero};
 pub use error::IoStatus;
 pub use ids::{

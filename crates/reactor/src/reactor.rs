@@ -178,6 +178,8 @@ impl<S: Stream> Reactor<S> {
                     self.ring.start(Operation::Wake { eventfd });
                 }
             }
+            // The sleep is over, and that was all.
+            Operation::Alarm { .. } => {}
             Operation::Accept { listener, .. } => {
                 let result =
                     result.and_then(|_| accepted.ok_or_else(|| io::Error::other("an accept without a socket")));

@@ -18,11 +18,9 @@ use std::{
 
 /// `IORING_ENTER_GETEVENTS`: run pending completions even if none is waited for.
 const ENTER_GETEVENTS: u32 = 1;
-/// `IORING_ENTER_EXT_ARG`: the argument is a `SubmitArgs`.
-const ENTER_EXT_ARG: u32 = 8;
 /// `IORING_RECVSEND_POLL_FIRST`: don't try before the socket is known to be ready.
 const POLL_FIRST: u16 = 1;
-/// The completion of a cancel request, which nobody waits for.
+/// The completion of a cancel or update request, which nobody waits for.
 const CANCEL_DATA: u64 = u64::MAX;
 /// A fill with more bytes than any stream buffer of an [`Inbox`] is for one payload, all of which is waited for.
 const STREAM_FILL_MAX: usize = 2 * Inbox::PEEK_MAX;
@@ -45,6 +43,8 @@ pub(crate) enum Operation {
     Write { file: u32, slot: u32, write: DeviceWrite },
     /// Makes a device's former writes durable.
     Sync { file: u32, slot: u32, token: u64 },
+    /// Ends a sleep at the time that the ring's alarm says.
+    Alarm { at: *const types::Timespec },
 }
 
 /// An operation under way.
@@ -74,6 +74,10 @@ pub(crate) struct Ring {
     overflow: VecDeque<squeue::Entry>,
     /// True on Linux 6.1 and later: multishot accept, poll-first receives.
     modern: bool,
+    /// The alarm that is set, and its time by the monotonic clock.
+    alarm: Option<(Ticket, Duration)>,
+    /// Where the kernel looks for the alarm's time. It is there as long as the ring.
+    alarm_time: Box<types::Timespec>,
 }
 
 impl Ring {
@@ -96,7 +100,15 @@ impl Ring {
                 "this kernel's io_uring is too old: Linux 5.11 or later is needed",
             ));
         }
-        Ok(Ring { uring, operations: Vec::new(), free: Vec::new(), overflow: VecDeque::new(), modern })
+        Ok(Ring {
+            uring,
+            operations: Vec::new(),
+            free: Vec::new(),
+            overflow: VecDeque::new(),
+            modern,
+            alarm: None,
+            alarm_time: Box::new(types::Timespec::new()),
+        })
     }
 
     /// Makes room for `count` registered files.
@@ -127,6 +139,33 @@ impl Ring {
         self.push(opcode::AsyncCancel::new(u64::from(ticket.0)).build().user_data(CANCEL_DATA));
     }
 
+    /// Sees to it that a sleep that begins now ends after `timeout`, if not before.
+    ///
+    /// The time is kept by an operation that stays under way from sleep to sleep. A time given with each sleep would
+    /// have the kernel set the processor's timer twice for it, which costs more than all the rest of a short sleep
+    /// where setting it means leaving a virtual machine.
+    fn set_alarm(&mut self, timeout: Duration) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32);
+        let until = now + timeout;
+        match self.alarm {
+            Some((_, set)) if set <= until => return,
+            _ => *self.alarm_time = until.into(),
+        }
+        let at = &raw const *self.alarm_time;
+        let ticket = match self.alarm {
+            None => self.start(Operation::Alarm { at }),
+            Some((ticket, _)) => {
+                // Too late for one that is just going off: that ends the sleep too early, and the next sets it anew.
+                let update = opcode::TimeoutUpdate::new(u64::from(ticket.0), at).flags(types::TimeoutFlags::ABS);
+                let flags = if self.modern { squeue::Flags::SKIP_SUCCESS } else { squeue::Flags::empty() };
+                self.push(update.build().flags(flags).user_data(CANCEL_DATA));
+                ticket
+            }
+        };
+        self.alarm = Some((ticket, until));
+    }
+
     fn push(&mut self, entry: squeue::Entry) {
         if self.overflow.is_empty() && self.try_push(&entry) {
             return;
@@ -153,7 +192,7 @@ impl Ring {
         // which refers to no memory. An operation leaves the table only in `take_completion`, when its last
         // completion has been seen, or in `drop`, which waits for all completions first. While it is in the table
         // nobody else can reach it, and all memory referred to is on the heap, so it neither moves nor is freed or
-        // changed when the table grows.
+        // changed when the table grows. An alarm and its updates refer to `alarm_time`, which is as old as the ring.
         unsafe { self.uring.submission().push(entry).is_ok() }
     }
 
@@ -166,29 +205,21 @@ impl Ring {
     /// the sleep too.
     pub(crate) fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.push_overflow();
+        if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) {
+            self.set_alarm(timeout);
+        }
         let (queued, overflown) = {
             let queue = self.uring.submission();
             (queue.len() as u32, queue.cq_overflow())
         };
         let sleep = timeout != Some(Duration::ZERO) && self.overflow.is_empty() && !overflown;
-        let timespec = timeout.map(types::Timespec::from);
-        let mut args = types::SubmitArgs::new();
-        if let Some(timespec) = timespec.as_ref().filter(|_| sleep) {
-            args = args.timespec(timespec);
-        }
-        // SAFETY: the flags say that the argument is a `SubmitArgs`, whose time outlives the call; `queued` is the number
-        // of entries in the submission queue.
-        let entered = unsafe {
-            self.uring.submitter().enter(queued, u32::from(sleep), ENTER_GETEVENTS | ENTER_EXT_ARG, Some(&args))
-        };
+        // SAFETY: no flag says that there is an argument; `queued` is the number of entries in the submission queue.
+        let entered =
+            unsafe { self.uring.submitter().enter::<libc::sigset_t>(queued, u32::from(sleep), ENTER_GETEVENTS, None) };
         match entered {
             Ok(_) => Ok(()),
-            // Time over, a signal, or the kernel wants its completions collected before it takes more.
-            Err(error)
-                if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) =>
-            {
-                Ok(())
-            }
+            // A signal, or the kernel wants its completions collected before it takes more.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -214,6 +245,9 @@ impl Ring {
                     place.take().expect("one last completion an operation")
                 }
             };
+            if let Operation::Alarm { .. } = operation {
+                self.alarm = None;
+            }
             let result = match entry.result() {
                 count if count >= 0 => Ok(count as u32),
                 error => Err(io::Error::from_raw_os_error(-error)),
@@ -326,6 +360,7 @@ fn submission(operation: &mut Operation, modern: bool) -> squeue::Entry {
                     .build(),
             }
         }
+        Operation::Alarm { at } => opcode::Timeout::new(*at).flags(types::TimeoutFlags::ABS).build(),
         Operation::Sync { slot, .. } => {
             opcode::Fsync::new(types::Fixed(*slot)).flags(types::FsyncFlags::DATASYNC).build()
         }

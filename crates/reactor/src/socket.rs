@@ -12,6 +12,11 @@ use std::{
 /// Send buffer of unix sockets in bytes: what one side may be ahead of the other. The kernel doesn't size these by
 /// itself as it does for TCP, and caps the wish at `net.core.wmem_max`.
 const UNIX_SEND_BUFFER: usize = 4 << 20;
+/// A congestion control that spaces packets out by timers. Between the nodes of one cluster that costs more processor
+/// time than anything else in a large transfer, and delays it.
+const PACED: &[u8] = b"bbr";
+/// What is used in its stead; part of every kernel, unless left out on purpose.
+const UNPACED: &[u8] = b"cubic";
 
 /// A TCP socket that listens on `address`.
 pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
@@ -64,7 +69,14 @@ pub(crate) fn accepted(socket: &Socket) -> io::Result<PeerAddress> {
 }
 
 fn tune(socket: &Socket, tcp: bool) -> io::Result<()> {
-    if tcp { socket.set_tcp_nodelay(true) } else { socket.set_send_buffer_size(UNIX_SEND_BUFFER) }
+    if !tcp {
+        return socket.set_send_buffer_size(UNIX_SEND_BUFFER);
+    }
+    if socket.tcp_congestion().is_ok_and(|name| name.starts_with(PACED)) {
+        // A kernel without it keeps its own choice: slower, but no reason to have no connection.
+        let _ = socket.set_tcp_congestion(UNPACED);
+    }
+    socket.set_tcp_nodelay(true)
 }
 
 /// Ends the traffic of `socket` in both directions, so that operations on it complete. One that was never connected

@@ -6,7 +6,7 @@
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
-use azekura_base::{DeviceId, LayerId, NodeId, PgId};
+use azekura_base::{DeviceId, LayerId, NodeId, PgId, trim_free_buffers};
 use azekura_node::{ClusterView, ConnKey, Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
 use azekura_replica::GroupConfig;
@@ -19,6 +19,8 @@ use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
 /// Reads of one socket's messages before other sockets get their turn.
 const MESSAGES_PER_TURN_MAX: usize = 4096;
+/// How often buffers that were not needed meanwhile are given back to the system.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What other threads ask of the data plane.
 pub enum Command {
@@ -114,6 +116,7 @@ pub struct DataPlane {
     sender: mpsc::Sender<Command>,
     reports: tokio_mpsc::UnboundedSender<Report>,
     started: Instant,
+    next_trim: Duration,
     stopping: Option<oneshot::Sender<()>>,
 }
 
@@ -172,6 +175,7 @@ impl DataPlane {
             sender,
             reports,
             started: Instant::now(),
+            next_trim: TRIM_INTERVAL,
             stopping: None,
         }
     }
@@ -196,7 +200,12 @@ impl DataPlane {
         let mut events = Vec::new();
         self.turn();
         loop {
-            let timeout = self.node.next_wake().saturating_sub(self.started.elapsed());
+            let now = self.started.elapsed();
+            if now >= self.next_trim {
+                self.next_trim = now + TRIM_INTERVAL;
+                trim_free_buffers();
+            }
+            let timeout = self.node.next_wake().saturating_sub(now);
             self.reactor.wait(Some(timeout), &mut events)?;
             for event in events.drain(..) {
                 self.handle_event(event);
