@@ -5,7 +5,7 @@ use crate::reading;
 use crate::statistics::VolumeStatistics;
 use crate::view::{GroupView, VolumeView};
 use crate::{
-    IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX, WRITE_WINDOW,
+    COPIES_WAIT, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX, WRITE_WINDOW,
 };
 use azekura_base::{BLOCK_SIZE, CHUNK_SIZE, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
 use azekura_wire::{Message, ReadRequest, Run, StatusRequest, WriteBody, WriteRequest};
@@ -134,6 +134,8 @@ struct Under {
     retry_at: Duration,
     /// Nodes that could not read it.
     tried: Vec<NodeId>,
+    /// Since when too few copies are in sync.
+    waits_since: Option<Duration>,
     /// A secondary said that the primary must answer.
     primary_only: bool,
 }
@@ -193,7 +195,28 @@ impl Gateway {
         self.groups = groups;
         let known: Vec<VolumeId> = self.volumes.values().map(|v| v.id).collect();
         self.statistics.retain(|id, _| known.contains(id));
+        self.recall();
         self.resend(|_| true);
+    }
+
+    /// Takes back what is with a copy that is not asked any more: a primary that was replaced may never answer. The new
+    /// one knows a write that it has already by its number.
+    fn recall(&mut self) {
+        for under in self.writes.values_mut() {
+            let primary = self.groups.get(&under.pg).map(|group| group.primary);
+            if under.at.is_some() && under.at != primary {
+                under.at = None;
+                self.idle_parts += 1;
+            }
+        }
+        for under in self.reads.values_mut() {
+            let copies = self.groups.get(&under.pg).map_or(&[][..], |group| &group.copies);
+            if under.at.is_some_and(|node| !copies.contains(&node)) {
+                under.at = None;
+                under.primary_only = false;
+                self.idle_parts += 1;
+            }
+        }
     }
 
     /// The volumes by name.
@@ -343,6 +366,7 @@ impl Gateway {
             at: None,
             retry_at: Duration::ZERO,
             tried: Vec::new(),
+            waits_since: None,
             primary_only: false,
         };
         if matches!(under.ask, Ask::Write(_)) {
@@ -465,6 +489,7 @@ impl Gateway {
         match message {
             Message::WriteDone(done) => match done.result {
                 Err(IoStatus::Redirect) => self.refused(done.request, true, node),
+                Err(IoStatus::ReadOnly) => self.too_few_copies(done.request, node),
                 Err(status) => self.write_done(done.request, node, Some(status)),
                 Ok(()) => self.write_done(done.request, node, None),
             },
@@ -518,6 +543,16 @@ impl Gateway {
         } else {
             under.primary_only = !is_write;
             self.send(id, is_write);
+        }
+    }
+
+    /// The group has too few copies for writing: the write waits for more, but not for ever.
+    fn too_few_copies(&mut self, id: RequestId, node: NodeId) {
+        let Some(under) = self.writes.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
+        if self.now >= *under.waits_since.get_or_insert(self.now) + COPIES_WAIT {
+            self.write_done(id, node, Some(IoStatus::Io));
+        } else {
+            self.refused(id, true, node);
         }
     }
 

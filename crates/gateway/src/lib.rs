@@ -28,5 +28,7 @@ pub const WRITE_WINDOW: u64 = 1024;
 pub const PARTS_PER_OP_MAX: u64 = 16;
 /// A refused part is sent again after this time, or as soon as the configuration changes.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a write waits for a group that has too few copies in sync, before it fails.
+pub const COPIES_WAIT: Duration = Duration::from_secs(30);
 /// One block status request looks at this many chunks at most.
 pub const STATUS_CHUNKS_MAX: u64 = 64;

@@ -43,7 +43,9 @@ impl Node {
             return;
         }
         self.beats.next = self.now + HEARTBEAT_INTERVAL;
-        let mut by_node: BTreeMap<NodeId, Vec<GroupBeat>> = BTreeMap::new();
+        // Also to nodes that follow no group of this one: their answers show that the connection stands.
+        let mut by_node: BTreeMap<NodeId, Vec<GroupBeat>> =
+            self.links.up_nodes().map(|node| (node, Vec::new())).collect();
         for group in self.groups.values_mut() {
             let followers: Vec<DeviceId> = group.followers().collect();
             for device in followers {
@@ -59,7 +61,9 @@ impl Node {
         let stamp_us = self.now.as_micros() as u64;
         for (node, beats) in by_node {
             let echo_us = self.beats.stamps.get(&node).map_or(0, |(stamp, _)| *stamp);
-            for groups in beats.chunks(HEARTBEAT_GROUPS_MAX) {
+            let mut parts = beats.chunks(HEARTBEAT_GROUPS_MAX);
+            let first = parts.next().unwrap_or(&[]);
+            for groups in std::iter::once(first).chain(parts) {
                 let heartbeat = Heartbeat { stamp_us, echo_us, groups: groups.to_vec() };
                 self.send_to_node(node, Message::Heartbeat(heartbeat));
             }

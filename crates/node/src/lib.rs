@@ -30,5 +30,8 @@ use std::time::Duration;
 pub const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
 /// A connection that has not finished its greeting by then is closed.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
+/// A node that answers nothing for so long, heartbeats included, is taken for cut off: the connection is closed and dialled
+/// anew.
+pub const LINK_SILENCE: Duration = Duration::from_millis(1500);
 /// Connections from other nodes, including ones that have not greeted yet.
 pub const INBOUND_MAX: usize = 4096;

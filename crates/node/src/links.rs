@@ -6,7 +6,7 @@
 
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
-use crate::{GREETING_TIMEOUT, INBOUND_MAX, RECONNECT_INTERVAL};
+use crate::{GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL};
 use azekura_base::NodeId;
 use azekura_wire::{Hello, Message, VERSION};
 use std::collections::BTreeMap;
@@ -38,6 +38,9 @@ pub(crate) struct Links {
     dialled_on: BTreeMap<ConnKey, NodeId>,
     inbound: BTreeMap<ConnKey, Inbound>,
     dialled: u64,
+    /// When each node last answered anything.
+    heard: BTreeMap<NodeId, Duration>,
+    ticked: Duration,
 }
 
 impl Links {
@@ -107,6 +110,24 @@ impl Node {
                 _ => {}
             }
         }
+        if now.saturating_sub(self.links.ticked) > LINK_SILENCE / 3 {
+            // This process stood still: what was said meanwhile is yet to be read.
+            self.links.heard.values_mut().for_each(|heard| *heard = now);
+        }
+        self.links.ticked = now;
+        // A connection that was cut without a word would swallow requests for minutes.
+        let mut cut = Vec::new();
+        for (node, state) in &self.links.out {
+            if let Outbound::Up(conn) = state
+                && now >= self.links.heard.get(node).copied().unwrap_or(now) + LINK_SILENCE
+            {
+                cut.push(*conn);
+            }
+        }
+        for conn in cut {
+            self.effects.push_back(Effect::Close(conn));
+            self.closed(conn);
+        }
         let silent = |state: &Inbound| matches!(state, Inbound::Unknown(by) if *by <= now);
         late.extend(self.links.inbound.iter().filter(|(_, state)| silent(state)).map(|(conn, _)| *conn));
         for conn in late {
@@ -159,6 +180,7 @@ impl Node {
     /// A message came.
     pub fn received(&mut self, conn: ConnKey, message: Message) {
         if let Some(node) = self.links.dialled_on(conn) {
+            self.links.heard.insert(node, self.now);
             match message {
                 Message::Welcome(hello) => self.welcomed(node, conn, hello),
                 message if self.links.link(node) == Some(conn) => self.answered(node, message),
@@ -180,6 +202,7 @@ impl Node {
             return;
         }
         self.links.out.insert(node, Outbound::Up(conn));
+        self.links.heard.insert(node, self.now);
         self.gateway.link_up(node);
         self.beats.forget(node);
         for device in self.devices_of(node) {

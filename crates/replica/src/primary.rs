@@ -377,7 +377,11 @@ impl Group {
         }
         let too_many = self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX;
         let closed = !primary.is_open() || primary.handing_over.is_some();
-        if closed || too_many || self.config.in_sync.len() < self.config.copies_min as usize {
+        if !closed && self.config.in_sync.len() < self.config.copies_min as usize {
+            self.actions.push_back(answer(Err(IoStatus::ReadOnly)));
+            return Ok(());
+        }
+        if closed || too_many {
             self.actions.push_back(answer(Err(IoStatus::Redirect)));
             return Ok(());
         }

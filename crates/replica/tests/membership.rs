@@ -219,7 +219,7 @@ fn below_the_minimum_of_copies_nothing_is_written_and_reads_go_on() {
     cluster.pass(2 * SECOND);
     assert_eq!(cluster.state(0), GroupState::ReadOnly);
     cluster.write(blocks(2, 0, 1)).unwrap();
-    assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::Redirect));
+    assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::ReadOnly));
     assert_eq!(cluster.read(0, 0), Ok(1));
     cluster.heal();
     cluster.pass(2 * SECOND);
