@@ -2,7 +2,7 @@
 
 import pytest
 
-from . import plan, results, runner
+from . import plan, report, results, runner
 from .experiments import lookup
 
 FACTS = {
@@ -47,11 +47,11 @@ def bonnie_data(number):
     }
 
 
-@pytest.fixture
-def kept(tmp_path):
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory):
     """Results of the plan 'quick' with four targets and two rounds, one target not available."""
     chosen = quick()
-    found = results.Results(tmp_path / "quick.jsonl")
+    found = results.Results(tmp_path_factory.mktemp("results") / "quick.jsonl")
     session = {"kind": "session", "began": "2026-01-01T00:00:00+0000", "plan": "quick", "about": "short"}
     found.append({**session, "machine": FACTS, "versions": {"fio": "fio-3.33"}})
     setup = {"kind": "setup", "began": "2026-01-01T00:00:01+0000", "target": "azekura", "versions": {"azekura": "0"}}
@@ -65,6 +65,14 @@ def kept(tmp_path):
             assert lookup(step.experiment).told(line["data"])
         found.lines.append(line)
     return found
+
+
+@pytest.fixture(scope="session")
+def reported(kept, tmp_path_factory):
+    """The folder of the report on those results."""
+    folder = tmp_path_factory.mktemp("report")
+    report.write(kept, quick(), folder)
+    return folder
 
 
 def quick():

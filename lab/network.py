@@ -19,7 +19,8 @@ QUEUE = "20ms"
 
 
 class Network:
-    """`nodes` namespaces that reach each other at 10.77.0.1, 10.77.0.2, … over lines of `rate` (tc's notation)."""
+    """`nodes` namespaces that reach each other at 10.77.0.1, 10.77.0.2, … over lines of `rate` (tc's notation; None:
+    as fast as they go)."""
 
     def __init__(self, nodes, rate="1gbit"):
         self.nodes, self.rate = nodes, rate
@@ -61,7 +62,7 @@ class Network:
                 _run("ip", "-n", inside, "link", "set", device, "up")
             _run("ip", "-n", self.switch, "link", "set", port, "master", "switch")
             _run("ip", "-n", self.switch, "link", "set", port, "up")
-            for namespace, device in ((inside, "line"), (self.switch, port)):
+            for namespace, device in ((inside, "line"), (self.switch, port)) if self.rate else ():
                 shape = ["rate", self.rate, "burst", str(BURST_BYTES), "latency", QUEUE]
                 _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", *shape)
 

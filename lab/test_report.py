@@ -4,22 +4,13 @@ import html
 import re
 import xml.etree.ElementTree as xml
 
-import pytest
-
-from . import experiments, report
-from .conftest import quick
+from . import experiments
 from .experiments import compare
 from .results import Spread
 
 
-@pytest.fixture
-def folder(kept, tmp_path):
-    report.write(kept, quick(), tmp_path / "report")
-    return tmp_path / "report"
-
-
-def test_page_has_every_experiment_and_needs_nothing_else(folder):
-    page = (folder / "index.html").read_text()
+def test_page_has_every_experiment_and_needs_nothing_else(reported):
+    page = (reported / "index.html").read_text()
     shown = html.unescape(page)
     for name, experiment in experiments.known().items():
         assert f'<section id="{name}">' in page and experiment.question in shown
@@ -29,8 +20,8 @@ def test_page_has_every_experiment_and_needs_nothing_else(folder):
     assert len(identifiers) == len(set(identifiers))
 
 
-def test_plots_are_well_formed_and_follow_the_readers_colours(folder):
-    plots = sorted((folder / "plots").glob("*.svg"))
+def test_plots_are_well_formed_and_follow_the_readers_colours(reported):
+    plots = sorted((reported / "plots").glob("*.svg"))
     assert len(plots) > 30
     for path in plots:
         text = path.read_text()
@@ -38,12 +29,12 @@ def test_plots_are_well_formed_and_follow_the_readers_colours(folder):
         assert "var(--ink)" in text and "prefers-color-scheme:dark" in text and "#010203" not in text, path
 
 
-def test_markdown_tables_are_whole_and_plots_are_there(folder):
-    text = (folder / "report.md").read_text()
+def test_markdown_tables_are_whole_and_plots_are_there(reported):
+    text = (reported / "report.md").read_text()
     for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
     for name in re.findall(r"\(plots/([^)]+)\)", text):
-        assert (folder / "plots" / name).exists()
+        assert (reported / "plots" / name).exists()
     assert "not comparable" in text and "where Azekura is behind" in text
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Table:
-    """Cells are text as it is to be shown; the first column names the row."""
+    """Cells are text as it is to be shown; the first column names the row. `prose`: words, not figures."""
 
     title: str
     head: list
     rows: list
     note: str = ""
+    prose: bool = False
 
 
 @dataclass
@@ -35,6 +36,8 @@ class Plot:
     log_y: bool = False
     # A second y axis: (its label, its value for a y of 1).
     second_y: tuple | None = None
+    # Plots that follow each other with the same group stand together under it.
+    group: str = ""
 
 
 @dataclass

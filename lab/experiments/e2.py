@@ -21,6 +21,7 @@ TESTS = {
     "randread q128 again": ("--rw=randread --bs=4k --numjobs=1 --iodepth=128", "IOPS"),
     "write 4M": ("--rw=write --bs=4M --numjobs=1 --iodepth=16", "MiB/s"),
 }
+OVER_TIME = "Over time, through the tests of the first round in the order of the tables"
 UNITS = {name: unit for name, (_, unit) in TESTS.items()}
 
 
@@ -47,8 +48,8 @@ class DeviceCounts(Experiment):
                     continue
                 setup = Setup(target, size, options=(("devices", count),))
                 for number in range(1, settings["rounds"] + 1):
-                    for test, (arguments, _) in TESTS.items():
-                        action = _action(arguments.split(), seconds)
+                    for test in settings["tests"]:
+                        action = _action(TESTS[test][0].split(), seconds)
                         expected_s = seconds + FIO_S
                         yield Step(self.name, "devices", setup, test, number, expected_s, action, shared_by_rounds=True)
 
@@ -60,7 +61,10 @@ class DeviceCounts(Experiment):
         counts = settings["devices"]
         names = compare.order(lines, [])
         variants = list(dict.fromkeys(label.split(" ")[0] for label in names))
-        several = [variant for variant in variants if (f"{variant} devices={counts[-1]}", "write") in rates]
+        measured = {
+            variant: [count for count in counts if f"{variant} devices={count}" in names] for variant in variants
+        }
+        several = [variant for variant in variants if len(measured[variant]) > 1]
         section = Section(
             conditions=f"{settings['size']} under test, {settings['seconds']} s a test, {settings['rounds']} rounds.",
             published=[_published_table(published)],
@@ -71,7 +75,7 @@ class DeviceCounts(Experiment):
                 "without a cache.",
             ],
         )
-        for test, unit in UNITS.items():
+        for test, unit in ((test, UNITS[test]) for test in settings["tests"]):
             rows = []
             for variant in variants:
                 cells = [compare.spread_text(rates.get((f"{variant} devices={count}", test))) for count in counts]
@@ -79,10 +83,12 @@ class DeviceCounts(Experiment):
             head = ["target", *(f"{count}" for count in counts), f"{counts[-1]} ÷ 3 devices"]
             section.measured.append(Table(f"{test}, {unit} by number of devices", head, rows))
             section.plots.append(_speed_plot(rates, variants, counts, test, unit))
-        section.plots += [_shape_plot(rates, several, counts, published, test) for test in ("read", "write")]
+        for test in published["by_devices"]:
+            if test in settings["tests"]:
+                section.plots.append(_shape_plot(rates, several, counts, published, test))
         for variant in several:
-            section.plots += _over_time(lines, variant, counts[-1])
-        section.losses = _losses(rates, variants, counts)
+            section.plots += _over_time(lines, variant, measured[variant][-1])
+        section.losses = _losses(rates, variants, settings)
         return section
 
 
@@ -105,7 +111,9 @@ def _speed_plot(rates, variants, counts, test, unit):
     for variant in variants:
         points = [(count, rates.get((f"{variant} devices={count}", test))) for count in counts]
         series[compare.title_of(variant)] = [(x, s.median, s.least, s.most) for x, s in points if s]
-    return Plot(f"e2-{test}", test, "lines", series, x="devices", y=unit, log_x=True)
+    return Plot(
+        f"e2-{test}", test, "lines", series, x="devices", y=unit, log_x=True, group="Speed over the number of devices"
+    )
 
 
 def _shape_plot(rates, variants, counts, published, test):
@@ -118,7 +126,16 @@ def _shape_plot(rates, variants, counts, published, test):
         if base and base.median:
             series[compare.title_of(variant)] = [(x, s.median / base.median) for x, s in points if s]
     title = f"{test}, relative to 3 devices"
-    return Plot(f"e2-shape-{test}", title, "lines", series, x="devices", y="ratio", log_x=True)
+    return Plot(
+        f"e2-shape-{test}",
+        title,
+        "lines",
+        series,
+        x="devices",
+        y="ratio",
+        log_x=True,
+        group="The shape, beside the published one",
+    )
 
 
 def _over_time(lines, variant, count):
@@ -138,16 +155,14 @@ def _over_time(lines, variant, count):
                 devices.setdefault(number, []).append((at, moved / MIB))
         past += series[-1]["t"] if series else 0
     title = compare.title_of(variant)
-    tests = ", ".join(line["test"] for line in chosen)
     if hits:
         series = {title: hits}
-        yield Plot(
-            f"e2-cache-{variant}", f"{title}: share of reads from the cache", "lines", series, "seconds", "share"
-        )
+        name = f"{title}, {count} devices: share of reads from the cache"
+        yield Plot(f"e2-cache-{variant}", name, "lines", series, "seconds", "share", group=OVER_TIME)
     if any(value for points in devices.values() for _, value in points):
         series = _band(devices)
         name = f"{title}: MiB/s of each of {count} devices"
-        yield Plot(f"e2-devices-{variant}", name, "lines", series, f"seconds ({tests})", "MiB/s")
+        yield Plot(f"e2-devices-{variant}", name, "lines", series, "seconds", "MiB/s", group=OVER_TIME)
 
 
 def _band(devices):
@@ -160,9 +175,9 @@ def _band(devices):
     return {"median device, least and most shaded": points}
 
 
-def _losses(rates, variants, counts):
-    sentences = []
-    for test in UNITS:
+def _losses(rates, variants, settings):
+    sentences, counts = [], settings["devices"]
+    for test in settings["tests"]:
         for count in counts:
             ours = rates.get((f"{compare.OURS} devices={count}", test))
             for variant in variants:

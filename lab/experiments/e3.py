@@ -89,7 +89,7 @@ class EightTests(Experiment):
                 f"{settings['size']} under test, {settings['seconds']} s a test, {settings['rounds']} rounds; stress: "
                 f"{settings['stress']['size']} a client, {settings['stress']['seconds']} s."
             ),
-            published=[Table("Published findings", ["finding", "in figures"], published["rows"])],
+            published=[Table("Published findings", ["what", "found"], published["rows"], prose=True)],
             not_comparable=[
                 *compare.not_run(lines),
                 "The study's three servers had their own processors and a 10 GbE network; here all nodes and the "
@@ -118,7 +118,7 @@ class EightTests(Experiment):
             section.measured.append(_plain_table(name, lines, tests, labels, value, digits))
         for test in tests:
             bars = compare.bars(rates, labels, test)
-            section.plots.append(Plot(f"e3-{test}", test, "bars", bars, y=UNITS[test]))
+            section.plots.append(Plot(f"e3-{test}", test, "bars", bars, y=UNITS[test], group="The eight tests"))
         section.losses += compare.losses(rates, tests)
 
     def _show_layers(self, section, lines, settings):
@@ -135,7 +135,9 @@ class EightTests(Experiment):
         section.measured.append(Table("Layer by layer", head, rows))
         for test in tests:
             bars = compare.bars(rates, labels, test)
-            section.plots.append(Plot(f"e3-layers-{test}", f"Layers: {test}", "bars", bars, y=UNITS[test]))
+            section.plots.append(
+                Plot(f"e3-layers-{test}", f"Layers: {test}", "bars", bars, y=UNITS[test], group="Layer by layer")
+            )
 
     def _show_gbe(self, section, lines, settings):
         labels = compare.order(lines, settings["gbe"]["targets"])
@@ -148,7 +150,7 @@ class EightTests(Experiment):
         section.measured.append(compare.wide_table(title, tests, labels, rates, UNITS, note))
         for test in tests:
             bars = compare.bars(rates, labels, test)
-            section.plots.append(Plot(f"e3-gbe-{test}", f"1 GbE: {test}", "bars", bars, y=UNITS[test]))
+            section.plots.append(Plot(f"e3-gbe-{test}", f"1 GbE: {test}", "bars", bars, y=UNITS[test], group=title))
         section.losses += compare.losses(rates, tests, "over 1 GbE, ")
 
     def _show_stress(self, section, lines, settings):
@@ -168,7 +170,9 @@ class EightTests(Experiment):
             points = [(count, finished.get((label, f"x{count}"))) for count in counts]
             series[compare.title_of(label)] = [(x, s.median, s.least, s.most) for x, s in points if s]
         section.plots.append(
-            Plot("e3-stress", "Stress: finished runs", "lines", series, x="clients", y="runs", log_x=True)
+            Plot(
+                "e3-stress", "Stress: finished runs", "lines", series, x="clients", y="runs", log_x=True, group="Stress"
+            )
         )
         rows = []
         for label in labels:
@@ -184,7 +188,7 @@ class EightTests(Experiment):
                     points = [(sample["t"], sample[name] * scale) for sample in line["data"]["series"]]
                     series.setdefault(compare.title_of(line["label"]), points)
             title = f"Stress, {max(counts)} clients: {title} of the servers"
-            section.plots.append(Plot(f"e3-stress-{name}", title, "lines", series, x="seconds", y=unit))
+            section.plots.append(Plot(f"e3-stress-{name}", title, "lines", series, x="seconds", y=unit, group="Stress"))
         section.losses += compare.losses(finished, tests, "stress, ")
 
 

@@ -80,10 +80,12 @@ class ManyImages(Experiment):
             for label in labels:
                 points = [(count, spreads.get((label, f"x{count}"))) for count in counts]
                 series[compare.title_of(label)] = [(x, s.median, s.least, s.most) for x, s in points if s]
-            section.plots.append(Plot(f"e4-{name}", what.rsplit(",", 1)[0], "lines", series, x="clients", y="seconds"))
+            section.plots.append(
+                Plot(f"e4-{name}", what.rsplit(",", 1)[0], "lines", series, x="clients", y="seconds", group="Fairness")
+            )
             section.losses += compare.losses(spreads, tests, f"{name} of ", fewer_is_better=True)
-        section.plots += _client_plots(lines, labels)
         section.plots.append(_published_plot(published))
+        section.plots += _client_plots(lines, labels)
         section.measured.append(_price_table(lines, labels, tests))
         return section
 
@@ -136,7 +138,16 @@ def _published_plot(published):
     series = {
         f"published: {name}": list(zip(published["clients"], values)) for name, values in published["deviation"].items()
     }
-    return Plot("e4-published", "Published: standard deviation", "lines", series, x="clients", y="seconds", log_y=True)
+    return Plot(
+        "e4-published",
+        "Published: standard deviation",
+        "lines",
+        series,
+        x="clients",
+        y="seconds",
+        log_y=True,
+        group="Fairness",
+    )
 
 
 def _client_plots(lines, labels):
@@ -150,7 +161,15 @@ def _client_plots(lines, labels):
         ]
         name = f"e4-clients-{label}"
         title = f"{compare.title_of(label)}: every client's finishing time"
-        yield Plot(name, title, "dots", {compare.title_of(label): points}, x="clients at once", y="seconds")
+        yield Plot(
+            name,
+            title,
+            "dots",
+            {compare.title_of(label): points},
+            x="clients at once",
+            y="seconds",
+            group="Every client",
+        )
 
 
 def _price_table(lines, labels, tests):

@@ -1,6 +1,6 @@
 """Puts the report together from the results."""
 
-import re
+import itertools
 from pathlib import Path
 
 import jinja2
@@ -45,8 +45,13 @@ def _environment():
         keep_trailing_newline=True,
     )
     environment.filters["markdown_cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
-    environment.filters["anchor"] = lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    environment.filters["groups"] = _groups
     return environment
+
+
+def _groups(plots):
+    """[(group, its plots)] of plots that follow each other in one group."""
+    return [(group, list(found)) for group, found in itertools.groupby(plots, key=lambda plot: plot.group)]
 
 
 def _sections(kept, plan):

@@ -13,7 +13,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402 (the back end is chosen before)
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter  # noqa: E402
 
-WIDTH_IN, HEIGHT_IN = 4.3, 2.9
+WIDTH_IN, HEIGHT_IN = 3.9, 2.9
 BAR_IN = 0.24
 # Placeholders in the drawn SVG, replaced by the page's variables afterwards.
 INK, LINE = "#010203", "#040506"
@@ -28,6 +28,9 @@ STYLE = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 8.5,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "figure.constrained_layout.use": True,
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -43,7 +46,7 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
-    "legend.fontsize": 7.5,
+    "legend.fontsize": 8,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
@@ -86,7 +89,7 @@ def draw(plot, palette):
         drawn = _bars(plot, palette) if plot.kind == "bars" else _lines(plot, palette)
         drawn.axes[0].set_title(plot.title)
         out = io.StringIO()
-        drawn.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, bbox_inches="tight", pad_inches=0.06)
+        drawn.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(drawn)
     return _for_page(out.getvalue(), plot)
 
@@ -175,7 +178,7 @@ def _bars(plot, palette):
             f" {middle:,.0f}" if middle >= 10 else f" {middle:.2f}",
             (most, position),
             va="center",
-            fontsize=7.5,
+            fontsize=8,
             color=INK,
         )
     axes.set_yticks(range(len(labels)), labels)

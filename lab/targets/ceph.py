@@ -11,7 +11,7 @@ from lab import proc
 from tests.harness.process import Process, free_port, wait_until
 
 from .base import Target
-from .nbd import start_server
+from .nbd import Bridges
 
 READY_WITHIN_S = 600
 MIB = 2**20
@@ -90,7 +90,8 @@ class Ceph(Target):
         network = place.network
         self.address = network.address(1) if network else "127.0.0.1"
         self.configuration = self.folder / "ceph.conf"
-        self.servers, self.osds, self.bridges = [], [], {}
+        self.servers, self.osds = [], []
+        self.bridges = Bridges(self.folder, self.client_prefix())
         share = int(place.data_bytes * self.copies * ROOM) // self.devices
         self.osd_bytes = max(OSD_BYTES_MIN, share // MIB * MIB)
 
@@ -202,13 +203,7 @@ class Ceph(Target):
         return ["--ioengine=rbd", "--clientname=admin", f"--pool={POOL}", f"--rbdname=vol{volume}"]
 
     def uri(self, volume=0):
-        """Through a qemu-nbd, which is a client of Ceph's and not accounted to it."""
-        if volume not in self.bridges:
-            socket_path = self.folder / f"bridge{volume}.nbd"
-            command = ["qemu-nbd", "--cache=none", "--persistent", f"--socket={socket_path}", "--format=raw"]
-            command += [f"rbd:{POOL}/vol{volume}:conf={self.configuration}"]
-            self.bridges[volume] = start_server(command, socket_path, self.folder / f"bridge{volume}.log")
-        return f"nbd+unix:///?socket={self.folder / f'bridge{volume}.nbd'}"
+        return self.bridges.uri(volume, f"rbd:{POOL}/vol{volume}:conf={self.configuration}")
 
     def pids(self):
         return [server.pid for server in self.servers]
@@ -227,7 +222,8 @@ class Ceph(Target):
         return [server.command for server in self.servers]
 
     def stop(self):
-        for process in [*self.bridges.values(), *reversed(self.servers)]:
+        self.bridges.stop()
+        for process in reversed(self.servers):
             if process.alive:
                 # The data is thrown away: nothing is worth a clean stop.
                 process.kill()

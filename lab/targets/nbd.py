@@ -20,6 +20,32 @@ def start_server(command, socket, log, environment=None):
     return process
 
 
+class Bridges:
+    """qemu-nbd processes that make images of other protocols into NBD exports, each on first use.
+
+    They are clients of the target, with the protocol's own library in them, and not accounted to it. `prefix` is
+    what a client's command begins with.
+    """
+
+    def __init__(self, folder, prefix=()):
+        self.folder, self.prefix = folder, list(prefix)
+        self.processes = {}
+
+    def uri(self, volume, image):
+        """The NBD URI of `image`, which is qemu's name of volume number `volume`."""
+        socket = self.folder / f"bridge{volume}.nbd"
+        if volume not in self.processes:
+            command = [*self.prefix, "qemu-nbd", "--cache=none", "--persistent", "--shared=0", "--format=raw"]
+            command += [f"--socket={socket}", image]
+            self.processes[volume] = start_server(command, socket, self.folder / f"bridge{volume}.log")
+        return f"nbd+unix:///?socket={socket}"
+
+    def stop(self):
+        for process in self.processes.values():
+            if process.alive:
+                process.kill()
+
+
 class NbdTarget(Target):
     """A target that is reached over unix sockets, one server process a volume or one for all."""
 
