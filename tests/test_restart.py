@@ -32,25 +32,6 @@ def test_each_node_restarts_while_a_client_writes(each_cluster, how):
             assert not faults, f"{node.name} restarted, read through {reader.name}: {faults[:5]}"
 
 
-def test_writes_wait_for_a_node_that_is_away(cluster):
-    """A copy that stays away holds writes up (it is not replaced yet) and loses none; they end when it is back."""
-    ledger = Ledger(blocks=1500)
-    for away in cluster.nodes[1:]:
-        writer = Writer(cluster.first.uri(), ledger, depth=64, seed=away.number)
-        writer.start()
-        some_more(writer)
-        away.kill()
-        # Longer than leases, connection time-outs and the first retries last.
-        writer.join(8)
-        assert writer.is_alive(), f"a write failed instead of waiting: {writer.error}"
-        away.start()
-        cluster.wait_healthy()
-        some_more(writer, 1000)
-        writer.finish()
-        for reader in cluster.nodes:
-            assert ledger.check(reader.uri()) == [], f"after {away.name} was away, read through {reader.name}"
-
-
 def test_the_gateway_of_a_client_restarts(cluster):
     """The client loses its connection and makes a new one; what was acknowledged before is there."""
     ledger = Ledger(blocks=500)

@@ -1,0 +1,126 @@
+"""Nodes that die, stand still or stay away while clients write: service goes on, and nothing acknowledged is lost.
+
+The configuration is in etcd here: the embedded server goes down with its node, and nobody could take over.
+"""
+
+import signal
+import time
+
+import pytest
+
+from .acked_writer import Ledger, Writer
+from .harness.process import wait_until
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    started = make_cluster(config="etcd")
+    started.create_volume()
+    return started
+
+
+def some_more(writer, count=300):
+    goal = writer.acks + count
+    wait_until(lambda: writer.acks >= goal or not writer.is_alive(), 180, f"{count} more acknowledged writes")
+    assert writer.acks >= goal, writer.error
+
+
+def check_everywhere(cluster, ledger, when):
+    for reader in cluster.nodes:
+        faults = ledger.check(reader.uri())
+        assert not faults, f"{when}, read through {reader.name}: {faults[:5]}"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_writes_go_on_without_a_dead_node_and_it_comes_back(cluster, number):
+    """Primaries on the dead node are replaced, its other copies left behind; later it gets what it missed."""
+    gateway, dead = cluster.nodes[0], cluster.nodes[number - 1]
+    ledger = Ledger(blocks=1500)
+    writer = Writer(gateway.uri(), ledger, seed=number)
+    writer.start()
+    some_more(writer)
+    dead.kill()
+    some_more(writer, 2000)
+    dead.start()
+    some_more(writer)
+    cluster.wait_healthy()
+    some_more(writer)
+    writer.finish()
+    check_everywhere(cluster, ledger, f"{dead.name} died and came back")
+
+
+def test_each_copy_alone_has_everything(cluster):
+    """After a death and a return, the copies that were away answer for the others."""
+    ledger = Ledger(blocks=1000)
+    for dead in cluster.nodes:
+        others = [node for node in cluster.nodes if node is not dead]
+        writer = Writer(others[0].uri(), ledger, seed=dead.number)
+        writer.start()
+        some_more(writer)
+        dead.kill()
+        some_more(writer, 1000)
+        writer.finish()
+        for reader in others:
+            faults = ledger.check(reader.uri())
+            assert not faults, f"without {dead.name}, read through {reader.name}: {faults[:5]}"
+        dead.start()
+        cluster.wait_healthy()
+    check_everywhere(cluster, ledger, "each node has been dead once")
+
+
+def test_a_client_finds_its_volume_on_another_node(cluster):
+    """A gateway's node dies: the client connects to any other node, and everything acknowledged is there."""
+    ledger = Ledger(blocks=1000)
+    writer = Writer(cluster.nodes[1].uri(), ledger, seed=5)
+    writer.start()
+    some_more(writer)
+    cluster.nodes[1].kill()
+    writer.join_cut_off()
+    writer = Writer(cluster.nodes[2].uri(), ledger, seed=6)
+    writer.start()
+    some_more(writer)
+    writer.finish()
+    assert ledger.check(cluster.nodes[0].uri()) == []
+    cluster.nodes[1].start()
+    cluster.wait_healthy()
+    check_everywhere(cluster, ledger, "the gateway's node came back")
+
+
+@pytest.mark.parametrize("seconds", [1, 4])
+def test_a_node_that_stands_still_does_no_harm(cluster, seconds):
+    """SIGSTOP is the purest split brain: the process goes on later as if nothing had happened."""
+    ledger = Ledger(blocks=1000)
+    writer = Writer(cluster.nodes[0].uri(), ledger, seed=seconds)
+    writer.start()
+    some_more(writer)
+    for still in cluster.nodes[1:]:
+        still.process.signal(signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            still.process.signal(signal.SIGCONT)
+        some_more(writer, 1000)
+        cluster.wait_healthy()
+    writer.finish()
+    check_everywhere(cluster, ledger, "nodes stood still")
+
+
+def test_etcd_away_stops_no_writes(cluster):
+    """Losing the configuration server stops changes of the configuration, not I/O."""
+    ledger = Ledger(blocks=500)
+    writer = Writer(cluster.nodes[0].uri(), ledger, seed=8)
+    writer.start()
+    some_more(writer)
+    cluster.etcd.kill()
+    before = time.monotonic()
+    while time.monotonic() < before + 6:
+        some_more(writer, 100)
+    cluster.start_etcd()
+    cluster.wait_healthy()
+    some_more(writer)
+    cluster.nodes[2].kill()
+    some_more(writer, 1000)
+    writer.finish()
+    cluster.nodes[2].start()
+    cluster.wait_healthy()
+    check_everywhere(cluster, ledger, "etcd was away")
