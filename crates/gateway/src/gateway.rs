@@ -5,7 +5,8 @@ use crate::reading;
 use crate::statistics::VolumeStatistics;
 use crate::view::{GroupView, VolumeView};
 use crate::{
-    COPIES_WAIT, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX, WRITE_WINDOW,
+    COPIES_WAIT, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX,
+    WRITE_WINDOW,
 };
 use azekura_base::{BLOCK_SIZE, CHUNK_SIZE, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
 use azekura_wire::{Message, ReadRequest, Run, StatusRequest, WriteBody, WriteRequest};

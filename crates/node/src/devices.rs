@@ -3,7 +3,9 @@
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::tokens::Tokens;
-use azekura_base::{BLOCK_SIZE, BlockIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId, RequestId, Sequence};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId, RequestId, Sequence,
+};
 use azekura_replica::{Group, Recovered, RecoveredWrite};
 use azekura_store::{Completion, Extent, IoId, ReadError, Store};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
@@ -26,11 +28,11 @@ pub(crate) enum Under {
     Append { pg: PgId, sequence: Sequence, life: u32 },
     Repair { pg: PgId, epoch: Epoch, id: u64 },
     Changes { pg: PgId, copy: DeviceId },
-    Blocks { pg: PgId, id: u64 },
+    Blocks { pg: PgId, layer: LayerId, chunk: ChunkIndex, id: u64 },
     Epoch { pg: PgId, epoch: Epoch },
     Prepared { pg: PgId, sequence: Sequence },
     Edge { pg: PgId, merge: u64, block: BlockIndex },
-    Read { client: ConnKey, request: RequestId },
+    Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId },
     Status { client: ConnKey, request: RequestId },
     Drop { layer: LayerId },
 }
@@ -186,6 +188,7 @@ impl Node {
                 let under = device.under.remove(token);
                 if let Err(error) = &result {
                     self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+                    self.found_damaged(id, under.as_ref(), error);
                 }
                 self.read_done(id, under, result);
             }
@@ -201,13 +204,21 @@ impl Node {
         }
     }
 
+    /// A read has met a damaged block: its group writes it anew from a good copy.
+    fn found_damaged(&mut self, id: DeviceId, under: Option<&Under>, error: &ReadError) {
+        let Some(Under::Read { pg, layer, chunk, .. } | Under::Blocks { pg, layer, chunk, .. }) = under else { return };
+        if let ReadError::Checksum { block } = error {
+            self.wake(*pg, id, |group| group.found_damaged(*layer, *chunk, *block));
+        }
+    }
+
     fn read_done(&mut self, id: DeviceId, under: Option<Under>, result: Result<Vec<Extent>, ReadError>) {
         match under {
-            Some(Under::Blocks { pg, id: blocks }) => {
+            Some(Under::Blocks { pg, id: blocks, .. }) => {
                 let contents = result.map(sent).map_err(|_| IoStatus::Io);
                 self.wake(pg, id, |group| group.blocks_loaded(blocks, contents));
             }
-            Some(Under::Read { client, request }) => {
+            Some(Under::Read { client, request, .. }) => {
                 let result = result.map(sent).map_err(|_| IoStatus::Io);
                 self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
             }

@@ -73,6 +73,10 @@ impl Node {
                 self.with_group((compare.pg, compare.device), |group, _| group.compare(client, compare));
                 None
             }
+            Message::Fetch(fetch) => {
+                self.with_group((fetch.pg, fetch.device), |group, _| group.fetch(client, fetch));
+                None
+            }
             Message::Repair(repair) => {
                 self.with_group((repair.pg, repair.device), |group, _| group.repair(client, repair))
             }
@@ -120,6 +124,16 @@ impl Node {
                 if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
                     self.with_group(key, |group, _| group.sync_ok(ok.device, ok));
                     self.beats_soon();
+                }
+            }
+            Message::Damaged(damaged) => {
+                if let Some(key) = self.primary_copy(damaged.pg).filter(|_| self.is_on(damaged.device, node)) {
+                    self.with_group(key, |group, _| group.damaged(damaged.device, damaged));
+                }
+            }
+            Message::Fetched(fetched) => {
+                if let Some(key) = self.primary_copy(fetched.pg).filter(|_| self.is_on(fetched.device, node)) {
+                    self.with_group(key, |group, _| group.fetched(fetched.device, fetched));
                 }
             }
             Message::LearnOk(ok) => {
@@ -226,8 +240,13 @@ impl Node {
                     store.modified_since(token, pg, after);
                 });
             }
+            Action::NoGoodCopy { layer, chunk, first, count } => {
+                let place = self.view.place_of(layer, chunk, first);
+                let what = format!("group {pg}: {place}: no copy of these {count} blocks is good; reads of them fail");
+                self.effects.push_back(Effect::Warn(what));
+            }
             Action::LoadBlocks { id, layer, chunk, first, count } => {
-                self.with_store(device, Under::Blocks { pg, id }, |store, token| {
+                self.with_store(device, Under::Blocks { pg, id, layer, chunk }, |store, token| {
                     store.read(token, pg, layer, chunk, first, count);
                 });
             }
@@ -242,7 +261,8 @@ impl Node {
                 });
             }
             Action::ServeRead(client, read) => {
-                let under = Under::Read { client: ConnKey(client.0), request: read.request };
+                let (layer, chunk) = (read.layer, read.chunk);
+                let under = Under::Read { pg, layer, chunk, client: ConnKey(client.0), request: read.request };
                 self.with_store(device, under, |store, token| {
                     store.read(token, pg, read.layer, read.chunk, read.first, read.count);
                 });

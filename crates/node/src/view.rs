@@ -1,6 +1,6 @@
 //! The cluster as a node's data plane sees it.
 
-use azekura_base::{DeviceId, LayerId, NodeId, PgId};
+use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId};
 use azekura_gateway::VolumeView;
 use azekura_replica::GroupConfig;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,4 +22,15 @@ pub struct ClusterView {
     pub parents: BTreeMap<LayerId, LayerId>,
     /// Layers whose space is to be given back, and the devices that still have to do it.
     pub dropped: BTreeMap<LayerId, BTreeSet<DeviceId>>,
+}
+
+impl ClusterView {
+    /// Where a block is, for people: volume and byte offset.
+    pub(crate) fn place_of(&self, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) -> String {
+        let offset = u64::from(chunk.0) * CHUNK_SIZE as u64 + u64::from(block.0) * BLOCK_SIZE as u64;
+        match self.volumes.values().find(|volume| volume.layer == layer) {
+            Some(volume) => format!("volume {}, byte {offset}", volume.name),
+            None => format!("layer {layer}, byte {offset}"),
+        }
+    }
 }

@@ -47,6 +47,17 @@ pub enum Action {
         /// The last prepared write that stays.
         keep: Sequence,
     },
+    /// Tell people: no copy of these blocks is good.
+    NoGoodCopy {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkIndex,
+        /// First block.
+        first: BlockIndex,
+        /// Number of blocks.
+        count: u16,
+    },
     /// Read a prepared write's blocks back from the log; [`crate::Group::prepared_loaded`].
     LoadPrepared(Sequence),
     /// Read one committed block for a merge; [`crate::Group::edge_loaded`].

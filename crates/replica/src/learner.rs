@@ -8,7 +8,7 @@ use crate::secondary::Question;
 use crate::sessions::Sessions;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, IoStatus, Sequence, block_checksums};
 use azekura_wire::{
-    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, Repair, RepairOk, Span,
+    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Fetch, Learn, LearnOk, Message, Repair, RepairOk, Span,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +19,8 @@ pub(crate) struct Learner {
     repairs: VecDeque<Repair>,
     /// Chunks that are being read, by the question's name.
     compares: BTreeMap<u64, Compare>,
+    /// Blocks that are being read for the primary, by the question's name.
+    pub(crate) fetches: BTreeMap<u64, Fetch>,
 }
 
 impl Learner {
@@ -116,9 +118,13 @@ impl Group {
         }
     }
 
-    /// The chunk of a comparison is read.
-    pub(crate) fn compare_loaded(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
+    /// What the primary has asked for is read.
+    pub(crate) fn question_loaded(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
         let Role::Secondary(secondary) = &mut self.role else { return };
+        if let Some(fetch) = secondary.learner.fetches.remove(&id) {
+            self.answer_fetch(fetch, contents.ok());
+            return;
+        }
         let Some(compare) = secondary.learner.compares.remove(&id) else { return };
         // A chunk that can't be read is as different as can be.
         let unreadable = contents.is_err();

@@ -11,7 +11,7 @@
 //!
 //! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a new primary gathers what was
 //! prepared before it (`primary.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
-//! primary, `learner.rs` on the copy, `digest.rs` between them).
+//! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`).
 
 mod action;
 mod digest;
@@ -19,6 +19,7 @@ mod group;
 mod learner;
 mod lease;
 mod membership;
+mod mend;
 mod merge;
 mod pending;
 mod primary;

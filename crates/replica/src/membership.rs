@@ -247,6 +247,7 @@ impl Group {
         }
         greet.into_iter().for_each(|device| self.greet(device));
         self.watch_learners();
+        self.run_mends();
         self.try_commit();
         self.try_open();
         self.try_hand_over();

@@ -4,6 +4,7 @@ use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, GroupState, Role};
 use crate::lease::LEASE;
 use crate::membership::readers_until;
+use crate::mend::Mending;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
 use crate::resync::{Repairs, Resync};
@@ -115,6 +116,7 @@ pub(crate) struct Primary {
     loading: Option<Sequence>,
     pub(crate) merges: Merges,
     pub(crate) repairs: Repairs,
+    pub(crate) mending: Mending,
     /// Another copy is to reign as soon as nothing is under way here; given up at this time.
     pub(crate) handing_over: Option<(DeviceId, Duration)>,
     /// Copies may be brought up to date now.
@@ -136,6 +138,7 @@ impl Primary {
             loading: None,
             merges: Merges::default(),
             repairs: Repairs::default(),
+            mending: Mending::default(),
             handing_over: None,
             may_resync: false,
             waiting: VecDeque::new(),
@@ -150,8 +153,8 @@ impl Primary {
     }
 
     /// No other write to these blocks may be ordered now.
-    fn is_held(&self, blocks: &Blocks) -> bool {
-        self.merges.touches(blocks) || self.repairs.hold(blocks)
+    pub(crate) fn is_held(&self, blocks: &Blocks) -> bool {
+        self.merges.touches(blocks) || self.repairs.hold(blocks) || self.mending.hold(blocks)
     }
 
     fn counting(&self) -> impl Iterator<Item = &Peer> {
@@ -172,6 +175,7 @@ impl Primary {
 
     /// The connection to a copy is gone, or new.
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
+        self.mending.forget_peer(device);
         let Some(peer) = self.peers.get_mut(&device) else { return };
         if peer.counts() {
             peer.synced = false;

@@ -11,11 +11,12 @@ use crate::PENDING_WRITES_MAX;
 use crate::action::Action;
 use crate::digest;
 use crate::group::{Group, Role};
+use crate::mend::body_of;
 use crate::pending::Blocks;
 use crate::primary::{Peer, Primary, Standing};
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence};
 use azekura_wire::{
-    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
+    Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(crate) struct Resync {
     todo: VecDeque<(LayerId, ChunkIndex)>,
     /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
     comparing: BTreeMap<u64, (LayerId, ChunkIndex, Option<Vec<u64>>)>,
+    /// Chunks with blocks that are damaged here, too: they are tried again at the next tick.
+    unreadable: Vec<(LayerId, ChunkIndex)>,
     /// Blocks that differ.
     found: VecDeque<Blocks>,
     /// Repairs under way.
@@ -78,6 +81,7 @@ impl Resync {
             base,
             todo: VecDeque::new(),
             comparing: BTreeMap::new(),
+            unreadable: Vec::new(),
             found: VecDeque::new(),
             repairing: BTreeMap::new(),
             progress: ResyncProgress::default(),
@@ -87,6 +91,7 @@ impl Resync {
     fn is_done(&self) -> bool {
         self.phase == Phase::Copying
             && self.todo.is_empty()
+            && self.unreadable.is_empty()
             && self.comparing.is_empty()
             && self.found.is_empty()
             && self.repairing.is_empty()
@@ -112,7 +117,7 @@ impl Repairs {
         self.reading.values().any(|reading| reading.blocks.overlaps(blocks))
     }
 
-    fn name(&mut self) -> u64 {
+    pub(crate) fn name(&mut self) -> u64 {
         self.named += 1;
         self.named
     }
@@ -181,6 +186,11 @@ impl Group {
         };
         let failed: Vec<DeviceId> = primary.peers.iter().filter(|(_, p)| failed(p)).map(|(d, _)| *d).collect();
         failed.into_iter().for_each(|device| primary.forget_learner(device));
+        for peer in primary.peers.values_mut() {
+            if let Standing::Learning(resync) = &mut peer.standing {
+                resync.todo.extend(resync.unreadable.drain(..));
+            }
+        }
         if primary.may_resync {
             learners.into_iter().for_each(|device| self.start_resync(device));
         }
@@ -238,14 +248,14 @@ impl Group {
     fn run_resync(&mut self, device: DeviceId) {
         let (committed, end, now) = (self.tail.committed(), self.tail.end(), self.now);
         let Role::Primary(primary) = &mut self.role else { return };
-        let Primary { peers, repairs, merges, .. } = primary;
+        let Primary { peers, repairs, merges, mending, .. } = primary;
         let Some(peer) = peers.get_mut(&device) else { return };
         let Standing::Learning(resync) = &mut peer.standing else { return };
         // A repair comes behind everything that is in its contents.
         let mut blocked = VecDeque::new();
         while resync.repairing.len() < REPAIRS_MAX && peer.sent >= committed {
             let Some(blocks) = resync.found.pop_front() else { break };
-            if self.tail.touches(&blocks) || merges.touches(&blocks) || repairs.hold(&blocks) {
+            if self.tail.touches(&blocks) || merges.touches(&blocks) || repairs.hold(&blocks) || mending.hold(&blocks) {
                 blocked.push_back(blocks);
                 continue;
             }
@@ -271,10 +281,12 @@ impl Group {
 
     /// The outcome of [`Action::LoadBlocks`].
     pub fn blocks_loaded(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
-        let Role::Primary(primary) = &mut self.role else {
-            self.compare_loaded(id, contents);
+        if matches!(self.role, Role::Secondary(_)) {
+            self.question_loaded(id, contents);
             return;
-        };
+        }
+        let Some(contents) = self.mend_loaded(id, contents) else { return };
+        let Role::Primary(primary) = &mut self.role else { return };
         if let Some(Reading { device, blocks }) = primary.repairs.reading.remove(&id) {
             self.send_repair(device, id, blocks, contents);
             self.retry_waiting();
@@ -285,26 +297,33 @@ impl Group {
     }
 
     fn send_repair(&mut self, device: DeviceId, id: u64, blocks: Blocks, contents: Result<Vec<Extent>, IoStatus>) {
-        let commit = self.tail.committed();
         let Role::Primary(primary) = &mut self.role else { return };
-        let epoch = primary.epoch();
+        let Some((resync, heard)) = primary.resync(device) else { return };
         let Ok(extents) = contents else {
-            // Its own copy of a block is bad: the other one can't be completed from here.
-            primary.forget_learner(device);
+            // Its own copy is damaged: once it is mended, this goes on.
+            resync.repairing.remove(&id);
+            resync.unreadable.push((blocks.layer, blocks.chunk));
             return;
         };
-        let Some((resync, _)) = primary.resync(device) else { return };
+        *heard = self.now;
+        for extent in &extents {
+            if let Extent::Data { bytes, .. } = extent {
+                resync.progress.bytes += bytes.len() as u64;
+            }
+        }
+        self.send_repairs(device, id, blocks, extents);
+    }
+
+    /// Sends contents of blocks to which no write is under way.
+    pub(crate) fn send_repairs(&mut self, device: DeviceId, id: u64, blocks: Blocks, extents: Vec<Extent>) {
+        let commit = self.tail.committed();
+        let Role::Primary(primary) = &self.role else { return };
+        let epoch = primary.epoch();
         let Blocks { layer, chunk, first, .. } = blocks;
         let mut at = first.0;
         let last = extents.len().saturating_sub(1);
         for (n, extent) in extents.into_iter().enumerate() {
-            let (count, body) = match extent {
-                Extent::Zero { count } => (count, Body::Zero),
-                Extent::Data { bytes, checksums } => (checksums.len() as u16, Body::Data { bytes, checksums }),
-            };
-            if let Body::Data { bytes, .. } = &body {
-                resync.progress.bytes += bytes.len() as u64;
-            }
+            let (count, body) = body_of(extent);
             // Repairs are made durable in their order: the answer to the last one stands for all.
             let id = if n == last { id } else { 0 };
             let first = BlockIndex(at);
@@ -319,11 +338,13 @@ impl Group {
         let epoch = primary.epoch();
         let asks = |peer: &Peer| matches!(&peer.standing, Standing::Learning(r) if r.comparing.contains_key(&id));
         let Some(device) = primary.peers.iter().find(|(_, peer)| asks(peer)).map(|(device, _)| *device) else { return };
+        let Some((resync, heard)) = primary.resync(device) else { return };
         let Ok(extents) = contents else {
-            primary.forget_learner(device);
+            if let Some((layer, chunk, _)) = resync.comparing.remove(&id) {
+                resync.unreadable.push((layer, chunk));
+            }
             return;
         };
-        let Some((resync, heard)) = primary.resync(device) else { return };
         let Some((layer, chunk, digests)) = resync.comparing.get_mut(&id) else { return };
         *heard = self.now;
         let blocks = digest::blocks(&extents);

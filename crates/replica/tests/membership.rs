@@ -264,3 +264,54 @@ fn a_tail_that_two_copies_have_outlives_the_primary_and_one_of_them() {
     assert_eq!(cluster.primary(), last);
     assert_eq!(cluster.order(last), (1..=4).map(RequestId).collect::<Vec<_>>());
 }
+
+#[test]
+fn damaged_blocks_are_written_anew_from_a_good_copy() {
+    let mut cluster = Cluster::new(2);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster.damaged = [(device(0), 3), (device(1), 5)].into();
+    cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
+    cluster.run(device(0));
+    cluster.group(1).found_damaged(LAYER, ChunkIndex(0), BlockIndex(5));
+    cluster.run(device(1));
+    cluster.settle();
+    assert!(cluster.damaged.is_empty(), "{:?}", cluster.damaged);
+    assert_eq!(cluster.map(0), cluster.map(1));
+    assert_eq!((cluster.map(0)[&(ChunkIndex(0), 3)], cluster.map(1)[&(ChunkIndex(0), 5)]), (3, 5));
+}
+
+#[test]
+fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
+    let mut cluster = Cluster::new(2);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster.damaged = [(device(0), 3), (device(1), 3)].into();
+    cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
+    cluster.run(device(0));
+    cluster.pass(SECOND);
+    assert!(cluster.hopeless.contains(&BlockIndex(3)));
+    cluster.write(blocks(10, 3, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(10)], Ok(()));
+}
+
+#[test]
+fn a_copy_comes_back_although_a_block_of_its_source_is_damaged() {
+    let mut cluster = Cluster::new(3);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster.isolate(2);
+    cluster.pass(2 * SECOND);
+    (10..=20).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.damaged = [(device(cluster.primary()), 12)].into();
+    cluster.heal();
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 3);
+    assert!(cluster.damaged.is_empty());
+    assert_eq!(cluster.map(2), cluster.map(0));
+}

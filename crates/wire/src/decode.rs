@@ -3,9 +3,9 @@
 use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
-    Body, Compare, CompareOk, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Learn, LearnOk, Message,
-    Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk,
-    WriteBody, WriteDone, WriteRequest,
+    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, Heartbeat, HeartbeatOk, Hello,
+    Learn, LearnOk, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone,
+    StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 use crate::{
     BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, NOTE_SIZE_MAX,
@@ -91,7 +91,7 @@ impl Decoder {
         let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
         let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
         let Some(message) = message else {
-            return Err(if (kind::HELLO..=kind::LEARN_OK).contains(&kind) {
+            return Err(if (kind::HELLO..=kind::FETCHED).contains(&kind) {
                 WireError::Malformed(kind)
             } else {
                 WireError::Kind(kind)
@@ -147,26 +147,30 @@ fn payload_size(message: &Message) -> Option<usize> {
                 (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
             }
         },
-        Message::ReadDone(m) => {
-            let extents = m.result.as_deref().unwrap_or(&[]);
-            let (mut blocks, mut payload) = (0, 0);
-            for extent in extents {
-                match extent {
-                    Extent::Zero { count } => blocks += *count as usize,
-                    Extent::Data { checksums, .. } => {
-                        blocks += checksums.len();
-                        payload += checksums.len() * BLOCK_SIZE;
-                    }
-                }
-            }
-            (blocks <= CHUNK_BLOCKS).then_some(payload)
-        }
+        Message::Damaged(m) => blocks_fit(m.first, m.count).then_some(0),
+        Message::Fetch(m) => blocks_fit(m.first, m.count).then_some(0),
+        Message::Fetched(m) => extents_size(m.extents.as_deref().unwrap_or(&[])),
+        Message::ReadDone(m) => extents_size(m.result.as_deref().unwrap_or(&[])),
         Message::StatusDone(m) => {
             let blocks: usize = m.result.as_deref().unwrap_or(&[]).iter().map(|run| run.count as usize).sum();
             (m.result.is_err() || blocks == CHUNK_BLOCKS).then_some(0)
         }
         _ => Some(0),
     }
+}
+
+fn extents_size(extents: &[Extent]) -> Option<usize> {
+    let (mut blocks, mut payload) = (0, 0);
+    for extent in extents {
+        match extent {
+            Extent::Zero { count } => blocks += *count as usize,
+            Extent::Data { checksums, .. } => {
+                blocks += checksums.len();
+                payload += checksums.len() * BLOCK_SIZE;
+            }
+        }
+    }
+    (blocks <= CHUNK_BLOCKS).then_some(payload)
 }
 
 fn blocks_fit(first: BlockIndex, count: u16) -> bool {
@@ -202,17 +206,26 @@ fn attach(message: Message, payload: Bytes) -> Message {
             Message::Repair(m)
         }
         Message::ReadDone(mut m) => {
-            let mut at = 0;
-            for extent in m.result.as_deref_mut().unwrap_or(&mut []) {
-                if let Extent::Data { bytes, checksums } = extent {
-                    let len = checksums.len() * BLOCK_SIZE;
-                    *bytes = payload.slice(at..at + len);
-                    at += len;
-                }
-            }
+            fill(m.result.as_deref_mut().unwrap_or(&mut []), &payload);
             Message::ReadDone(m)
         }
+        Message::Fetched(mut m) => {
+            fill(m.extents.as_deref_mut().unwrap_or(&mut []), &payload);
+            Message::Fetched(m)
+        }
         other => other,
+    }
+}
+
+/// Gives each extent its part of the payload.
+fn fill(extents: &mut [Extent], payload: &Bytes) {
+    let mut at = 0;
+    for extent in extents {
+        if let Extent::Data { bytes, checksums } = extent {
+            let len = checksums.len() * BLOCK_SIZE;
+            *bytes = payload.slice(at..at + len);
+            at += len;
+        }
     }
 }
 
@@ -246,11 +259,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
         kind::READ_DONE => {
             let request = RequestId(r.u64()?);
             let result = status(r)?;
-            let count = r.u16()?;
-            if count as usize > CHUNK_BLOCKS {
-                return None;
-            }
-            let extents = (0..count).map(|_| extent(r)).collect::<Option<Vec<_>>>()?;
+            let extents = extents(r)?;
             Message::ReadDone(ReadDone { request, result: result.map(|()| extents) })
         }
         kind::STATUS => Message::Status(StatusRequest {
@@ -314,6 +323,37 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             since: Sequence(r.u64()?),
             base: Sequence(r.u64()?),
             note: note(r)?,
+        }),
+        kind::DAMAGED => Message::Damaged(Damaged {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+            first: BlockIndex(r.u16()?),
+            count: r.u16()?,
+        }),
+        kind::FETCH => Message::Fetch(Fetch {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            commit: Sequence(r.u64()?),
+            id: r.u64()?,
+            layer: LayerId(r.u64()?),
+            chunk: ChunkIndex(r.u32()?),
+            first: BlockIndex(r.u16()?),
+            count: r.u16()?,
+        }),
+        kind::FETCHED => Message::Fetched(Fetched {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            id: r.u64()?,
+            extents: {
+                let given = r.u8()? != 0;
+                let extents = extents(r)?;
+                given.then_some(extents)
+            },
         }),
         kind::LEARN_OK => Message::LearnOk(LearnOk {
             pg: PgId(r.u32()?),
@@ -425,6 +465,14 @@ fn hello(r: &mut Reader<'_>) -> Option<Hello> {
         incarnation: r.u64()?,
         connection: r.u64()?,
     })
+}
+
+fn extents(r: &mut Reader<'_>) -> Option<Vec<Extent>> {
+    let count = r.u16()?;
+    if count as usize > CHUNK_BLOCKS {
+        return None;
+    }
+    (0..count).map(|_| extent(r)).collect()
 }
 
 fn extent(r: &mut Reader<'_>) -> Option<Extent> {

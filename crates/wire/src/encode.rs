@@ -28,6 +28,9 @@ pub(crate) mod kind {
     pub(crate) const REPAIR: u8 = 18;
     pub(crate) const REPAIR_OK: u8 = 19;
     pub(crate) const LEARN_OK: u8 = 20;
+    pub(crate) const DAMAGED: u8 = 21;
+    pub(crate) const FETCH: u8 = 22;
+    pub(crate) const FETCHED: u8 = 23;
 }
 
 /// Appends `message` to `out`; payloads go by reference.
@@ -63,6 +66,7 @@ fn payloads(message: &Message) -> impl Iterator<Item = &Bytes> {
         | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. })
         | Message::Repair(Repair { body: Body::Data { bytes, .. }, .. }) => (Some(bytes), &[]),
         Message::ReadDone(done) => (None, done.result.as_deref().unwrap_or(&[])),
+        Message::Fetched(fetched) => (None, fetched.extents.as_deref().unwrap_or(&[])),
         _ => (None, &[]),
     };
     let extents = many.iter().filter_map(|extent| match extent {
@@ -109,17 +113,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         Message::ReadDone(m) => {
             w.put_u64(m.request.0);
             w.put_u8(status(m.result.as_ref().map(|_| ()).map_err(|e| *e)));
-            let extents = m.result.as_deref().unwrap_or(&[]);
-            w.put_u16(extents.len() as u16);
-            for extent in extents {
-                match extent {
-                    Extent::Zero { count } => {
-                        w.put_u8(0);
-                        w.put_u16(*count);
-                    }
-                    Extent::Data { checksums: sums, .. } => checksums(Some(sums), w),
-                }
-            }
+            put_extents(m.result.as_deref().unwrap_or(&[]), w);
             kind::READ_DONE
         }
         Message::Status(m) => {
@@ -190,6 +184,37 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.note.len() as u32);
             w.bytes.extend_from_slice(&m.note);
             kind::LEARN
+        }
+        Message::Damaged(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            w.put_u16(m.first.0);
+            w.put_u16(m.count);
+            kind::DAMAGED
+        }
+        Message::Fetch(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.commit.0);
+            w.put_u64(m.id);
+            w.put_u64(m.layer.0);
+            w.put_u32(m.chunk.0);
+            w.put_u16(m.first.0);
+            w.put_u16(m.count);
+            kind::FETCH
+        }
+        Message::Fetched(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.id);
+            w.put_u8(u8::from(m.extents.is_some()));
+            put_extents(m.extents.as_deref().unwrap_or(&[]), w);
+            kind::FETCHED
         }
         Message::LearnOk(m) => {
             w.put_u32(m.pg.0);
@@ -296,6 +321,19 @@ fn put_body(body: &Body, w: &mut Writer) {
         Body::Yours { checksums: sums } => {
             w.put_u8(2);
             put_sums(sums, w);
+        }
+    }
+}
+
+fn put_extents(extents: &[Extent], w: &mut Writer) {
+    w.put_u16(extents.len() as u16);
+    for extent in extents {
+        match extent {
+            Extent::Zero { count } => {
+                w.put_u8(0);
+                w.put_u16(*count);
+            }
+            Extent::Data { checksums: sums, .. } => checksums(Some(sums), w),
         }
     }
 }

@@ -13,9 +13,9 @@ mod message;
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
-    Body, Compare, CompareOk, CopyBeat, Extent, GroupBeat, Heartbeat, HeartbeatOk, Hello, Learn, LearnOk, Message,
-    Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk,
-    WriteBody, WriteDone, WriteRequest,
+    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, Heartbeat, HeartbeatOk, Hello,
+    Learn, LearnOk, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone,
+    StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 
 /// The protocol's version: nodes refuse to talk to another one.

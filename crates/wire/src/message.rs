@@ -44,6 +44,12 @@ pub enum Message {
     Repair(Repair),
     /// The repair is durable.
     RepairOk(RepairOk),
+    /// Secondary to primary: a block of this copy is damaged.
+    Damaged(Damaged),
+    /// Primary to secondary: give me these blocks, mine are damaged.
+    Fetch(Fetch),
+    /// Its answer.
+    Fetched(Fetched),
     /// Node to node: the sender is alive and primary of these groups.
     Heartbeat(Heartbeat),
     /// Its answer.
@@ -398,6 +404,63 @@ pub struct RepairOk {
     pub epoch: Epoch,
     /// The repair's name.
     pub id: u64,
+}
+
+/// Blocks of a copy can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The epoch that it follows.
+    pub epoch: Epoch,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// First block.
+    pub first: BlockIndex,
+    /// Number of blocks.
+    pub count: u16,
+}
+
+/// Asks a secondary for blocks to which no write is under way, with everything up to `commit` applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// Everything up to here is committed.
+    pub commit: Sequence,
+    /// Names the question.
+    pub id: u64,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// First block.
+    pub first: BlockIndex,
+    /// Number of blocks.
+    pub count: u16,
+}
+
+/// The answer to a [`Fetch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// The question's name.
+    pub id: u64,
+    /// The blocks, in order; `None` when this copy can't give them either.
+    pub extents: Option<Vec<Extent>>,
 }
 
 /// One group in a [`Heartbeat`].

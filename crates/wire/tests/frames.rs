@@ -178,6 +178,36 @@ fn message() -> impl Strategy<Value = Message> {
             base: Sequence(!n),
             complete: Sequence(n / 2)
         })),
+        any::<u64>().prop_map(|n| Message::Damaged(Damaged {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            layer: LayerId(!n),
+            chunk: ChunkIndex(9),
+            first: BlockIndex(1000),
+            count: 24
+        })),
+        any::<u64>().prop_map(|n| Message::Fetch(Fetch {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            commit: Sequence(n / 2),
+            id: !n,
+            layer: LayerId(n),
+            chunk: ChunkIndex(9),
+            first: BlockIndex(3),
+            count: 2
+        })),
+        (any::<u64>(), proptest::option::of(1u16..20)).prop_map(|(n, count)| Message::Fetched(Fetched {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            id: !n,
+            extents: count.map(|count| {
+                let bytes = Bytes::from(vec![n as u8; count as usize * BLOCK_SIZE]);
+                vec![Extent::Zero { count }, Extent::Data { checksums: block_checksums(&bytes).collect(), bytes }]
+            })
+        })),
         any::<u64>().prop_map(|n| Message::Compare(Compare {
             pg: PgId(1),
             device: DeviceId(77),
@@ -251,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..4096), kind in 0u8..24) {
+    fn hostile_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..4096), kind in 0u8..28) {
         let _ = decode(&noise, &[100]);
         // With a valid header and checksum, so that the body's parser sees the noise.
         let mut frame = vec![0u8; HEADER_SIZE];

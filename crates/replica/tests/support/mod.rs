@@ -146,6 +146,10 @@ pub struct Cluster {
     pub prepares: Vec<(DeviceId, Sequence)>,
     /// What was ever committed, anywhere, by place.
     pub history: BTreeMap<Sequence, (SessionId, RequestId)>,
+    /// Blocks of chunk 0 that can't be read, by copy.
+    pub damaged: BTreeSet<(DeviceId, u16)>,
+    /// Blocks that no copy can give.
+    pub hopeless: Vec<BlockIndex>,
     /// Payload blocks that were sent as repairs.
     pub repaired: u64,
     lives: u64,
@@ -170,6 +174,8 @@ impl Cluster {
             read: None,
             prepares: Vec::new(),
             history: BTreeMap::new(),
+            damaged: BTreeSet::new(),
+            hopeless: Vec::new(),
             repaired: 0,
             lives: 0,
             now: Duration::from_secs(10),
@@ -267,6 +273,9 @@ impl Cluster {
                 copy.writing.push_back((item, 0));
             }
             Action::AppendRepair(repair) => {
+                for n in repair.first.0..repair.first.0 + repair.count {
+                    self.damaged.remove(&(me, n));
+                }
                 assert_eq!(copy.live.committed, repair.commit, "a repair comes right behind what it contains");
                 let item = Item::Repair(Box::new(repair));
                 copy.live.append(&item);
@@ -316,6 +325,7 @@ impl Cluster {
             }
             Action::ServeRead(_, read) => self.read = Some(Ok(self.contents(me, read.chunk, read.first))),
             Action::Refuse(_, _, status) => self.read = Some(Err(status)),
+            Action::NoGoodCopy { first, .. } => self.hopeless.push(first),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
         }
@@ -349,6 +359,7 @@ impl Cluster {
             }
             Message::Sync(sync) => group.sync(Client(conn), sync),
             Message::Learn(learn) => group.learn(Client(conn), learn),
+            Message::Fetch(fetch) => group.fetch(Client(conn), fetch),
             Message::Compare(compare) => group.compare(Client(conn), compare),
             Message::Repair(repair) => group.repair(Client(conn), repair).expect("the primary keeps the order"),
             other => panic!("{other:?}"),
@@ -367,6 +378,8 @@ impl Cluster {
             Message::PrepareOk(ok) => group.prepare_ok(to, ok),
             Message::SyncOk(ok) => group.sync_ok(to, ok),
             Message::LearnOk(ok) => group.learn_ok(to, ok),
+            Message::Damaged(damaged) => group.damaged(to, damaged),
+            Message::Fetched(fetched) => group.fetched(to, fetched),
             Message::CompareOk(ok) => group.compare_ok(to, ok),
             Message::RepairOk(ok) => group.repair_ok(to, ok),
             other => panic!("{other:?}"),
@@ -422,6 +435,13 @@ impl Cluster {
     pub fn load(&mut self, me: DeviceId) -> bool {
         let copy = self.copies.get_mut(&me).unwrap();
         if let Some((id, chunk, first, count)) = copy.loads.pop_front() {
+            let bad = (first..first + count).find(|n| self.damaged.contains(&(me, *n)));
+            if let Some(bad) = bad.filter(|_| chunk == ChunkIndex(0)) {
+                copy.group.found_damaged(LAYER, chunk, BlockIndex(bad));
+                copy.group.blocks_loaded(id, Err(IoStatus::Io));
+                self.run(me);
+                return true;
+            }
             let blocks = (first..first + count).map(|n| copy.live.contents(chunk, n));
             let bytes = Bytes::from(blocks.collect::<Vec<_>>().concat());
             let extent = azekura_wire::Extent::Data { checksums: block_checksums(&bytes).collect(), bytes };

@@ -1,0 +1,237 @@
+//! Damaged blocks: a reader gets them from another copy at once (the gateway asks there); here they are written anew
+//! from a good copy.
+//!
+//! The primary does it, because it alone can hold back writes to a block: for a secondary's block it reads its own and
+//! sends it as a repair; for its own it asks a secondary. Both are done while no write to the block is under way.
+
+use crate::action::{Action, Client};
+use crate::group::{Group, Role};
+use crate::pending::Blocks;
+use crate::primary::{Primary, Standing};
+use azekura_base::{BlockIndex, ChunkIndex, DeviceId, IoStatus, LayerId};
+use azekura_wire::{Body, Damaged, Extent, Fetch, Fetched, Message, Repair};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Damaged blocks of one group that wait; further ones are found again by their next reader, or the next scrub.
+const DAMAGED_MAX: usize = 1024;
+/// Blocks of one group being mended at once.
+const MENDS_MAX: usize = 4;
+
+#[derive(Clone, Debug)]
+struct Mend {
+    /// The copy with the damage.
+    device: DeviceId,
+    blocks: Blocks,
+    /// Copies that could not give the blocks either.
+    tried: Vec<DeviceId>,
+}
+
+/// What a primary knows of damaged blocks.
+#[derive(Default)]
+pub(crate) struct Mending {
+    queue: VecDeque<Mend>,
+    /// Blocks of this copy that were asked for elsewhere, by the question's name, and where.
+    fetching: BTreeMap<u64, (DeviceId, Mend)>,
+    /// Blocks of other copies, for which this copy's are being read.
+    reading: BTreeMap<u64, Mend>,
+}
+
+impl Mending {
+    pub(crate) fn hold(&self, blocks: &Blocks) -> bool {
+        let under = self.fetching.values().map(|(_, mend)| mend).chain(self.reading.values());
+        under.into_iter().any(|mend| mend.blocks.overlaps(blocks))
+    }
+
+    fn knows(&self, device: DeviceId, blocks: &Blocks) -> bool {
+        let under = self.fetching.values().map(|(_, mend)| mend).chain(self.reading.values());
+        under.chain(&self.queue).any(|mend| mend.device == device && mend.blocks == *blocks)
+    }
+
+    fn wait(&mut self, mend: Mend) {
+        if self.queue.len() < DAMAGED_MAX {
+            self.queue.push_back(mend);
+        }
+    }
+
+    /// The connection to a copy is gone: what it was asked for is asked for again.
+    pub(crate) fn forget_peer(&mut self, device: DeviceId) {
+        let lost: Vec<u64> = self.fetching.iter().filter(|(_, (from, _))| *from == device).map(|(id, _)| *id).collect();
+        for id in lost {
+            if let Some((_, mend)) = self.fetching.remove(&id) {
+                self.wait(mend);
+            }
+        }
+    }
+}
+
+impl Group {
+    /// A block of this copy fails its checksum.
+    pub fn found_damaged(&mut self, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) {
+        let blocks = Blocks { layer, chunk, first: block, count: 1 };
+        match &self.role {
+            Role::Primary(_) => self.mend(self.me, blocks),
+            Role::Secondary(secondary) => {
+                let epoch = secondary.following;
+                let damaged = Damaged { pg: self.pg, device: self.me, epoch, layer, chunk, first: block, count: 1 };
+                self.send_to_primary(Message::Damaged(damaged));
+            }
+        }
+    }
+
+    /// Blocks of the copy on `device` are damaged, it says.
+    pub fn damaged(&mut self, device: DeviceId, damaged: Damaged) {
+        let Damaged { layer, chunk, first, count, epoch, .. } = damaged;
+        if matches!(&self.role, Role::Primary(primary) if primary.epoch() == epoch) {
+            self.mend(device, Blocks { layer, chunk, first, count });
+        }
+    }
+
+    fn mend(&mut self, device: DeviceId, blocks: Blocks) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        if !primary.mending.knows(device, &blocks) {
+            primary.mending.wait(Mend { device, blocks, tried: Vec::new() });
+            self.run_mends();
+        }
+    }
+
+    /// Starts with what waits and is not in anybody's way.
+    pub(crate) fn run_mends(&mut self) {
+        let (me, commit) = (self.me, self.tail.committed());
+        let Role::Primary(primary) = &mut self.role else { return };
+        if !primary.is_open() {
+            return;
+        }
+        for _ in 0..primary.mending.queue.len() {
+            let under = primary.mending.fetching.len() + primary.mending.reading.len();
+            let Some(mend) = primary.mending.queue.pop_front().filter(|_| under < MENDS_MAX) else { break };
+            let Blocks { layer, chunk, first, count } = mend.blocks;
+            if self.tail.touches(&mend.blocks) || primary.is_held(&mend.blocks) {
+                primary.mending.queue.push_back(mend);
+                continue;
+            }
+            let id = primary.repairs.name();
+            if mend.device != me {
+                if primary.is_with_us(mend.device) {
+                    primary.mending.reading.insert(id, mend);
+                    self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+                }
+                continue;
+            }
+            let others = || primary.peers.iter().filter(|(_, peer)| matches!(peer.standing, Standing::InSync));
+            let source = others().find(|(device, peer)| peer.synced && !mend.tried.contains(device));
+            if let Some((source, _)) = source {
+                let (pg, device, epoch) = (self.pg, *source, primary.epoch());
+                primary.mending.fetching.insert(id, (device, mend));
+                let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count };
+                self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
+            } else if others().all(|(device, _)| mend.tried.contains(device)) {
+                self.actions.push_back(Action::NoGoodCopy { layer, chunk, first, count });
+            } else {
+                primary.mending.queue.push_back(mend);
+            }
+        }
+    }
+
+    /// This copy's blocks were read, to mend another's. Gives the contents back when they were read for something else.
+    pub(crate) fn mend_loaded(
+        &mut self,
+        id: u64,
+        contents: Result<Vec<Extent>, IoStatus>,
+    ) -> Option<Result<Vec<Extent>, IoStatus>> {
+        let Role::Primary(primary) = &mut self.role else { return Some(contents) };
+        let Some(mut mend) = primary.mending.reading.remove(&id) else { return Some(contents) };
+        match contents {
+            Ok(extents) => self.send_repairs(mend.device, 0, mend.blocks, extents),
+            Err(_) => {
+                // Both are damaged. A third copy may help this one first; its own reader has told of it by now.
+                mend.tried.push(self.me);
+                let others = primary.peers.keys().any(|device| *device != mend.device);
+                if others && mend.tried.len() < 3 {
+                    primary.mending.wait(mend);
+                } else {
+                    let Blocks { layer, chunk, first, count } = mend.blocks;
+                    self.actions.push_back(Action::NoGoodCopy { layer, chunk, first, count });
+                }
+            }
+        }
+        self.retry_waiting();
+        None
+    }
+
+    /// The primary asks for blocks.
+    pub fn fetch(&mut self, from: Client, fetch: Fetch) {
+        if !self.is_from_primary(from, fetch.epoch) {
+            return;
+        }
+        self.follow_commit(fetch.commit);
+        if self.tail.committed() < fetch.commit {
+            self.answer_fetch(fetch, None);
+            return;
+        }
+        let Fetch { id, layer, chunk, first, count, .. } = fetch;
+        if let Role::Secondary(secondary) = &mut self.role {
+            secondary.learner.fetches.insert(id, fetch);
+            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+        }
+    }
+
+    pub(crate) fn answer_fetch(&mut self, fetch: Fetch, extents: Option<Vec<Extent>>) {
+        let Fetch { pg, device, epoch, id, .. } = fetch;
+        self.send_to_primary(Message::Fetched(Fetched { pg, device, epoch, id, extents }));
+    }
+
+    /// A copy gives blocks that were asked for.
+    pub fn fetched(&mut self, device: DeviceId, fetched: Fetched) {
+        let (me, pg, commit) = (self.me, self.pg, self.tail.committed());
+        let Role::Primary(primary) = &mut self.role else { return };
+        let epoch = primary.epoch();
+        if fetched.epoch != epoch {
+            return;
+        }
+        let Some((_, mut mend)) = primary.mending.fetching.remove(&fetched.id) else { return };
+        let Blocks { layer, chunk, first, count } = mend.blocks;
+        match fetched.extents.filter(|extents| is_whole(extents, count)) {
+            Some(extents) => {
+                let mut at = first.0;
+                for extent in extents {
+                    let (count, body) = body_of(extent);
+                    let first = BlockIndex(at);
+                    at += count;
+                    let repair = Repair { pg, device: me, epoch, commit, id: 0, layer, chunk, first, count, body };
+                    self.actions.push_back(Action::AppendRepair(repair));
+                }
+            }
+            None => {
+                mend.tried.push(device);
+                primary.mending.wait(mend);
+            }
+        }
+        self.retry_waiting();
+        self.run_mends();
+    }
+}
+
+impl Primary {
+    fn is_with_us(&self, device: DeviceId) -> bool {
+        self.peers.get(&device).is_some_and(|peer| peer.synced && peer.counts())
+    }
+}
+
+/// True when the extents are `count` blocks, with checksums that are right.
+fn is_whole(extents: &[Extent], count: u16) -> bool {
+    let blocks = |extent: &Extent| match extent {
+        Extent::Zero { count } => Some(usize::from(*count)),
+        Extent::Data { bytes, checksums } => {
+            azekura_base::block_checksums(bytes).eq(checksums.iter().copied()).then_some(checksums.len())
+        }
+    };
+    extents.iter().map(blocks).sum::<Option<usize>>() == Some(usize::from(count))
+}
+
+/// An extent as the body of a repair, and its number of blocks.
+pub(crate) fn body_of(extent: Extent) -> (u16, Body) {
+    match extent {
+        Extent::Zero { count } => (count, Body::Zero),
+        Extent::Data { bytes, checksums } => (checksums.len() as u16, Body::Data { bytes, checksums }),
+    }
+}
