@@ -33,6 +33,7 @@ def fio_data(number):
         "series": series,
         "finished": [3, 4],
         "iops_each": [500.0, 400.0],
+        "line_mib_s": 112.5,
     }
 
 

@@ -13,11 +13,13 @@ MIB = 2**20
 
 
 class Live:
-    """`target` is started; `interval_s` is the time between two samples of what it uses."""
+    """`target` is started; `interval_s` is the time between two samples of what it uses; `line_mib_s` is what a line
+    between two nodes carried by plain TCP, where there are lines."""
 
-    def __init__(self, target, interval_s):
+    def __init__(self, target, interval_s, line_mib_s=None):
         self.target = target
         self.interval_s = interval_s
+        self.line_mib_s = line_mib_s
 
     def fio_command(self, arguments, seconds=None, volume=0, size=None):
         words = fio.command(self.target.engine(volume), size or self.target.place.volume_bytes, arguments, seconds)

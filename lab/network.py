@@ -92,7 +92,7 @@ def _run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def measured_mib_s(network, seconds=2):
+def measured_mib_s(network, seconds=1):
     """What the line between nodes 1 and 2 carries one way, in MiB/s, found with plain TCP: the proof of the shaping."""
     receiver = (
         "import socket,time\n"

@@ -14,7 +14,7 @@ from tests.harness.folders import base_folder
 from . import packages, results, targets
 from .experiments import lookup as experiment
 from .live import Live
-from .network import Network
+from .network import Network, measured_mib_s
 
 # No experiment takes the last of the disk: this much stays free beside what a target may come to use.
 DISK_RESERVE_BYTES = 6 * 2**30
@@ -175,7 +175,7 @@ class _Stage:
 
     def __init__(self, setup, folder):
         self.setup, self.folder = setup, folder
-        self.network = self.target = None
+        self.network = self.target = self.line_mib_s = None
 
     def start(self, kept):
         kind, options = targets.lookup(self.setup.target)
@@ -185,6 +185,7 @@ class _Stage:
             if not kind.networked:
                 raise packages.Unavailable("has no servers on other machines")
             self.network.start()
+            self.line_mib_s = measured_mib_s(self.network)
         place = targets.Place(
             folder=Path(self.folder),
             volumes=self.setup.volumes,
@@ -198,7 +199,7 @@ class _Stage:
         need_disk(self.folder, self.target.disk_bytes())
         began = time.monotonic()
         self.target.start()
-        live = Live(self.target, SAMPLE_S)
+        live = Live(self.target, SAMPLE_S, self.line_mib_s)
         if self.setup.fill:
             live.fill()
         kept.append(
@@ -208,6 +209,7 @@ class _Stage:
                 "target": self.setup.target,
                 "label": self.setup.label,
                 "rate": self.setup.rate,
+                "line_mib_s": self.line_mib_s,
                 "ready_s": round(time.monotonic() - began, 2),
                 "versions": self.target.versions(),
                 "commands": self.target.commands(),
@@ -262,6 +264,6 @@ def _measure(step, mark, live):
     except packages.Unavailable as reason:
         line["unavailable"] = str(reason)
     except Exception as error:  # noted; the next test may well run
-        line["failed"] = _told(error)
+        line["failed"] = "\n".join(filter(None, [_told(error), live.target.ended()]))
     line["seconds"] = round(time.monotonic() - began, 2)
     return line

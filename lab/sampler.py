@@ -51,7 +51,11 @@ class Sampler:
     def _run(self):
         while not self._stopped.wait(self.interval_s):
             if len(self.series) < self.SAMPLES_MAX:
-                self._sample()
+                try:
+                    self._sample()
+                except (OSError, ValueError):
+                    # A target that ends or does not answer: the test itself, or the last sample, will tell.
+                    return
 
     def _sample(self):
         now = time.monotonic()

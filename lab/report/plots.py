@@ -196,6 +196,9 @@ def _for_page(svg, plot):
     """Without the XML head, with identifiers of its own, ink and lines as variables of the page, a text for readers."""
     svg = svg[svg.index("<svg") :].strip()
     svg = svg.replace(INK, "var(--ink)").replace(LINE, "var(--line)")
+    # A hundredth of a point is finer than any screen; matplotlib's six digits double the file.
+    svg = re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", svg)
+    svg = re.sub(r"\n\s*", " ", svg)
     prefix = re.sub(r"[^a-z0-9]+", "-", plot.name.lower())
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', svg)

@@ -136,8 +136,8 @@ class Azekura(Target):
     def engine(self, volume=0):
         return ["--ioengine=nbd", f"--uri={self.uri(volume)}"]
 
-    def pids(self):
-        return [node.process.pid for node in self.cluster_nodes if node.process is not None]
+    def processes(self):
+        return [node.process for node in self.cluster_nodes if node.process is not None]
 
     def counters(self):
         if self.place.network is not None:
@@ -157,14 +157,10 @@ class Azekura(Target):
                 number += 1
         return found
 
-    def commands(self):
-        return [node.process.command for node in self.cluster_nodes if node.process is not None]
-
     def versions(self):
         return {"azekura": subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.strip()}
 
     def stop(self):
-        for node in reversed(self.cluster_nodes):
-            if node.process is not None and node.process.alive:
-                # The volumes are thrown away: nothing is worth a clean stop.
-                node.process.kill()
+        for process in reversed(self.processes()):
+            # The volumes are thrown away: nothing is worth a clean stop.
+            process.kill()

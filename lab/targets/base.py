@@ -84,9 +84,18 @@ class Target:
         """The volume's NBD URI, if it has no path: file systems are put on it through nbdfuse."""
         raise NotImplementedError
 
-    def pids(self):
-        """The ids of its server processes, exactly: those that a user of the system has to run. No client's."""
+    def processes(self):
+        """Its server processes that the lab started: those that a user of the system has to run. No client's."""
         return []
+
+    def pids(self):
+        """The ids of all its server processes, exactly, for the accounts."""
+        return [process.pid for process in self.processes()]
+
+    def ended(self):
+        """What is left of server processes that ended by themselves: the ends of their logs."""
+        gone = [process for process in self.processes() if not process.alive]
+        return "\n".join(f"{process.command[0]} ended: {process.log_tail(8)}" for process in gone)
 
     def counters(self):
         """Counters that only rise, by name, for the figures over time: cache_hits, cache_misses, and for device N
@@ -95,7 +104,7 @@ class Target:
 
     def commands(self):
         """The command lines of its processes, for whoever wants to repeat it."""
-        return []
+        return [process.command for process in self.processes()]
 
     def versions(self):
         return {package: version_of(package) for package in self.versions_of}

@@ -205,8 +205,8 @@ class Ceph(Target):
     def uri(self, volume=0):
         return self.bridges.uri(volume, f"rbd:{POOL}/vol{volume}:conf={self.configuration}")
 
-    def pids(self):
-        return [server.pid for server in self.servers]
+    def processes(self):
+        return self.servers
 
     def counters(self):
         found = {"cache_hits": 0, "cache_misses": 0}
@@ -218,15 +218,11 @@ class Ceph(Target):
             found["cache_misses"] += counters.get("bluestore_buffer_miss_bytes", 0) // 4096
         return found
 
-    def commands(self):
-        return [server.command for server in self.servers]
-
     def stop(self):
         self.bridges.stop()
         for process in reversed(self.servers):
-            if process.alive:
-                # The data is thrown away: nothing is worth a clean stop.
-                process.kill()
+            # The data is thrown away: nothing is worth a clean stop.
+            process.kill()
 
 
 def ask(path, command, **arguments):

@@ -107,9 +107,12 @@ class Gluster(Target):
     def path(self, volume=0):
         return self.files[volume]
 
+    def processes(self):
+        return [self.server] if self.server else []
+
     def pids(self):
         """The daemon and those that it started: bricks and self-heal, by the files in which it keeps their ids."""
-        return ([self.server.pid] if self.server and self.server.alive else []) + self._children()
+        return super().pids() + self._children()
 
     def _children(self):
         found = []
@@ -125,15 +128,12 @@ class Gluster(Target):
         except OSError:
             return False
 
-    def commands(self):
-        return [self.server.command] if self.server else []
-
     def stop(self):
         if os.path.ismount(self.mount):
             subprocess.run(["umount", "--lazy", str(self.mount)], capture_output=True)
         children = self._children()
-        if self.server is not None and self.server.alive:
-            self.server.kill()
+        for process in self.processes():
+            process.kill()
         for pid in children:
             if self._is_ours(pid):
                 os.kill(pid, signal.SIGKILL)

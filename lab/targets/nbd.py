@@ -42,8 +42,7 @@ class Bridges:
 
     def stop(self):
         for process in self.processes.values():
-            if process.alive:
-                process.kill()
+            process.kill()
 
 
 class NbdTarget(Target):
@@ -62,16 +61,12 @@ class NbdTarget(Target):
     def socket(self, volume):
         return self.folder / f"{volume}.nbd"
 
-    def pids(self):
-        return [server.pid for server in self.servers]
-
-    def commands(self):
-        return [server.command for server in self.servers]
+    def processes(self):
+        return self.servers
 
     def stop(self):
         for server in self.servers:
-            if server.alive:
-                server.stop()
+            server.kill()
 
 
 class QemuNbd(NbdTarget):

@@ -95,16 +95,12 @@ class NfsGanesha(Target):
     def uri(self, volume=0):
         return self.bridges.uri(volume, f"nfs://127.0.0.1{self.folder}/export/{volume}.raw")
 
-    def pids(self):
-        return [process.pid for process in (self.port_mapper, self.server) if process is not None]
-
-    def commands(self):
-        return [process.command for process in (self.port_mapper, self.server) if process is not None]
+    def processes(self):
+        return [process for process in (self.port_mapper, self.server) if process is not None]
 
     def stop(self):
         if self.bridges is not None:
             self.bridges.stop()
-        for process in (self.server, self.port_mapper):
-            if process is not None and process.alive:
-                process.kill()
+        for process in reversed(self.processes()):
+            process.kill()
         self.home.stop()

@@ -66,15 +66,12 @@ class Tgt(Target):
     def uri(self, volume=0):
         return self.bridges.uri(volume, f"iscsi://127.0.0.1:{self.port}/{NAME}:vol{volume}/1")
 
-    def pids(self):
-        return [self.server.pid] if self.server else []
-
-    def commands(self):
-        return [self.server.command] if self.server else []
+    def processes(self):
+        return [self.server] if self.server else []
 
     def stop(self):
         self.bridges.stop()
-        if self.server is not None and self.server.alive:
-            self.server.kill()
+        for process in self.processes():
+            process.kill()
         for path in SOCKETS.glob(f"socket.{self.control}*"):
             path.unlink()
