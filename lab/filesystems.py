@@ -2,11 +2,14 @@
 
 import os
 import subprocess
+import time
+from pathlib import Path
 
 from tests.harness.process import Process, wait_until
 from tests.harness.run import run
 
 MOUNTED_WITHIN_S = 30
+DOWN_WITHIN_S = 15
 TOOLS = ("nbdfuse:libnbd-bin", "fusermount3:fuse3", "losetup:mount", "mkfs.ext4:e2fsprogs")
 
 
@@ -45,23 +48,34 @@ class Mounted:
         wait_until(visible, MOUNTED_WITHIN_S, "nbdfuse's mount")
 
     def stop(self):
-        """Takes down what start got up, in turn; what fails is left and told by the exception of the last step."""
-        failed = None
+        """Takes down what start got up, in turn; what stays up is told by an exception, after everything was tried."""
+        problems = []
         if self.mounted:
-            failed = self._quietly("umount", self.folder)
+            problems += _taken_down(lambda: not os.path.ismount(self.folder), "umount", self.folder)
         if self.device:
-            failed = self._quietly("losetup", "--detach", self.device) or failed
-        if self.fuse is not None and self.fuse.alive:
-            failed = self._quietly("fusermount3", "-u", self.fuse_folder) or failed
+            # The kernel lets go of the file a moment after the command's end.
+            backing = Path("/sys/block") / Path(self.device).name / "loop" / "backing_file"
+            problems += _taken_down(lambda: not backing.exists(), "losetup", "--detach", self.device)
+        if self.fuse is not None:
+            problems += _taken_down(
+                lambda: not os.path.ismount(self.fuse_folder), "fusermount3", "-u", self.fuse_folder
+            )
             try:
-                self.fuse.child.wait(MOUNTED_WITHIN_S)
+                self.fuse.child.wait(DOWN_WITHIN_S)
             except subprocess.TimeoutExpired:
                 self.fuse.kill()
-        if failed:
-            raise RuntimeError(failed)
+        if problems:
+            raise RuntimeError("; ".join(problems))
 
-    @staticmethod
-    def _quietly(*command):
-        words = [str(word) for word in command]
-        done = subprocess.run(words, capture_output=True, text=True)
-        return f"{' '.join(words)}: {done.stderr.strip()}" if done.returncode else None
+
+def _taken_down(is_down, *command):
+    """Repeats the command until `is_down()`: somebody may still have a file open. A list with the problem, or empty."""
+    words = [str(word) for word in command]
+    deadline = time.monotonic() + DOWN_WITHIN_S
+    said = ""
+    while not is_down():
+        if time.monotonic() > deadline:
+            return [f"{' '.join(words)}: {said or 'still in use'}"]
+        said = subprocess.run(words, capture_output=True, text=True).stderr.strip()
+        time.sleep(0.05)
+    return []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .packages import Unavailable, ensure
 
-TOOLS = ("ip:iproute2", "tc:iproute2")
+TOOLS = ("ip:iproute2", "tc:iproute2", "nsenter:util-linux")
 PREFIX = "azlab"
 # Room for the largest packet that the stack hands over at once (64 KiB) and for a millisecond of a gigabit line.
 BURST_BYTES = 192 * 1024
@@ -35,8 +35,9 @@ class Network:
         return f"10.77.0.{node}"
 
     def prefix(self, node):
-        """Words that run a command on a node."""
-        return ["ip", "netns", "exec", self.namespace(node)]
+        """Words that run a command on a node. It keeps this process's mounts: `ip netns exec` would give it a copy of
+        them, and hold file systems that are unmounted later."""
+        return ["nsenter", f"--net=/run/netns/{self.namespace(node)}"]
 
     def start(self):
         if os.geteuid() != 0:

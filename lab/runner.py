@@ -58,9 +58,15 @@ class Progress:
         self.say(f"starting {setup.label}")
         self.expected_done_s += setup_s(setup)
 
-    def finished(self, step, outcome):
+    def finished(self, step, line):
         self.count += 1
         self.expected_done_s += step.seconds
+        if "data" in line:
+            outcome = experiment(step.experiment).told(line["data"])
+        else:
+            # A failure's time says nothing of the steps to come.
+            self.began += max(0.0, line.get("seconds", 0.0) - step.seconds)
+            outcome = f"FAILED: {line['failed']}" if "failed" in line else f"not available: {line['unavailable']}"
         left = self.remaining_s()
         end = time.strftime("%H:%M", time.localtime(time.time() + left))
         what = f"{step.experiment} {step.part} {step.setup.label}: {step.test}, round {step.round}"
@@ -137,30 +143,21 @@ def now():
 def _run_group(setup, group, kept, progress):
     """Starts the target, runs the steps on it, stops it. Whatever goes wrong is noted with each step that it hit."""
     progress.starting(setup)
-    remaining = list(group)
+    stage = _Stage(setup, tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=base_folder()))
     failed = 0
-    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=base_folder())
-    stage = _Stage(setup, folder)
     try:
-        live = stage.start(kept)
-        while remaining:
-            mark, step = remaining[0]
-            line = _measure(step, mark, live)
-            failed += "failed" in line
+        live = refusal = None
+        try:
+            live = stage.start(kept)
+        except packages.Unavailable as reason:
+            refusal = {"unavailable": str(reason)}
+        except Exception as error:  # a target that does not start must not end the other targets' run
+            refusal = {"failed": _told(error)}
+        for mark, step in group:
+            line = _measure(step, mark, live) if live else {**step_head(step, mark), **refusal}
             kept.append(line)
-            remaining.pop(0)
-            progress.finished(
-                step, line.get("failed") or line.get("unavailable") or experiment(step.experiment).told(line["data"])
-            )
-    except packages.Unavailable as reason:
-        for mark, step in remaining:
-            kept.append({**step_head(step, mark), "unavailable": str(reason)})
-            progress.finished(step, f"not available: {reason}")
-    except Exception as error:  # a target that does not start must not end the other targets' run
-        for mark, step in remaining:
-            failed += 1
-            kept.append({**step_head(step, mark), "failed": _told(error)})
-            progress.finished(step, f"FAILED: {_told(error)}")
+            failed += "failed" in line
+            progress.finished(step, line)
     finally:
         stage.stop(progress)
     return failed

@@ -101,7 +101,7 @@ def _action(count, settings):
             for volume in range(count):
                 path = target.path(volume)
                 uri = None if path is not None else target.uri(volume)
-                mounts.append(filesystems.Mounted(target.folder / f"client{volume}", path, uri))
+                mounts.append(filesystems.Mounted(target.folder / f"{count}-clients" / f"{volume}", path, uri))
                 mounts[-1].start()
             with live.sampled() as sampler:
                 finished = bonnie.run_together([mount.folder for mount in mounts], settings)
