@@ -44,7 +44,8 @@ start_etcd() {
     launch etcd etcd --name dev --data-dir "$DEV_DIR/etcd" \
         --listen-client-urls "http://$HOST:$CONFIG_PORT" --advertise-client-urls "http://$HOST:$CONFIG_PORT" \
         --listen-peer-urls "http://$HOST:$ETCD_PEER_PORT" --initial-advertise-peer-urls "http://$HOST:$ETCD_PEER_PORT" \
-        --initial-cluster "dev=http://$HOST:$ETCD_PEER_PORT" --logger zap
+        --initial-cluster "dev=http://$HOST:$ETCD_PEER_PORT" --logger zap \
+        --auto-compaction-mode periodic --auto-compaction-retention 1h
     local tries
     for ((tries = 0; tries < 300; ++tries)); do
         running etcd >/dev/null || {

@@ -63,6 +63,17 @@ impl Node {
         }
     }
 
+    /// The process is about to end: hands over what it is primary of and takes leave of the other primaries. To be called
+    /// again until it gives 0, the number of groups that still wait for something.
+    pub fn leave(&mut self) -> usize {
+        let mut busy = 0;
+        for (key, group) in &mut self.groups {
+            busy += usize::from(group.leave());
+            self.awake.push_back(*key);
+        }
+        busy
+    }
+
     /// Hands groups over to the nodes that most of their writes come from, where these have a copy in sync: a write then
     /// needs half as many messages.
     fn hand_over_groups(&mut self) {

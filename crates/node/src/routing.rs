@@ -126,6 +126,11 @@ impl Node {
                     self.beats_soon();
                 }
             }
+            Message::Leaving(leaving) => {
+                if let Some(key) = self.primary_copy(leaving.pg).filter(|_| self.is_on(leaving.device, node)) {
+                    self.with_group(key, |group, _| group.peer_leaving(leaving.device, leaving));
+                }
+            }
             Message::Damaged(damaged) => {
                 if let Some(key) = self.primary_copy(damaged.pg).filter(|_| self.is_on(damaged.device, node)) {
                     self.with_group(key, |group, _| group.damaged(damaged.device, damaged));

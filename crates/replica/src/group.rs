@@ -152,6 +152,8 @@ pub struct Group {
     pub(crate) connected: BTreeSet<DeviceId>,
     /// This copy's device takes no more data.
     pub(crate) full: bool,
+    /// The process is about to end: no promise is given any more.
+    pub(crate) leaving: bool,
     pub(crate) now: Duration,
     pub(crate) actions: VecDeque<Action>,
 }
@@ -201,6 +203,7 @@ impl Group {
             role: Role::Secondary(Secondary::new(recovered.epoch, now)),
             connected: BTreeSet::new(),
             full: false,
+            leaving: false,
             now,
             actions: VecDeque::new(),
             config,

@@ -9,6 +9,7 @@ use crate::lease::{GRACE, LEASE};
 use crate::primary::{Primary, Standing};
 use crate::secondary::Secondary;
 use azekura_base::{DeviceId, IoStatus, Sequence};
+use azekura_wire::{Leaving, Message};
 use std::time::Duration;
 
 /// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
@@ -70,7 +71,7 @@ impl Group {
             Role::Primary(_) => self.step_down(),
             Role::Secondary(_) => {}
         }
-        if self.config.primary == self.me && !reigning && self.proposal.is_none() {
+        if self.config.primary == self.me && !reigning && self.proposal.is_none() && !self.leaving {
             self.claim();
         }
     }
@@ -115,6 +116,44 @@ impl Group {
             primary.handing_over = None;
         } else if self.tail.len() == 0 && primary.merges.is_empty() && self.proposal.is_none() {
             self.propose_primary(to);
+        }
+    }
+
+    /// The process is about to end: another copy is to reign, and the primary need not wait until this one is missed. True
+    /// while there is something left to do that could succeed.
+    pub fn leave(&mut self) -> bool {
+        self.leaving = true;
+        match &mut self.role {
+            Role::Primary(primary) => {
+                let ready = primary.peers.iter().find(|(_, peer)| {
+                    matches!(peer.standing, Standing::InSync) && peer.synced && self.now < peer.lease_until
+                });
+                let Some(to) = ready.map(|(device, _)| *device) else { return false };
+                self.hand_over(to);
+                true
+            }
+            Role::Secondary(secondary) => {
+                let (following, reigns) = (secondary.following, self.proposal.is_some());
+                let told = std::mem::replace(&mut secondary.told_leaving, true);
+                secondary.lease_until = Duration::ZERO;
+                if !told {
+                    let leaving = Leaving { pg: self.pg, device: self.me, epoch: following };
+                    self.send_to_primary(Message::Leaving(leaving));
+                }
+                reigns
+            }
+        }
+    }
+
+    /// The copy on `device` is about to stop, and answers no reader from now on.
+    pub fn peer_leaving(&mut self, device: DeviceId, leaving: Leaving) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        if leaving.epoch != primary.epoch() {
+            return;
+        }
+        if let Some(peer) = primary.peers.get_mut(&device) {
+            (peer.gone, peer.reads_until) = (true, Duration::ZERO);
+            self.watch_copies(false);
         }
     }
 
@@ -190,7 +229,7 @@ impl Group {
         if stalled {
             secondary.heard = secondary.heard.max((now + AFTER_STALL).saturating_sub(GRACE));
         }
-        if self.proposal.is_some() {
+        if self.proposal.is_some() || self.leaving {
             return;
         }
         if self.config.primary == self.me {
@@ -226,7 +265,7 @@ impl Group {
                 greet.push(*device);
             }
             let patience = if open { SILENCE } else { FIRST_WORD };
-            let failed = now >= peer.heard + patience || now >= peer.moved + STUCK;
+            let failed = peer.gone || now >= peer.heard + patience || now >= peer.moved + STUCK;
             match &peer.standing {
                 Standing::InSync if peer.lost.is_some() || failed => {
                     config.remove(*device, peer.lost.unwrap_or(committed).min(committed));
@@ -238,8 +277,10 @@ impl Group {
                 _ => {}
             }
         }
+        let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0;
+        let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
         if self.proposal.is_none() {
-            if config.in_sync != self.config.in_sync {
+            if config.in_sync != self.config.in_sync && (wanted || grows) {
                 self.propose(config);
             } else {
                 self.drop_failed_joiners(now);

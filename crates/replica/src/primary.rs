@@ -51,6 +51,8 @@ pub(crate) struct Peer {
     pub(crate) moved: Duration,
     /// Its device takes no more data.
     full: bool,
+    /// It has said that it is about to stop.
+    pub(crate) gone: bool,
     /// It no longer has writes that it had acknowledged: this is how far it goes.
     pub(crate) lost: Option<Sequence>,
 }
@@ -70,6 +72,7 @@ impl Peer {
             asked: Duration::ZERO,
             moved: now,
             full: false,
+            gone: false,
             lost: None,
         }
     }
@@ -117,6 +120,9 @@ pub(crate) struct Primary {
     pub(crate) merges: Merges,
     pub(crate) repairs: Repairs,
     pub(crate) mending: Mending,
+    /// Somebody has asked for something since the last tick. A copy that is away is left behind only then: a cluster that
+    /// is shut down node by node keeps all its copies in sync.
+    pub(crate) wanted: bool,
     /// Another copy is to reign as soon as nothing is under way here; given up at this time.
     pub(crate) handing_over: Option<(DeviceId, Duration)>,
     /// Copies may be brought up to date now.
@@ -139,6 +145,7 @@ impl Primary {
             merges: Merges::default(),
             repairs: Repairs::default(),
             mending: Mending::default(),
+            wanted: false,
             handing_over: None,
             may_resync: false,
             waiting: VecDeque::new(),
@@ -177,6 +184,7 @@ impl Primary {
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
         self.mending.forget_peer(device);
         let Some(peer) = self.peers.get_mut(&device) else { return };
+        peer.gone = false;
         if peer.counts() {
             peer.synced = false;
             peer.asked = Duration::ZERO;
@@ -381,6 +389,9 @@ impl Group {
         }
         let too_many = self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX;
         let closed = !primary.is_open() || primary.handing_over.is_some();
+        if !primary.may_serve(self.now) {
+            primary.wanted = true;
+        }
         if !closed && self.config.in_sync.len() < self.config.copies_min as usize {
             self.actions.push_back(answer(Err(IoStatus::ReadOnly)));
             return Ok(());

@@ -23,6 +23,8 @@ pub(crate) struct Secondary {
     /// The connection on which the primary opened its epoch: prepares from elsewhere are leftovers.
     pub(crate) primary: Option<Client>,
     pub(crate) learner: Learner,
+    /// The primary was told that this copy is about to stop.
+    pub(crate) told_leaving: bool,
 }
 
 /// What the primary waits for.
@@ -45,6 +47,7 @@ impl Secondary {
             question: None,
             primary: None,
             learner: Learner::default(),
+            told_leaving: false,
         }
     }
 
@@ -67,6 +70,7 @@ impl Secondary {
         self.ack_owed = false;
         self.question = None;
         self.learner = Learner::default();
+        self.told_leaving = false;
     }
 }
 
@@ -237,7 +241,7 @@ impl Group {
     /// no promise.
     pub fn heartbeat(&mut self, epoch: Epoch, commit: Sequence, lease_until: Duration, now: Duration) -> bool {
         let Role::Secondary(secondary) = &mut self.role else { return false };
-        if self.proposal.is_some() || epoch != secondary.following {
+        if self.proposal.is_some() || self.leaving || epoch != secondary.following {
             return false;
         }
         secondary.heard = secondary.heard.max(now);
@@ -276,9 +280,13 @@ impl Group {
     /// Invariant 2. The primary answers from its committed state while no other primary can exist. A secondary
     /// answers while it has a lease and knows of no uncommitted write to these blocks: an acknowledged write is
     /// prepared here, so either it is committed here too, or it is in the tail.
-    fn may_answer(&self, blocks: &Blocks, now: Duration) -> bool {
-        match &self.role {
-            Role::Primary(primary) => primary.may_serve(now),
+    fn may_answer(&mut self, blocks: &Blocks, now: Duration) -> bool {
+        match &mut self.role {
+            Role::Primary(primary) => {
+                let may = primary.may_serve(now);
+                primary.wanted |= !may;
+                may
+            }
             Role::Secondary(secondary) => secondary.has_lease(now) && !self.tail.touches(blocks),
         }
     }

@@ -182,8 +182,9 @@ fn a_copy_that_dies_while_it_learns_goes_on_from_there() {
     (1..=20).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
     cluster.settle();
     cluster.isolate(1);
+    cluster.write(blocks(21, 42, 1)).unwrap();
     cluster.pass(2 * SECOND);
-    (21..=220).for_each(|n| cluster.write(blocks(n, n as u16 * 2, 1)).unwrap());
+    (22..=220).for_each(|n| cluster.write(blocks(n, n as u16 * 2, 1)).unwrap());
     cluster.settle();
     for rounds in 1..30 {
         cluster.heal();
@@ -215,13 +216,16 @@ fn below_the_minimum_of_copies_nothing_is_written_and_reads_go_on() {
     cluster.config.copies_min = 2;
     let config = cluster.config.clone();
     (0..2).for_each(|n| cluster.group(n).configure(config.clone()));
-    cluster.isolate(1);
+    let dead = cluster.kill(1);
     cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2, "nobody wants anything: no copy is left behind for nothing");
+    assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
+    cluster.pass(2 * TICK);
     assert_eq!(cluster.state(0), GroupState::ReadOnly);
     cluster.write(blocks(2, 0, 1)).unwrap();
     assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::ReadOnly));
     assert_eq!(cluster.read(0, 0), Ok(1));
-    cluster.heal();
+    cluster.revive(1, dead);
     cluster.pass(2 * SECOND);
     cluster.write(blocks(2, 0, 1)).unwrap();
     cluster.settle();
@@ -305,8 +309,9 @@ fn a_copy_comes_back_although_a_block_of_its_source_is_damaged() {
     cluster.settle();
     cluster.beat();
     cluster.isolate(2);
+    cluster.write(blocks(10, 10, 1)).unwrap();
     cluster.pass(2 * SECOND);
-    (10..=20).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    (11..=20).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
     cluster.settle();
     cluster.damaged = [(device(cluster.primary()), 12)].into();
     cluster.heal();
@@ -314,4 +319,32 @@ fn a_copy_comes_back_although_a_block_of_its_source_is_damaged() {
     assert_eq!(cluster.config.in_sync.len(), 3);
     assert!(cluster.damaged.is_empty());
     assert_eq!(cluster.map(2), cluster.map(0));
+}
+
+#[test]
+fn copies_that_take_leave_are_not_waited_for() {
+    let mut cluster = Cluster::new(3);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    assert!(!cluster.group(1).leave());
+    cluster.run(device(1));
+    cluster.deliver_answer(device(0), device(1));
+    cluster.settle();
+    assert_eq!(cluster.config.in_sync, [device(0), device(2)].into(), "without any time passing");
+    assert_eq!(cluster.answered[&RequestId(1)], Ok(()));
+    assert!(cluster.group(0).leave());
+    cluster.run(device(0));
+    cluster.settle();
+    cluster.beat();
+    assert_eq!(cluster.primary(), 2);
+    assert!(!cluster.group(0).leave());
+    cluster.run(device(0));
+    cluster.settle();
+    assert_eq!(cluster.config.in_sync.len(), 2, "nobody wants anything");
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    cluster.tick_all(TICK);
+    cluster.settle();
+    assert_eq!(cluster.config.in_sync, [device(2)].into());
+    assert_eq!(cluster.answered[&RequestId(2)], Ok(()));
+    assert!(!cluster.group(2).leave(), "the last one just stops");
+    assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
 }

@@ -4,8 +4,8 @@ use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
     Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, Heartbeat, HeartbeatOk, Hello,
-    Learn, LearnOk, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone,
-    StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span,
+    StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 use crate::{
     BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, NOTE_SIZE_MAX,
@@ -91,7 +91,7 @@ impl Decoder {
         let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
         let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
         let Some(message) = message else {
-            return Err(if (kind::HELLO..=kind::FETCHED).contains(&kind) {
+            return Err(if (kind::HELLO..=kind::LEAVING).contains(&kind) {
                 WireError::Malformed(kind)
             } else {
                 WireError::Kind(kind)
@@ -324,6 +324,9 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             base: Sequence(r.u64()?),
             note: note(r)?,
         }),
+        kind::LEAVING => {
+            Message::Leaving(Leaving { pg: PgId(r.u32()?), device: DeviceId(r.u32()?), epoch: Epoch(r.u64()?) })
+        }
         kind::DAMAGED => Message::Damaged(Damaged {
             pg: PgId(r.u32()?),
             device: DeviceId(r.u32()?),

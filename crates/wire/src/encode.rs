@@ -31,6 +31,7 @@ pub(crate) mod kind {
     pub(crate) const DAMAGED: u8 = 21;
     pub(crate) const FETCH: u8 = 22;
     pub(crate) const FETCHED: u8 = 23;
+    pub(crate) const LEAVING: u8 = 24;
 }
 
 /// Appends `message` to `out`; payloads go by reference.
@@ -184,6 +185,12 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.note.len() as u32);
             w.bytes.extend_from_slice(&m.note);
             kind::LEARN
+        }
+        Message::Leaving(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            kind::LEAVING
         }
         Message::Damaged(m) => {
             w.put_u32(m.pg.0);

@@ -14,8 +14,8 @@ pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
     Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, Heartbeat, HeartbeatOk, Hello,
-    Learn, LearnOk, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span, StatusDone,
-    StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span,
+    StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 
 /// The protocol's version: nodes refuse to talk to another one.

@@ -44,6 +44,8 @@ pub enum Message {
     Repair(Repair),
     /// The repair is durable.
     RepairOk(RepairOk),
+    /// Secondary to primary: this copy is about to stop; it answers nobody from now on.
+    Leaving(Leaving),
     /// Secondary to primary: a block of this copy is damaged.
     Damaged(Damaged),
     /// Primary to secondary: give me these blocks, mine are damaged.
@@ -404,6 +406,17 @@ pub struct RepairOk {
     pub epoch: Epoch,
     /// The repair's name.
     pub id: u64,
+}
+
+/// A copy's process is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// The group.
+    pub pg: PgId,
+    /// The copy's device.
+    pub device: DeviceId,
+    /// The epoch that it follows.
+    pub epoch: Epoch,
 }
 
 /// Blocks of a copy can't be read.

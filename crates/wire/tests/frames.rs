@@ -178,6 +178,7 @@ fn message() -> impl Strategy<Value = Message> {
             base: Sequence(!n),
             complete: Sequence(n / 2)
         })),
+        any::<u64>().prop_map(|n| Message::Leaving(Leaving { pg: PgId(1), device: DeviceId(77), epoch: Epoch(n) })),
         any::<u64>().prop_map(|n| Message::Damaged(Damaged {
             pg: PgId(1),
             device: DeviceId(77),

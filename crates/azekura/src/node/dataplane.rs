@@ -34,6 +34,8 @@ pub enum Command {
     MapDone(DeviceId, store::IoId, store::Done),
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
+    /// Take leave of the other nodes; answered with the number of groups that still wait for something.
+    Leave(oneshot::Sender<usize>),
     /// Stop; answered when all devices are closed.
     Stop(oneshot::Sender<()>),
 }
@@ -310,6 +312,9 @@ impl DataPlane {
             Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
+            Command::Leave(busy) => {
+                let _ = busy.send(self.node.leave());
+            }
             Command::Stop(stopped) => self.stopping = Some(stopped),
         }
     }

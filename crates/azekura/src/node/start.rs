@@ -27,6 +27,10 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long one attempt to reach the configuration server lasts before people are told.
 const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time for handing over to other nodes before the process ends.
+const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
+/// Pause between two looks whether that is done.
+const LEAVE_STEP: Duration = Duration::from_millis(10);
 /// Longest wait for the data plane to close its devices.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -51,6 +55,7 @@ struct Membership {
 /// When something that it needs is not to be had; the message says what to do.
 pub async fn serve(args: NodeArgs) -> Result<()> {
     let started = Instant::now();
+    raise_descriptor_limit();
     ensure!(
         !args.listen.ip().is_unspecified(),
         "--listen {} is announced to other nodes, so it must be an address that they can reach",
@@ -109,6 +114,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     tracing::info!("stopping");
     stop_initialising.store(true, Ordering::Relaxed);
     if ended.is_none() {
+        leave(&handle).await;
         let (stopped_sender, stopped) = oneshot::channel();
         handle.send(dataplane::Command::Stop(stopped_sender));
         let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
@@ -125,6 +131,28 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         Some(Ok(Ok(result))) => result.context("the data plane's event loop ended"),
         Some(_) => bail!("the data plane's thread panicked; please report the message above"),
         None => Ok(()),
+    }
+}
+
+/// Every connection takes a descriptor, and shells give few: takes as many as it is allowed to.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limits = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits }) {
+        tracing::warn!("the limit of open files stays at {:?}: {error}", limits.current);
+    }
+}
+
+/// Lets other nodes take over what this one serves, so that clients of theirs need not wait until it is missed.
+async fn leave(handle: &Handle) {
+    let until = Instant::now() + LEAVE_PATIENCE;
+    while Instant::now() < until {
+        let (busy_sender, busy) = oneshot::channel();
+        handle.send(dataplane::Command::Leave(busy_sender));
+        if !matches!(busy.await, Ok(1..)) {
+            return;
+        }
+        tokio::time::sleep(LEAVE_STEP).await;
     }
 }
 

@@ -378,6 +378,7 @@ impl Cluster {
             Message::PrepareOk(ok) => group.prepare_ok(to, ok),
             Message::SyncOk(ok) => group.sync_ok(to, ok),
             Message::LearnOk(ok) => group.learn_ok(to, ok),
+            Message::Leaving(leaving) => group.peer_leaving(to, leaving),
             Message::Damaged(damaged) => group.damaged(to, damaged),
             Message::Fetched(fetched) => group.fetched(to, fetched),
             Message::CompareOk(ok) => group.compare_ok(to, ok),
