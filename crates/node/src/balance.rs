@@ -5,11 +5,13 @@ use crate::effect::ConnKey;
 use crate::node::Node;
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_replica::{Client, TICK};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Groups of a node that bring copies up to date at once.
 const RESYNCS_MAX: usize = 4;
+/// Groups of a node that are scrubbed at once.
+const SCRUBS_MAX: usize = 2;
 /// How often writers are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 /// Writes in that time that make a group worth a hand-over.
@@ -28,15 +30,28 @@ pub(crate) struct Balance {
     count_at: Duration,
     /// Groups that were handed over, and until when they stay.
     settled_until: BTreeMap<PgId, Duration>,
+    /// Groups that wait for their scrub.
+    to_scrub: BTreeSet<PgId>,
+    scrubbing: BTreeSet<PgId>,
 }
 
 impl Balance {
     pub(crate) fn new(now: Duration) -> Balance {
-        Balance { next: now, count_at: now + COUNT_INTERVAL, settled_until: BTreeMap::new() }
+        Balance {
+            next: now,
+            count_at: now + COUNT_INTERVAL,
+            settled_until: BTreeMap::new(),
+            to_scrub: BTreeSet::new(),
+            scrubbing: BTreeSet::new(),
+        }
     }
 
     pub(crate) fn next(&self) -> Duration {
         self.next
+    }
+
+    pub(crate) fn scrub_ended(&mut self, pg: PgId) {
+        self.scrubbing.remove(&pg);
     }
 }
 
@@ -57,9 +72,33 @@ impl Node {
             group.tick(self.now);
             self.awake.push_back(*key);
         }
+        self.start_scrubs();
         if self.now >= self.balance.count_at {
             self.balance.count_at = self.now + COUNT_INTERVAL;
             self.hand_over_groups();
+        }
+    }
+
+    /// Reads and compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it.
+    pub fn scrub(&mut self, pg: PgId) {
+        self.balance.to_scrub.insert(pg);
+    }
+
+    fn start_scrubs(&mut self) {
+        let groups = &self.groups;
+        let goes_on = |pg: &PgId| {
+            let mut copies = groups.range((*pg, DeviceId(0))..=(*pg, DeviceId(u32::MAX)));
+            copies.any(|(_, group)| group.scrubbing().is_some())
+        };
+        self.balance.scrubbing.retain(goes_on);
+        while self.balance.scrubbing.len() < SCRUBS_MAX {
+            let Some(pg) = self.balance.to_scrub.pop_first() else { return };
+            for (key, group) in self.groups.range_mut((pg, DeviceId(0))..=(pg, DeviceId(u32::MAX))) {
+                if group.scrub() {
+                    self.balance.scrubbing.insert(pg);
+                    self.awake.push_back(*key);
+                }
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use azekura_base::{DeviceId, LayerId, NodeId, PgId};
 use azekura_gateway::Outcome;
-use azekura_replica::GroupConfig;
+use azekura_replica::{GroupConfig, ScrubReport};
 use azekura_wire::Message;
 use std::net::SocketAddr;
 
@@ -26,6 +26,8 @@ pub enum Effect {
     /// Change a group's configuration by compare-and-swap against the epoch before;
     /// [`crate::Node::proposal_done`] tells how it went.
     Propose(PgId, DeviceId, GroupConfig),
+    /// A primary on this node has scrubbed its group.
+    Scrubbed(PgId, ScrubReport),
     /// A dropped layer's space on a device has come back.
     LayerDropped(DeviceId, LayerId),
     /// A device's store is open, or has stopped for good.

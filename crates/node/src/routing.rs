@@ -245,6 +245,10 @@ impl Node {
                     store.modified_since(token, pg, after);
                 });
             }
+            Action::Scrubbed(report) => {
+                self.balance.scrub_ended(pg);
+                self.effects.push_back(Effect::Scrubbed(pg, report));
+            }
             Action::NoGoodCopy { layer, chunk, first, count } => {
                 let place = self.view.place_of(layer, chunk, first);
                 let what = format!("group {pg}: {place}: no copy of these {count} blocks is good; reads of them fail");

@@ -1,6 +1,6 @@
 //! What a group asks its surroundings to do.
 
-use crate::GroupConfig;
+use crate::{GroupConfig, ScrubReport};
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence};
 use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;
@@ -47,6 +47,8 @@ pub enum Action {
         /// The last prepared write that stays.
         keep: Sequence,
     },
+    /// A scrub of this group has ended.
+    Scrubbed(ScrubReport),
     /// Tell people: no copy of these blocks is good.
     NoGoodCopy {
         /// The layer.

@@ -11,7 +11,8 @@
 //!
 //! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a new primary gathers what was
 //! prepared before it (`primary.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
-//! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`).
+//! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
+//! and found before somebody needs it (`scrub.rs`).
 
 mod action;
 mod digest;
@@ -24,6 +25,7 @@ mod merge;
 mod pending;
 mod primary;
 mod resync;
+mod scrub;
 mod secondary;
 mod sessions;
 
@@ -31,6 +33,7 @@ pub use action::{Action, Client, Mismatch};
 pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
 pub use resync::ResyncProgress;
+pub use scrub::ScrubReport;
 
 /// Time between two calls of [`Group::tick`].
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(100);

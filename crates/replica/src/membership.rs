@@ -289,6 +289,7 @@ impl Group {
         greet.into_iter().for_each(|device| self.greet(device));
         self.watch_learners();
         self.run_mends();
+        self.tick_scrub();
         self.try_commit();
         self.try_open();
         self.try_hand_over();

@@ -86,7 +86,7 @@ impl Group {
         }
     }
 
-    fn mend(&mut self, device: DeviceId, blocks: Blocks) {
+    pub(crate) fn mend(&mut self, device: DeviceId, blocks: Blocks) {
         let Role::Primary(primary) = &mut self.role else { return };
         if !primary.mending.knows(device, &blocks) {
             primary.mending.wait(Mend { device, blocks, tried: Vec::new() });

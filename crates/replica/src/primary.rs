@@ -8,6 +8,7 @@ use crate::mend::Mending;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
 use crate::resync::{Repairs, Resync};
+use crate::scrub::Scrub;
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
 use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
 use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
@@ -120,6 +121,7 @@ pub(crate) struct Primary {
     pub(crate) merges: Merges,
     pub(crate) repairs: Repairs,
     pub(crate) mending: Mending,
+    pub(crate) scrub: Option<Scrub>,
     /// Somebody has asked for something since the last tick. A copy that is away is left behind only then: a cluster that
     /// is shut down node by node keeps all its copies in sync.
     pub(crate) wanted: bool,
@@ -145,6 +147,7 @@ impl Primary {
             merges: Merges::default(),
             repairs: Repairs::default(),
             mending: Mending::default(),
+            scrub: None,
             wanted: false,
             handing_over: None,
             may_resync: false,

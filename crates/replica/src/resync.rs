@@ -223,6 +223,10 @@ impl Group {
 
     /// The outcome of [`Action::ListChanges`]; `None` when the device could not tell.
     pub fn changes_listed(&mut self, device: DeviceId, changes: Option<Vec<(LayerId, ChunkIndex)>>) {
+        if device == self.me {
+            self.scrub_listed(changes);
+            return;
+        }
         let Role::Primary(primary) = &mut self.role else { return };
         let Some(changes) = changes else {
             primary.forget_learner(device);
@@ -286,6 +290,7 @@ impl Group {
             return;
         }
         let Some(contents) = self.mend_loaded(id, contents) else { return };
+        let Some(contents) = self.scrub_loaded(id, contents) else { return };
         let Role::Primary(primary) = &mut self.role else { return };
         if let Some(Reading { device, blocks }) = primary.repairs.reading.remove(&id) {
             self.send_repair(device, id, blocks, contents);
@@ -357,6 +362,9 @@ impl Group {
     /// A copy says what differs in a chunk.
     pub fn compare_ok(&mut self, device: DeviceId, ok: CompareOk) {
         let now = self.now;
+        if self.scrub_compared(device, &ok) {
+            return;
+        }
         let Some(resync) = self.heard_learner(device, ok.epoch, now) else { return };
         let Some((layer, chunk, Some(own))) = resync.comparing.remove(&ok.id) else { return };
         resync.progress.chunks_done += 1;

@@ -148,6 +148,8 @@ pub struct Cluster {
     pub history: BTreeMap<Sequence, (SessionId, RequestId)>,
     /// Blocks of chunk 0 that can't be read, by copy.
     pub damaged: BTreeSet<(DeviceId, u16)>,
+    /// Reports of scrubs.
+    pub scrubbed: Vec<ScrubReport>,
     /// Blocks that no copy can give.
     pub hopeless: Vec<BlockIndex>,
     /// Payload blocks that were sent as repairs.
@@ -175,6 +177,7 @@ impl Cluster {
             prepares: Vec::new(),
             history: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            scrubbed: Vec::new(),
             hopeless: Vec::new(),
             repaired: 0,
             lives: 0,
@@ -325,6 +328,7 @@ impl Cluster {
             }
             Action::ServeRead(_, read) => self.read = Some(Ok(self.contents(me, read.chunk, read.first))),
             Action::Refuse(_, _, status) => self.read = Some(Err(status)),
+            Action::Scrubbed(report) => self.scrubbed.push(report),
             Action::NoGoodCopy { first, .. } => self.hopeless.push(first),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
@@ -334,6 +338,12 @@ impl Cluster {
     /// A block as a copy has committed it.
     pub fn contents(&self, me: DeviceId, chunk: ChunkIndex, block: BlockIndex) -> Bytes {
         self.copies[&me].live.contents(chunk, block.0)
+    }
+
+    /// A block of a copy changes on its disk, checksum and all: what no checksum can tell.
+    pub fn corrupt(&mut self, n: u32, block: u16) {
+        let at = (ChunkIndex(0), block);
+        self.copy(n).live.map.insert(at, Bytes::from(vec![0xee; BLOCK_SIZE]));
     }
 
     /// The committed contents of a whole copy; blocks of zeros are left out.

@@ -1,0 +1,248 @@
+//! Scrub: the primary reads every chunk of its group, every in-sync copy does too, and their digests are compared. What
+//! fails its checksum on any copy is mended (`mend.rs`) by the way; what differs although it can be read is written anew
+//! from the primary's copy, and reported.
+//!
+//! Writes go on meanwhile, and copies apply them at different moments: only what differs at several looks in the same way,
+//! while the primary's own contents stay the same, counts as a difference.
+
+use crate::action::Action;
+use crate::digest;
+use crate::group::{Group, Role};
+use crate::pending::Blocks;
+use crate::primary::Standing;
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, DeviceId, IoStatus, LayerId};
+use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Message};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Chunks that one group looks at between two ticks: some 80 MiB/s for each copy.
+const CHUNKS_PER_TICK: u32 = 2;
+/// Looks at a chunk whose copies differ, before they are taken to differ for good.
+const LOOKS: u8 = 4;
+/// Damaged blocks of one chunk that are mended one after the other, before the chunk is given up.
+const FAILURES: u8 = 32;
+/// Pause between two looks: longer than commit points need to reach idle secondaries.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
+/// A look that takes longer is given up; the copy is away, and will be resynced.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a scrub has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Chunks of the group.
+    pub chunks: u64,
+    /// Of those, the ones that have been looked at.
+    pub chunks_done: u64,
+    /// Blocks that could be read on two copies and differed. They were written anew.
+    pub differing: u64,
+    /// Chunks that this copy could not read whole, even after mending.
+    pub unreadable: u64,
+}
+
+struct Look {
+    id: u64,
+    started: Duration,
+    /// Digests of this copy's blocks, once read.
+    own: Option<Vec<u64>>,
+    /// Copies that have not answered.
+    asked: BTreeSet<DeviceId>,
+}
+
+/// One pass over a group.
+#[derive(Default)]
+pub(crate) struct Scrub {
+    listed: bool,
+    todo: VecDeque<(LayerId, ChunkIndex)>,
+    look: Option<Look>,
+    /// Compared looks at the chunk, and failed ones.
+    looks: u8,
+    failures: u8,
+    /// What differed at the last look: copy and block, and this copy's digest.
+    doubts: BTreeMap<(DeviceId, u16), u64>,
+    /// The same, at the look under way.
+    differing: BTreeMap<(DeviceId, u16), u64>,
+    next_look: Duration,
+    budget: u32,
+    report: ScrubReport,
+}
+
+impl Group {
+    /// Starts a pass over the whole group; [`Action::Scrubbed`] ends it. False when this copy is not an open primary, or
+    /// does so already.
+    pub fn scrub(&mut self) -> bool {
+        let me = self.me;
+        let Role::Primary(primary) = &mut self.role else { return false };
+        if !primary.is_open() || primary.scrub.is_some() {
+            return false;
+        }
+        primary.scrub = Some(Scrub::default());
+        // The list is of everything, for this copy itself.
+        self.actions.push_back(Action::ListChanges { device: me, after: azekura_base::Sequence::ZERO });
+        true
+    }
+
+    /// How far a scrub has come.
+    #[must_use]
+    pub fn scrubbing(&self) -> Option<ScrubReport> {
+        match &self.role {
+            Role::Primary(primary) => primary.scrub.as_ref().map(|scrub| scrub.report),
+            Role::Secondary(_) => None,
+        }
+    }
+
+    pub(crate) fn scrub_listed(&mut self, chunks: Option<Vec<(LayerId, ChunkIndex)>>) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some(scrub) = &mut primary.scrub else { return };
+        match chunks {
+            Some(chunks) => {
+                scrub.listed = true;
+                scrub.report.chunks = chunks.len() as u64;
+                scrub.todo = chunks.into();
+            }
+            None => primary.scrub = None,
+        }
+        self.run_scrub();
+    }
+
+    /// Time passes.
+    pub(crate) fn tick_scrub(&mut self) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some(scrub) = &mut primary.scrub else { return };
+        scrub.budget = CHUNKS_PER_TICK;
+        if scrub.look.as_ref().is_some_and(|look| now >= look.started + LOOK_PATIENCE) {
+            scrub.look = None;
+            scrub.differing.clear();
+            scrub.chunk_done();
+        }
+        self.run_scrub();
+    }
+
+    fn run_scrub(&mut self) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some(scrub) = &mut primary.scrub else { return };
+        if !scrub.listed || scrub.look.is_some() || now < scrub.next_look {
+            return;
+        }
+        let Some((layer, chunk)) = scrub.todo.front().copied() else {
+            let report = scrub.report;
+            primary.scrub = None;
+            self.actions.push_back(Action::Scrubbed(report));
+            return;
+        };
+        if scrub.budget == 0 {
+            return;
+        }
+        scrub.budget -= 1;
+        let id = primary.repairs.name();
+        scrub.look = Some(Look { id, started: now, own: None, asked: BTreeSet::new() });
+        let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
+        self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+    }
+
+    /// This copy's chunk is read. Gives the contents back when they were read for something else.
+    pub(crate) fn scrub_loaded(
+        &mut self,
+        id: u64,
+        contents: Result<Vec<Extent>, IoStatus>,
+    ) -> Option<Result<Vec<Extent>, IoStatus>> {
+        let Role::Primary(primary) = &mut self.role else { return Some(contents) };
+        let (pg, epoch) = (self.pg, primary.epoch());
+        let Some(scrub) = &mut primary.scrub else { return Some(contents) };
+        let Some(look) = scrub.look.as_mut().filter(|look| look.id == id && look.own.is_none()) else {
+            return Some(contents);
+        };
+        let Some((layer, chunk)) = scrub.todo.front().copied() else { return None };
+        let Ok(extents) = contents else {
+            // The damaged block is being mended: look again.
+            scrub.look = None;
+            scrub.failures += 1;
+            scrub.next_look = self.now + LOOK_PAUSE;
+            if scrub.failures > FAILURES {
+                scrub.report.unreadable += 1;
+                scrub.chunk_done();
+            }
+            return None;
+        };
+        let blocks = digest::blocks(&extents);
+        let spans = digest::spans(&blocks);
+        look.own = Some(blocks);
+        for (device, peer) in &primary.peers {
+            if peer.synced && matches!(peer.standing, Standing::InSync) {
+                look.asked.insert(*device);
+                let spans = spans.clone();
+                let compare = Compare { pg, device: *device, epoch, id, layer, chunk, spans };
+                self.actions.push_back(Action::Send(*device, Message::Compare(compare)));
+            }
+        }
+        self.end_look();
+        None
+    }
+
+    /// A copy says what differs in the chunk. False when it was asked for something else.
+    pub(crate) fn scrub_compared(&mut self, device: DeviceId, ok: &CompareOk) -> bool {
+        let Role::Primary(primary) = &mut self.role else { return false };
+        let Some(scrub) = &mut primary.scrub else { return false };
+        let Some(look) = scrub.look.as_mut().filter(|look| look.id == ok.id) else { return false };
+        let Some(own) = &look.own else { return false };
+        if look.asked.remove(&device) {
+            for span in &ok.differing {
+                let at = usize::from(span.index) * DIGEST_SPAN_BLOCKS;
+                for (n, digest) in span.blocks.iter().enumerate() {
+                    if own.get(at + n).is_some_and(|own| own != digest) {
+                        scrub.differing.insert((device, (at + n) as u16), own[at + n]);
+                    }
+                }
+            }
+            self.end_look();
+        }
+        true
+    }
+
+    /// Goes on when every copy has answered.
+    fn end_look(&mut self) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some(scrub) = &mut primary.scrub else { return };
+        if scrub.look.as_ref().is_none_or(|look| !look.asked.is_empty()) {
+            return;
+        }
+        scrub.look = None;
+        let differing = std::mem::take(&mut scrub.differing);
+        let mut mends = Vec::new();
+        if differing.is_empty() {
+            scrub.chunk_done();
+        } else if scrub.looks < LOOKS {
+            let same = |(at, own): &(&(DeviceId, u16), &u64)| scrub.looks == 0 || scrub.doubts.get(*at) == Some(*own);
+            scrub.doubts = differing.iter().filter(same).map(|(at, own)| (*at, *own)).collect();
+            scrub.looks += 1;
+            scrub.next_look = now + LOOK_PAUSE;
+            if scrub.doubts.is_empty() {
+                scrub.chunk_done(); // Other blocks each time: writes passing by.
+            }
+        } else if let Some((layer, chunk)) = scrub.todo.front().copied() {
+            for ((device, block), own) in &differing {
+                if scrub.doubts.get(&(*device, *block)) == Some(own) {
+                    mends.push((*device, Blocks { layer, chunk, first: BlockIndex(*block), count: 1 }));
+                }
+            }
+            scrub.report.differing += mends.len() as u64;
+            scrub.chunk_done();
+        }
+        for (device, blocks) in mends {
+            self.mend(device, blocks);
+        }
+        self.run_scrub();
+    }
+}
+
+impl Scrub {
+    fn chunk_done(&mut self) {
+        self.todo.pop_front();
+        self.report.chunks_done += 1;
+        self.looks = 0;
+        self.failures = 0;
+        self.doubts.clear();
+    }
+}

@@ -1,0 +1,80 @@
+//! Scrub: damage and differences are found and mended while clients write.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::*;
+use azekura_replica::*;
+use std::time::Duration;
+use support::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn written(copies: u32) -> Cluster {
+    let mut cluster = Cluster::new(copies);
+    (1..=20).for_each(|n| cluster.write(blocks(n, 3 * n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster
+}
+
+#[test]
+fn damage_and_differences_are_found_and_mended() {
+    let mut cluster = written(3);
+    cluster.damaged = [(device(0), 3), (device(1), 6), (device(1), 9), (device(2), 60)].into();
+    cluster.corrupt(2, 12);
+    cluster.corrupt(1, 700);
+    assert!(cluster.group(0).scrub());
+    assert!(!cluster.group(0).scrub(), "one at a time");
+    cluster.run(device(0));
+    cluster.pass(10 * SECOND);
+    assert_eq!(cluster.scrubbed.len(), 1);
+    let report = cluster.scrubbed[0];
+    assert_eq!((report.chunks, report.chunks_done, report.unreadable), (1, 1, 0));
+    assert_eq!(report.differing, 2, "damage is no difference");
+    assert!(cluster.damaged.is_empty(), "{:?}", cluster.damaged);
+    assert_eq!(cluster.map(1), cluster.map(0));
+    assert_eq!(cluster.map(2), cluster.map(0));
+}
+
+#[test]
+fn writes_passing_by_are_no_differences() {
+    let mut cluster = written(2);
+    assert!(cluster.group(0).scrub());
+    cluster.run(device(0));
+    let mut number = 100;
+    for _ in 0..100 {
+        for block in 0..20 {
+            number += 1;
+            cluster.write(blocks(number, 3 * block, 1)).unwrap();
+        }
+        cluster.tick_all(TICK);
+        for n in 0..2 {
+            cluster.load(device(n));
+            cluster.persist(device(n));
+        }
+        for _ in 0..7 {
+            cluster.deliver(device(0), device(1));
+            cluster.deliver_answer(device(0), device(1));
+        }
+        cluster.beat();
+    }
+    cluster.pass(5 * SECOND);
+    assert_eq!(cluster.scrubbed.len(), 1);
+    assert_eq!(cluster.scrubbed[0].differing, 0);
+}
+
+#[test]
+fn a_scrub_survives_the_loss_of_a_copy() {
+    let mut cluster = written(2);
+    assert!(cluster.group(0).scrub());
+    cluster.run(device(0));
+    cluster.load(device(0));
+    cluster.load(device(0));
+    cluster.kill(1);
+    cluster.write(blocks(21, 0, 1)).unwrap();
+    cluster.pass(10 * SECOND);
+    assert_eq!(cluster.scrubbed.len(), 1);
+    assert_eq!(cluster.answered[&RequestId(21)], Ok(()));
+}
