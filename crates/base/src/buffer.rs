@@ -20,8 +20,8 @@ const ZERO_PAGE: Page = Page([0; BLOCK_SIZE]);
 
 /// Size classes: 1, 2, 4 … 16,384 pages (64 MiB).
 const CLASSES: usize = 15;
-/// Free pages that one thread keeps for later, over all size classes (32 MiB).
-const FREE_PAGES_MAX: usize = 8192;
+/// Free pages that one thread keeps for later, over all size classes (16 MiB).
+const FREE_PAGES_MAX: usize = 4096;
 /// Buffers from this size class on (2 MiB) are asked of the kernel in huge pages: one fault where there would be 512.
 const HUGE_CLASS: usize = 9;
 

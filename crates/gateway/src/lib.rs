@@ -18,7 +18,7 @@ pub use view::{GroupView, VolumeView};
 use std::time::Duration;
 
 /// Most bytes of one node's clients that may be under way.
-pub const IN_FLIGHT_BYTES_MAX: usize = 48 << 20;
+pub const IN_FLIGHT_BYTES_MAX: usize = 32 << 20;
 /// Most parts of reads that may be under way.
 pub const IN_FLIGHT_READS_MAX: usize = 2048;
 /// Numbers of unanswered writes of a session lie within this many of each other; what a primary remembers of a
