@@ -241,8 +241,10 @@ impl DataPlane {
 
     /// Sends what a connection's outbox holds, and receives more if the connection can take it.
     fn rearm(&mut self, conn: ConnId) {
+        // What a connection that waits for room has sent is not looked at: more would overflow its inbox.
+        let waits = self.ops.waits_for_room(conn);
         let ready = match self.reactor.stream(conn) {
-            Some(Conn::Nbd(nbd)) => nbd.session.wants_bytes() || nbd.session.inbox_mut().is_filling(),
+            Some(Conn::Nbd(nbd)) => (nbd.session.wants_bytes() && !waits) || nbd.session.inbox_mut().is_filling(),
             Some(Conn::Peer(_)) => true,
             None => return,
         };

@@ -23,6 +23,11 @@ pub struct NbdOps {
 }
 
 impl NbdOps {
+    /// True while a connection's requests wait until others are answered.
+    pub fn waits_for_room(&self, conn: ConnId) -> bool {
+        self.starved.contains(&conn)
+    }
+
     /// The connection is gone: nobody waits for its answers.
     pub fn forget(&mut self, conn: ConnId) {
         self.running.retain(|_, (owner, _)| *owner != conn);
