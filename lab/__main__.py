@@ -77,7 +77,7 @@ def show(options):
     if not kept.sessions():
         raise PlanError(f"nothing is measured in {path}: ./dev lab run --all --{plan.name}")
     folder = SAMPLE_FOLDER if options.sample else options.into or path.parent / "report"
-    for written in report.write(kept, plan, folder):
+    for written in report.write(kept, folder):
         print(written)
     return 0
 

@@ -54,7 +54,7 @@ def kept(tmp_path_factory):
     chosen = quick()
     found = results.Results(tmp_path_factory.mktemp("results") / "quick.jsonl")
     session = {"kind": "session", "began": "2026-01-01T00:00:00+0000", "plan": "quick", "about": "short"}
-    found.append({**session, "machine": FACTS, "versions": {"fio": "fio-3.33"}})
+    found.append({**session, "machine": FACTS, "versions": {"fio": "fio-3.33"}, "settings": chosen.experiments})
     setup = {"kind": "setup", "began": "2026-01-01T00:00:01+0000", "target": "azekura", "versions": {"azekura": "0"}}
     found.append(setup)
     for number, (mark, step) in enumerate(runner.steps_of(chosen)):
@@ -72,7 +72,7 @@ def kept(tmp_path_factory):
 def reported(kept, tmp_path_factory):
     """The folder of the report on those results."""
     folder = tmp_path_factory.mktemp("report")
-    report.write(kept, quick(), folder)
+    report.write(kept, folder)
     return folder
 
 

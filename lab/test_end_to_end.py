@@ -22,5 +22,5 @@ def test_every_experiment(tmp_path):
     assert all(line["data"]["server_cpu_s"] >= 0 and line["data"]["resident_mib"] > 1 for line in ours)
     (over_line,) = [line for line in ours if line["part"] == "gbe" and line["test"] == "write"]
     assert over_line["data"]["mib_s"] < 130, "a copy goes over a line of 1 Gbit/s"
-    page, _ = report.write(results.Results(kept.path), tiny, tmp_path / "report")
+    page, _ = report.write(results.Results(kept.path), tmp_path / "report")
     assert page.read_text().count("<section") == len(tiny.experiments) + 1

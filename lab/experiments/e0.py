@@ -44,7 +44,7 @@ class RisingParallelism(Experiment):
         labels = compare.order(lines, settings["targets"])
         rates = results.spreads(lines, lambda data: data["iops"])
         section = Section(
-            conditions=f"{settings['size']} under test, {settings['seconds']} s a point, {settings['rounds']} rounds.",
+            conditions=f"{settings['size']} under test, {settings['seconds']} s a point; rounds: {settings['rounds']}.",
             published=[Table("Published, IOPS (highest)", ["target", "read", "write"], published["rows"])],
             not_comparable=[
                 *compare.not_run(lines),

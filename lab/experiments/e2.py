@@ -66,7 +66,7 @@ class DeviceCounts(Experiment):
         }
         several = [variant for variant in variants if len(measured[variant]) > 1]
         section = Section(
-            conditions=f"{settings['size']} under test, {settings['seconds']} s a test, {settings['rounds']} rounds.",
+            conditions=f"{settings['size']} under test, {settings['seconds']} s a test; rounds: {settings['rounds']}.",
             published=[_published_table(published)],
             not_comparable=[
                 *compare.not_run(lines),

@@ -86,7 +86,7 @@ class EightTests(Experiment):
     def section(self, lines, settings, published):
         section = Section(
             conditions=(
-                f"{settings['size']} under test, {settings['seconds']} s a test, {settings['rounds']} rounds; stress: "
+                f"{settings['size']} under test, {settings['seconds']} s a test; rounds: {settings['rounds']}; stress: "
                 f"{settings['stress']['size']} a client, {settings['stress']['seconds']} s."
             ),
             published=[Table("Published findings", ["what", "found"], published["rows"], prose=True)],

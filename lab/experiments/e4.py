@@ -54,7 +54,7 @@ class ManyImages(Experiment):
         size = settings["bonnie"]["size_mib"]
         section = Section(
             conditions=(
-                f"files of {size} MiB on volumes of {settings['size']}, {settings['rounds']} rounds"
+                f"files of {size} MiB on volumes of {settings['size']}; rounds: {settings['rounds']}"
                 + ("" if settings["bonnie"].get("per_char", True) else ", without the tests of one character a call")
                 + "."
             ),

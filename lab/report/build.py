@@ -7,6 +7,7 @@ import jinja2
 import yaml
 
 from lab import experiments, targets
+from lab.results import fingerprint
 
 from .plots import Palette, draw, standalone
 
@@ -14,9 +15,9 @@ HERE = Path(__file__).parent
 PUBLISHED = HERE.parent / "published.yaml"
 
 
-def write(kept, plan, folder):
+def write(kept, folder):
     """Writes index.html, report.md and plots/*.svg for `kept` (a Results) into the folder; the paths written."""
-    sections = _sections(kept, plan)
+    sections = _sections(kept)
     palette = Palette(label for _, section in sections for plot in section.plots for label in plot.series)
     drawn = {plot.name: draw(plot, palette) for _, section in sections for plot in section.plots if plot.series}
     folder = Path(folder)
@@ -25,7 +26,7 @@ def write(kept, plan, folder):
         old.unlink()
     for name, svg in drawn.items():
         (folder / "plots" / f"{name}.svg").write_text(standalone(svg))
-    shown = {"sections": sections, "drawn": drawn, "about": _about(kept), "targets": _targets(kept), "plan": plan}
+    shown = {"sections": sections, "drawn": drawn, "about": _about(kept), "targets": _targets(kept)}
     environment = _environment()
     written = []
     for template, name in (("page.html.j2", "index.html"), ("page.md.j2", "report.md")):
@@ -54,28 +55,45 @@ def _groups(plots):
     return [(group, list(found)) for group, found in itertools.groupby(plots, key=lambda plot: plot.group)]
 
 
-def _sections(kept, plan):
+def _sections(kept):
     """[(experiment, Section)] of the experiments that have results."""
     published = yaml.safe_load(PUBLISHED.read_text())
     found = []
-    for name, settings in plan.experiments.items():
+    for name, experiment in experiments.known().items():
         lines = kept.steps(name)
-        # Only what the last run's settings measured: two lengths of test do not belong into one table.
         if lines:
-            lines = [line for line in lines if line["mark"] == lines[-1]["mark"]]
-            experiment = experiments.lookup(name)
+            # Only what the last settings measured: two lengths of test do not belong into one table.
+            mark = lines[-1]["mark"]
+            lines = [line for line in lines if line["mark"] == mark]
+            settings = {**_settings(kept, name, mark), "rounds": _rounds(lines)}
             found.append((experiment, experiment.section(lines, settings, published[name])))
     return found
+
+
+def _settings(kept, name, mark):
+    """The settings that an experiment was last run with."""
+    for session in reversed(kept.sessions()):
+        settings = session["settings"].get(name)
+        if settings and fingerprint(settings) == mark:
+            return settings
+    raise ValueError(f"no session of the results ran {name} with these settings")
+
+
+def _rounds(lines):
+    """How often it was measured: a number, or two when some steps have more rounds than others."""
+    counts = {}
+    for line in lines:
+        if "data" in line:
+            key = (line["part"], line["label"], line["test"])
+            counts[key] = counts.get(key, 0) + 1
+    least, most = min(counts.values(), default=0), max(counts.values(), default=0)
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def _about(kept):
     """Machine, versions, times and load over all sessions; a reader judges the figures by them."""
     sessions = kept.sessions()
     loads = [line["load"] for line in kept.lines if line["kind"] == "step"]
-    rounds = {}
-    for line in kept.lines:
-        if line["kind"] == "step" and "data" in line:
-            rounds[line["experiment"]] = max(rounds.get(line["experiment"], 0), line["round"])
     last = sessions[-1]
     return {
         "began": sessions[0]["began"],
@@ -87,7 +105,6 @@ def _about(kept):
         "versions": last["versions"],
         "load_before": [session["machine"]["load_before"] for session in sessions],
         "load_most": max(loads, default=0.0),
-        "rounds": rounds,
     }
 
 
