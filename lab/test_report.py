@@ -4,7 +4,7 @@ import html
 import re
 import xml.etree.ElementTree as xml
 
-from . import experiments
+from . import experiments, report, results
 from .experiments import compare
 from .results import Spread
 
@@ -18,6 +18,15 @@ def test_page_has_every_experiment_and_needs_nothing_else(reported):
     assert "needs &lt;root&gt; &amp; more" in page, "reasons are text, not markup"
     identifiers = re.findall(r'\bid="([^"]+)"', page)
     assert len(identifiers) == len(set(identifiers))
+
+
+def test_a_busy_machine_is_told(kept, reported, tmp_path):
+    assert "busy with other work" not in (reported / "index.html").read_text()
+    session = {**kept.sessions()[0], "machine": {**kept.sessions()[0]["machine"], "load_before": 3.2}}
+    busy = results.Results(tmp_path / "busy.jsonl")
+    busy.lines = [session, *(line for line in kept.lines if line.get("experiment") == "E4")]
+    for path in report.write(busy, tmp_path):
+        assert "busy with other work" in path.read_text() and "load 3.2 on 2" in path.read_text()
 
 
 def test_plots_are_well_formed_and_follow_the_readers_colours(reported):

@@ -12,6 +12,8 @@ from lab.results import fingerprint
 from .plots import Palette, draw, standalone
 
 HERE = Path(__file__).parent
+# A machine that is more loaded before a run has other work; its figures are not to be quoted, and the report says so.
+BUSY_LOAD = 0.5
 PUBLISHED = HERE.parent / "published.yaml"
 
 
@@ -95,7 +97,9 @@ def _about(kept):
     sessions = kept.sessions()
     loads = [line["load"] for line in kept.lines if line["kind"] == "step"]
     last = sessions[-1]
+    busy = [load for load in (session["machine"]["load_before"] for session in sessions) if load > BUSY_LOAD]
     return {
+        "busy": max(busy, default=None),
         "began": sessions[0]["began"],
         "ended": max(line["began"] for line in kept.lines),
         "sessions": len(sessions),
