@@ -8,6 +8,12 @@ pub fn now_rfc3339() -> String {
     rfc3339(SystemTime::now())
 }
 
+/// Seconds since 1970.
+#[must_use]
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// A time as text; times before 1970 come out as 1970-01-01T00:00:00Z.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {

@@ -81,7 +81,9 @@ impl Node {
 
     /// Reads and compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it.
     pub fn scrub(&mut self, pg: PgId) {
-        self.balance.to_scrub.insert(pg);
+        if !self.balance.scrubbing.contains(&pg) {
+            self.balance.to_scrub.insert(pg);
+        }
     }
 
     fn start_scrubs(&mut self) {

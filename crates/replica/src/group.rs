@@ -123,7 +123,7 @@ pub enum GroupState {
 }
 
 pub(crate) enum Role {
-    Primary(Primary),
+    Primary(Box<Primary>),
     Secondary(Secondary),
 }
 

@@ -88,7 +88,7 @@ impl Group {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
         }
-        self.role = Role::Primary(Primary::new(config.epoch, self.me, &config.in_sync, self.now));
+        self.role = Role::Primary(Box::new(Primary::new(config.epoch, self.me, &config.in_sync, self.now)));
         self.propose(config);
     }
 

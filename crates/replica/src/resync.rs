@@ -252,7 +252,7 @@ impl Group {
     fn run_resync(&mut self, device: DeviceId) {
         let (committed, end, now) = (self.tail.committed(), self.tail.end(), self.now);
         let Role::Primary(primary) = &mut self.role else { return };
-        let Primary { peers, repairs, merges, mending, .. } = primary;
+        let Primary { peers, repairs, merges, mending, .. } = &mut **primary;
         let Some(peer) = peers.get_mut(&device) else { return };
         let Standing::Learning(resync) = &mut peer.standing else { return };
         // A repair comes behind everything that is in its contents.

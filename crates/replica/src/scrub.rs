@@ -153,7 +153,7 @@ impl Group {
         let Some(look) = scrub.look.as_mut().filter(|look| look.id == id && look.own.is_none()) else {
             return Some(contents);
         };
-        let Some((layer, chunk)) = scrub.todo.front().copied() else { return None };
+        let (layer, chunk) = scrub.todo.front().copied()?;
         let Ok(extents) = contents else {
             // The damaged block is being mended: look again.
             scrub.look = None;

@@ -142,6 +142,7 @@ impl World {
             Effect::Close(key) => self.close(key),
             Effect::Store(device, effect) => self.device_effect(life, device, effect),
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
+            Effect::Scrubbed(..) => {}
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
             Effect::LayerDropped(..) => {}
             Effect::DeviceOpen(device, Ok(())) => self.trace.remark(now, || format!("{name:?} {device:?} is open")),

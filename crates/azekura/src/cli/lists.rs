@@ -139,6 +139,7 @@ fn groups(groups: &[GroupView]) -> String {
         ("MEMBERS", Align::Left),
         ("EPOCH", Align::Right),
         ("COMMITTED", Align::Right),
+        ("SCRUBBED", Align::Left),
     ]);
     let numbers = |ids: &[azekura_base::DeviceId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     for group in groups {
@@ -152,6 +153,7 @@ fn groups(groups: &[GroupView]) -> String {
             numbers(&group.members),
             group.epoch.to_string(),
             group.committed.to_string(),
+            azekura_meta::time::rfc3339(std::time::UNIX_EPOCH + std::time::Duration::from_secs(group.scrub.done)),
         ]);
     }
     table.render()

@@ -10,6 +10,7 @@ mod completion;
 mod lists;
 mod node;
 mod output;
+mod scrub;
 mod status;
 mod store;
 mod table;
@@ -46,6 +47,7 @@ enum Command {
     Class(class::ClassCommand),
     Device(lists::DeviceCommand),
     Group(lists::GroupCommand),
+    Scrub(scrub::ScrubArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
     Store(store::StoreCommand),
@@ -87,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Class(command) => command.run(),
         Command::Device(command) => command.run(),
         Command::Group(command) => command.run(),
+        Command::Scrub(arguments) => arguments.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
         Command::Store(command) => command.run(),

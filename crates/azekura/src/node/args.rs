@@ -52,6 +52,11 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT")]
     pub serve_config: Option<SocketAddr>,
 
+    /// Read and compare all copies of everything that this node is primary of, every so many days; 0: only when asked for
+    /// (azekura scrub).
+    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    pub scrub_days: u32,
+
     /// On the first start, make one device of this size in the data folder.
     #[arg(long, value_name = "SIZE")]
     pub device_size: Option<Size>,

@@ -9,7 +9,7 @@ use super::stream::Conn;
 use azekura_base::{DeviceId, LayerId, NodeId, PgId, trim_free_buffers};
 use azekura_node::{ClusterView, ConnKey, Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
-use azekura_replica::GroupConfig;
+use azekura_replica::{GroupConfig, ScrubReport};
 use azekura_store as store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -34,6 +34,8 @@ pub enum Command {
     MapDone(DeviceId, store::IoId, store::Done),
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
+    /// Scrub a group that this node is primary of.
+    Scrub(PgId),
     /// Take leave of the other nodes; answered with the number of groups that still wait for something.
     Leave(oneshot::Sender<usize>),
     /// Stop; answered when all devices are closed.
@@ -53,6 +55,8 @@ pub struct Look<'a> {
 pub enum Report {
     /// A group wants its configuration changed.
     Propose(PgId, DeviceId, GroupConfig),
+    /// A group was scrubbed.
+    Scrubbed(PgId, ScrubReport),
     /// A dropped layer's space on a device has come back.
     LayerDropped(DeviceId, LayerId),
     /// A device is open, or out of service.
@@ -314,6 +318,7 @@ impl DataPlane {
             Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
+            Command::Scrub(pg) => self.node.scrub(pg),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());
             }
@@ -399,6 +404,7 @@ impl DataPlane {
             }
             Effect::Store(device, effect) => self.store_effect(device, effect),
             Effect::Complete(token, outcome) => self.complete_nbd(token, outcome),
+            Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),

@@ -10,6 +10,7 @@ mod map_thread;
 mod nbd;
 mod random;
 mod reports;
+mod scrubs;
 mod start;
 mod statistics;
 mod stream;

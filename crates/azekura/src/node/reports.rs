@@ -5,7 +5,8 @@ use super::statistics::Failures;
 use azekura_base::{DeviceId, PgId};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
-use azekura_meta::model::GroupRecord;
+use azekura_meta::model::{GroupRecord, ScrubRecord};
+use azekura_meta::time::unix_seconds;
 use azekura_replica::GroupConfig;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -35,6 +36,26 @@ pub async fn carry_out(
                     while let Err(error) = client.confirm_layer_dropped(layer, device).await {
                         tracing::warn!("can't note that layer {layer} is dropped: {error}");
                         tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                });
+            }
+            Report::Scrubbed(pg, report) => {
+                if report.differing + report.unreadable > 0 {
+                    tracing::error!(
+                        "group {pg}: scrub: {} blocks differed between copies and were written anew, {} chunks could not be read",
+                        report.differing,
+                        report.unreadable
+                    );
+                }
+                let client = client.clone();
+                tokio::spawn(async move {
+                    let (done, findings) = (unix_seconds(), report.differing + report.unreadable);
+                    // Not before it was asked for, even if this clock is behind.
+                    let note = |scrub: &mut ScrubRecord| {
+                        (scrub.done, scrub.findings) = (done.max(scrub.wanted), findings);
+                    };
+                    if let Err(error) = client.update_scrub(pg, note).await {
+                        tracing::warn!("can't note that group {pg} was scrubbed: {error}");
                     }
                 });
             }

@@ -7,7 +7,7 @@ use super::device::DeviceDir;
 use super::map_thread::MapThread;
 use super::statistics::{Failures, Statistics};
 use super::stream::Conn;
-use super::{dataplane, reports, view};
+use super::{dataplane, reports, scrubs, view};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::DeviceId;
 use azekura_meta::client::EtcdError;
@@ -99,6 +99,9 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         dir?.initialise_rest(id, handle.clone(), Arc::clone(&stop_initialising));
     }
     let follow = tokio::spawn(follow_model(client.clone(), handle.clone()));
+    let day = Duration::from_secs(86_400);
+    let scrub_interval = (args.scrub_days > 0).then(|| day * args.scrub_days);
+    let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, scrub_interval));
     let alive = client.keep_alive(identity.node);
     let failures = Failures::default();
     let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };
@@ -120,6 +123,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
     }
     follow.abort();
+    scrubs.abort();
     reports.abort();
     control.stop().await;
     let _ = tokio::time::timeout(Duration::from_secs(1), alive.release()).await;

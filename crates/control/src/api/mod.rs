@@ -16,6 +16,7 @@ mod health;
 mod members;
 mod metrics;
 mod peers;
+mod scrub;
 mod stats;
 mod status;
 mod views;
@@ -23,6 +24,7 @@ mod volumes;
 
 pub use classes::CreateClass;
 pub use error::ErrorBody;
+pub use scrub::{ScrubRequest, ScrubStarted};
 pub use stats::{ClusterStats, NodeStats};
 pub use status::{ClusterStatus, GroupHealth};
 pub use views::{ClassView, DeviceView, GroupView, NodeView, VolumeView};
@@ -61,6 +63,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/nodes", get(members::nodes))
         .route("/v1/devices", get(members::devices))
         .route("/v1/groups", get(members::groups))
+        .route("/v1/scrub", post(scrub::start))
         .route("/metrics", get(metrics::metrics))
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)

@@ -2,7 +2,7 @@
 
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_meta::Model;
-use azekura_meta::model::{AckRule, DeviceState, FailureDomain, VolumeRecord};
+use azekura_meta::model::{AckRule, DeviceState, FailureDomain, ScrubRecord, VolumeRecord};
 use serde::{Deserialize, Serialize};
 
 use super::stats::ClusterStats;
@@ -244,6 +244,8 @@ pub struct GroupView {
     pub state: String,
     /// The newest committed write, as far as its primary says.
     pub committed: u64,
+    /// When it was scrubbed.
+    pub scrub: ScrubRecord,
 }
 
 impl GroupView {
@@ -264,6 +266,7 @@ impl GroupView {
                     health: super::status::health_of(model, group, &index),
                     state: live.map(|live| live.state.clone()).unwrap_or_default(),
                     committed: live.map_or(0, |live| live.committed),
+                    scrub: group.scrub,
                 }
             })
             .collect()

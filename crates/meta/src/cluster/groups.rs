@@ -1,12 +1,14 @@
 //! Placement groups: made once for a class, changed only by compare-and-swap.
 
 use azekura_base::{DeviceId, Epoch, PgId};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Attempt, MetaClient, Try, encode};
 use crate::client::{EtcdError, Txn};
 use crate::error::{Kind, MetaError};
-use crate::model::{ClassRecord, GroupPlan, GroupRecord, Key, Model, Unknown, Versioned};
+use crate::model::{ClassRecord, GroupPlan, GroupRecord, Key, Model, ScrubRecord, Unknown, Versioned};
+use crate::time::unix_seconds;
 
 /// Groups of one class.
 pub const GROUPS_PER_CLASS_MAX: u32 = 8_192;
@@ -68,6 +70,27 @@ impl MetaClient {
             Ok(Attempt::Done(conflict(current, mod_revision)))
         })
         .await
+    }
+
+    /// Changes when a group was scrubbed, or should be. What else its record says stays as it is.
+    pub async fn update_scrub(&self, pg: PgId, change: impl Fn(&mut ScrubRecord)) -> Result<(), MetaError> {
+        let known = |group: &Arc<Versioned<GroupRecord>>| Versioned {
+            record: group.record.clone(),
+            mod_revision: group.mod_revision,
+        };
+        let mut current = self.model().groups.get(&pg).map(known);
+        while let Some(Versioned { record, mod_revision }) = current {
+            let mut wanted = record.clone();
+            change(&mut wanted.scrub);
+            if wanted == record {
+                return Ok(());
+            }
+            match self.update_group(&wanted, mod_revision).await? {
+                CasOutcome::Updated { .. } => return Ok(()),
+                CasOutcome::Conflict { current: found } => current = found,
+            }
+        }
+        Err(MetaError::NotFound { kind: Kind::Group, name: pg.to_string() })
     }
 
     async fn read_group(&self, key: &Key<'_>, deadline: Instant) -> Result<(Option<GroupRecord>, i64), MetaError> {
@@ -171,6 +194,7 @@ fn new_group(id: PgId, class: &str, new: NewGroup) -> GroupRecord {
         epoch: Epoch(1),
         reign: 0,
         away: std::collections::BTreeMap::new(),
+        scrub: ScrubRecord { done: unix_seconds(), ..ScrubRecord::default() },
         primary: new.primary,
         in_sync: new.members.clone(),
         members: new.members,

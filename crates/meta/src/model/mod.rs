@@ -18,7 +18,7 @@ mod records;
 pub use keys::{Key, PREFIX};
 pub use records::{
     AckRule, AliveRecord, ClassRecord, ClusterRecord, DeviceRecord, DeviceState, FailureDomain, GroupPlan, GroupRecord,
-    LayerRecord, LayerState, LeaderRecord, NodeRecord, Unknown, VolumeRecord,
+    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, Unknown, VolumeRecord,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.

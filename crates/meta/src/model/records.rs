@@ -189,11 +189,28 @@ pub struct GroupRecord {
     /// Devices that did, and how far in the group's order each had come when it was left behind.
     #[serde(default)]
     pub away: BTreeMap<DeviceId, Sequence>,
+    /// Its scrubs.
+    #[serde(default)]
+    pub scrub: ScrubRecord,
     /// Devices that are to hold a copy.
     pub members: Vec<DeviceId>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
+}
+
+/// When a group was scrubbed. Times are seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubRecord {
+    /// When somebody last asked for it.
+    #[serde(default)]
+    pub wanted: u64,
+    /// When it last ended, or the group was made.
+    #[serde(default)]
+    pub done: u64,
+    /// Blocks that differed between copies, and chunks that could not be read, at that time.
+    #[serde(default)]
+    pub findings: u64,
 }
 
 /// A volume.
