@@ -45,6 +45,9 @@ pub(crate) struct Group {
     pub pending: VecDeque<Pending>,
     pub note: Bytes,
     pub note_version: u64,
+    /// The commit point when each copy was appended that is not in a batch yet. Nothing that goes into the log before
+    /// such a copy may say more than that is committed: replay would take the commit for the earlier of the two.
+    pub copies_waiting: VecDeque<Sequence>,
     /// Replay has seen a write or an epoch of the group.
     pub replayed: bool,
     /// Who asked for the writes that replay has committed, the latest of them.
@@ -92,6 +95,12 @@ impl Group {
         while self.pending.front().is_some_and(|p| p.applied) {
             self.pending.pop_front();
         }
+    }
+
+    /// The commit point that a record may tell which goes into the log now, ahead of all that waits.
+    pub fn committed_ahead(&self) -> Sequence {
+        let before = self.copies_waiting.front().copied();
+        self.committed_durable().min(before.unwrap_or(self.committed))
     }
 
     /// The commit point that a checkpoint may save: nothing that the log could still lose.

@@ -411,6 +411,7 @@ impl Store {
                 if let Body::Data { bytes, .. } = copy.body {
                     pieces.push(bytes);
                 }
+                self.groups.get_mut(copy.pg).copies_waiting.pop_front();
                 self.place_copy(id, place, log_position(place.log, index));
                 Landing::Copy
             }
@@ -418,7 +419,7 @@ impl Store {
                 let mut head = EntryHead::new(Kind::Relocate);
                 head.count = moved.count;
                 head.pg = moved.pg.0;
-                head.commit = self.groups.get(moved.pg).map_or(0, |g| g.committed_durable().0);
+                head.commit = self.groups.get(moved.pg).map_or(0, |g| g.committed_ahead().0);
                 head.session = u64::from(moved.old);
                 head.layer = moved.layer.0;
                 head.chunk = moved.chunk.0;
@@ -476,7 +477,7 @@ impl Store {
     ) -> Landing {
         let (sequence, count) = (info.sequence, info.count);
         let group = self.groups.get_mut(pg);
-        let (commit, committed) = (group.committed_durable(), group.committed);
+        let (commit, committed) = (group.committed_ahead(), group.committed);
         let mut head = EntryHead::new(Kind::WriteAgain);
         head.count = count;
         head.pg = pg.0;

@@ -262,8 +262,10 @@ impl Store {
 
     fn prepare_copy(&mut self, id: u64, copy: Copy) -> Item {
         self.check_range(copy.first, copy.count, &copy.body);
-        let committed = self.groups.get_mut(copy.pg).committed;
+        let group = self.groups.get_mut(copy.pg);
+        let committed = group.committed;
         assert!(committed >= copy.sequence, "a copy at {} is ahead of {committed}", copy.sequence);
+        group.copies_waiting.push_back(committed);
         let chunk = (copy.pg, copy.chunk);
         self.copies.insert(id, CopyState { copy: copy.clone(), place: None });
         self.submit(chunk, Op::Copy { id });

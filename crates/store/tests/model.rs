@@ -319,6 +319,11 @@ impl World {
                 }
                 let range = self.range(chunk, first, count, zero);
                 let pg = PgId(group_of(chunk));
+                // A crash may have left writes to a frozen layer uncommitted here. The other replica has committed them,
+                // or it could not have what it sends; so this one has to, before it takes the copy.
+                if self.store().prepared(pg).any(|write| write.layer.0 != range.layer) {
+                    self.act(&Action::Commit { pg: pg.0, back: 0 });
+                }
                 let sequence = self.store().group(pg).committed;
                 let (record, token) = self.new_record();
                 self.calls.push(Call::Copy { record, range });
@@ -726,4 +731,9 @@ fn a_gap_that_an_epoch_left_is_no_damage() {
 #[test]
 fn a_copy_is_replayed_before_a_relocation_after_it() {
     replay(include_str!("histories/copy-before-relocation.txt"), small());
+}
+
+#[test]
+fn no_record_tells_a_commit_ahead_of_a_copy_that_waits() {
+    replay(include_str!("histories/commit-ahead-of-copy.txt"), small());
 }
