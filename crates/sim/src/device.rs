@@ -163,6 +163,7 @@ fn describe(effect: &Effect) -> String {
         Effect::LoadLeaves { keys, .. } => format!("load {} leaves", keys.len()),
         Effect::ScanLayer { layer, .. } => format!("scan {layer:?}"),
         Effect::ScanModified { pg, .. } => format!("scan {pg:?}"),
+        Effect::LoadHeirs { segment, .. } => format!("load heirs of segment {segment}"),
         _ => String::new(),
     }
 }

@@ -14,6 +14,7 @@ pub(crate) struct Accounts<'a> {
     unsaved: BTreeMap<(LayerId, ChunkIndex), Option<&'a Leaf>>,
     live: Vec<u32>,
     saved_live: Vec<u32>,
+    layers: BTreeMap<LayerId, u64>,
 }
 
 impl<'a> Accounts<'a> {
@@ -24,9 +25,14 @@ impl<'a> Accounts<'a> {
             _ => ((slot.key.layer, slot.key.chunk), None),
         });
         let unsaved: BTreeMap<_, _> = unsaved.collect();
-        let mut accounts = Accounts { store, live: vec![0; segments], saved_live: vec![0; segments], unsaved };
-        let leaves: Vec<&Leaf> = accounts.unsaved.values().copied().flatten().collect();
-        leaves.iter().for_each(|leaf| count(store, leaf, &mut accounts.live));
+        let (live, saved_live) = (vec![0; segments], vec![0; segments]);
+        let mut accounts = Accounts { store, live, saved_live, unsaved, layers: BTreeMap::new() };
+        let leaves: Vec<(LayerId, &Leaf)> =
+            accounts.unsaved.iter().filter_map(|((layer, _), leaf)| Some((*layer, (*leaf)?))).collect();
+        for (layer, leaf) in leaves {
+            let own = count(store, leaf, &mut accounts.live);
+            *accounts.layers.entry(layer).or_default() += own;
+        }
         accounts
     }
 
@@ -34,7 +40,7 @@ impl<'a> Accounts<'a> {
     pub fn add_saved(&mut self, key: &LeafKey, leaf: &Leaf) {
         count(self.store, leaf, &mut self.saved_live);
         if !self.unsaved.contains_key(&(key.layer, key.chunk)) {
-            count(self.store, leaf, &mut self.live);
+            *self.layers.entry(key.layer).or_default() += count(self.store, leaf, &mut self.live);
         }
     }
 
@@ -58,16 +64,25 @@ impl<'a> Accounts<'a> {
             let counted = self.store.segments.live();
             problems.push(format!("the store counts {counted} live blocks in all, the map reaches {total}"));
         }
+        let counted: BTreeMap<LayerId, u64> = self.store.layers.iter().collect();
+        let own: BTreeMap<LayerId, u64> = self.layers.iter().map(|(l, b)| (*l, *b)).filter(|(_, b)| *b > 0).collect();
+        if counted != own {
+            problems.push(format!("the layers count {counted:?} own blocks, their leaves own {own:?}"));
+        }
         problems
     }
 }
 
-fn count(store: &Store, leaf: &Leaf, live: &mut [u32]) {
+/// Adds a leaf's own blocks to their segments, and gives their number.
+fn count(store: &Store, leaf: &Leaf, live: &mut [u32]) -> u64 {
+    let mut own = 0;
     for entry in leaf.entries.iter().filter(|e| e.is_own()) {
         if let Some((segment, _)) = store.segments.locate(entry.address) {
             live[segment as usize] += 1;
+            own += 1;
         }
     }
+    own
 }
 
 impl Store {

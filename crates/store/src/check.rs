@@ -7,6 +7,7 @@ use crate::accounts::Accounts;
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, SavedMap};
 use crate::dump::{Inspector, ReadDevice};
 use crate::effect::{Completion, Done, Effect, MapError, OpenError};
+use crate::heirs::Heir;
 use crate::leaf::{Leaf, LeafImage, LeafKey};
 use crate::memory_map::MemoryMap;
 use crate::reads::first_bad;
@@ -120,8 +121,18 @@ impl<M: SavedMap> SavedMap for Overlay<'_, M> {
         self.base.scan_layer(layer, from, limit)
     }
 
-    fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
-        self.base.scan_modified(pg, after)
+    fn scan_modified(
+        &self,
+        pg: PgId,
+        after: Sequence,
+        from: (LayerId, ChunkIndex),
+        limit: usize,
+    ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
+        self.base.scan_modified(pg, after, from, limit)
+    }
+
+    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
+        self.base.load_heirs(segment)
     }
 
     fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {

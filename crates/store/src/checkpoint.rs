@@ -1,6 +1,8 @@
 //! What a checkpoint saves, and the interface of whatever saves it.
 
 use crate::effect::{Done, Effect, IoId, MapError};
+use crate::heirs::Heir;
+use crate::jobs::Job;
 use crate::leaf::{LeafImage, LeafKey};
 use crate::options::Identity;
 use crate::record::{Checksums, PreparedInfo};
@@ -31,6 +33,8 @@ pub struct GroupRow {
     pub epoch: Epoch,
     /// Committed and durable up to here.
     pub committed: Sequence,
+    /// The group is complete up to here only; `None`: up to the commit point.
+    pub complete: Option<Sequence>,
     /// Counts the group's notes.
     pub note_version: u64,
     /// What the replication layer wants kept. Opaque.
@@ -67,8 +71,8 @@ pub struct Root {
     pub position: Position,
     /// All groups.
     pub groups: Vec<GroupRow>,
-    /// Layers that have been dropped; a late write to them is ignored.
-    pub dropped: Vec<LayerId>,
+    /// Work in the background that is not over.
+    pub jobs: Vec<Job>,
 }
 
 /// A segment's state at a checkpoint.
@@ -93,6 +97,12 @@ pub struct CheckpointBatch {
     pub leaves: Vec<(LeafKey, LeafImage)>,
     /// Leaves to remove.
     pub removed: Vec<LeafKey>,
+    /// Layers whose count of owned blocks changed; 0 removes the row.
+    pub layers: Vec<(LayerId, u64)>,
+    /// Segments that become free: their heirs are removed, before new ones are added.
+    pub heirs_gone: Vec<u32>,
+    /// Heirs to add.
+    pub heirs: Vec<Heir>,
 }
 
 /// What the saved map gives at open.
@@ -102,6 +112,8 @@ pub struct CheckpointRoot {
     pub root: Root,
     /// Rows of all segments that were ever used.
     pub segments: Vec<(u32, SegmentRow)>,
+    /// Blocks that the saved leaves of each layer own.
+    pub layers: Vec<(LayerId, u64)>,
 }
 
 /// Whatever keeps the checkpoints: [`crate::CheckpointDb`] on disk, [`crate::MemoryMap`] in tests.
@@ -130,11 +142,24 @@ pub trait SavedMap {
     /// When they can't be read.
     fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError>;
 
-    /// Lists the leaves of `pg` modified after `after`, by layer and chunk.
+    /// Lists at most `limit` leaves of `pg` modified after `after` (all, if that is 0), by layer and chunk, starting with
+    /// `from`.
     ///
     /// # Errors
     /// When they can't be read.
-    fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError>;
+    fn scan_modified(
+        &self,
+        pg: PgId,
+        after: Sequence,
+        from: (LayerId, ChunkIndex),
+        limit: usize,
+    ) -> Result<Vec<(LeafKey, Sequence)>, MapError>;
+
+    /// Lists the heirs of a segment.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError>;
 
     /// Calls `visit` with every leaf; a damaged one comes as an error.
     ///
@@ -149,7 +174,10 @@ pub trait SavedMap {
         Ok(match effect {
             Effect::LoadLeaves { io, keys } => (io, Done::Leaves(self.load_leaves(&keys))),
             Effect::ScanLayer { io, layer, from, limit } => (io, Done::Layer(self.scan_layer(layer, from, limit))),
-            Effect::ScanModified { io, pg, after } => (io, Done::Modified(self.scan_modified(pg, after))),
+            Effect::ScanModified { io, pg, after, from, limit } => {
+                (io, Done::Modified(self.scan_modified(pg, after, from, limit)))
+            }
+            Effect::LoadHeirs { io, segment } => (io, Done::Heirs(self.load_heirs(segment))),
             Effect::Checkpoint { io, batch } => (io, Done::Checkpointed(self.checkpoint(batch))),
             other => return Err(other),
         })
@@ -157,7 +185,9 @@ pub trait SavedMap {
 }
 
 const MAGIC: &[u8; 8] = b"AZKROOT\0";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// Stands for a group that is complete up to its commit point.
+const COMPLETE: u64 = u64::MAX;
 
 impl Root {
     /// The root as it is saved (docs/formats/map.md, "Root").
@@ -178,19 +208,25 @@ impl Root {
         out.extend_from_slice(&self.position.sequence.to_le_bytes());
         out.extend_from_slice(&self.position.previous.to_le_bytes());
         out.extend_from_slice(&(self.groups.len() as u32).to_le_bytes());
-        out.extend_from_slice(&(self.dropped.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.jobs.len() as u32).to_le_bytes());
         for group in &self.groups {
             out.extend_from_slice(&group.pg.0.to_le_bytes());
             out.extend_from_slice(&(group.note.len() as u32).to_le_bytes());
             out.extend_from_slice(&group.epoch.0.to_le_bytes());
             out.extend_from_slice(&group.committed.0.to_le_bytes());
+            out.extend_from_slice(&group.complete.map_or(COMPLETE, |complete| complete.0).to_le_bytes());
             out.extend_from_slice(&group.note_version.to_le_bytes());
             out.extend_from_slice(&(group.pending.len() as u64).to_le_bytes());
             out.extend_from_slice(&group.note);
             group.pending.iter().for_each(|row| row.encode(&mut out));
         }
-        for layer in &self.dropped {
-            out.extend_from_slice(&layer.0.to_le_bytes());
+        for job in &self.jobs {
+            let (kind, first, second) = match job {
+                Job::DropLayer(layer) => (1u64, layer.0, 0),
+                Job::MergeLayer { layer, into } => (2, layer.0, into.0),
+                Job::ForgetGroup(pg) => (3, u64::from(pg.0), 0),
+            };
+            [kind, first, second].iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         }
         let crc = checksum(&out).0.to_le_bytes();
         out[12..16].copy_from_slice(&crc);
@@ -250,12 +286,14 @@ impl Reader<'_> {
         let generation = self.u64()?;
         let sequence = self.u64()?;
         let previous = self.u32()?;
-        let (group_count, dropped_count) = (self.u32()?, self.u32()?);
+        let (group_count, job_count) = (self.u32()?, self.u32()?);
         let mut groups = Vec::new();
         for _ in 0..group_count {
             let pg = PgId(self.u32()?);
             let note_len = self.u32()? as usize;
-            let (epoch, committed, note_version) = (Epoch(self.u64()?), Sequence(self.u64()?), self.u64()?);
+            let (epoch, committed) = (Epoch(self.u64()?), Sequence(self.u64()?));
+            let complete = Some(self.u64()?).filter(|complete| *complete != COMPLETE).map(Sequence);
+            let note_version = self.u64()?;
             let pending_count = self.u64()?;
             let (note, rest) = self.bytes.split_at_checked(note_len)?;
             self.bytes = rest;
@@ -264,11 +302,17 @@ impl Reader<'_> {
             for _ in 0..pending_count {
                 pending.push(self.pending()?);
             }
-            groups.push(GroupRow { pg, epoch, committed, note_version, note, pending });
+            groups.push(GroupRow { pg, epoch, committed, complete, note_version, note, pending });
         }
-        let mut dropped = Vec::new();
-        for _ in 0..dropped_count {
-            dropped.push(LayerId(self.u64()?));
+        let mut jobs = Vec::new();
+        for _ in 0..job_count {
+            let (kind, first, second) = (self.u64()?, self.u64()?, self.u64()?);
+            jobs.push(match kind {
+                1 => Job::DropLayer(LayerId(first)),
+                2 => Job::MergeLayer { layer: LayerId(first), into: LayerId(second) },
+                3 => Job::ForgetGroup(PgId(u32::try_from(first).ok()?)),
+                _ => return None,
+            });
         }
         Some(Root {
             identity: Identity { cluster, device, instance },
@@ -276,7 +320,7 @@ impl Reader<'_> {
             durable,
             position: Position { generation, segment, sequence, previous },
             groups,
-            dropped,
+            jobs,
         })
     }
 }

@@ -4,9 +4,13 @@
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Root, SavedMap, SegmentRow};
 use crate::effect::MapError;
+use crate::heirs::Heir;
 use crate::leaf::{Leaf, LeafImage, LeafKey};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableError};
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError, TableDefinition,
+    TableError,
+};
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,9 +24,14 @@ const LEAVES: TableDefinition<(u64, u32), &[u8]> = TableDefinition::new("leaves"
 /// Group, layer and chunk to the sequence of the last committed write.
 const MODIFIED: TableDefinition<(u32, u64, u32), u64> = TableDefinition::new("modified");
 
+/// Layer to the blocks that its leaves own.
+const LAYERS: TableDefinition<u64, u64> = TableDefinition::new("layers");
+/// Segment and layer to the layer that it was merged into.
+const HEIRS: TableDefinition<(u32, u64), u64> = TableDefinition::new("heirs");
+
 const ROOT_KEY: &str = "root";
-/// The encoded root, and the cells of all segments.
-type RootRows = (Vec<u8>, Vec<SegmentCell>);
+/// The encoded root, the cells of all segments, the layers.
+type RootRows = (Vec<u8>, Vec<SegmentCell>, Vec<(LayerId, u64)>);
 
 /// Memory that the database may use for its pages, in bytes.
 const CACHE_BYTES_MAX: usize = 8 << 20;
@@ -80,6 +89,22 @@ impl CheckpointDb {
                 leaves.insert((key.layer.0, key.chunk.0), &leaf.encode(key)[..])?;
                 modified.insert((key.pg.0, key.layer.0, key.chunk.0), leaf.modified.0)?;
             }
+            let mut layers = transaction.open_table(LAYERS)?;
+            for (layer, blocks) in &batch.layers {
+                match blocks {
+                    0 => layers.remove(layer.0)?,
+                    blocks => layers.insert(layer.0, blocks)?,
+                };
+            }
+            let mut heirs = transaction.open_table(HEIRS)?;
+            if !heirs.is_empty()? {
+                for segment in &batch.heirs_gone {
+                    heirs.retain_in((*segment, 0)..=(*segment, u64::MAX), |_, _| false)?;
+                }
+            }
+            for heir in &batch.heirs {
+                heirs.insert((heir.segment, heir.layer.0), heir.heir.0)?;
+            }
         }
         transaction.commit()?;
         Ok(())
@@ -96,7 +121,10 @@ impl CheckpointDb {
         let rows = transaction.open_table(SEGMENTS)?;
         let cells = rows.iter()?.map(|row| row.map(|(segment, row)| (segment.value(), row.value().to_vec())));
         let cells: Result<_, StorageError> = cells.collect();
-        Ok(Some((root.value().to_vec(), cells?)))
+        let rows = transaction.open_table(LAYERS)?;
+        let layers = rows.iter()?.map(|row| row.map(|(layer, blocks)| (LayerId(layer.value()), blocks.value())));
+        let layers: Result<_, StorageError> = layers.collect();
+        Ok(Some((root.value().to_vec(), cells?, layers?)))
     }
 }
 
@@ -115,11 +143,12 @@ fn decode(key: (LayerId, ChunkIndex), image: &[u8]) -> Result<(LeafKey, LeafImag
 
 impl SavedMap for CheckpointDb {
     fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
-        let Some((root, cells)) = self.read_root().map_err(failed("the checkpoint root can't be read"))? else {
+        let Some((root, cells, layers)) = self.read_root().map_err(failed("the checkpoint root can't be read"))? else {
             return Ok(None);
         };
         let rows = cells.iter().map(|(segment, row)| SegmentRow::decode(row).map(|row| (*segment, row)));
-        Ok(Some(CheckpointRoot { root: Root::decode(&root)?, segments: rows.collect::<Result<_, _>>()? }))
+        let (root, segments) = (Root::decode(&root)?, rows.collect::<Result<_, _>>()?);
+        Ok(Some(CheckpointRoot { root, segments, layers }))
     }
 
     fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
@@ -171,21 +200,46 @@ impl SavedMap for CheckpointDb {
         Ok(())
     }
 
-    fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
+    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
+        let transaction = self.reading()?;
+        let table = match transaction.open_table(HEIRS) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(wrong(error)),
+        };
+        let rows = table.range((segment, 0)..=(segment, u64::MAX)).map_err(wrong)?;
+        let heir = |row: Result<_, StorageError>| {
+            let (key, heir): (redb::AccessGuard<'_, (u32, u64)>, redb::AccessGuard<'_, u64>) = row.map_err(wrong)?;
+            let (segment, layer) = key.value();
+            Ok(Heir { segment, layer: LayerId(layer), heir: LayerId(heir.value()) })
+        };
+        rows.map(heir).collect()
+    }
+
+    fn scan_modified(
+        &self,
+        pg: PgId,
+        after: Sequence,
+        from: (LayerId, ChunkIndex),
+        limit: usize,
+    ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
         let transaction = self.reading()?;
         let table = match transaction.open_table(MODIFIED) {
             Ok(table) => table,
             Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
             Err(error) => return Err(wrong(error)),
         };
-        let rows = table.range((pg.0, 0, 0)..=(pg.0, u64::MAX, u32::MAX)).map_err(wrong)?;
+        let rows = table.range((pg.0, from.0.0, from.1.0)..=(pg.0, u64::MAX, u32::MAX)).map_err(wrong)?;
         let mut listed = Vec::new();
         for row in rows {
             let (key, modified) = row.map_err(wrong)?;
             let (_, layer, chunk) = key.value();
-            if modified.value() > after.0 {
+            if modified.value() > after.0 || after == Sequence::ZERO {
                 let key = LeafKey { layer: LayerId(layer), chunk: ChunkIndex(chunk), pg };
                 listed.push((key, Sequence(modified.value())));
+                if listed.len() >= limit {
+                    break;
+                }
             }
         }
         Ok(listed)

@@ -5,8 +5,9 @@
 //! [`Store::earn_gc_credit`]), so that the effort rises smoothly as free segments get fewer. The victim becomes free at
 //! a later checkpoint, when neither the saved map nor replay needs it any more.
 
-use crate::effect::{DeviceError, Effect};
+use crate::effect::{DeviceError, Effect, MapError};
 use crate::format::{Kind, Summary, footer_blocks};
+use crate::heirs::Heir;
 use crate::leaf::LeafKey;
 use crate::log::{GC_SEGMENTS, Item, Move, Queued, ZERO_SEGMENTS, log_position};
 use crate::ops::{Op, Step};
@@ -14,7 +15,7 @@ use crate::reads::first_bad;
 use crate::record::{Checksums, PreparedInfo};
 use crate::segments::{Segments, State};
 use crate::store::{Io, Store};
-use azekura_base::{BLOCK_SIZE, BlockIndex, Checksum, Sequence};
+use azekura_base::{BLOCK_SIZE, BlockIndex, Checksum, LayerId, Sequence};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -69,6 +70,8 @@ impl LiveRun {
 enum Stage {
     Footer,
     Summary,
+    /// Its summary has been read; who owns now what it names is being looked up.
+    Heirs(Summary),
     /// The map is being asked.
     Probing,
     /// Live blocks are being read.
@@ -274,17 +277,14 @@ impl Store {
                 match summary.filter(|s| s.header.generation == victim.generation) {
                     Some(summary) => {
                         let segment = victim.segment;
-                        let candidates = self.candidates(segment, &summary);
-                        if let Some(victim) = &mut self.collector.victim {
-                            victim.candidates = candidates;
-                            victim.stage = Stage::Probing;
-                        }
-                        self.probe_more();
+                        victim.stage = Stage::Heirs(summary);
+                        let io = self.new_io(Io::Heirs(segment));
+                        self.effects.push_back(Effect::LoadHeirs { io, segment });
                     }
                     None => self.give_up_victim(),
                 }
             }
-            Stage::Probing => {}
+            Stage::Heirs(_) | Stage::Probing => {}
             Stage::Reading => {
                 victim.reads -= 1;
                 self.queue_moves(&read, &bytes);
@@ -302,18 +302,53 @@ impl Store {
         }
     }
 
-    fn candidates(&self, segment: u32, summary: &Summary) -> VecDeque<Candidate> {
+    /// The saved map has listed who owns the blocks of merged layers in the victim.
+    pub(crate) fn heirs_listed(&mut self, segment: u32, result: Result<Vec<Heir>, MapError>) {
+        let Some(victim) = self.collector.victim.as_mut().filter(|v| v.segment == segment) else { return };
+        // An answer may be for an earlier victim in the same place.
+        if !matches!(victim.stage, Stage::Heirs(_)) {
+            return;
+        }
+        let Stage::Heirs(summary) = std::mem::replace(&mut victim.stage, Stage::Probing) else { return };
+        let Ok(heirs) = result else { return self.give_up_victim() };
+        let heirs: BTreeMap<LayerId, LayerId> = heirs.iter().map(|heir| (heir.layer, heir.heir)).collect();
+        let candidates = self.candidates(segment, &summary, &heirs);
+        if let Some(victim) = &mut self.collector.victim {
+            victim.candidates = candidates;
+        }
+        self.probe_more();
+    }
+
+    /// The layers that may own what `layer` wrote into `segment`.
+    fn owners(&self, segment: u32, layer: LayerId, heirs: &BTreeMap<LayerId, LayerId>) -> Vec<LayerId> {
+        let mut owners = Vec::new();
+        let mut next = Some(layer);
+        while let Some(layer) = next {
+            next = self.heirs.get(segment, layer).or_else(|| heirs.get(&layer).copied());
+            if next.is_none() || self.jobs.is_merging(layer) {
+                owners.push(layer);
+            }
+        }
+        owners
+    }
+
+    fn candidates(&self, segment: u32, summary: &Summary, heirs: &BTreeMap<LayerId, LayerId>) -> VecDeque<Candidate> {
+        let mut owners: BTreeMap<LayerId, Vec<LayerId>> = BTreeMap::new();
         let mut candidates = VecDeque::new();
         for (frame, entries) in summary.frames() {
             let mut address = self.segments.address(segment, frame.block + frame.header_blocks);
             for entry in crate::format::Entries::new(entries) {
                 let blocks = entry.payload_blocks();
                 if blocks > 0 {
-                    let key = LeafKey { layer: entry.layer(), chunk: entry.chunk(), pg: entry.pg() };
                     let (first, count) = (entry.first(), entry.head.count);
                     let is_write = matches!(entry.kind, Kind::Write | Kind::WriteAgain);
                     let sequence = Sequence(if is_write { entry.head.sequence } else { 0 });
-                    candidates.push_back(Candidate { key, first, count, address, sequence });
+                    let layer = entry.layer();
+                    let owners = owners.entry(layer).or_insert_with(|| self.owners(segment, layer, heirs));
+                    for layer in owners.iter().copied() {
+                        let key = LeafKey { layer, chunk: entry.chunk(), pg: entry.pg() };
+                        candidates.push_back(Candidate { key, first, count, address, sequence });
+                    }
                 }
                 address += blocks;
             }

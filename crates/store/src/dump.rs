@@ -77,7 +77,8 @@ pub struct BatchInfo {
 /// One record. Fields that a kind does not use are zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordInfo {
-    /// `write`, `write-zero`, `copy`, `copy-zero`, `relocate`, `epoch`, `note`, `drop-layer` or `write-again`.
+    /// `write`, `write-zero`, `copy`, `copy-zero`, `relocate`, `epoch`, `note`, `drop-layer`, `write-again`,
+    /// `mark`, `complete`, `forget-group` or `merge-layer`.
     pub kind: &'static str,
     /// The placement group.
     pub pg: u32,
@@ -117,6 +118,10 @@ impl Kind {
             Kind::Note => "note",
             Kind::DropLayer => "drop-layer",
             Kind::WriteAgain => "write-again",
+            Kind::Mark => "mark",
+            Kind::Complete => "complete",
+            Kind::ForgetGroup => "forget-group",
+            Kind::MergeLayer => "merge-layer",
         }
     }
 }

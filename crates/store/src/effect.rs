@@ -1,6 +1,7 @@
 //! What the store asks for, what it is told, and what it tells.
 
 use crate::checkpoint::CheckpointBatch;
+use crate::heirs::Heir;
 use crate::leaf::{LeafImage, LeafKey};
 use crate::record::{Body, Checksums};
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
@@ -57,14 +58,25 @@ pub enum Effect {
         /// At most so many.
         limit: usize,
     },
-    /// The saved map's leaves of a group that were modified after a sequence are listed.
+    /// The saved map's leaves of a group that were modified after a sequence are listed, in order of layer and chunk.
     ScanModified {
         /// Its name.
         io: IoId,
         /// The group.
         pg: PgId,
-        /// Only leaves modified after this.
+        /// Only leaves modified after this; with 0, all leaves.
         after: Sequence,
+        /// Only leaves from this one on.
+        from: (LayerId, ChunkIndex),
+        /// At most so many.
+        limit: usize,
+    },
+    /// The layers of a segment that were merged into others are listed.
+    LoadHeirs {
+        /// Its name.
+        io: IoId,
+        /// The segment.
+        segment: u32,
     },
     /// One transaction of the saved map: all or nothing, durable when done.
     Checkpoint {
@@ -90,6 +102,8 @@ pub enum Done {
     Layer(Result<Vec<LeafKey>, MapError>),
     /// Of [`Effect::ScanModified`].
     Modified(Result<Vec<(LeafKey, Sequence)>, MapError>),
+    /// Of [`Effect::LoadHeirs`].
+    Heirs(Result<Vec<Heir>, MapError>),
     /// Of [`Effect::Checkpoint`].
     Checkpointed(Result<(), MapError>),
 }

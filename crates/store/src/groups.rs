@@ -1,7 +1,7 @@
 //! Placement groups: epoch, commit point, and the writes that are not applied to the map yet.
 
 use crate::record::{Checksums, GroupState, PreparedInfo};
-use azekura_base::{Epoch, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,6 +41,12 @@ pub(crate) struct Group {
     /// The log durably holds the group's writes up to here.
     pub durable_end: Sequence,
     pub prepared_end: Sequence,
+    /// Complete up to here only; `None`: up to the commit point.
+    pub incomplete: Option<Sequence>,
+    /// As of what is durable.
+    pub incomplete_durable: Option<Sequence>,
+    /// All of it is being given up.
+    pub forgetting: bool,
     /// Ordered by sequence, without gaps except across a jump of the commit point.
     pub pending: VecDeque<Pending>,
     pub note: Bytes,
@@ -58,7 +64,12 @@ pub(crate) struct Group {
 
 impl Group {
     pub fn state(&self) -> GroupState {
-        GroupState { epoch: self.epoch, committed: self.committed, prepared_end: self.prepared_end }
+        GroupState {
+            epoch: self.epoch,
+            committed: self.committed,
+            prepared_end: self.prepared_end,
+            complete: self.incomplete.unwrap_or(self.committed),
+        }
     }
 
     pub fn index(&self, sequence: Sequence) -> Option<usize> {
@@ -122,6 +133,16 @@ impl Groups {
 
     pub fn get_mut(&mut self, pg: PgId) -> &mut Group {
         self.groups.entry(pg).or_default()
+    }
+
+    pub fn remove(&mut self, pg: PgId) {
+        self.groups.remove(&pg);
+    }
+
+    /// A write to `layer` is prepared and not committed.
+    pub fn has_uncommitted(&self, layer: LayerId) -> bool {
+        let writes = self.groups.values().flat_map(|g| g.pending.iter().map(|p| (p.info, g.committed)));
+        writes.into_iter().any(|(info, committed)| info.layer == layer && info.sequence > committed)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PgId, &Group)> {

@@ -1,27 +1,52 @@
-//! The tree of layers, as the configuration gives it.
+//! The tree of layers, as the configuration gives it, and how much each layer holds.
 
 use azekura_base::LayerId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The tree of layers.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
     parents: BTreeMap<LayerId, LayerId>,
     children: BTreeMap<LayerId, Vec<LayerId>>,
+    owned: BTreeMap<LayerId, Owned>,
+    /// Layers whose saved count differs from what was last saved.
+    changed: BTreeSet<LayerId>,
+}
+
+/// Blocks that the leaves of a layer own.
+#[derive(Debug, Default, Clone, Copy)]
+struct Owned {
+    live: u64,
+    /// Of the leaves as they are saved.
+    saved: u64,
 }
 
 impl Layers {
-    pub fn set_parent(&mut self, layer: LayerId, parent: LayerId) {
-        assert!(layer != parent, "{layer:?} can't be its own parent");
-        if let Some(before) = self.parents.insert(layer, parent) {
-            if before == parent {
-                return;
-            }
-            if let Some(children) = self.children.get_mut(&before) {
-                children.retain(|child| *child != layer);
+    pub fn new(rows: &[(LayerId, u64)]) -> Layers {
+        let owned = rows.iter().map(|(layer, blocks)| (*layer, Owned { live: *blocks, saved: *blocks }));
+        Layers { owned: owned.collect(), ..Layers::default() }
+    }
+
+    pub fn set_parent(&mut self, layer: LayerId, parent: Option<LayerId>) {
+        assert!(Some(layer) != parent, "{layer:?} can't be its own parent");
+        let before = match parent {
+            Some(parent) => self.parents.insert(layer, parent),
+            None => self.parents.remove(&layer),
+        };
+        if before == parent {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(children) = self.children.get_mut(&before)
+        {
+            children.retain(|child| *child != layer);
+            if children.is_empty() {
+                self.children.remove(&before);
             }
         }
-        self.children.entry(parent).or_default().push(layer);
+        if let Some(parent) = parent {
+            self.children.entry(parent).or_default().push(layer);
+        }
     }
 
     pub fn parent(&self, layer: LayerId) -> Option<LayerId> {
@@ -30,5 +55,50 @@ impl Layers {
 
     pub fn children(&self, layer: LayerId) -> impl Iterator<Item = LayerId> + '_ {
         self.children.get(&layer).into_iter().flatten().copied()
+    }
+
+    pub fn has_children(&self, layer: LayerId) -> bool {
+        self.children.contains_key(&layer)
+    }
+
+    /// Leaves of `layer` own so many blocks more, or less.
+    pub fn own(&mut self, layer: LayerId, blocks: i64) {
+        if blocks == 0 {
+            return;
+        }
+        let owned = self.owned.entry(layer).or_default();
+        owned.live = owned.live.checked_add_signed(blocks).expect("a layer gives up no more than it owns");
+        if owned.live == 0 && owned.saved == 0 {
+            self.owned.remove(&layer);
+        }
+    }
+
+    /// The same for leaves as they are saved with the next checkpoint.
+    pub fn add_saved(&mut self, layer: LayerId, blocks: i64) {
+        if blocks == 0 {
+            return;
+        }
+        let owned = self.owned.entry(layer).or_default();
+        owned.saved = owned.saved.checked_add_signed(blocks).expect("a layer's saved count matches its saved leaves");
+        if owned.live == 0 && owned.saved == 0 {
+            self.owned.remove(&layer);
+        }
+        self.changed.insert(layer);
+    }
+
+    /// Rows that a checkpoint has to save: 0 blocks means that the row goes.
+    pub fn take_changed(&mut self) -> Vec<(LayerId, u64)> {
+        let changed = std::mem::take(&mut self.changed);
+        let saved = |layer: &LayerId| self.owned.get(layer).map_or(0, |owned| owned.saved);
+        changed.iter().map(|layer| (*layer, saved(layer))).collect()
+    }
+
+    pub fn owned(&self, layer: LayerId) -> u64 {
+        self.owned.get(&layer).map_or(0, |owned| owned.live)
+    }
+
+    /// All layers that own blocks.
+    pub fn iter(&self) -> impl Iterator<Item = (LayerId, u64)> + '_ {
+        self.owned.iter().filter(|(_, owned)| owned.live > 0).map(|(layer, owned)| (*layer, owned.live))
     }
 }

@@ -40,6 +40,12 @@ impl Entry {
         Entry { address, checksum: checksum.0, length: azekura_base::BLOCK_SIZE as u16, flags: 0 }
     }
 
+    /// The same block, as a descendant's leaf has it.
+    #[must_use]
+    pub fn inherited(self) -> Entry {
+        Entry { flags: self.flags | Entry::INHERITED, ..self }
+    }
+
     /// The block takes space, here or in an ancestor.
     #[must_use]
     pub fn is_allocated(&self) -> bool {

@@ -30,6 +30,8 @@ pub(crate) struct Slot {
     pub dirty: Option<u64>,
     /// Own blocks gained and lost in each segment since the leaf was last saved.
     pub delta: Vec<(u32, i32)>,
+    /// Leaves that must be saved with this one, if they have changed.
+    pub needs: Vec<LeafKey>,
     /// Part of the checkpoint in progress: the saved map may still give the older state.
     pub saving: bool,
     /// Used since the clock hand last passed.
@@ -126,6 +128,7 @@ impl LeafCache {
             content: Content::Loading,
             dirty: None,
             delta: Vec::new(),
+            needs: Vec::new(),
             saving: false,
             referenced: true,
             used: true,
@@ -194,6 +197,14 @@ impl LeafCache {
         self.set_content(slot, Content::Absent);
     }
 
+    /// The leaf in `slot` may not be saved before the leaf of `other`.
+    pub fn save_with(&mut self, slot: SlotId, other: LeafKey) {
+        let needs = &mut self.slots[slot as usize].needs;
+        if !needs.contains(&other) {
+            needs.push(other);
+        }
+    }
+
     fn mark_dirty(&mut self, slot: SlotId, generation: u64) {
         let entry = &mut self.slots[slot as usize];
         match entry.dirty {
@@ -225,14 +236,22 @@ impl LeafCache {
         };
         let mut taken: Vec<(u64, SlotId)> = self.dirty.range(..(floor, 0)).copied().collect();
         taken.extend(self.dirty.range((floor, 0)..).filter(wanted).take(limit));
-        for key in taken {
-            self.dirty.remove(&key);
+        while let Some(key) = taken.pop() {
+            // It may have been taken for the sake of another one.
+            if !self.dirty.remove(&key) {
+                continue;
+            }
             let entry = &mut self.slots[key.1 as usize];
             entry.dirty = None;
             entry.saving = true;
             merge_deltas(&mut entry.delta);
             save(entry);
             entry.delta.clear();
+            for other in std::mem::take(&mut entry.needs) {
+                let slot = self.index.get(&(other.layer, other.chunk)).copied();
+                let dirty = slot.and_then(|slot| self.slots[slot as usize].dirty.map(|since| (since, slot)));
+                taken.extend(dirty);
+            }
         }
     }
 
@@ -269,9 +288,9 @@ impl LeafCache {
         self.slots.iter().filter(|s| s.used && (s.dirty.is_some() || s.saving))
     }
 
-    /// The leaves of a layer that are here, in the order of their chunks.
-    pub fn of_layer(&self, layer: LayerId) -> Vec<LeafKey> {
-        let here = |s: &&Slot| s.used && s.key.layer == layer && matches!(s.content, Content::Present(_));
+    /// The leaves that are here and for whose keys `wanted` is true, in order.
+    pub fn present(&self, wanted: impl Fn(&LeafKey) -> bool) -> Vec<LeafKey> {
+        let here = |s: &&Slot| s.used && wanted(&s.key) && matches!(s.content, Content::Present(_));
         let mut keys: Vec<LeafKey> = self.slots.iter().filter(here).map(|s| s.key).collect();
         keys.sort_unstable();
         keys

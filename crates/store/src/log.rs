@@ -3,6 +3,7 @@
 use crate::effect::{Effect, IoId};
 use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, header_blocks};
 use crate::groups::Place;
+use crate::jobs::Job;
 use crate::record::{Body, Checksums, Copy, PreparedInfo, Write};
 use crate::segments::{Link, Segments};
 use crate::store::Store;
@@ -47,14 +48,19 @@ pub(crate) enum Item {
         committed_before: Sequence,
         committed: Sequence,
         jump: bool,
+        /// The group is complete up to here only.
+        incomplete: Option<Sequence>,
+    },
+    Complete {
+        pg: PgId,
     },
     Note {
         pg: PgId,
         version: u64,
         note: Bytes,
     },
-    DropLayer {
-        layer: LayerId,
+    Job {
+        job: Job,
     },
 }
 
@@ -65,7 +71,7 @@ impl Item {
             Item::Copy(copy) => copy.body.payload_blocks(),
             Item::Relocate(moved) => usize::from(moved.count),
             Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
-            Item::Epoch { .. } | Item::Note { .. } | Item::DropLayer { .. } => 0,
+            Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
         };
         blocks as u32
     }
@@ -94,9 +100,10 @@ pub(crate) enum Landing {
     Copy,
     Relocate { moved: Move, place: Place, position: u64 },
     WriteAgain { pg: PgId, sequence: Sequence, id: u64, place: Place, count: u16 },
-    Epoch { id: u64, pg: PgId, epoch: Epoch, committed: Sequence },
+    Epoch { id: u64, pg: PgId, epoch: Epoch, committed: Sequence, incomplete: Option<Sequence> },
+    Complete { pg: PgId },
     Note,
-    DropLayer { layer: LayerId, place: Place },
+    Job { job: Job, segment: u32 },
 }
 
 #[derive(Debug)]
@@ -175,6 +182,13 @@ impl Plan {
 impl Store {
     /// Seals waiting records into batches, as many as may be in flight.
     pub(crate) fn seal_batches(&mut self) {
+        if self.is_running()
+            && self.log.in_flight.len() < self.options.batches_in_flight_max as usize
+            && !self.jobs.is_empty()
+            && self.job_waits_for_roll()
+        {
+            self.seal_segment(false);
+        }
         while self.is_running()
             && self.log.in_flight.len() < self.options.batches_in_flight_max as usize
             && !(self.log.queue.is_empty() && self.log.gc_queue.is_empty())
@@ -398,7 +412,12 @@ impl Store {
                 Landing::Write { pg: write.pg, sequence: write.sequence, id }
             }
             Item::Copy(copy) => {
-                let kind = if matches!(copy.body, Body::Zero) { Kind::CopyZero } else { Kind::Copy };
+                let kind = match copy.body {
+                    // A copy of no blocks is a mark.
+                    Body::Zero if copy.count == 0 => Kind::Mark,
+                    Body::Zero => Kind::CopyZero,
+                    Body::Data { .. } => Kind::Copy,
+                };
                 let mut head = EntryHead::new(kind);
                 head.count = copy.count;
                 head.pg = copy.pg.0;
@@ -434,7 +453,7 @@ impl Store {
                 pieces.push(bytes.clone());
                 self.place_again(pg, &info, id, &bytes, place, entries)
             }
-            Item::Epoch { pg, epoch, committed_before, committed, jump } => {
+            Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete } => {
                 let mut head = EntryHead::new(Kind::Epoch);
                 head.count = u16::from(jump);
                 head.pg = pg.0;
@@ -442,7 +461,13 @@ impl Store {
                 head.sequence = committed_before.0;
                 head.commit = committed.0;
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
-                Landing::Epoch { id, pg, epoch, committed }
+                Landing::Epoch { id, pg, epoch, committed, incomplete }
+            }
+            Item::Complete { pg } => {
+                let mut head = EntryHead::new(Kind::Complete);
+                head.pg = pg.0;
+                entries.extend_from_slice(bytemuck::bytes_of(&head));
+                Landing::Complete { pg }
             }
             Item::Note { pg, version, note } => {
                 let mut head = EntryHead::new(Kind::Note);
@@ -454,12 +479,20 @@ impl Store {
                 entries.resize(entries.len().next_multiple_of(4), 0);
                 Landing::Note
             }
-            Item::DropLayer { layer } => {
-                let mut head = EntryHead::new(Kind::DropLayer);
-                head.layer = layer.0;
+            Item::Job { job } => {
+                let mut head = EntryHead::new(match job {
+                    Job::DropLayer(_) => Kind::DropLayer,
+                    Job::MergeLayer { .. } => Kind::MergeLayer,
+                    Job::ForgetGroup(_) => Kind::ForgetGroup,
+                });
+                match job {
+                    Job::DropLayer(layer) => head.layer = layer.0,
+                    Job::MergeLayer { layer, into } => (head.layer, head.session) = (layer.0, into.0),
+                    Job::ForgetGroup(pg) => head.pg = pg.0,
+                }
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
                 self.segments.hold(place.segment);
-                Landing::DropLayer { layer, place }
+                Landing::Job { job, segment: place.segment }
             }
         }
     }
@@ -543,17 +576,19 @@ impl Store {
                     self.segments.unpin(place.segment, u32::from(count));
                 }
             }
-            Landing::Epoch { id, pg, epoch, committed } => {
+            Landing::Epoch { id, pg, epoch, committed, incomplete } => {
                 for pending in self.epochs_waiting.remove(&id).into_iter().flat_map(|waiting| waiting.dropped) {
                     self.unpin_write(&pending);
                 }
                 let group = self.groups.get_mut(pg);
                 group.epoch_durable = group.epoch_durable.max(epoch);
+                group.incomplete_durable = incomplete;
                 if epoch == group.epoch {
                     group.durable_end = group.durable_end.max(committed);
                 }
             }
-            Landing::DropLayer { layer, place } => self.start_drop(layer, place),
+            Landing::Complete { pg } => self.groups.get_mut(pg).incomplete_durable = None,
+            Landing::Job { job, segment } => self.begin_job(job, segment),
         }
     }
 }

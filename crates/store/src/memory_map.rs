@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Root, SavedMap, SegmentRow};
 use crate::effect::MapError;
+use crate::heirs::Heir;
 use crate::leaf::{LeafImage, LeafKey};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::BTreeMap;
@@ -12,6 +13,8 @@ pub struct MemoryMap {
     root: Option<Root>,
     segments: BTreeMap<u32, SegmentRow>,
     leaves: BTreeMap<(LayerId, ChunkIndex), (PgId, LeafImage)>,
+    layers: BTreeMap<LayerId, u64>,
+    heirs: BTreeMap<(u32, LayerId), LayerId>,
 }
 
 impl MemoryMap {
@@ -30,7 +33,8 @@ impl MemoryMap {
 impl SavedMap for MemoryMap {
     fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
         let segments = self.segments.iter().map(|(segment, row)| (*segment, *row)).collect();
-        Ok(self.root.clone().map(|root| CheckpointRoot { root, segments }))
+        let layers = self.layers.iter().map(|(layer, blocks)| (*layer, *blocks)).collect();
+        Ok(self.root.clone().map(|root| CheckpointRoot { root, segments, layers }))
     }
 
     fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
@@ -42,6 +46,10 @@ impl SavedMap for MemoryMap {
         for (key, leaf) in batch.leaves {
             self.leaves.insert((key.layer, key.chunk), (key.pg, leaf));
         }
+        self.layers.extend(batch.layers);
+        self.layers.retain(|_, blocks| *blocks > 0);
+        self.heirs.retain(|(segment, _), _| !batch.heirs_gone.contains(segment));
+        self.heirs.extend(batch.heirs.iter().map(|heir| ((heir.segment, heir.layer), heir.heir)));
         Ok(())
     }
 
@@ -61,8 +69,21 @@ impl SavedMap for MemoryMap {
         Ok(())
     }
 
-    fn scan_modified(&self, pg: PgId, after: Sequence) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
-        let modified = self.leaves().filter(|(key, leaf)| key.pg == pg && leaf.modified > after);
-        Ok(modified.map(|(key, leaf)| (key, leaf.modified)).collect())
+    fn scan_modified(
+        &self,
+        pg: PgId,
+        after: Sequence,
+        from: (LayerId, ChunkIndex),
+        limit: usize,
+    ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
+        let wanted = |(key, leaf): &(LeafKey, &LeafImage)| {
+            key.pg == pg && (key.layer, key.chunk) >= from && (leaf.modified > after || after == Sequence::ZERO)
+        };
+        Ok(self.leaves().filter(wanted).take(limit).map(|(key, leaf)| (key, leaf.modified)).collect())
+    }
+
+    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
+        let heirs = self.heirs.range((segment, LayerId(0))..=(segment, LayerId(u64::MAX)));
+        Ok(heirs.map(|((segment, layer), heir)| Heir { segment: *segment, layer: *layer, heir: *heir }).collect())
     }
 }

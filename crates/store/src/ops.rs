@@ -4,10 +4,12 @@
 
 use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::groups::{Pending, Place};
+use crate::jobs::Job;
 use crate::leaf::{Entry, Leaf, LeafImage, LeafKey};
 use crate::leaf_cache::{Content, SlotId};
 use crate::log::{Move, log_position};
 use crate::record::{Body, Checksums, Copy};
+use crate::report::Report;
 use crate::store::Store;
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::VecDeque;
@@ -62,10 +64,18 @@ pub(crate) enum Op {
         count: u16,
         address: u32,
     },
-    /// The leaf goes, with its layer.
-    DropLeaf {
+    Digest {
+        token: u64,
         key: LeafKey,
-        generation: u64,
+    },
+    Measure {
+        token: u64,
+        key: LeafKey,
+    },
+    /// A job comes to the leaf.
+    Job {
+        key: LeafKey,
+        job: Job,
     },
 }
 
@@ -140,7 +150,9 @@ impl Store {
                 self.step_status(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg })
             }
             Op::Probe { key, first, count, address } => self.step_probe(*key, *first, *count, *address),
-            Op::DropLeaf { key, generation } => self.drop_leaf(*key, *generation),
+            Op::Digest { token, key } => self.step_digest(*token, *key),
+            Op::Measure { token, key } => self.step_measure(*token, *key),
+            Op::Job { key, job } => self.step_job(*key, *job),
         }
     }
 
@@ -157,7 +169,7 @@ impl Store {
         let place = Place { generation: pending.origin, ..place };
         let info = pending.info;
         let key = LeafKey { layer: info.layer, chunk: info.chunk, pg };
-        if !self.dropped.contains(&info.layer) {
+        if !self.dropped.contains(&info.layer) && !self.groups.get_mut(pg).forgetting {
             let slot = match self.leaf_for_change(key, !info.zero) {
                 Ok(slot) => slot,
                 Err(step) => return step,
@@ -167,7 +179,8 @@ impl Store {
             {
                 let checksums = self.groups.get_mut(pg).find(sequence).and_then(|p| p.checksums.take());
                 let data = checksums.as_ref().map(|sums| (place.address, sums));
-                self.put_blocks(slot, place, info.first, info.count, data, sequence, stamp);
+                let own = self.put_blocks(slot, place, info.first, info.count, data, sequence, stamp);
+                self.layers.own(key.layer, own);
             }
         }
         let group = self.groups.get_mut(pg);
@@ -224,23 +237,22 @@ impl Store {
             return Step::Blocked;
         };
         let copy = &state.copy;
-        let (first, count, sequence) = (copy.first, copy.count, copy.sequence);
+        let (first, count) = (copy.first, copy.count);
         let key = LeafKey { layer: copy.layer, chunk: copy.chunk, pg: copy.pg };
-        if !self.dropped.contains(&key.layer) {
+        if !self.dropped.contains(&key.layer) && !self.groups.get_mut(key.pg).forgetting {
             // Also zeros make a leaf: it remembers that the copy came before later writes, which replay has to know.
             let slot = match self.leaf_for_change(key, true) {
                 Ok(slot) => slot,
                 Err(step) => return step,
             };
-            if let Some(slot) = slot
-                && self.cache.leaf(slot).is_some_and(|leaf| leaf.log_upto < position)
-            {
-                let body = self.copies.get(&id).map(|state| state.copy.body.clone());
-                let sums = match &body {
-                    Some(Body::Data { checksums, .. }) => Some((place.address, checksums)),
-                    _ => None,
+            if let Some(slot) = slot {
+                let inheritors = match self.copy_inheritors(key, slot, first, count) {
+                    Ok(inheritors) => inheritors,
+                    Err(step) => return step,
                 };
-                self.put_blocks(slot, place, first, count, sums, sequence, position);
+                if self.cache.leaf(slot).is_some_and(|leaf| leaf.log_upto < position) {
+                    self.put_copy(id, slot, &inheritors, place, position);
+                }
             }
         }
         self.copies.remove(&id);
@@ -248,7 +260,31 @@ impl Store {
         Step::Done
     }
 
-    /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the accounts.
+    /// Puts a copy's blocks into the leaf in `slot`, and into those that inherit from it what it replaces.
+    fn put_copy(&mut self, id: u64, slot: SlotId, inheritors: &[SlotId], place: Place, position: u64) {
+        let copy = &self.copies.get(&id).expect("a copy stays until it is applied").copy;
+        let (layer, first, count, sequence) = (copy.layer, copy.first, copy.count, copy.sequence);
+        let body = copy.body.clone();
+        let data = match &body {
+            Body::Data { checksums, .. } => Some((place.address, checksums)),
+            Body::Zero => None,
+        };
+        if !inheritors.is_empty() {
+            let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
+            let before = self.cache.leaf(slot).map(|leaf| leaf.entries[range].to_vec()).unwrap_or_default();
+            for inheritor in inheritors {
+                self.inherit_copy(*inheritor, place, first, &before, data, position);
+                // What the owner had before is forgotten once it is saved: replay could not do this again.
+                let other = self.cache.slot(*inheritor).key;
+                self.cache.save_with(slot, other);
+            }
+        }
+        let own = self.put_blocks(slot, place, first, count, data, sequence, position);
+        self.layers.own(layer, own);
+    }
+
+    /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the segments' accounts. Gives by how many blocks more,
+    /// or less, the leaf owns.
     #[allow(clippy::too_many_arguments)]
     fn put_blocks(
         &mut self,
@@ -259,12 +295,13 @@ impl Store {
         data: Option<(u32, &Checksums)>,
         modified: Sequence,
         stamp: u64,
-    ) {
+    ) -> i64 {
         let (leaf, delta) = self.cache.change(slot, place.generation);
         leaf.modified = leaf.modified.max(modified);
         leaf.log_upto = leaf.log_upto.max(stamp);
         let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
         let mut run = (0, 0);
+        let mut own = 0;
         for (index, entry) in leaf.entries[range].iter_mut().enumerate() {
             if entry.is_own() {
                 let segment = self.segments.segment_of(entry.address);
@@ -274,6 +311,7 @@ impl Store {
                     run.1 = 0;
                 }
                 run = (segment, run.1 + 1);
+                own -= 1;
             }
             *entry = match data {
                 Some((address, sums)) => Entry::own(address + index as u32, sums[index]),
@@ -287,7 +325,9 @@ impl Store {
         if data.is_some() {
             self.segments.add_live(place.segment, u32::from(count));
             delta.push((place.segment, i32::from(count)));
+            own += i64::from(count);
         }
+        own
     }
 
     /// Blocks have durably been moved.
@@ -330,81 +370,43 @@ impl Store {
         }
     }
 
-    fn apply_relocation(&mut self, moved: &Move, place: Place, position: u64) -> Step {
-        // The owner's leaf first, then all that inherit from it: they must all be here before any is changed.
-        let mut layers = vec![moved.layer];
-        let mut slots = Vec::new();
-        let mut missing = false;
-        while let Some(layer) = layers.pop() {
-            let key = LeafKey { layer, chunk: moved.chunk, pg: moved.pg };
-            match self.lookup(key) {
-                Some(Content::Loading) | None => missing = true,
-                Some(Content::Present(_)) => slots.extend(self.cache.find(key)),
-                Some(Content::Absent) => {}
-            }
-            layers.extend(self.layers.children(layer));
+    /// Does to one leaf what a job is about.
+    fn step_job(&mut self, key: LeafKey, job: Job) -> Step {
+        let step = match job {
+            Job::DropLayer(_) | Job::ForgetGroup(_) => self.drop_leaf(key),
+            Job::MergeLayer { into, .. } => self.merge_leaf(key, into),
+        };
+        if step == Step::Done {
+            self.leaf_swept(job);
         }
-        if missing {
-            return Step::Loading;
-        }
-        for slot in slots {
-            self.move_blocks(slot, moved, place, position);
-        }
-        self.segments.release(place.segment);
-        Step::Done
+        step
     }
 
-    fn move_blocks(&mut self, slot: SlotId, moved: &Move, place: Place, position: u64) {
-        let first = usize::from(moved.first.0);
-        let Some(leaf) = self.cache.leaf(slot) else { return };
-        let here = |leaf: &Leaf, index: usize| leaf.entries[first + index].address == moved.old + index as u32;
-        let count = usize::from(moved.count);
-        if leaf.log_upto >= position || !(0..count).any(|index| here(leaf, index)) {
-            return;
-        }
-        let old_segment = self.segments.segment_of(moved.old);
-        let (leaf, delta) = self.cache.change(slot, place.generation);
-        leaf.log_upto = position;
+    fn drop_leaf(&mut self, key: LeafKey) -> Step {
+        let slot = match self.leaf_here(key) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Step::Done,
+            Err(step) => return step,
+        };
+        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+        let (leaf, delta) = self.cache.change(slot, generation);
         let mut own = 0;
-        for index in 0..count {
-            if here(leaf, index) {
-                let entry = &mut leaf.entries[first + index];
-                own += u32::from(entry.is_own());
-                entry.address = place.address + index as u32;
+        for entry in leaf.entries.iter().filter(|e| e.is_own()) {
+            own += 1;
+            let segment = self.segments.segment_of(entry.address);
+            self.segments.remove_live(segment, 1);
+            match delta.last_mut() {
+                Some((last, blocks)) if *last == segment => *blocks -= 1,
+                _ => delta.push((segment, -1)),
             }
         }
-        if own > 0 {
-            delta.push((old_segment, -(own as i32)));
-            delta.push((place.segment, own as i32));
-            self.segments.remove_live(old_segment, own);
-            self.segments.add_live(place.segment, own);
-        }
-    }
-
-    fn drop_leaf(&mut self, key: LeafKey, generation: u64) -> Step {
-        match self.lookup(key) {
-            Some(Content::Loading) | None => return Step::Loading,
-            Some(Content::Absent) => {}
-            Some(Content::Present(_)) => {
-                let slot = self.cache.find(key).expect("it was found just now");
-                let (leaf, delta) = self.cache.change(slot, generation);
-                for entry in leaf.entries.iter().filter(|e| e.is_own()) {
-                    let segment = self.segments.segment_of(entry.address);
-                    self.segments.remove_live(segment, 1);
-                    match delta.last_mut() {
-                        Some((last, blocks)) if *last == segment => *blocks -= 1,
-                        _ => delta.push((segment, -1)),
-                    }
-                }
-                self.cache.remove(slot);
-            }
-        }
-        self.leaf_dropped(key.layer);
+        self.layers.own(key.layer, -own);
+        self.cache.remove(slot);
         Step::Done
     }
 
     /// What is known of a leaf; asks for it when nothing is.
-    fn lookup(&mut self, key: LeafKey) -> Option<Content> {
+    pub(crate) fn lookup(&mut self, key: LeafKey) -> Option<Content> {
         match self.cache.find(key) {
             Some(slot) => {
                 self.cache.hits += 1;
@@ -547,8 +549,13 @@ impl Store {
                     let result = Err(ReadError::Map(error.clone()));
                     self.completions.push_back(Completion::Status { token, result });
                 }
+                Op::Digest { token, .. } => {
+                    let result = Err(ReadError::Map(error.clone()));
+                    self.reports.push_back(Report::Digest { token, result });
+                }
+                Op::Measure { token, .. } => self.measure_failed(token, error.clone()),
                 Op::Probe { .. } => self.probe_failed(),
-                Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::DropLeaf { .. } => {
+                Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. } => {
                     self.fail(Failure::Map(error.clone()));
                 }
             }

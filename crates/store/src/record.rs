@@ -137,6 +137,20 @@ pub struct Copy {
     pub body: Body,
 }
 
+/// Says that a chunk equals another replica's as of a sequence, whatever had to be copied for that: from here on this
+/// replica can tell that the chunk has changed up to there. The group must have been committed up to `sequence` before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The placement group.
+    pub pg: PgId,
+    /// The last write that touched the chunk at the other replica.
+    pub sequence: Sequence,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+}
+
 /// Something to append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -144,11 +158,19 @@ pub enum Record {
     Write(Write),
     /// Blocks from another replica.
     Copy(Copy),
+    /// A chunk is level with another replica's.
+    Mark(Mark),
 }
 
 impl From<Write> for Record {
     fn from(write: Write) -> Record {
         Record::Write(write)
+    }
+}
+
+impl From<Mark> for Record {
+    fn from(mark: Mark) -> Record {
+        Record::Mark(mark)
     }
 }
 
@@ -192,4 +214,7 @@ pub struct GroupState {
     pub committed: Sequence,
     /// The last prepared write; equal to `committed` when there is none.
     pub prepared_end: Sequence,
+    /// This copy holds all that was committed up to here: `committed`, except between [`crate::Store::rejoin`] and
+    /// [`crate::Store::set_complete`].
+    pub complete: Sequence,
 }

@@ -259,7 +259,7 @@ impl Store {
 
     /// Goes on with the next segment once the leaves of the last are settled and memory allows.
     pub(crate) fn replay_goes_on(&mut self) {
-        let idle = self.ops.is_empty() && self.saving.is_none() && self.drops.is_empty();
+        let idle = self.ops.is_empty() && self.saving.is_none();
         let full = self.cache.dirty_bytes() > self.options.leaf_cache_bytes_max / 2;
         let leaves_max = self.options.checkpoint_leaves_max;
         let Some(recovery) = self.recovery() else { return };
@@ -288,6 +288,7 @@ impl Store {
             Some(Recovery { wait: Wait::Checkpoint, .. }) => {
                 self.phase = Phase::Running;
                 self.completions.push_back(Completion::Recovered(Ok(())));
+                self.run_jobs();
             }
             Some(_) => self.replay_goes_on(),
             None => {}
@@ -448,6 +449,7 @@ impl Store {
             let group = self.groups.get_mut(pg);
             group.durable_end = group.prepared_end;
             group.epoch_durable = group.epoch;
+            group.incomplete_durable = group.incomplete;
         }
     }
 

@@ -4,12 +4,13 @@ use crate::checkpoint::PendingRow;
 use crate::effect::OpenError;
 use crate::format::{EntryView, Kind};
 use crate::groups::{Pending, Place};
+use crate::jobs::Job;
 use crate::log::{Move, log_position};
 use crate::ops::{CopyState, Op};
 use crate::record::{Body, Copy, PreparedInfo};
 use crate::segments::Link;
 use crate::store::Store;
-use azekura_base::{Epoch, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
 use bytes::Bytes;
 
 impl Store {
@@ -28,7 +29,8 @@ impl Store {
         match entry.kind {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
             Kind::WriteAgain => self.replay_write_again(place, entry),
-            Kind::Copy | Kind::CopyZero => self.replay_copy(place, position, entry),
+            Kind::Copy | Kind::CopyZero | Kind::Mark => self.replay_copy(place, position, entry),
+            Kind::Complete => self.groups.get_mut(entry.pg()).incomplete = None,
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
                 let Some(old) = u32::try_from(entry.head.session).ok().filter(|a| self.segments.locate(*a).is_some())
@@ -56,12 +58,19 @@ impl Store {
                     group.note = Bytes::copy_from_slice(entry.note());
                 }
             }
-            Kind::DropLayer => {
-                self.segments.hold(place.segment);
-                self.start_drop(entry.layer(), place);
+            Kind::DropLayer => self.replay_job(Job::DropLayer(entry.layer()), place),
+            Kind::MergeLayer => {
+                let into = LayerId(entry.head.session);
+                self.replay_job(Job::MergeLayer { layer: entry.layer(), into }, place);
             }
+            Kind::ForgetGroup => self.replay_job(Job::ForgetGroup(entry.pg()), place),
         }
         Ok(())
+    }
+
+    fn replay_job(&mut self, job: Job, place: Place) {
+        self.segments.hold(place.segment);
+        self.begin_job(job, place.segment);
     }
 
     /// Takes up a write that the checkpoint has kept.
@@ -165,7 +174,7 @@ impl Store {
     fn replay_copy(&mut self, place: Place, position: u64, entry: &EntryView<'_>) {
         self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
         let body = match entry.kind {
-            Kind::CopyZero => Body::Zero,
+            Kind::CopyZero | Kind::Mark => Body::Zero,
             _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
         };
         let copy = Copy {
@@ -187,6 +196,9 @@ impl Store {
     fn replay_epoch(&mut self, entry: &EntryView<'_>) {
         let pg = entry.pg();
         self.commit_replayed(pg, Sequence(entry.head.sequence));
+        if entry.head.count != 0 {
+            self.groups.get_mut(pg).incomplete.get_or_insert(Sequence(entry.head.sequence));
+        }
         let dropped = {
             let (epoch, committed) = (Epoch(entry.head.epoch), Sequence(entry.head.commit));
             self.enter_epoch(pg, epoch, committed, entry.head.count != 0)

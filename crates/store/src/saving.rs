@@ -2,12 +2,13 @@
 
 use crate::checkpoint::{CheckpointBatch, GroupRow, PendingRow, Position, Root};
 use crate::effect::{Completion, Effect, Failure, MapError};
+use crate::jobs::Job;
 use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::record::PreparedInfo;
 use crate::store::{Io, Store};
-use azekura_base::PgId;
+use azekura_base::{LayerId, PgId};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ const SPACING: u64 = 8;
 pub(crate) struct Saving {
     position: u64,
     slots: Vec<LeafKey>,
+    /// Work in the background that the checkpoint has.
+    jobs: Vec<Job>,
+    /// Work that is over with it.
+    over: Vec<Job>,
 }
 
 impl Store {
@@ -33,6 +38,9 @@ impl Store {
             return true;
         }
         if self.wants_space() {
+            return true;
+        }
+        if self.jobs.wants_position(self.oldest_unsettled()).is_some() {
             return true;
         }
         let since = self.statistics.log_bytes - self.last_checkpoint_log_bytes;
@@ -97,17 +105,27 @@ impl Store {
             // If it is about space, the position has to get past a segment that can be freed.
             let half = floor + (self.segments.chain().len() as u64 / 2).max(1);
             let freeable = self.segments.reclaimable(self.oldest_unsettled());
-            half.max(freeable.map_or(0, |generation| generation + 1))
+            let job = self.jobs.wants_position(self.oldest_unsettled());
+            half.max(freeable.map_or(0, |generation| generation + 1)).max(job.map_or(0, |generation| generation + 1))
         };
-        let mut batch =
-            CheckpointBatch { root: self.root(), segments: Vec::new(), leaves: Vec::new(), removed: Vec::new() };
+        let mut batch = CheckpointBatch {
+            root: self.root(),
+            segments: Vec::new(),
+            leaves: Vec::new(),
+            removed: Vec::new(),
+            layers: Vec::new(),
+            heirs_gone: Vec::new(),
+            heirs: Vec::new(),
+        };
         let mut slots = Vec::new();
         let segments = &self.segments;
         let mut deltas = Vec::new();
+        let mut owned: Vec<(LayerId, i64)> = Vec::new();
         let emptied = |segment: u32| segments.get(segment).live == 0;
         self.cache.take_dirty(leaves_max, floor, before, emptied, |slot| {
             slots.push(slot.key);
             deltas.extend_from_slice(&slot.delta);
+            owned.push((slot.key.layer, slot.delta.iter().map(|(_, blocks)| i64::from(*blocks)).sum()));
             match &slot.content {
                 Content::Present(leaf) => batch.leaves.push((slot.key, leaf.clone())),
                 _ => batch.removed.push(slot.key),
@@ -115,6 +133,9 @@ impl Store {
         });
         for (segment, blocks) in deltas {
             self.segments.add_saved(segment, blocks);
+        }
+        for (layer, blocks) in owned {
+            self.layers.add_saved(layer, blocks);
         }
         let oldest = self.oldest_unsettled();
         let position = self.cache.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
@@ -128,11 +149,24 @@ impl Store {
         };
         self.save_pending(position, &mut batch.root.groups);
         batch.segments = self.segments.begin_checkpoint(position);
+        batch.layers = self.layers.take_changed();
+        batch.heirs_gone = self.segments.freeing().to_vec();
+        batch.heirs = self.heirs.take(&batch.heirs_gone);
+        let over = self.jobs_over(position);
+        for job in &over {
+            match job {
+                Job::ForgetGroup(gone) => batch.root.groups.retain(|group| group.pg != *gone),
+                Job::MergeLayer { layer, .. } => batch.root.jobs.push(Job::DropLayer(*layer)),
+                Job::DropLayer(_) => {}
+            }
+        }
+        batch.root.jobs.retain(|job| !over.contains(job));
+        let jobs = self.jobs.iter().collect();
         self.statistics.checkpoint_leaves += batch.leaves.len() as u64;
         self.statistics.checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
         self.last_checkpoint = self.now;
         self.last_checkpoint_log_bytes = self.statistics.log_bytes;
-        self.saving = Some(Saving { position, slots });
+        self.saving = Some(Saving { position, slots, jobs, over });
         let io = self.new_io(Io::Checkpoint);
         self.effects.push_back(Effect::Checkpoint { io, batch });
     }
@@ -165,6 +199,7 @@ impl Store {
             pg,
             epoch: group.epoch_durable,
             committed: group.committed_durable().max(group.committed_saved),
+            complete: group.incomplete_durable,
             note_version: group.note_version,
             note: group.note.clone(),
             pending: Vec::new(),
@@ -175,7 +210,7 @@ impl Store {
             durable: self.log.durable.max(self.durable_saved),
             position: Position { generation: 0, segment: 0, sequence: 0, previous: 0 },
             groups: groups.collect(),
-            dropped: self.dropped.iter().copied().collect(),
+            jobs: self.jobs.iter().collect(),
         }
     }
 
@@ -187,11 +222,13 @@ impl Store {
             return;
         }
         self.cache.saved(&saving.slots);
+        self.heirs.saved();
         let freed = self.segments.end_checkpoint(saving.position);
         self.statistics.gc_segments += freed.len() as u64;
         self.statistics.checkpoints += 1;
         let ops = &self.ops;
         self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
+        self.jobs_saved(&saving.jobs, &saving.over);
         if self.is_running() {
             self.completions.push_back(Completion::Checkpointed);
         }

@@ -359,6 +359,11 @@ impl Segments {
             .collect()
     }
 
+    /// Segments that the checkpoint in progress makes free.
+    pub fn freeing(&self) -> &[u32] {
+        &self.freeing
+    }
+
     /// The checkpoint at `position` is saved. Gives the segments that became free.
     pub fn end_checkpoint(&mut self, position: u64) -> Vec<u32> {
         while self.chain.front().is_some_and(|link| link.generation < position) {

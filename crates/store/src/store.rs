@@ -2,21 +2,24 @@
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
 use crate::collect::{CollectRead, Collector};
-use crate::drops::Drop;
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
 use crate::format::{EntryHead, Superblock};
 use crate::groups::{Groups, Pending};
 use crate::hash::FixedMap;
+use crate::heirs::Heirs;
+use crate::jobs::{Job, Jobs};
 use crate::layers::Layers;
 use crate::leaf::LeafKey;
 use crate::leaf_cache::LeafCache;
 use crate::log::{Item, Log, Queued};
 use crate::ops::{CopyState, LEAVES_PER_LOAD_MAX, Op};
 use crate::options::{Identity, Options};
+use crate::questions::{ChangedQuery, Measurement};
 use crate::read_cache::ReadCache;
 use crate::reads::{Fetch, PendingRead};
-use crate::record::{Body, Copy, GroupState, PreparedInfo, Record, Write};
+use crate::record::{Body, Copy, GroupState, Mark, PreparedInfo, Record, Write};
 use crate::recovery::Recovery;
+use crate::report::Report;
 use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::statistics::{Space, Statistics};
@@ -49,7 +52,10 @@ pub(crate) enum Io {
     Leaves(Vec<LeafKey>),
     Checkpoint,
     Recovery,
-    Layer(LayerId),
+    Job(Job),
+    Measure(u64),
+    Heirs(u32),
+    Changed(ChangedQuery),
     Modified { token: u64, pg: PgId, after: Sequence },
     Collect(CollectRead),
 }
@@ -88,7 +94,9 @@ pub struct Store {
     pub(crate) groups: Groups,
     pub(crate) layers: Layers,
     pub(crate) dropped: BTreeSet<LayerId>,
-    pub(crate) drops: BTreeMap<LayerId, Drop>,
+    pub(crate) jobs: Jobs,
+    pub(crate) heirs: Heirs,
+    pub(crate) measurements: BTreeMap<u64, Measurement>,
     pub(crate) log: Log,
     pub(crate) cache: LeafCache,
     /// Leaves to ask for with the next effects.
@@ -115,6 +123,7 @@ pub struct Store {
     in_flight: FixedMap<u64, Io>,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) completions: VecDeque<Completion>,
+    pub(crate) reports: VecDeque<Report>,
     pub(crate) statistics: Statistics,
 }
 
@@ -133,13 +142,16 @@ impl Store {
             durable: 0,
             position: Position { generation: 1, segment: 0, sequence: 1, previous: 0 },
             groups: Vec::new(),
-            dropped: Vec::new(),
+            jobs: Vec::new(),
         };
         let checkpoint = CheckpointBatch {
             root,
             segments: vec![(0, SegmentRow { generation: 1, live: 0, used: true })],
             leaves: Vec::new(),
             removed: Vec::new(),
+            layers: Vec::new(),
+            heirs: Vec::new(),
+            heirs_gone: Vec::new(),
         };
         Ok(Format { offset: 0, pieces: vec![Superblock::encode(options, identity)], checkpoint })
     }
@@ -153,9 +165,11 @@ impl Store {
             phase: Phase::Recovering(Box::new(Recovery::new(&checkpoint))),
             segments: Segments::new(&options, &checkpoint.segments),
             groups: Groups::default(),
-            layers: Layers::default(),
-            dropped: checkpoint.root.dropped.iter().copied().collect(),
-            drops: BTreeMap::new(),
+            layers: Layers::new(&checkpoint.layers),
+            dropped: BTreeSet::new(),
+            jobs: Jobs::restored(&checkpoint.root.jobs),
+            heirs: Heirs::default(),
+            measurements: BTreeMap::new(),
             log: Log { incarnation: checkpoint.root.incarnation, ..Log::default() },
             cache: LeafCache::new(options.leaf_cache_bytes_max),
             loads_wanted: Vec::new(),
@@ -177,6 +191,7 @@ impl Store {
             in_flight: FixedMap::default(),
             effects: VecDeque::new(),
             completions: VecDeque::new(),
+            reports: VecDeque::new(),
             statistics: Statistics::default(),
             options,
             identity,
@@ -187,10 +202,20 @@ impl Store {
             group.epoch = row.epoch;
             group.epoch_durable = row.epoch;
             group.committed_saved = row.committed;
+            group.incomplete = row.complete;
             group.note = row.note;
             group.note_version = row.note_version;
             for row in row.pending {
                 store.restore_pending(pg, row);
+            }
+        }
+        for job in checkpoint.root.jobs {
+            match job {
+                Job::DropLayer(layer) => {
+                    store.dropped.insert(layer);
+                }
+                Job::ForgetGroup(pg) => store.groups.get_mut(pg).forgetting = true,
+                Job::MergeLayer { .. } => {}
             }
         }
         if let Some(problem) = store.options.problem() {
@@ -220,7 +245,14 @@ impl Store {
         let id = self.new_id();
         let item = match record.into() {
             Record::Write(write) => self.prepare(id, write),
-            Record::Copy(copy) => self.prepare_copy(id, copy),
+            Record::Copy(copy) => {
+                self.check_range(copy.first, copy.count, &copy.body);
+                self.prepare_copy(id, copy)
+            }
+            Record::Mark(Mark { pg, sequence, layer, chunk }) => {
+                let (first, count, body) = (BlockIndex(0), 0, Body::Zero);
+                self.prepare_copy(id, Copy { pg, sequence, layer, chunk, first, count, body })
+            }
         };
         self.log.queue_blocks += u64::from(item.payload_blocks());
         self.log.queue.push_back(Queued { token: Some(token), id, item });
@@ -230,6 +262,7 @@ impl Store {
         self.check_range(write.first, write.count, &write.body);
         let group = self.groups.get_mut(write.pg);
         assert_eq!(write.sequence, group.prepared_end.next(), "writes of group {} out of order", write.pg);
+        assert!(!group.forgetting, "a write of group {}, which is being forgotten", write.pg);
         assert_eq!(write.epoch, group.epoch, "a write of group {} in an epoch that was not started", write.pg);
         assert!(write.commit < write.sequence, "a write can't be committed before it is sent");
         let (checksums, bytes) = match &write.body {
@@ -261,8 +294,8 @@ impl Store {
     }
 
     fn prepare_copy(&mut self, id: u64, copy: Copy) -> Item {
-        self.check_range(copy.first, copy.count, &copy.body);
         let group = self.groups.get_mut(copy.pg);
+        assert!(!group.forgetting, "a copy for group {}, which is being forgotten", copy.pg);
         let committed = group.committed;
         assert!(committed >= copy.sequence, "a copy at {} is ahead of {committed}", copy.sequence);
         group.copies_waiting.push_back(committed);
@@ -334,16 +367,49 @@ impl Store {
         if !self.is_running() {
             return;
         }
+        let jump = committed > self.groups.get_mut(pg).prepared_end;
+        self.record_epoch(token, pg, epoch, committed, jump);
+    }
+
+    /// Starts `epoch` of `pg` on a copy that is to be brought up to date from another one: all its prepared,
+    /// uncommitted writes are dropped, its commit point becomes `committed`, and what it lacks comes as
+    /// [`Record::Copy`] and [`Record::Mark`]. [`GroupState::complete`] stays where it is until [`Store::set_complete`].
+    /// [`Completion::Durable`] with `token` follows.
+    ///
+    /// # Panics
+    /// When `epoch` or `committed` would go back.
+    pub fn rejoin(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence) {
+        if self.is_running() {
+            self.record_epoch(token, pg, epoch, committed, true);
+        }
+    }
+
+    /// Says that `pg` holds all that it has committed: [`GroupState::complete`] follows the commit point from here on.
+    /// [`Completion::Durable`] with `token` follows, not before all that was appended until now is durable.
+    pub fn set_complete(&mut self, token: u64, pg: PgId) {
+        if !self.is_running() {
+            return;
+        }
+        self.groups.get_mut(pg).incomplete = None;
+        let id = self.new_id();
+        self.log.queue.push_back(Queued { token: Some(token), id, item: Item::Complete { pg } });
+    }
+
+    fn record_epoch(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) {
         let group = self.groups.get_mut(pg);
+        assert!(!group.forgetting, "an epoch of group {pg}, which is being forgotten");
         assert!(epoch >= group.epoch, "epoch {epoch} of group {pg} after {}", group.epoch);
         assert!(committed >= group.committed, "group {pg} can't go back from {} to {committed}", group.committed);
         let committed_before = group.committed;
-        let jump = committed > group.prepared_end;
+        if jump {
+            group.incomplete.get_or_insert(committed_before);
+        }
+        let incomplete = group.incomplete;
         let dropped = self.enter_epoch(pg, epoch, committed, jump);
         let id = self.new_id();
         let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
         self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
-        let item = Item::Epoch { pg, epoch, committed_before, committed, jump };
+        let item = Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete };
         self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
 
@@ -408,7 +474,8 @@ impl Store {
     /// Lists the chunks of `pg` that committed writes after `after` touched. [`Completion::Modified`] follows.
     pub fn modified_since(&mut self, token: u64, pg: PgId, after: Sequence) {
         let io = self.new_io(Io::Modified { token, pg, after });
-        self.effects.push_back(Effect::ScanModified { io, pg, after });
+        let from = (LayerId(0), ChunkIndex(0));
+        self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: usize::MAX });
     }
 
     /// The prepared, uncommitted writes of `pg`, in order.
@@ -432,29 +499,103 @@ impl Store {
         self.groups.iter().map(|(pg, group)| (pg, group.state()))
     }
 
-    /// Tells that `layer` lies on top of `parent`. Must be known before the first record that names `layer`.
+    /// Lists the chunks of `pg` that committed writes after `after` touched, or with `after` 0 all that it holds, in
+    /// order of layer and chunk: at most about `limit`, from `from` on. [`Report::Changed`] follows.
+    ///
+    /// # Panics
+    /// When `limit` is 0.
+    pub fn changed_since(
+        &mut self,
+        token: u64,
+        pg: PgId,
+        after: Sequence,
+        from: Option<(LayerId, ChunkIndex)>,
+        limit: usize,
+    ) {
+        assert!(limit > 0, "a page of nothing");
+        let from = from.unwrap_or((LayerId(0), ChunkIndex(0)));
+        let io = self.new_io(Io::Changed(ChangedQuery { token, pg, after, from, limit }));
+        self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit });
+    }
+
+    /// Says what a chunk holds as committed now, as checksums. [`Report::Digest`] follows.
+    pub fn digest(&mut self, token: u64, pg: PgId, layer: LayerId, chunk: ChunkIndex) {
+        self.submit((pg, chunk), Op::Digest { token, key: LeafKey { layer, chunk, pg } });
+    }
+
+    /// Gives up everything that this device holds of `pg`. [`Completion::Durable`] with `token` follows at once,
+    /// [`Report::Forgotten`] when all of it is gone; until then nothing may be appended for the group, or read of it.
+    pub fn forget_group(&mut self, token: u64, pg: PgId) {
+        if self.is_running() {
+            self.groups.get_mut(pg).forgetting = true;
+            self.record_job(token, Job::ForgetGroup(pg));
+        }
+    }
+
+    /// The group is being given up.
+    #[must_use]
+    pub fn is_forgetting(&self, pg: PgId) -> bool {
+        self.groups.get(pg).is_some_and(|group| group.forgetting)
+    }
+
+    /// Tells that `layer` lies on top of `parent`. Must be known before the first record that names `layer`, and again
+    /// after each opening. A layer on which another lies is frozen: its last write must be committed before the first
+    /// to the layer on top.
     ///
     /// # Panics
     /// When they are the same.
     pub fn set_parent(&mut self, layer: LayerId, parent: LayerId) {
-        self.layers.set_parent(layer, parent);
+        self.layers.set_parent(layer, Some(parent));
     }
 
-    /// Gives up everything that `layer` holds on this device. [`Completion::Durable`] with `token` follows at once, the
-    /// space in the background. No layer may lie on top of it, and nothing may read it any more; a late write to it is
-    /// ignored.
+    /// Tells that `layer` lies on top of nothing any more: the layer below has been merged into it and was the last.
+    pub fn clear_parent(&mut self, layer: LayerId) {
+        self.layers.set_parent(layer, None);
+    }
+
+    /// Gives what `layer` holds on this device to `into`, the only layer that lies on top of it, as far as that has not
+    /// replaced it. [`Completion::Durable`] with `token` follows at once, [`Report::LayerGone`] when it is done. Until
+    /// then the tree of layers must stay as it is at this place, also over a restart; afterwards the parent of
+    /// `into` is the parent of `layer`.
+    pub fn merge_layer(&mut self, token: u64, layer: LayerId, into: LayerId) {
+        if self.is_running() {
+            self.record_job(token, Job::MergeLayer { layer, into });
+        }
+    }
+
+    fn record_job(&mut self, token: u64, job: Job) {
+        let id = self.new_id();
+        self.log.queue.push_back(Queued { token: Some(token), id, item: Item::Job { job } });
+    }
+
+    /// All layers that hold something on this device, and the blocks that each accounts for: together they are all that
+    /// is live.
+    pub fn layers(&self) -> impl Iterator<Item = (LayerId, u64)> + '_ {
+        self.layers.iter()
+    }
+
+    /// Finds out how much only `layer` holds. [`Report::Measured`] follows; meanwhile writes go on, and the figure is as
+    /// of some time in between for each chunk.
+    pub fn measure_layer(&mut self, token: u64, layer: LayerId) {
+        self.start_measurement(token, layer);
+    }
+
+    /// Gives up everything that `layer` holds on this device. [`Completion::Durable`] with `token` follows at once,
+    /// [`Report::LayerGone`] when the space has come back. No layer may lie on top of it, and nothing may read it
+    /// any more; until it is gone, a late write to it is ignored.
     pub fn drop_layer(&mut self, token: u64, layer: LayerId) {
         if !self.is_running() {
             return;
         }
         let id = self.new_id();
         // Ahead of all others: writes that wait for space may be waiting for this.
-        self.log.queue.push_front(Queued { token: Some(token), id, item: Item::DropLayer { layer } });
+        self.log.queue.push_front(Queued { token: Some(token), id, item: Item::Job { job: Job::DropLayer(layer) } });
     }
 
     /// Sends what was appended since the last call: to be called once in each turn of the event loop.
     pub fn pump(&mut self) {
         if self.is_running() {
+            self.run_jobs();
             self.collect();
             self.seal_batches();
         }
@@ -529,9 +670,15 @@ impl Store {
             }
             (Io::Recovery, Done::Read(result)) => self.recovery_read(result),
             (Io::Recovery, Done::Flushed(result)) => self.recovery_flushed(result),
-            (Io::Layer(layer), Done::Layer(result)) => {
-                self.layer_listed(layer, result);
-                self.replay_goes_on();
+            (Io::Job(job), Done::Layer(result)) => self.job_listed(job, result),
+            (Io::Job(job), Done::Modified(result)) => {
+                self.job_listed(job, result.map(|listed| listed.into_iter().map(|(key, _)| key).collect()));
+            }
+            (Io::Measure(token), Done::Layer(result)) => self.measure_listed(token, result),
+            (Io::Changed(query), Done::Modified(result)) => self.changed_listed(&query, result),
+            (Io::Heirs(segment), Done::Heirs(result)) => {
+                self.heirs_listed(segment, result);
+                self.seal_batches();
             }
             (Io::Modified { token, pg, after }, Done::Modified(result)) => {
                 self.modified_listed(token, pg, after, result);
@@ -547,6 +694,11 @@ impl Store {
     /// The next thing that came of the calls, if there is one.
     pub fn next_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
+    }
+
+    /// The next thing that came of questions and of work in the background, if there is one.
+    pub fn next_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
     }
 
     /// How full the device is.

@@ -4,7 +4,7 @@
 mod common;
 
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{CheckpointDb, Entry, Leaf, LeafKey, MemoryMap, Root, SavedMap};
+use azekura_store::{CheckpointDb, Entry, Heir, Leaf, LeafKey, MemoryMap, Root, SavedMap};
 use common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -49,6 +49,9 @@ fn a_store_opens_from_the_database_as_from_memory() {
         segments: copied.segments.clone(),
         leaves,
         removed: Vec::new(),
+        layers: copied.layers.clone(),
+        heirs_gone: Vec::new(),
+        heirs: vec![Heir { segment: 3, layer: LayerId(5), heir: LayerId(6) }],
     };
     database.checkpoint(batch).unwrap();
     drop(database);
@@ -56,6 +59,10 @@ fn a_store_opens_from_the_database_as_from_memory() {
     let read = database.root().unwrap().unwrap();
     assert_eq!(read.root, copied.root);
     assert_eq!(read.segments, copied.segments);
+    assert_eq!(read.layers, copied.layers);
+    assert_eq!(read.layers, rig.store.layers().collect::<Vec<_>>());
+    assert_eq!(database.load_heirs(3).unwrap().len(), 1);
+    assert!(database.load_heirs(4).unwrap().is_empty());
     assert_eq!(database.load_leaves(&keys).unwrap(), rig.map.load_leaves(&keys).unwrap());
     for layer in [LayerId(10), LayerId(11)] {
         for from in [0, 3, 19, 20] {
@@ -65,10 +72,11 @@ fn a_store_opens_from_the_database_as_from_memory() {
     }
     for after in [0, 60, 110, 120] {
         let after = Sequence(after);
-        let mut listed = database.scan_modified(PgId(1), after).unwrap();
-        listed.sort();
-        assert_eq!(listed, rig.map.scan_modified(PgId(1), after).unwrap());
-        assert!(database.scan_modified(PgId(2), after).unwrap().is_empty());
+        for (from, limit) in [((LayerId(0), ChunkIndex(0)), 100), ((LayerId(10), ChunkIndex(3)), 4)] {
+            let listed = database.scan_modified(PgId(1), after, from, limit).unwrap();
+            assert_eq!(listed, rig.map.scan_modified(PgId(1), after, from, limit).unwrap());
+            assert!(database.scan_modified(PgId(2), after, from, limit).unwrap().is_empty());
+        }
     }
     let mut count = 0;
     database.for_each_leaf(&mut |leaf| count += usize::from(leaf.is_ok())).unwrap();
@@ -99,7 +107,10 @@ fn a_removed_leaf_is_gone() {
         memory.checkpoint(batch.clone()).unwrap();
         database.checkpoint(batch).unwrap();
         assert_eq!(database.load_leaves(&[key]).unwrap(), memory.load_leaves(&[key]).unwrap());
-        assert_eq!(database.scan_modified(PgId(3), Sequence(0)).unwrap().is_empty(), removed);
+        assert_eq!(
+            database.scan_modified(PgId(3), Sequence(0), (LayerId(0), ChunkIndex(0)), 9).unwrap().is_empty(),
+            removed
+        );
     }
 }
 

@@ -25,6 +25,14 @@ pub(crate) enum Kind {
     DropLayer = 8,
     /// A prepared write whose blocks garbage collection has moved.
     WriteAgain = 9,
+    /// A chunk is level with another replica's.
+    Mark = 10,
+    /// The group holds all that it has committed.
+    Complete = 11,
+    /// The end of a group on this device.
+    ForgetGroup = 12,
+    /// The end of a layer, whose blocks go to its only child.
+    MergeLayer = 13,
 }
 
 impl Kind {
@@ -39,6 +47,10 @@ impl Kind {
             7 => Kind::Note,
             8 => Kind::DropLayer,
             9 => Kind::WriteAgain,
+            10 => Kind::Mark,
+            11 => Kind::Complete,
+            12 => Kind::ForgetGroup,
+            13 => Kind::MergeLayer,
             _ => return None,
         })
     }
@@ -68,7 +80,7 @@ pub(crate) struct EntryHead {
     pub sequence: u64,
     /// The group's commit point. Epoch: the point after which prepared writes are dropped.
     pub commit: u64,
-    /// Relocate: the old address of the first block.
+    /// Relocate: the old address of the first block. MergeLayer: the child.
     pub session: u64,
     pub request: u64,
     pub layer: u64,

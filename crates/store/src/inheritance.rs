@@ -1,0 +1,215 @@
+//! Blocks that several leaves reach: one owns each, its descendants inherit it.
+//!
+//! A leaf's descendants hold the same address until they are written themselves. Whatever changes a block's address in
+//! the owner's leaf without changing what the descendants should read must change it in theirs: relocation by garbage
+//! collection, and copies from another replica into a layer that has children. The merging of a layer into its only
+//! child changes who owns.
+
+use crate::groups::Place;
+use crate::leaf::{Entry, Leaf, LeafKey};
+use crate::leaf_cache::{Content, SlotId};
+use crate::log::Move;
+use crate::ops::Step;
+use crate::record::Checksums;
+use crate::store::Store;
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, LayerId};
+
+impl Store {
+    /// The leaves of `key`'s descendants that inherit one of some blocks: those for which `inherits` is true. It is
+    /// true for none below a leaf for which it is false, since a leaf is made as a copy of its nearest ancestor's.
+    fn inheritors(&mut self, key: LeafKey, inherits: impl Fn(&Leaf) -> bool) -> Result<Vec<SlotId>, Step> {
+        if !self.layers.has_children(key.layer) {
+            return Ok(Vec::new());
+        }
+        let mut layers: Vec<LayerId> = self.layers.children(key.layer).collect();
+        let mut slots = Vec::new();
+        let mut missing = false;
+        while let Some(layer) = layers.pop() {
+            let key = LeafKey { layer, ..key };
+            match self.lookup(key) {
+                Some(Content::Loading) | None => missing = true,
+                Some(Content::Absent) => {}
+                Some(Content::Present(leaf)) => {
+                    if !inherits(&leaf) {
+                        continue;
+                    }
+                    slots.extend(self.cache.find(key));
+                }
+            }
+            layers.extend(self.layers.children(layer));
+        }
+        if missing { Err(Step::Loading) } else { Ok(slots) }
+    }
+
+    pub(crate) fn apply_relocation(&mut self, moved: &Move, place: Place, position: u64) -> Step {
+        let key = LeafKey { layer: moved.layer, chunk: moved.chunk, pg: moved.pg };
+        let range = usize::from(moved.first.0)..usize::from(moved.first.0) + usize::from(moved.count);
+        let reaches = |leaf: &Leaf| {
+            let mut entries = (moved.old..).zip(&leaf.entries[range.clone()]);
+            entries.any(|(old, entry)| entry.address == old)
+        };
+        // The owner's leaf and all that inherit from it must be here before any is changed.
+        let owner = match self.leaf_here(key) {
+            Ok(owner) => owner,
+            Err(step) => return step,
+        };
+        let inheritors = match self.inheritors(key, reaches) {
+            Ok(slots) => slots,
+            Err(step) => return step,
+        };
+        for slot in owner.into_iter().chain(inheritors) {
+            self.move_blocks(slot, moved, place, position);
+        }
+        self.segments.release(place.segment);
+        Step::Done
+    }
+
+    fn move_blocks(&mut self, slot: SlotId, moved: &Move, place: Place, position: u64) {
+        let first = usize::from(moved.first.0);
+        let Some(leaf) = self.cache.leaf(slot) else { return };
+        let here = |leaf: &Leaf, index: usize| leaf.entries[first + index].address == moved.old + index as u32;
+        let count = usize::from(moved.count);
+        if leaf.log_upto >= position || !(0..count).any(|index| here(leaf, index)) {
+            return;
+        }
+        let old_segment = self.segments.segment_of(moved.old);
+        let (leaf, delta) = self.cache.change(slot, place.generation);
+        leaf.log_upto = position;
+        let mut own = 0;
+        for index in 0..count {
+            if here(leaf, index) {
+                let entry = &mut leaf.entries[first + index];
+                own += u32::from(entry.is_own());
+                entry.address = place.address + index as u32;
+            }
+        }
+        if own > 0 {
+            delta.push((old_segment, -(own as i32)));
+            delta.push((place.segment, own as i32));
+            self.segments.remove_live(old_segment, own);
+            self.segments.add_live(place.segment, own);
+        }
+    }
+
+    /// Before a copy replaces blocks in the leaf of `key`, in `slot`: gives the leaves that hold the same as it does in
+    /// some of them, and so have to get what the copy brings.
+    pub(crate) fn copy_inheritors(
+        &mut self,
+        key: LeafKey,
+        slot: SlotId,
+        first: BlockIndex,
+        count: u16,
+    ) -> Result<Vec<SlotId>, Step> {
+        let Some(leaf) = self.cache.leaf(slot) else { return Ok(Vec::new()) };
+        if !self.layers.has_children(key.layer) {
+            return Ok(Vec::new());
+        }
+        let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
+        let before = leaf.entries[range.clone()].to_vec();
+        self.inheritors(key, |leaf| {
+            leaf.entries[range.clone()].iter().zip(&before).any(|(entry, old)| same_block(entry, old))
+        })
+    }
+
+    /// Gives an inheritor the blocks that a copy has brought to the leaf it inherits from; `before` is what that had.
+    pub(crate) fn inherit_copy(
+        &mut self,
+        slot: SlotId,
+        place: Place,
+        first: BlockIndex,
+        before: &[Entry],
+        data: Option<(u32, &Checksums)>,
+        position: u64,
+    ) {
+        if self.cache.leaf(slot).is_none_or(|leaf| leaf.log_upto >= position) {
+            return;
+        }
+        let (leaf, _) = self.cache.change(slot, place.generation);
+        leaf.log_upto = position;
+        let entries = leaf.entries[usize::from(first.0)..].iter_mut().zip(before);
+        for (index, (entry, old)) in entries.enumerate().filter(|(_, (entry, old))| same_block(entry, old)) {
+            debug_assert!(!old.is_allocated() || !entry.is_own());
+            *entry = match data {
+                Some((address, sums)) => Entry::own(address + index as u32, sums[index]).inherited(),
+                None => Entry::default(),
+            };
+        }
+    }
+
+    /// A leaf of a layer that is merged into its child: what the child inherits is its own from here on, what it has
+    /// replaced is given up. The layer's leaf stays, empty, until the job is over: a replay must not fill it again.
+    pub(crate) fn merge_leaf(&mut self, key: LeafKey, into: LayerId) -> Step {
+        let heir = LeafKey { layer: into, ..key };
+        let (from, to) = match (self.leaf_here(key), self.leaf_here(heir)) {
+            (Ok(from), Ok(to)) => (from, to),
+            (Err(step), _) | (_, Err(step)) => return step,
+        };
+        let Some(from) = from else { return Step::Done };
+        let Some(source) = self.cache.leaf(from).cloned() else { return Step::Done };
+        let to = match to {
+            Some(to) if source.entries.iter().all(|entry| !entry.is_allocated()) => {
+                // Nothing is left here; but that this layer was written counts for its child from here on.
+                if self.cache.leaf(to).is_some_and(|leaf| leaf.modified >= source.modified) {
+                    return Step::Done;
+                }
+                to
+            }
+            Some(to) => to,
+            None => {
+                // The child reads all of it: it gets a leaf that inherits everything.
+                let slot = self.cache.find(heir).expect("its absence was found just now");
+                self.cache.create(slot, source.child());
+                slot
+            }
+        };
+        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+        let mut moved: Vec<(u32, i32)> = Vec::new();
+        let mut freed: Vec<(u32, i32)> = Vec::new();
+        {
+            let segments = &self.segments;
+            let (leaf, delta) = self.cache.change(to, generation);
+            leaf.modified = leaf.modified.max(source.modified);
+            leaf.log_upto = leaf.log_upto.max(source.log_upto);
+            for block in 0..CHUNK_BLOCKS {
+                let old = source.entries[block];
+                if !old.is_own() {
+                    continue;
+                }
+                let entry = &mut leaf.entries[block];
+                let segment = segments.segment_of(old.address);
+                if entry.address == old.address && !entry.is_own() {
+                    entry.flags &= !Entry::INHERITED;
+                    count(&mut moved, segment, 1);
+                } else {
+                    count(&mut freed, segment, 1);
+                }
+            }
+            delta.extend_from_slice(&moved);
+        }
+        {
+            let (leaf, delta) = self.cache.change(from, generation);
+            leaf.entries.fill(Entry::default());
+            delta.extend(moved.iter().chain(&freed).map(|(segment, blocks)| (*segment, -blocks)));
+        }
+        // The layer's leaf may be saved as empty only with, or after, the child's.
+        self.cache.save_with(from, heir);
+        let blocks = |deltas: &[(u32, i32)]| deltas.iter().map(|(_, blocks)| i64::from(*blocks)).sum::<i64>();
+        self.layers.own(into, blocks(&moved));
+        self.layers.own(key.layer, -blocks(&moved) - blocks(&freed));
+        freed.iter().for_each(|(segment, blocks)| self.segments.remove_live(*segment, *blocks as u32));
+        moved.iter().for_each(|(segment, _)| self.heirs.add(*segment, key.layer, into));
+        Step::Done
+    }
+}
+
+/// Both entries stand for the same block of the same layer, or for zeros.
+fn same_block(entry: &Entry, old: &Entry) -> bool {
+    entry.address == old.address && (!entry.is_own() || !entry.is_allocated())
+}
+
+fn count(deltas: &mut Vec<(u32, i32)>, segment: u32, blocks: i32) {
+    match deltas.last_mut() {
+        Some((last, sum)) if *last == segment => *sum += blocks,
+        _ => deltas.push((segment, blocks)),
+    }
+}

@@ -1,0 +1,298 @@
+//! Work in the background on all leaves of a layer or of a group: the end of a layer, the merging of a layer into its
+//! only child, the end of a group.
+//!
+//! A job begins with a record in the log and is kept in every checkpoint from then on, so that it goes on after a crash.
+//! It sweeps over the leaves, a few at a time: first those that only memory has, then those of the saved map. What a
+//! sweep does to a leaf can be done again without harm. When the sweep has ended, the job waits until a checkpoint has
+//! saved all of it *and* replay begins behind it: no record from before the job is ever replayed after its end.
+
+use crate::effect::{Effect, Failure, MapError};
+use crate::leaf::LeafKey;
+use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::ops::Op;
+use crate::report::Report;
+use crate::store::{Io, Store};
+use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Leaves that one step of a sweep looks at.
+const LEAVES_PER_STEP: usize = 64;
+/// A job whose end waits for the open segment to be full has it ended early after this time.
+const ROLL_AGE: Duration = Duration::from_secs(30);
+
+/// What a job is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Job {
+    /// All that a layer holds is given up.
+    DropLayer(LayerId),
+    /// What a layer holds goes to its only child, or is given up if the child has its own.
+    MergeLayer {
+        /// The layer that ends.
+        layer: LayerId,
+        /// Its only child.
+        into: LayerId,
+    },
+    /// All that a group holds on this device is given up.
+    ForgetGroup(PgId),
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not begun in this life of the store.
+    Waiting,
+    /// Leaves are being looked at.
+    Sweeping {
+        /// Where to ask the saved map next; `None` once it has no more.
+        from: Option<(LayerId, ChunkIndex)>,
+        /// Leaves of the step that are not done yet.
+        left: usize,
+    },
+    /// All leaves have been looked at.
+    Swept {
+        /// The log generation then: all that was changed is saved once replay begins behind it.
+        generation: u64,
+        since: Duration,
+    },
+}
+
+/// A job and its state.
+#[derive(Debug)]
+struct Running {
+    stage: Stage,
+    /// The segment of its record, held until a checkpoint has the job.
+    held: Option<u32>,
+}
+
+/// All jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    jobs: BTreeMap<Job, Running>,
+}
+
+impl Jobs {
+    pub fn restored(jobs: &[Job]) -> Jobs {
+        let waiting = |job: &Job| (*job, Running { stage: Stage::Waiting, held: None });
+        Jobs { jobs: jobs.iter().map(waiting).collect() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Job> + '_ {
+        self.jobs.keys().copied()
+    }
+
+    /// The layer is being merged into its child.
+    pub fn is_merging(&self, layer: LayerId) -> bool {
+        let from = Job::MergeLayer { layer, into: LayerId(0) };
+        self.jobs
+            .range(from..)
+            .next()
+            .is_some_and(|(job, _)| matches!(job, Job::MergeLayer { layer: l, .. } if *l == layer))
+    }
+
+    /// Another layer is being merged into `layer`, whose own end has to wait for that.
+    fn is_heir(&self, layer: LayerId) -> bool {
+        self.jobs.keys().any(|job| matches!(job, Job::MergeLayer { into, .. } if *into == layer))
+    }
+
+    /// Jobs that are over when a checkpoint at `position` is saved.
+    pub fn over(&self, position: u64) -> Vec<Job> {
+        let over = |(_, running): &(&Job, &Running)| matches!(running.stage, Stage::Swept { generation, .. } if generation < position);
+        self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
+    }
+
+    /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
+    pub fn wants_position(&self, limit: u64) -> Option<u64> {
+        let swept = |running: &Running| match running.stage {
+            Stage::Swept { generation, .. } => Some(generation),
+            _ => None,
+        };
+        self.jobs.values().filter_map(swept).filter(|generation| *generation < limit).max()
+    }
+}
+
+impl Store {
+    /// The record that begins `job`, in `segment`, is durable or replayed.
+    pub(crate) fn begin_job(&mut self, job: Job, segment: u32) {
+        match job {
+            Job::DropLayer(layer) => {
+                self.dropped.insert(layer);
+            }
+            Job::MergeLayer { .. } => {}
+            Job::ForgetGroup(pg) => self.empty_group(pg),
+        }
+        if self.jobs.jobs.contains_key(&job) {
+            self.segments.release(segment);
+            return;
+        }
+        self.jobs.jobs.insert(job, Running { stage: Stage::Waiting, held: Some(segment) });
+        self.run_jobs();
+    }
+
+    /// Drops what a group that is being forgotten has not committed.
+    pub(crate) fn empty_group(&mut self, pg: PgId) {
+        let group = self.groups.get_mut(pg);
+        group.forgetting = true;
+        let committed = group.committed;
+        let kept = group.pending.partition_point(|p| p.info.sequence <= committed);
+        let dropped = group.pending.split_off(kept);
+        group.prepared_end = committed;
+        group.durable_end = group.durable_end.min(committed);
+        dropped.iter().for_each(|pending| self.unpin_write(pending));
+    }
+
+    /// Begins what can be begun, and ends the open segment for a job that waits for it.
+    pub(crate) fn run_jobs(&mut self) {
+        if self.jobs.is_empty() || !self.is_running() {
+            return;
+        }
+        let waiting = |(job, running): (&Job, &Running)| (running.stage == Stage::Waiting).then_some(*job);
+        let begin: Vec<Job> = self.jobs.jobs.iter().filter_map(waiting).collect();
+        for job in begin {
+            let blocked = match job {
+                // A write to the layer that is committed later would come too late for the child.
+                Job::MergeLayer { layer, .. } => self.jobs.is_heir(layer) || self.groups.has_uncommitted(layer),
+                Job::DropLayer(layer) => self.jobs.is_heir(layer),
+                Job::ForgetGroup(_) => false,
+            };
+            if !blocked {
+                if let Job::ForgetGroup(pg) = job {
+                    self.empty_group(pg);
+                }
+                let keys = match job {
+                    Job::DropLayer(layer) | Job::MergeLayer { layer, .. } => {
+                        self.cache.present(|key| key.layer == layer)
+                    }
+                    Job::ForgetGroup(pg) => self.cache.present(|key| key.pg == pg),
+                };
+                self.set_stage(job, Stage::Sweeping { from: Some((LayerId(0), ChunkIndex(0))), left: 0 });
+                self.sweep(job, keys);
+            }
+        }
+    }
+
+    /// The open segment has to be ended early, so that a job can end.
+    pub(crate) fn job_waits_for_roll(&self) -> bool {
+        let Some(head) = self.log.head.as_ref().filter(|head| head.block > 0) else { return false };
+        let waits = |(job, running): (&Job, &Running)| match running.stage {
+            Stage::Swept { generation, since } => {
+                let urgent = matches!(job, Job::ForgetGroup(_)) || self.now.saturating_sub(since) >= ROLL_AGE;
+                generation >= head.link.generation && urgent
+            }
+            _ => false,
+        };
+        self.segments.free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.jobs.iter().any(waits)
+    }
+
+    fn set_stage(&mut self, job: Job, stage: Stage) {
+        if let Some(running) = self.jobs.jobs.get_mut(&job) {
+            running.stage = stage;
+        }
+    }
+
+    /// Takes a step of the sweep over these leaves.
+    fn sweep(&mut self, job: Job, keys: impl IntoIterator<Item = LeafKey>) {
+        let keys: BTreeSet<LeafKey> = keys.into_iter().collect();
+        let Some(Running { stage: Stage::Sweeping { left, .. }, .. }) = self.jobs.jobs.get_mut(&job) else { return };
+        // One more than there are: the step must not end while it is being started.
+        *left = keys.len() + 1;
+        for key in keys {
+            self.submit((key.pg, key.chunk), Op::Job { key, job });
+        }
+        self.leaf_swept(job);
+    }
+
+    /// The job has done what it does to one leaf.
+    pub(crate) fn leaf_swept(&mut self, job: Job) {
+        let Some(Running { stage: Stage::Sweeping { from, left }, .. }) = self.jobs.jobs.get_mut(&job) else { return };
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        let from = *from;
+        match (from, job) {
+            (Some((_, chunk)), Job::DropLayer(layer) | Job::MergeLayer { layer, .. }) => {
+                let io = self.new_io(Io::Job(job));
+                self.effects.push_back(Effect::ScanLayer { io, layer, from: chunk, limit: LEAVES_PER_STEP });
+            }
+            (Some(from), Job::ForgetGroup(pg)) => {
+                let io = self.new_io(Io::Job(job));
+                let after = Sequence::ZERO;
+                self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: LEAVES_PER_STEP });
+            }
+            (None, _) => {
+                let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+                self.set_stage(job, Stage::Swept { generation, since: self.now });
+            }
+        }
+    }
+
+    /// The saved map has listed some leaves for a job.
+    pub(crate) fn job_listed(&mut self, job: Job, result: Result<Vec<LeafKey>, MapError>) {
+        let keys = match result {
+            Ok(keys) => keys,
+            Err(error) => return self.fail(Failure::Map(error)),
+        };
+        let last = keys.last().filter(|_| keys.len() >= LEAVES_PER_STEP);
+        let next = last.and_then(|key| following(key.layer, key.chunk));
+        if let Some(Running { stage: Stage::Sweeping { from, .. }, .. }) = self.jobs.jobs.get_mut(&job) {
+            // A layer's leaves are asked for by chunk: there is nothing behind the last chunk.
+            *from = match job {
+                Job::ForgetGroup(_) => next,
+                _ => next.filter(|(layer, _)| last.is_some_and(|key| key.layer == *layer)),
+            };
+        }
+        self.sweep(job, keys);
+    }
+
+    /// Jobs that are over when a checkpoint at `position` is saved.
+    pub(crate) fn jobs_over(&self, position: u64) -> Vec<Job> {
+        let mut over = self.jobs.over(position);
+        // Committed writes of a forgotten group may still wait to be passed over.
+        over.retain(|job| match job {
+            Job::ForgetGroup(pg) => self.groups.get(*pg).is_none_or(|group| group.pending.is_empty()),
+            _ => true,
+        });
+        over
+    }
+
+    /// A checkpoint has been saved that has `listed` jobs, and for which `over` are over.
+    pub(crate) fn jobs_saved(&mut self, listed: &[Job], over: &[Job]) {
+        for job in listed {
+            let held = self.jobs.jobs.get_mut(job).and_then(|running| running.held.take());
+            held.into_iter().for_each(|segment| self.segments.release(segment));
+        }
+        for job in over {
+            let held = self.jobs.jobs.remove(job).and_then(|running| running.held);
+            held.into_iter().for_each(|segment| self.segments.release(segment));
+            match *job {
+                Job::DropLayer(layer) => {
+                    self.dropped.remove(&layer);
+                    self.reports.push_back(Report::LayerGone { layer });
+                }
+                Job::ForgetGroup(pg) => {
+                    self.groups.remove(pg);
+                    self.reports.push_back(Report::Forgotten { pg });
+                }
+                // Its leaves are empty now: what is left is to remove them.
+                Job::MergeLayer { layer, .. } => {
+                    self.dropped.insert(layer);
+                    self.jobs.jobs.insert(Job::DropLayer(layer), Running { stage: Stage::Waiting, held: None });
+                }
+            }
+        }
+        self.run_jobs();
+    }
+}
+
+/// The place that follows a leaf in the order of layers and chunks.
+pub(crate) fn following(layer: LayerId, chunk: ChunkIndex) -> Option<(LayerId, ChunkIndex)> {
+    match chunk.0.checked_add(1) {
+        Some(next) => Some((layer, ChunkIndex(next))),
+        None => layer.0.checked_add(1).map(|next| (LayerId(next), ChunkIndex(0))),
+    }
+}
