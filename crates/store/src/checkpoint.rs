@@ -178,7 +178,7 @@ pub trait SavedMap {
                 (io, Done::Modified(self.scan_modified(pg, after, from, limit)))
             }
             Effect::LoadHeirs { io, segment } => (io, Done::Heirs(self.load_heirs(segment))),
-            Effect::Checkpoint { io, batch } => (io, Done::Checkpointed(self.checkpoint(batch))),
+            Effect::Checkpoint { io, batch } => (io, Done::Checkpointed(self.checkpoint(*batch))),
             other => return Err(other),
         })
     }

@@ -377,8 +377,9 @@ impl Store {
             }
             let Some(victim) = &mut self.collector.victim else { return };
             victim.probes += 1;
+            let generation = victim.generation;
             let position = log_position(self.log.durable, usize::MAX);
-            self.submit_ahead((key.pg, key.chunk), position, Op::Probe { key, first, count, address });
+            self.submit_ahead((key.pg, key.chunk), position, Op::Probe { key, first, count, address, generation });
         }
     }
 
@@ -393,13 +394,21 @@ impl Store {
     }
 
     /// Looks up which of the blocks are live: in the leaf of the layer that wrote them, as its own.
-    pub(crate) fn step_probe(&mut self, key: LeafKey, first: BlockIndex, count: u16, address: u32) -> Step {
+    pub(crate) fn step_probe(
+        &mut self,
+        key: LeafKey,
+        first: BlockIndex,
+        count: u16,
+        address: u32,
+        generation: u64,
+    ) -> Step {
         let slot = match self.leaf_here(key) {
             Ok(slot) => slot,
             Err(step) => return step,
         };
         let segment = self.segments.segment_of(address);
-        let Some(victim) = self.collector.victim.as_mut().filter(|v| v.segment == segment) else { return Step::Done };
+        let asked = |victim: &&mut Victim| (victim.segment, victim.generation) == (segment, generation);
+        let Some(victim) = self.collector.victim.as_mut().filter(asked) else { return Step::Done };
         victim.probes -= 1;
         let Some(leaf) = slot.and_then(|slot| self.cache.leaf(slot)) else { return Step::Done };
         let mut run: Option<LiveRun> = None;

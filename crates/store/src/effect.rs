@@ -83,7 +83,7 @@ pub enum Effect {
         /// Its name.
         io: IoId,
         /// What it writes.
-        batch: CheckpointBatch,
+        batch: Box<CheckpointBatch>,
     },
 }
 

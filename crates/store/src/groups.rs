@@ -139,10 +139,9 @@ impl Groups {
         self.groups.remove(&pg);
     }
 
-    /// A write to `layer` is prepared and not committed.
-    pub fn has_uncommitted(&self, layer: LayerId) -> bool {
-        let writes = self.groups.values().flat_map(|g| g.pending.iter().map(|p| (p.info, g.committed)));
-        writes.into_iter().any(|(info, committed)| info.layer == layer && info.sequence > committed)
+    /// A write to `layer` is not applied yet.
+    pub fn waits_to_write(&self, layer: LayerId) -> bool {
+        self.groups.values().flat_map(|group| &group.pending).any(|p| p.info.layer == layer && !p.applied)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PgId, &Group)> {

@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hash map whose behaviour repeats. It is never iterated.
+/// A hash map whose behaviour repeats. It is never iterated in a way in which the order would matter.
 pub(crate) type FixedMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FixedHasher>>;
 
 /// Multiplies and folds each word.

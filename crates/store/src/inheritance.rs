@@ -16,7 +16,8 @@ use azekura_base::{BlockIndex, CHUNK_BLOCKS, LayerId};
 
 impl Store {
     /// The leaves of `key`'s descendants that inherit one of some blocks: those for which `inherits` is true. It is
-    /// true for none below a leaf for which it is false, since a leaf is made as a copy of its nearest ancestor's.
+    /// true for none below a leaf for which it is false, since a leaf is made as a copy of its nearest ancestor's; but
+    /// for a layer that ends, whose leaves have been emptied.
     fn inheritors(&mut self, key: LeafKey, inherits: impl Fn(&Leaf) -> bool) -> Result<Vec<SlotId>, Step> {
         if !self.layers.has_children(key.layer) {
             return Ok(Vec::new());
@@ -30,10 +31,11 @@ impl Store {
                 Some(Content::Loading) | None => missing = true,
                 Some(Content::Absent) => {}
                 Some(Content::Present(leaf)) => {
-                    if !inherits(&leaf) {
+                    if inherits(&leaf) {
+                        slots.extend(self.cache.find(key));
+                    } else if !self.jobs.is_merging(layer) && !self.dropped.contains(&layer) {
                         continue;
                     }
-                    slots.extend(self.cache.find(key));
                 }
             }
             layers.extend(self.layers.children(layer));
@@ -44,7 +46,11 @@ impl Store {
     pub(crate) fn apply_relocation(&mut self, moved: &Move, place: Place, position: u64) -> Step {
         let key = LeafKey { layer: moved.layer, chunk: moved.chunk, pg: moved.pg };
         let range = usize::from(moved.first.0)..usize::from(moved.first.0) + usize::from(moved.count);
+        // At replay, a leaf that has been saved since may be further on than its descendants.
         let reaches = |leaf: &Leaf| {
+            if leaf.log_upto >= position {
+                return true;
+            }
             let mut entries = (moved.old..).zip(&leaf.entries[range.clone()]);
             entries.any(|(old, entry)| entry.address == old)
         };
@@ -99,6 +105,7 @@ impl Store {
         slot: SlotId,
         first: BlockIndex,
         count: u16,
+        position: u64,
     ) -> Result<Vec<SlotId>, Step> {
         let Some(leaf) = self.cache.leaf(slot) else { return Ok(Vec::new()) };
         if !self.layers.has_children(key.layer) {
@@ -107,7 +114,8 @@ impl Store {
         let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
         let before = leaf.entries[range.clone()].to_vec();
         self.inheritors(key, |leaf| {
-            leaf.entries[range.clone()].iter().zip(&before).any(|(entry, old)| same_block(entry, old))
+            leaf.copied_upto >= position
+                || leaf.entries[range.clone()].iter().zip(&before).any(|(entry, old)| same_block(entry, old))
         })
     }
 
@@ -121,11 +129,12 @@ impl Store {
         data: Option<(u32, &Checksums)>,
         position: u64,
     ) {
-        if self.cache.leaf(slot).is_none_or(|leaf| leaf.log_upto >= position) {
+        if self.cache.leaf(slot).is_none_or(|leaf| leaf.copied_upto >= position) {
             return;
         }
         let (leaf, _) = self.cache.change(slot, place.generation);
-        leaf.log_upto = position;
+        leaf.log_upto = leaf.log_upto.max(position);
+        leaf.copied_upto = position;
         let entries = leaf.entries[usize::from(first.0)..].iter_mut().zip(before);
         for (index, (entry, old)) in entries.enumerate().filter(|(_, (entry, old))| same_block(entry, old)) {
             debug_assert!(!old.is_allocated() || !entry.is_own());
@@ -139,6 +148,10 @@ impl Store {
     /// A leaf of a layer that is merged into its child: what the child inherits is its own from here on, what it has
     /// replaced is given up. The layer's leaf stays, empty, until the job is over: a replay must not fill it again.
     pub(crate) fn merge_leaf(&mut self, key: LeafKey, into: LayerId) -> Step {
+        // A group that is being forgotten must get no new leaves.
+        if self.groups.get_mut(key.pg).forgetting {
+            return Step::Done;
+        }
         let heir = LeafKey { layer: into, ..key };
         let (from, to) = match (self.leaf_here(key), self.leaf_here(heir)) {
             (Ok(from), Ok(to)) => (from, to),

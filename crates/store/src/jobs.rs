@@ -154,8 +154,12 @@ impl Store {
         let begin: Vec<Job> = self.jobs.jobs.iter().filter_map(waiting).collect();
         for job in begin {
             let blocked = match job {
-                // A write to the layer that is committed later would come too late for the child.
-                Job::MergeLayer { layer, .. } => self.jobs.is_heir(layer) || self.groups.has_uncommitted(layer),
+                // What is applied to the layer after the sweep would not come to the child.
+                Job::MergeLayer { layer, .. } => {
+                    self.jobs.is_heir(layer)
+                        || self.groups.waits_to_write(layer)
+                        || self.copies.values().any(|waiting| waiting.copy.layer == layer)
+                }
                 Job::DropLayer(layer) => self.jobs.is_heir(layer),
                 Job::ForgetGroup(_) => false,
             };

@@ -66,6 +66,8 @@ pub struct Leaf {
     pub modified: Sequence,
     /// Relocations and copies up to this log sequence have been considered: replay skips them.
     pub log_upto: u64,
+    /// The same for copies from another replica. A new child has what its parent has of relocations, and no copies.
+    pub copied_upto: u64,
     /// One entry a block.
     pub entries: [Entry; CHUNK_BLOCKS],
 }
@@ -75,12 +77,12 @@ pub type LeafImage = Arc<Leaf>;
 
 impl Default for Leaf {
     fn default() -> Leaf {
-        Leaf { modified: Sequence::ZERO, log_upto: 0, entries: [Entry::default(); CHUNK_BLOCKS] }
+        Leaf { modified: Sequence::ZERO, log_upto: 0, copied_upto: 0, entries: [Entry::default(); CHUNK_BLOCKS] }
     }
 }
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AZLF");
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const BITMAP_BYTES: usize = CHUNK_BLOCKS / 8;
 const ENTRY_BYTES: usize = size_of::<Entry>();
 
@@ -97,6 +99,7 @@ struct ImageHeader {
     reserved: u32,
     modified: u64,
     log_upto: u64,
+    copied_upto: u64,
     allocated: [u8; BITMAP_BYTES],
 }
 
@@ -108,6 +111,7 @@ impl Leaf {
     pub fn child(&self) -> Leaf {
         let mut child = self.clone();
         child.modified = Sequence::ZERO;
+        child.copied_upto = 0;
         for entry in child.entries.iter_mut().filter(|e| e.is_allocated()) {
             entry.flags |= Entry::INHERITED;
         }
@@ -131,6 +135,7 @@ impl Leaf {
         header.chunk = key.chunk.0.to_le();
         header.modified = self.modified.0.to_le();
         header.log_upto = self.log_upto.to_le();
+        header.copied_upto = self.copied_upto.to_le();
         let mut image = Vec::with_capacity(HEADER_BYTES + usize::from(count) * ENTRY_BYTES);
         image.extend_from_slice(bytemuck::bytes_of(&header));
         for entry in self.entries.iter().filter(|e| e.is_allocated()) {
@@ -174,6 +179,7 @@ impl Leaf {
         let mut leaf = Leaf {
             modified: Sequence(u64::from_le(header.modified)),
             log_upto: u64::from_le(header.log_upto),
+            copied_upto: u64::from_le(header.copied_upto),
             ..Leaf::default()
         };
         let blocks = (0..CHUNK_BLOCKS).filter(|b| header.allocated[b / 8] & (1 << (b % 8)) != 0);

@@ -583,9 +583,8 @@ impl Store {
                 let group = self.groups.get_mut(pg);
                 group.epoch_durable = group.epoch_durable.max(epoch);
                 group.incomplete_durable = incomplete;
-                if epoch == group.epoch {
-                    group.durable_end = group.durable_end.max(committed);
-                }
+                // A later epoch may have begun since: it keeps all that this one has committed.
+                group.durable_end = group.durable_end.max(committed);
             }
             Landing::Complete { pg } => self.groups.get_mut(pg).incomplete_durable = None,
             Landing::Job { job, segment } => self.begin_job(job, segment),

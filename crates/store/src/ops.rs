@@ -63,6 +63,8 @@ pub(crate) enum Op {
         first: BlockIndex,
         count: u16,
         address: u32,
+        /// The victim's.
+        generation: u64,
     },
     Digest {
         token: u64,
@@ -149,7 +151,9 @@ impl Store {
             Op::Status { token, pg, layer, chunk } => {
                 self.step_status(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg })
             }
-            Op::Probe { key, first, count, address } => self.step_probe(*key, *first, *count, *address),
+            Op::Probe { key, first, count, address, generation } => {
+                self.step_probe(*key, *first, *count, *address, *generation)
+            }
             Op::Digest { token, key } => self.step_digest(*token, *key),
             Op::Measure { token, key } => self.step_measure(*token, *key),
             Op::Job { key, job } => self.step_job(*key, *job),
@@ -246,11 +250,11 @@ impl Store {
                 Err(step) => return step,
             };
             if let Some(slot) = slot {
-                let inheritors = match self.copy_inheritors(key, slot, first, count) {
+                let inheritors = match self.copy_inheritors(key, slot, first, count, position) {
                     Ok(inheritors) => inheritors,
                     Err(step) => return step,
                 };
-                if self.cache.leaf(slot).is_some_and(|leaf| leaf.log_upto < position) {
+                if self.cache.leaf(slot).is_some_and(|leaf| leaf.copied_upto < position) {
                     self.put_copy(id, slot, &inheritors, place, position);
                 }
             }
@@ -299,6 +303,7 @@ impl Store {
         let (leaf, delta) = self.cache.change(slot, place.generation);
         leaf.modified = leaf.modified.max(modified);
         leaf.log_upto = leaf.log_upto.max(stamp);
+        leaf.copied_upto = leaf.copied_upto.max(stamp);
         let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
         let mut run = (0, 0);
         let mut own = 0;

@@ -168,7 +168,7 @@ impl Store {
         self.last_checkpoint_log_bytes = self.statistics.log_bytes;
         self.saving = Some(Saving { position, slots, jobs, over });
         let io = self.new_io(Io::Checkpoint);
-        self.effects.push_back(Effect::Checkpoint { io, batch });
+        self.effects.push_back(Effect::Checkpoint { io, batch: Box::new(batch) });
     }
 
     /// Adds the durable writes that are not applied, or not for good dropped, and that replay from generation `position`

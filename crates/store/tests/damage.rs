@@ -29,7 +29,7 @@ fn closed(writes: u64) -> (Disk, MemoryMap) {
 fn open_as(identity: Identity, disk: Disk, map: MemoryMap) -> Option<OpenError> {
     let root = map.root().unwrap().unwrap();
     let store = Store::open(tiny(), identity, root);
-    let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+    let mut rig = Rig::around(store, disk, map);
     rig.settle();
     rig.done.into_iter().find_map(|c| match c {
         Completion::Recovered(result) => result.err(),
@@ -72,7 +72,7 @@ fn another_geometry_is_refused() {
     let root = map.root().unwrap().unwrap();
     let options = azekura_store::Options { segments: 15, ..tiny() };
     let store = Store::open(options, IDENTITY, root);
-    let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+    let mut rig = Rig::around(store, disk, map);
     rig.settle();
     assert!(matches!(rig.done[..], [Completion::Recovered(Err(OpenError::Options(_)))]));
 }

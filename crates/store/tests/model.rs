@@ -9,7 +9,7 @@
 mod common;
 
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{Body, Completion, Copy, Options, Space, Store};
+use azekura_store::{Body, Completion, Copy, Mark, Options, Report, Space, Store};
 use common::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,12 +39,47 @@ impl Range {
 
 #[derive(Debug, Clone)]
 enum Call {
-    Write { record: usize, pg: u32, epoch: u64, sequence: u64, range: Range },
-    Copy { record: usize, range: Range },
-    Epoch { record: usize, pg: u32, epoch: u64, committed: u64, jump: bool },
-    Drop { record: usize, layer: u64 },
-    Commit { pg: u32, upto: u64 },
-    Parent { layer: u64, parent: u64 },
+    Write {
+        record: usize,
+        pg: u32,
+        epoch: u64,
+        sequence: u64,
+        range: Range,
+    },
+    Copy {
+        record: usize,
+        range: Range,
+    },
+    Epoch {
+        record: usize,
+        pg: u32,
+        epoch: u64,
+        committed: u64,
+        jump: bool,
+    },
+    Drop {
+        record: usize,
+        layer: u64,
+    },
+    /// What a job comes to is the same as before, but for a group that is forgotten.
+    Merge {
+        record: usize,
+    },
+    Mark {
+        record: usize,
+    },
+    Forget {
+        record: usize,
+        pg: u32,
+    },
+    Commit {
+        pg: u32,
+        upto: u64,
+    },
+    Parent {
+        layer: u64,
+        parent: u64,
+    },
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -99,6 +134,10 @@ impl State {
                 Call::Drop { record, layer } if record < limit => {
                     state.dropped.insert(layer);
                     state.blocks.retain(|(l, _), _| *l != layer);
+                }
+                Call::Forget { record, pg } if record < limit => {
+                    state.groups.remove(&pg);
+                    state.blocks.retain(|(_, chunk), _| group_of(*chunk) != pg);
                 }
                 Call::Commit { pg, upto } => {
                     let group = state.groups.entry(pg).or_default();
@@ -184,9 +223,15 @@ enum Action {
     Commit { pg: u32, back: u64 },
     Epoch { pg: u32, back: u64 },
     Jump { pg: u32, by: u64 },
+    Rejoin { pg: u32, by: u64 },
+    Mark { chunk: u32 },
+    Forget { pg: u32 },
     Read { age: u8, chunk: u32, first: u16, count: u16 },
     Snapshot,
+    Clone { age: u8 },
+    Merge { age: u8 },
     Drop,
+    DropClone,
     Pump,
     FinishWrite(u8),
     FinishRead(u8),
@@ -199,6 +244,7 @@ enum Action {
 
 fn action() -> impl Strategy<Value = Action> {
     let chunk = 0..CHUNKS;
+    let chunk_again = chunk.clone();
     let first = 0u16..20;
     let count = prop_oneof![4 => 1u16..2, 2 => 2u16..5, 1 => 5u16..13];
     prop_oneof![
@@ -210,8 +256,15 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (0..GROUPS, 0u64..4).prop_map(|(pg, back)| Action::Epoch { pg, back }),
         1 => (0..GROUPS, 1u64..9).prop_map(|(pg, by)| Action::Jump { pg, by }),
         8 => (0u8..3, chunk, first, count).prop_map(|(age, chunk, first, count)| Action::Read { age, chunk, first, count }),
-        1 => Just(Action::Snapshot),
+        1 => (0..GROUPS, 0u64..6).prop_map(|(pg, by)| Action::Rejoin { pg, by }),
+        1 => chunk_again.prop_map(|chunk| Action::Mark { chunk }),
+        1 => prop::bool::weighted(0.3).prop_flat_map(|rare| if rare { 0..GROUPS } else { GROUPS..GROUPS + 1 })
+            .prop_map(|pg| Action::Forget { pg }),
+        2 => Just(Action::Snapshot),
+        1 => (0u8..3).prop_map(|age| Action::Clone { age }),
+        2 => (0u8..3).prop_map(|age| Action::Merge { age }),
         1 => Just(Action::Drop),
+        1 => Just(Action::DropClone),
         10 => Just(Action::Pump),
         14 => any::<u8>().prop_map(Action::FinishWrite),
         8 => any::<u8>().prop_map(Action::FinishRead),
@@ -248,7 +301,14 @@ struct World {
     durable: usize,
     durable_seen: BTreeSet<usize>,
     value: u64,
+    /// From the oldest snapshot to the head.
     layers: Vec<u64>,
+    /// Heads on one of those.
+    clones: Vec<u64>,
+    /// The tree as the store knows it.
+    tree: BTreeMap<u64, u64>,
+    /// Layers that are being merged, into which, and by which record.
+    merging: Vec<(u64, u64, usize)>,
     next_layer: u64,
     reads: BTreeMap<u64, (Vec<u8>, u16, u16)>,
     next_read: u64,
@@ -269,6 +329,9 @@ impl World {
             durable_seen: BTreeSet::new(),
             value: 0,
             layers: vec![1],
+            clones: Vec::new(),
+            tree: BTreeMap::new(),
+            merging: Vec::new(),
             next_layer: 2,
             reads: BTreeMap::new(),
             next_read: READ_TOKENS,
@@ -295,11 +358,43 @@ impl World {
 
     fn range(&mut self, chunk: u32, first: u16, count: u16, zero: bool) -> Range {
         self.value += 1;
+        let clone = self.clones.first().filter(|_| self.value.is_multiple_of(4));
+        let layer = *clone.unwrap_or(self.layers.last().unwrap());
         let value = if zero { 0 } else { self.value };
-        Range { layer: *self.layers.last().unwrap(), chunk, first, count, value }
+        Range { layer, chunk, first, count, value }
+    }
+
+    fn on_top(&mut self, parent: u64) -> u64 {
+        let layer = self.next_layer;
+        self.next_layer += 1;
+        self.calls.push(Call::Parent { layer, parent });
+        self.tree.insert(layer, parent);
+        self.store().set_parent(LayerId(layer), LayerId(parent));
+        layer
+    }
+
+    fn merge(&mut self, layer: u64, into: u64) {
+        let (record, token) = self.new_record();
+        self.calls.push(Call::Merge { record });
+        self.merging.push((layer, into, record));
+        self.store().merge_layer(token, LayerId(layer), LayerId(into));
+    }
+
+    /// The group that an action is about, if it needs it whole.
+    fn needs_group(action: &Action) -> Option<u32> {
+        match *action {
+            Action::Write { chunk, .. } | Action::Copy { chunk, .. } | Action::Mark { chunk } => Some(group_of(chunk)),
+            Action::Read { chunk, .. } => Some(group_of(chunk)),
+            Action::Commit { pg, .. } | Action::Epoch { pg, .. } | Action::Jump { pg, .. } => Some(pg),
+            Action::Rejoin { pg, .. } | Action::Forget { pg } => Some(pg),
+            _ => None,
+        }
     }
 
     fn act(&mut self, action: &Action) {
+        if Self::needs_group(action).is_some_and(|pg| self.store().is_forgetting(PgId(pg))) {
+            return;
+        }
         match *action {
             Action::Write { chunk, first, count, zero } => {
                 if self.space().full && !zero {
@@ -353,6 +448,63 @@ impl World {
                 let group = self.store().group(PgId(pg));
                 self.start_epoch(pg, group.epoch.0 + 1, group.prepared_end.0 + by);
             }
+            Action::Rejoin { pg, by } => {
+                let group = self.store().group(PgId(pg));
+                let (epoch, committed) = (group.epoch.0 + 1, group.committed.0 + by);
+                let (record, token) = self.new_record();
+                self.calls.push(Call::Epoch { record, pg, epoch, committed, jump: true });
+                self.store().rejoin(token, PgId(pg), common::epoch(epoch), Sequence(committed));
+            }
+            Action::Mark { chunk } => {
+                let layer = self.range(chunk, 0, 1, true).layer;
+                let pg = PgId(group_of(chunk));
+                if self.store().prepared(pg).any(|write| write.layer.0 != layer) {
+                    self.act(&Action::Commit { pg: pg.0, back: 0 });
+                }
+                let sequence = self.store().group(pg).committed;
+                let (record, token) = self.new_record();
+                self.calls.push(Call::Mark { record });
+                let mark = Mark { pg, sequence, layer: LayerId(layer), chunk: ChunkIndex(chunk) };
+                self.store().append(token, mark);
+            }
+            Action::Forget { pg } => {
+                if pg >= GROUPS || !self.reads.is_empty() {
+                    return;
+                }
+                let (record, token) = self.new_record();
+                self.calls.push(Call::Forget { record, pg });
+                self.store().forget_group(token, PgId(pg));
+            }
+            Action::Clone { age } => {
+                let frozen = self.layers.len() - 1;
+                if self.clones.is_empty() && frozen > 0 {
+                    let parent = self.layers[usize::from(age) % frozen];
+                    let clone = self.on_top(parent);
+                    self.clones.push(clone);
+                }
+            }
+            Action::Merge { age } => {
+                let frozen = self.layers.len() - 1;
+                if frozen == 0 || !self.reads.is_empty() {
+                    return;
+                }
+                let index = usize::from(age) % frozen;
+                let (layer, into) = (self.layers[index], self.layers[index + 1]);
+                let children = self.tree.values().filter(|parent| **parent == layer).count();
+                if children == 1 && self.tree.get(&into) == Some(&layer) {
+                    self.layers.remove(index);
+                    self.merge(layer, into);
+                }
+            }
+            Action::DropClone => {
+                if !self.reads.is_empty() {
+                    return;
+                }
+                let Some(layer) = self.clones.pop() else { return };
+                let (record, token) = self.new_record();
+                self.calls.push(Call::Drop { record, layer });
+                self.store().drop_layer(token, LayerId(layer));
+            }
             Action::Read { age, chunk, first, count } => {
                 let layer = self.layers[self.layers.len().saturating_sub(1 + usize::from(age))];
                 let expected = State::run(&self.calls, usize::MAX).read(layer, chunk, first, count);
@@ -363,22 +515,20 @@ impl World {
                 self.store().read(token, pg, LayerId(layer), ChunkIndex(chunk), BlockIndex(first), count);
             }
             Action::Snapshot => {
-                if self.layers.len() >= 3 {
+                if self.layers.len() >= 4 {
                     return;
                 }
                 // A snapshot is a cut: writes to the frozen layer are committed before the new one takes any.
                 for pg in 0..GROUPS {
                     self.act(&Action::Commit { pg, back: 0 });
                 }
-                let (layer, parent) = (self.next_layer, *self.layers.last().unwrap());
-                self.next_layer += 1;
+                let layer = self.on_top(*self.layers.last().unwrap());
                 self.layers.push(layer);
-                self.calls.push(Call::Parent { layer, parent });
-                self.store().set_parent(LayerId(layer), LayerId(parent));
             }
             Action::Drop => {
                 // Nothing may read a layer that goes.
-                if !self.reads.is_empty() {
+                let head = *self.layers.last().unwrap();
+                if !self.reads.is_empty() || self.merging.iter().any(|(_, into, _)| *into == head) {
                     return;
                 }
                 let layer = self.layers.pop().unwrap();
@@ -390,12 +540,8 @@ impl World {
                     self.next_layer += 1;
                 } else {
                     // The parent is frozen: a new head goes on top of it.
-                    let parent = *self.layers.last().unwrap();
-                    let head = self.next_layer;
-                    self.next_layer += 1;
+                    let head = self.on_top(*self.layers.last().unwrap());
                     self.layers.push(head);
-                    self.calls.push(Call::Parent { layer: head, parent });
-                    self.store().set_parent(LayerId(head), LayerId(parent));
                 }
                 self.settle();
             }
@@ -474,6 +620,32 @@ impl World {
                 other => panic!("{other:?}"),
             }
         }
+        for report in std::mem::take(&mut self.rig().reports) {
+            match report {
+                Report::LayerGone { layer } => self.layer_gone(layer.0),
+                Report::Forgotten { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// What the configuration does when a device says that a layer is gone.
+    fn layer_gone(&mut self, layer: u64) {
+        let parent = self.tree.remove(&layer);
+        let merged = self.merging.iter().position(|(merged, ..)| *merged == layer);
+        let Some((_, into, _)) = merged.map(|index| self.merging.remove(index)) else {
+            return self.store().clear_parent(LayerId(layer));
+        };
+        match parent {
+            Some(parent) => {
+                self.tree.insert(into, parent);
+                self.store().set_parent(LayerId(into), LayerId(parent));
+            }
+            None => {
+                self.tree.remove(&into);
+                self.store().clear_parent(LayerId(into));
+            }
+        }
     }
 
     fn crash(&mut self, seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8) {
@@ -494,7 +666,7 @@ impl World {
             *fates.entry((write, part)).or_insert_with(|| dice.roll().is_multiple_of(2))
         });
         self.reads.clear();
-        let parents: Vec<(u64, u64)> = State::run(&self.calls, usize::MAX).parents.into_iter().collect();
+        let parents: Vec<(u64, u64)> = self.tree.iter().map(|(layer, parent)| (*layer, *parent)).collect();
         let prepare = |store: &mut Store| {
             for (layer, parent) in &parents {
                 store.set_parent(LayerId(*layer), LayerId(*parent));
@@ -507,6 +679,14 @@ impl World {
         rig.check_accounts();
         self.match_prefix(&mut rig);
         self.rig = Some(rig);
+        // A merge whose record was lost is asked for again.
+        for (layer, into, record) in std::mem::take(&mut self.merging) {
+            if record < self.records {
+                self.merging.push((layer, into, record));
+            } else {
+                self.merge(layer, into);
+            }
+        }
     }
 
     /// Finds the prefix of the records that the store has, and goes on from there.
@@ -523,7 +703,7 @@ impl World {
             }
             // Contents are compared with all commit points brought level, which leaves the groups comparable.
             let mut level = Vec::new();
-            for pg in 0..GROUPS {
+            for pg in (0..GROUPS).filter(|pg| !rig.store.is_forgetting(PgId(*pg))) {
                 let ours = state.groups.get(&pg).map_or(0, |g| g.committed);
                 let theirs = rig.store.group(PgId(pg)).committed.0;
                 level.push((pg, ours.max(theirs)));
@@ -534,10 +714,14 @@ impl World {
                 rig.store.commit(PgId(*pg), Sequence(*upto));
                 trial.push(Call::Commit { pg: *pg, upto: *upto });
             }
-            let layers: BTreeSet<u64> = self.layers.iter().copied().filter(|l| !state.dropped.contains(l)).collect();
+            let layers = self.layers.iter().chain(&self.clones).copied();
+            let layers: BTreeSet<u64> = layers.filter(|l| !state.dropped.contains(l)).collect();
             let mut same = true;
             for layer in &layers {
                 for chunk in 0..CHUNKS {
+                    if rig.store.is_forgetting(PgId(group_of(chunk))) {
+                        continue;
+                    }
                     let got = rig.read(group_of(chunk), *layer, chunk, 0, 32).unwrap();
                     let want = state.read(*layer, chunk, 0, 32);
                     if got != want {
@@ -582,6 +766,15 @@ impl World {
                 kept
             }
             Call::Copy { record, .. } | Call::Drop { record, .. } => *record < limit,
+            Call::Merge { record } | Call::Mark { record } => *record < limit,
+            Call::Forget { record, pg } => {
+                let kept = *record < limit;
+                if kept {
+                    ends.remove(pg);
+                    epochs_lost.remove(pg);
+                }
+                kept
+            }
             Call::Commit { pg, upto } => {
                 *upto = (*upto).min(ends.get(pg).copied().unwrap_or(0));
                 !epochs_lost.contains(pg)
@@ -591,7 +784,7 @@ impl World {
     }
 
     fn compare_groups(&self, rig: &Rig, state: &State) -> Result<(), String> {
-        for pg in 0..GROUPS {
+        for pg in (0..GROUPS).filter(|pg| !rig.store.is_forgetting(PgId(*pg))) {
             let ours = state.groups.get(&pg).cloned().unwrap_or_default();
             let theirs = rig.store.group(PgId(pg));
             if theirs.prepared_end.0 != ours.end {
@@ -633,7 +826,7 @@ fn interrupted_open(
     let root = map.root().unwrap().unwrap();
     let mut store = Store::open(options.clone(), IDENTITY, root);
     prepare(&mut store);
-    let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+    let mut rig = Rig::around(store, disk, map);
     for _ in 0..effects {
         rig.take_effects();
         if !rig.reads_waiting.is_empty() {
@@ -685,38 +878,45 @@ proptest! {
 fn replay(history: &str, options: Options) {
     let mut world = World::new(options);
     for line in history.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let number = |index: usize| words[index].parse::<u64>().unwrap();
-        let flag = |index: usize| words[index] == "true";
-        let (chunk, first, count) = (|| number(1) as u32, || number(2) as u16, || number(3) as u16);
-        world.act(&match words[0] {
-            "Write" => Action::Write { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
-            "Copy" => Action::Copy { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
-            "Commit" => Action::Commit { pg: chunk(), back: number(2) },
-            "Epoch" => Action::Epoch { pg: chunk(), back: number(2) },
-            "Jump" => Action::Jump { pg: chunk(), by: number(2) },
-            "Read" => {
-                Action::Read { age: number(1) as u8, chunk: number(2) as u32, first: count(), count: number(4) as u16 }
-            }
-            "Snapshot" => Action::Snapshot,
-            "Drop" => Action::Drop,
-            "Pump" => Action::Pump,
-            "FinishWrite" => Action::FinishWrite(number(1) as u8),
-            "FinishRead" => Action::FinishRead(number(1) as u8),
-            "FinishMap" => Action::FinishMap(number(1) as u8),
-            "Checkpoint" => Action::Checkpoint,
-            "Tick" => Action::Tick(number(1) as u16),
-            "Settle" => Action::Settle,
-            "Crash" => Action::Crash {
-                seed: number(1),
-                coarse: flag(2),
-                checkpoint_lands: flag(3),
-                interrupted: number(4) as u8,
-            },
-            other => panic!("no action is called {other}"),
-        });
+        world.act(&parse(line));
     }
     world.settle();
+}
+
+fn parse(line: &str) -> Action {
+    let words: Vec<&str> = line.split(' ').collect();
+    let number = |index: usize| words[index].parse::<u64>().unwrap();
+    let flag = |index: usize| words[index] == "true";
+    let (chunk, first, count) = (|| number(1) as u32, || number(2) as u16, || number(3) as u16);
+    match words[0] {
+        "Write" => Action::Write { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+        "Copy" => Action::Copy { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+        "Commit" => Action::Commit { pg: chunk(), back: number(2) },
+        "Epoch" => Action::Epoch { pg: chunk(), back: number(2) },
+        "Jump" => Action::Jump { pg: chunk(), by: number(2) },
+        "Read" => {
+            Action::Read { age: number(1) as u8, chunk: number(2) as u32, first: count(), count: number(4) as u16 }
+        }
+        "Rejoin" => Action::Rejoin { pg: chunk(), by: number(2) },
+        "Mark" => Action::Mark { chunk: chunk() },
+        "Forget" => Action::Forget { pg: chunk() },
+        "Snapshot" => Action::Snapshot,
+        "Clone" => Action::Clone { age: number(1) as u8 },
+        "Merge" => Action::Merge { age: number(1) as u8 },
+        "DropClone" => Action::DropClone,
+        "Drop" => Action::Drop,
+        "Pump" => Action::Pump,
+        "FinishWrite" => Action::FinishWrite(number(1) as u8),
+        "FinishRead" => Action::FinishRead(number(1) as u8),
+        "FinishMap" => Action::FinishMap(number(1) as u8),
+        "Checkpoint" => Action::Checkpoint,
+        "Tick" => Action::Tick(number(1) as u16),
+        "Settle" => Action::Settle,
+        "Crash" => {
+            Action::Crash { seed: number(1), coarse: flag(2), checkpoint_lands: flag(3), interrupted: number(4) as u8 }
+        }
+        other => panic!("no action is called {other}"),
+    }
 }
 
 fn small() -> Options {
@@ -736,4 +936,52 @@ fn a_copy_is_replayed_before_a_relocation_after_it() {
 #[test]
 fn no_record_tells_a_commit_ahead_of_a_copy_that_waits() {
     replay(include_str!("histories/commit-ahead-of-copy.txt"), small());
+}
+
+/// Makes the history in the file that HISTORY names as short as it can be while it fails with a message that contains
+/// WHY, and prints it: cargo test -p azekura-store --test model minimise -- --ignored --nocapture
+#[test]
+#[ignore = "a tool"]
+fn minimise() {
+    let Ok(file) = std::env::var("HISTORY") else { return };
+    let why = std::env::var("WHY").unwrap_or_default();
+    let options = if std::env::var("SMALL").is_ok() { small() } else { tiny() };
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    let fails = |lines: &[&str]| {
+        let (history, options) = (lines.join("\n"), options.clone());
+        let error = std::panic::catch_unwind(move || replay(&history, options)).err()?;
+        error.downcast_ref::<String>().cloned().filter(|message| message.contains(&why))
+    };
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut size = lines.len();
+    while size > 0 {
+        let mut at = 0;
+        while at < lines.len() {
+            let mut shorter = lines.clone();
+            shorter.drain(at..(at + size).min(lines.len()));
+            if fails(&shorter).is_some() {
+                lines = shorter;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    println!("# {:?}\n{}", fails(&lines), lines.join("\n"));
+}
+
+#[test]
+fn an_epoch_that_is_durable_counts_while_a_later_one_waits() {
+    replay(include_str!("histories/two-epochs-on-their-way.txt"), tiny());
+}
+
+#[test]
+fn a_copy_goes_into_a_leaf_that_replay_makes() {
+    replay(include_str!("histories/copy-into-a-new-leaf.txt"), small());
+}
+
+#[test]
+fn a_relocation_reaches_all_heirs_whatever_was_saved() {
+    replay(include_str!("histories/leaves-of-different-age.txt"), small());
 }

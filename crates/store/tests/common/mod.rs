@@ -5,8 +5,8 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
 };
 use azekura_store::{
-    Body, Completion, Done, Effect, Extent, Identity, IoId, MemoryMap, OpenError, Options, ReadError, SavedMap, Store,
-    Write,
+    Body, Completion, Done, Effect, Extent, Identity, IoId, MemoryMap, OpenError, Options, ReadError, Report, SavedMap,
+    Store, Write,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -65,6 +65,7 @@ pub struct Rig {
     pub map_waiting: Vec<Effect>,
     pub reads_waiting: Vec<(IoId, u64, usize)>,
     pub done: Vec<Completion>,
+    pub reports: Vec<Report>,
 }
 
 impl Rig {
@@ -75,6 +76,12 @@ impl Rig {
         let mut map = MemoryMap::new();
         map.checkpoint(format.checkpoint).unwrap();
         Rig::open(options, disk, map).unwrap()
+    }
+
+    /// Surroundings in which nothing has happened.
+    pub fn around(store: Store, disk: Disk, map: MemoryMap) -> Rig {
+        let (map_waiting, reads_waiting) = (Vec::new(), Vec::new());
+        Rig { store, disk, map, map_waiting, reads_waiting, done: Vec::new(), reports: Vec::new() }
     }
 
     pub fn open(options: &Options, disk: Disk, map: MemoryMap) -> Result<Rig, OpenError> {
@@ -90,7 +97,7 @@ impl Rig {
         let root = map.root().unwrap().unwrap();
         let mut store = Store::open(options.clone(), IDENTITY, root);
         prepare(&mut store);
-        let mut rig = Rig { store, disk, map, map_waiting: Vec::new(), reads_waiting: Vec::new(), done: Vec::new() };
+        let mut rig = Rig::around(store, disk, map);
         rig.settle();
         let ended = rig.done.iter().position(|c| matches!(c, Completion::Recovered(_)));
         let ended = ended.map(|index| rig.done.remove(index));
@@ -119,6 +126,9 @@ impl Rig {
         }
         while let Some(completion) = self.store.next_completion() {
             self.done.push(completion);
+        }
+        while let Some(report) = self.store.next_report() {
+            self.reports.push(report);
         }
     }
 
