@@ -1,9 +1,9 @@
 """File systems on volumes: nbdfuse (for volumes over NBD), a loop device, ext4, a mount."""
 
+import ctypes
 import os
 import subprocess
 import time
-from pathlib import Path
 
 from tests.harness.process import Process, wait_until
 from tests.harness.run import run
@@ -11,6 +11,22 @@ from tests.harness.run import run
 MOUNTED_WITHIN_S = 30
 DOWN_WITHIN_S = 15
 TOOLS = ("nbdfuse:libnbd-bin", "fusermount3:fuse3", "losetup:mount", "mkfs.ext4:e2fsprogs")
+
+
+# From linux/sched.h and linux/mount.h.
+CLONE_NEWNS = 0x00020000
+MS_PRIVATE_RECURSIVE = (1 << 18) | (1 << 14)
+
+
+def keep_mounts_private():
+    """Gives this process and its children a view of the mounts of their own, if it may have one.
+
+    Whoever copies the machine's view of mounts meanwhile (containers, `unshare`) would otherwise hold our file systems
+    after their unmounting; and of a process that is killed, no mount remains.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() == 0 and libc.unshare(CLONE_NEWNS) == 0:
+        libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_PRIVATE_RECURSIVE), None)
 
 
 class Mounted:
@@ -23,16 +39,18 @@ class Mounted:
         self.fuse = None
         self.fuse_folder = folder.with_name(folder.name + ".fuse")
         self.device = None
-        self.mounted = False
 
     def start(self):
         if self.uri is not None:
             self._start_fuse()
         self.device = run("losetup", "--find", "--show", "--direct-io=on", self.path).stdout.strip()
-        run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.device)
-        self.folder.mkdir(parents=True)
-        run("mount", "-o", "noatime", self.device, self.folder)
-        self.mounted = True
+        try:
+            run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.device)
+            self.folder.mkdir(parents=True)
+            run("mount", "-o", "noatime", self.device, self.folder)
+        finally:
+            # While it is mounted this only marks the device: the kernel frees it with the unmounting.
+            run("losetup", "--detach", self.device)
 
     def _start_fuse(self):
         self.fuse_folder.mkdir(parents=True)
@@ -49,13 +67,7 @@ class Mounted:
 
     def stop(self):
         """Takes down what start got up, in turn; what stays up is told by an exception, after everything was tried."""
-        problems = []
-        if self.mounted:
-            problems += _taken_down(lambda: not os.path.ismount(self.folder), "umount", self.folder)
-        if self.device:
-            # The kernel lets go of the file a moment after the command's end.
-            backing = Path("/sys/block") / Path(self.device).name / "loop" / "backing_file"
-            problems += _taken_down(lambda: not backing.exists(), "losetup", "--detach", self.device)
+        problems = _taken_down(lambda: not os.path.ismount(self.folder), "umount", self.folder)
         if self.fuse is not None:
             problems += _taken_down(
                 lambda: not os.path.ismount(self.fuse_folder), "fusermount3", "-u", self.fuse_folder

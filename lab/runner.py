@@ -13,6 +13,7 @@ from tests.harness.folders import base_folder
 
 from . import packages, results, targets
 from .experiments import lookup as experiment
+from .filesystems import keep_mounts_private
 from .live import Live
 from .network import Network, measured_mib_s
 
@@ -117,6 +118,7 @@ def run(plan, kept, arguments):
         progress.say("everything of this plan is measured; --fresh measures it anew")
         return 0
     progress.say(f"{len(pending)} steps, about {duration(progress.expected_s)}")
+    keep_mounts_private()
     kept.append(
         {
             "kind": "session",
