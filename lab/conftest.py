@@ -32,6 +32,7 @@ def fio_data(number):
         "resident_mib": 128.0,
         "series": series,
         "finished": [3, 4],
+        "bytes_each": [3 * 2**25, 4 * 2**25],
         "iops_each": [500.0, 400.0],
         "line_mib_s": 112.5,
     }

@@ -1,5 +1,6 @@
 """Debian packages that targets and experiments need: found by command or file, installed only when missing."""
 
+import glob
 import os
 import shutil
 import subprocess
@@ -12,11 +13,11 @@ class Unavailable(Exception):
 
 
 def missing(tools):
-    """Packages of those "command:package" or "/path:package" pairs whose command or file is not there, each once."""
+    """Packages of those "command:package" or "/pattern:package" pairs whose command or file is not there."""
     wanted = []
     for pair in tools:
         thing, package = pair.split(":")
-        there = os.path.exists(thing) if thing.startswith("/") else shutil.which(thing)
+        there = glob.glob(thing) if thing.startswith("/") else shutil.which(thing)
         if not there and package not in wanted:
             wanted.append(package)
     return wanted

@@ -86,7 +86,7 @@ def losses(spreads, tests, what="", fewer_is_better=False):
     found = []
     for test in tests:
         ours = medians.get((OURS, test))
-        if not ours:
+        if ours is None:
             continue
         behind = []
         peer = best_peer(medians, test, 2)

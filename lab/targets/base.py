@@ -35,7 +35,7 @@ class Target:
     title = ""
     # One sentence for the report: how clients reach it and what a finished write means.
     about = ""
-    # "command:package" or "/file:package": what must be installed.
+    # "command:package" or "/pattern:package": what must be installed.
     tools = ()
     # Debian packages whose versions the results note.
     versions_of = ()

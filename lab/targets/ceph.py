@@ -77,7 +77,7 @@ class Ceph(Target):
         "ceph:ceph-common",
         "rbd:ceph-common",
         "qemu-nbd:qemu-utils",
-        "/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so:qemu-block-extra",
+        "/usr/lib/*/qemu/block-rbd.so:qemu-block-extra",
     )
     versions_of = ("ceph-osd", "librbd1")
     variants = {"ceph": {"copies": 2}, "ceph-1copy": {"copies": 1}, "ceph-3copies": {"copies": 3}}

@@ -49,11 +49,11 @@ class NfsGanesha(Target):
     tools = (
         "fio:fio",
         "ganesha.nfsd:nfs-ganesha",
-        "/usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so:nfs-ganesha-vfs",
+        "/usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs",
         "rpcbind:rpcbind",
         "nsenter:util-linux",
         "qemu-nbd:qemu-utils",
-        "/usr/lib/x86_64-linux-gnu/qemu/block-nfs.so:qemu-block-extra",
+        "/usr/lib/*/qemu/block-nfs.so:qemu-block-extra",
     )
     versions_of = ("nfs-ganesha", "libnfs13")
     variants = {"nfs-ganesha": {}}

@@ -25,7 +25,7 @@ class Tgt(Target):
         "tgtd:tgt",
         "tgtadm:tgt",
         "qemu-nbd:qemu-utils",
-        "/usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so:qemu-block-extra",
+        "/usr/lib/*/qemu/block-iscsi.so:qemu-block-extra",
     )
     versions_of = ("tgt", "libiscsi7")
     variants = {"tgt": {}}

@@ -9,7 +9,7 @@ ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
 TEST_TOOLS=(nbdkit:nbdkit mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3
     shellcheck:shellcheck)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
-LAB_TOOLS=("${BENCH_TOOLS[@]}")
+LAB_TOOLS=("${BENCH_TOOLS[@]}" "${CLIENT_TOOLS[@]}")
 
 # module:package, for Python.
 LAB_MODULES=(matplotlib:python3-matplotlib jinja2:python3-jinja2 yaml:python3-yaml)
