@@ -172,6 +172,7 @@ fn a_forgotten_group_gives_all_its_space_back_and_can_come_again() {
     rig.settle();
     assert!(rig.reports.contains(&Report::Forgotten { pg: PG }) || !rig.store.is_forgetting(PG));
     rig.store.commit(PgId(2), sequence(12));
+    rig.settle();
     assert_eq!(rig.store.space().live, 12 * 4096);
     assert_eq!(rig.store.group(PG).committed, sequence(0));
     assert!(changed(&mut rig, 0, 10).is_empty());

@@ -22,7 +22,7 @@ pub(crate) enum BatchKind {
     Summary = 2,
 }
 
-/// The fixed part of a batch header, 128 bytes.
+/// The fixed part of a batch header, 112 bytes.
 #[derive(Debug, Clone, Copy, Pod, Zeroable, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct BatchHeader {

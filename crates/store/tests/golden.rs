@@ -1,0 +1,196 @@
+//! The layouts in docs/formats/log.md and docs/formats/map.md, byte by byte: they must not change within a version.
+//! With GOLDEN=write in the environment the files are written anew.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use azekura_base::{BlockIndex, Checksum, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
+use azekura_store::{
+    Body, Copy, DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, PreparedInfo,
+    ReadDevice, Root, SegmentRow, Store, Write,
+};
+use bytes::Bytes;
+use common::*;
+
+/// Compares with the golden file, in which each line has 32 bytes, and lines of zeros are left out.
+fn golden(name: &str, bytes: &[u8]) {
+    let path = format!("{}/tests/golden/{name}.hex", env!("CARGO_MANIFEST_DIR"));
+    let mut text = format!("{} bytes\n", bytes.len());
+    for (index, line) in bytes.chunks(32).enumerate() {
+        if line.iter().any(|byte| *byte != 0) {
+            let hex: String = line.iter().map(|byte| format!("{byte:02x}")).collect();
+            text += &format!("{:06x} {hex}\n", index * 32);
+        }
+    }
+    if std::env::var("GOLDEN").is_ok_and(|value| value == "write") {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{name}");
+    assert_eq!(from_golden(&text), bytes);
+}
+
+fn from_golden(text: &str) -> Vec<u8> {
+    let mut lines = text.lines();
+    let len: usize = lines.next().unwrap().split(' ').next().unwrap().parse().unwrap();
+    let mut bytes = vec![0; len];
+    for line in lines {
+        let (at, hex) = line.split_once(' ').unwrap();
+        let at = usize::from_str_radix(at, 16).unwrap();
+        for (index, byte) in hex.as_bytes().chunks(2).enumerate() {
+            bytes[at + index] = u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 16).unwrap();
+        }
+    }
+    bytes
+}
+
+struct Image(Vec<u8>);
+
+impl ReadDevice for Image {
+    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        let at = offset as usize;
+        Ok(azekura_base::copy_to_pages(&self.0[at..at + len]))
+    }
+}
+
+#[test]
+fn superblock() {
+    let format = Store::format(&tiny(), &IDENTITY).unwrap();
+    let bytes = format.pieces.concat();
+    golden("superblock", &bytes);
+    let inspector = Inspector::open(Image(bytes)).unwrap();
+    assert_eq!((inspector.superblock().device, inspector.superblock().segments), (7, 16));
+}
+
+/// One batch with a record of each kind that a caller can ask for.
+#[test]
+fn batch() {
+    let mut rig = Rig::format(&tiny());
+    rig.store.start_epoch(1, PgId(1), Epoch(3), Sequence(0));
+    let write = |sequence: u64, body: Body| Write {
+        pg: PgId(1),
+        epoch: Epoch(3),
+        sequence: Sequence(sequence),
+        commit: Sequence(0),
+        session: SessionId(0x1111),
+        request: RequestId(0x2222 + sequence),
+        layer: LayerId(10),
+        chunk: ChunkIndex(5),
+        first: BlockIndex(6),
+        count: 2,
+        body,
+    };
+    rig.store.append(2, write(1, filled(1, 2)));
+    rig.store.append(3, write(2, Body::Zero));
+    let (pg, layer, chunk) = (PgId(2), LayerId(11), ChunkIndex(9));
+    let (first, sequence) = (BlockIndex(1), Sequence(0));
+    rig.store.append(4, Copy { pg, sequence, layer, chunk, first, count: 1, body: filled(2, 1) });
+    rig.store.append(5, Copy { pg, sequence, layer, chunk, first, count: 3, body: Body::Zero });
+    rig.store.append(6, Mark { pg, sequence, layer, chunk });
+    rig.store.set_note(7, PgId(1), Bytes::from_static(b"a note"));
+    rig.store.rejoin(8, PgId(3), Epoch(4), Sequence(77));
+    rig.store.set_complete(9, PgId(3));
+    rig.store.merge_layer(10, LayerId(20), LayerId(21));
+    rig.store.forget_group(11, PgId(4));
+    rig.store.drop_layer(12, LayerId(30));
+    rig.store.pump();
+    rig.take_effects();
+    let (_, offset, bytes) = rig.disk.waiting[0].clone();
+    assert_eq!((offset, rig.disk.waiting.len()), (256 * 4096, 1));
+    golden("batch-header", &bytes[..4096]);
+    // The golden header with this payload is read as what was asked for.
+    let mut image = rig.disk.image.clone();
+    image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+    let segment = Inspector::open(Image(image)).unwrap().segment(0).unwrap();
+    let kinds: Vec<_> = segment.batches[0].records.iter().map(|record| record.kind).collect();
+    let expected = [
+        "drop-layer",
+        "epoch",
+        "write",
+        "write-zero",
+        "copy",
+        "copy-zero",
+        "mark",
+        "note",
+        "epoch",
+        "complete",
+        "merge-layer",
+        "forget-group",
+    ];
+    assert_eq!(kinds, expected);
+    assert!(segment.batches[0].payload_whole);
+}
+
+/// The summary at the end of a full segment: its header block, and its last block.
+#[test]
+fn summary() {
+    let mut rig = Rig::format(&tiny());
+    while rig.store.statistics().log_bytes < 64 * 4096 {
+        rig.write(1, 10, 0, 0, filled(1, 12), 12);
+    }
+    let segment = Inspector::open(Image(rig.disk.image.clone())).unwrap().segment(0).unwrap();
+    assert!(segment.summary);
+    let batch = segment.batches.last().unwrap();
+    let at = (256 + batch.block as usize) * 4096;
+    golden("summary-header", &rig.disk.image[at..at + 4096]);
+    golden("summary-payload", &rig.disk.image[at + 4096..(256 + 64) * 4096]);
+}
+
+#[test]
+fn leaf() {
+    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
+    leaf.entries[0] = Entry::own(300, Checksum(0xdead_beef));
+    leaf.entries[9] = Entry::own(301, Checksum(0x0bad_cafe)).inherited();
+    leaf.entries[1023] = Entry::own(302, Checksum(0x1234_5678));
+    let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
+    let image = leaf.encode(&key);
+    golden("leaf", &image);
+    let (read, decoded) = Leaf::decode(&image).unwrap();
+    assert_eq!(decoded.encode(&read), image);
+}
+
+#[test]
+fn root() {
+    let info = PreparedInfo {
+        epoch: Epoch(3),
+        sequence: Sequence(41),
+        session: SessionId(6),
+        request: RequestId(7),
+        layer: LayerId(10),
+        chunk: ChunkIndex(5),
+        first: BlockIndex(2),
+        count: 2,
+        zero: false,
+        durable: true,
+    };
+    let sums = [Checksum(0xaaaa_aaaa), Checksum(0xbbbb_bbbb)];
+    let data = PendingRow { info, log: 70, generation: 4, address: 400, checksums: Some(sums[..].into()) };
+    let zero = PreparedInfo { sequence: Sequence(42), zero: true, ..info };
+    let zero = PendingRow { info: zero, log: 71, generation: 4, address: 0, checksums: None };
+    let group = GroupRow {
+        pg: PgId(1),
+        epoch: Epoch(3),
+        committed: Sequence(40),
+        complete: Some(Sequence(30)),
+        note_version: 2,
+        note: Bytes::from_static(b"a note"),
+        pending: vec![data, zero],
+    };
+    let root = Root {
+        identity: IDENTITY,
+        incarnation: 5,
+        durable: 72,
+        position: Position { generation: 4, segment: 3, sequence: 66, previous: 0xcccc_cccc },
+        groups: vec![group],
+        jobs: vec![
+            Job::DropLayer(LayerId(8)),
+            Job::MergeLayer { layer: LayerId(9), into: LayerId(10) },
+            Job::ForgetGroup(PgId(2)),
+        ],
+    };
+    let image = root.encode();
+    golden("root", &image);
+    assert_eq!(Root::decode(&image).unwrap().encode(), image);
+    let row = SegmentRow { generation: 4, live: 17, used: true };
+    golden("segment-row", &row.encode());
+    assert_eq!(SegmentRow::decode(&row.encode()), Ok(row));
+}
