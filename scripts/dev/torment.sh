@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# The torment: see tests/torment/.
+
+help_torment() {
+    cat <<'TEXT'
+usage: ./dev torment [--minutes M] [--seed S] [--nodes N] [--faults KIND,KIND...] [--light] [--logs FOLDER]
+       ./dev torment --figures [FIGURE...] [--minutes M]
+
+A cluster of real processes, each node in a network namespace of its own, three members of etcd, devices on small file
+systems. Nodes are killed and stopped, links cut one way and both, a device's file system filled, etcd's leader killed, one
+after the other as drawn from the seed, while writers and readers, fio and a PostgreSQL work on. In the end nothing
+acknowledged may be missing. Needs root.
+  --minutes M   how long (default 10)
+  --seed S      the same faults in the same order; without it, another each time
+  --faults ...  only these kinds
+  --light       only the writers and readers, no fio and no PostgreSQL
+  --logs FOLDER where the logs go if something was wrong (default .torment/seed-S)
+  --figures     measures pauses and repair traffic instead, and writes them into docs/reliability.md
+The exit code is 0 if nothing was wrong. Ctrl-C ends it at once; nothing stays behind.
+TEXT
+}
+
+command_torment() {
+    ensure_tools "${CLIENT_TOOLS[@]}" "${ETCD_TOOLS[@]}" "${TORMENT_TOOLS[@]}"
+    [[ -n $(compgen -G '/usr/lib/postgresql/*/bin/pg_checksums') ]] || ensure_packages postgresql
+    ensure_python json:python3
+    build_binary
+    cd "$ROOT" || die "cannot enter $ROOT"
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m tests.torment "$@"
+}

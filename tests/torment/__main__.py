@@ -1,0 +1,91 @@
+"""`python -m tests.torment`: see ./dev torment --help."""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from ..harness.cluster import binary
+from ..harness.folders import new_folder
+from . import faults, isolation
+from .programs import Fio, Postgres
+from .rig import Rig
+from .torment import Torment, say
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="./dev torment")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--faults", help="only these kinds, separated by commas: " + ", ".join(sorted(faults.CATALOGUE)))
+    parser.add_argument("--plan", help="these faults, one after the other, instead of --minutes of random ones")
+    parser.add_argument("--light", action="store_true", help="without fio and PostgreSQL")
+    parser.add_argument("--logs", type=Path, help="where logs go when something is wrong")
+    parser.add_argument("--figures", nargs="*", metavar="FIGURE", help="measure docs/reliability.md's figures instead")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    isolation.enter()
+    # Process 1 gets no signal that it has no handler for.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    seed = arguments.seed if arguments.seed is not None else int(time.time()) % 1_000_000
+    folder = new_folder("azt-")
+    code = 3
+    try:
+        code = run(arguments, seed, folder)
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        if code not in (0, 130):
+            keep_logs(folder, arguments.logs or Path.cwd() / ".torment" / f"seed-{seed}")
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def run(arguments, seed, folder):
+    say(f"binary {binary()}, seed {seed}, folder {folder}")
+    rig = Rig(folder / "rig", arguments.nodes)
+    programs = []
+    try:
+        rig.start()
+        rig.create_volume("vol1", "1GiB", copies=2)
+        if not arguments.light:
+            programs = start_programs(rig, folder)
+        kinds = arguments.faults.split(",") if arguments.faults else None
+        torment = Torment(rig, seed, programs, kinds)
+        plan = arguments.plan.split(",") if arguments.plan else None
+        outcome = torment.run(arguments.minutes * 60, plan)
+        print(torment.table(), flush=True)
+        say(f"seed {seed}: {len(outcome.problems)} problems, {sum(outcome.injected.values())} faults")
+        for text in outcome.problems:
+            print(f"  {text}")
+        return 1 if outcome.problems else 0
+    finally:
+        for program in programs:
+            program.close()
+        rig.destroy_processes()
+
+
+def start_programs(rig, folder):
+    say("making PostgreSQL's database on its volume")
+    rig.create_volume("fio", "64MiB", copies=2)
+    rig.create_volume("pg", "1GiB", copies=2)
+    return [Fio(rig, folder), Postgres(rig, folder)]
+
+
+def keep_logs(folder, where):
+    where.mkdir(parents=True, exist_ok=True)
+    for log in folder.rglob("*.log"):
+        shutil.copy(log, where / log.name)
+    print(f"logs: {where}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.getcwd())
+    sys.exit(main())
