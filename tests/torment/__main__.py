@@ -11,6 +11,7 @@ from pathlib import Path
 from ..harness.cluster import binary
 from ..harness.folders import new_folder
 from . import faults, isolation
+from .figures import Figures, write_into_document
 from .programs import Fio, Postgres
 from .rig import Rig
 from .torment import Torment, say
@@ -50,10 +51,12 @@ def main():
 
 def run(arguments, seed, folder):
     say(f"binary {binary()}, seed {seed}, folder {folder}")
-    rig = Rig(folder / "rig", arguments.nodes)
+    rig = Rig(folder / "rig", arguments.nodes if arguments.figures is None else 3)
     programs = []
     try:
         rig.start()
+        if arguments.figures is not None:
+            return measure(rig, seed, arguments)
         rig.create_volume("vol1", "1GiB", copies=2)
         if not arguments.light:
             programs = start_programs(rig, folder)
@@ -70,6 +73,17 @@ def run(arguments, seed, folder):
         for program in programs:
             program.close()
         rig.destroy_processes()
+
+
+def measure(rig, seed, arguments):
+    figures = Figures(rig, seed, arguments.minutes)
+    figures.run(arguments.figures)
+    print(figures.markdown(), flush=True)
+    for text in figures.failures:
+        print(f"  {text}")
+    if not arguments.figures:
+        write_into_document(figures.markdown())
+    return 1 if figures.failures else 0
 
 
 def start_programs(rig, folder):

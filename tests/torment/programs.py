@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -132,7 +133,8 @@ class Postgres(Program):
         self.undo.append(lambda: subprocess.run(["umount", "--lazy", self.mount], check=False))
 
     def as_postgres(self, *words):
-        return ["runuser", "-u", "postgres", "--", *map(str, words)]
+        # Not runuser, which would stand between the program and its signals.
+        return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "--", *map(str, words)]
 
     def _run(self, program, *words, check=True):
         return run(
@@ -188,7 +190,7 @@ class Postgres(Program):
             "pg_amcheck",
             self._run("pg_amcheck", "-h", self.sockets, "--install-missing", "--heapallindexed", "pgbench", check=False),
         )
-        self.server.child.send_signal(2)
+        self.server.child.send_signal(signal.SIGINT)
         self.server.child.wait(PROGRAM_WITHIN_S)
         self._expect("pg_checksums", self._run("pg_checksums", "--check", "-D", self.data, check=False))
         run("umount", self.mount, within_s=PROGRAM_WITHIN_S)

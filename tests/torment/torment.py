@@ -5,12 +5,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ..acked_writer import Ledger
 from . import faults, registers
+from .ledgers import SpreadLedger
 from .workloads import LedgerClient, RegisterClient, histories
 
-LEDGER_BLOCKS = 2000
-REGISTER_BLOCKS = 6
+WRITERS = 3
+LEDGER_BLOCKS, LEDGER_STRIDE = 2000, 90
+# The blocks of registers lie behind those of the ledgers, in different chunks.
+REGISTER_BLOCKS = [200_000 + 4096 * index for index in range(6)]
 # After the last fault is mended: how soon every workload must have gone on, and the cluster be healthy.
 PROGRESS_WITHIN_S = 60
 HEALTHY_WITHIN_S = 180
@@ -50,18 +52,18 @@ class Torment:
     def _make_clients(self):
         nodes = self.rig.nodes
         self.writers, self.registers = [], []
-        for number in range(3):
+        for number in range(WRITERS):
             # Over TCP a client is another machine's; over the unix socket it shares the fate of the node's machine.
             order = nodes[number % len(nodes) :] + nodes[: number % len(nodes)]
             uris = [node.uri(tcp=number == 1) for node in order]
-            ledger = Ledger(LEDGER_BLOCKS, first_block=number * 20_000)
+            ledger = SpreadLedger(LEDGER_BLOCKS, number, LEDGER_STRIDE)
             self.writers.append(LedgerClient(f"writer{number}", uris, ledger, self.seed + number))
-        # The blocks lie 8 MiB apart, in different chunks and groups.
-        blocks = [100_000 + 2048 * index for index in range(REGISTER_BLOCKS)]
         for number, node in enumerate(nodes, 1):
             uris = [other.uri(tcp=number == 2) for other in nodes]
             uris.insert(0, uris.pop(number - 1))
-            self.registers.append(RegisterClient(f"register{number}", number, uris, blocks, self.seed + 10 + number))
+            self.registers.append(
+                RegisterClient(f"register{number}", number, uris, REGISTER_BLOCKS, self.seed + 10 + number)
+            )
 
     @property
     def workloads(self):

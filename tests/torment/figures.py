@@ -1,0 +1,262 @@
+"""The figures of docs/reliability.md: pauses seen by clients, and what a returning copy costs. Markdown between markers."""
+
+import math
+import os
+import platform
+import random
+import subprocess
+import time
+from collections import Counter
+
+from ..acked_writer import BLOCK, content
+from ..harness.cluster import ROOT, binary
+from ..harness.nbd import CMD_WRITE, Client
+from ..harness.process import wait_until
+from .ledgers import SpreadLedger
+from .torment import say
+from .workloads import LedgerClient
+
+DOCUMENT = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- figures: begin (./dev torment --figures) -->", "<!-- figures: end -->"
+BLOCKS, STRIDE = 1500, 43
+VOLUME_SIZE = "256MiB"
+WATCH_S = 4.0
+CHANGED_BLOCKS = 8000
+QUIET_S = 10
+
+
+def percentile(values, share):
+    """The smallest value that at least this share of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+class Series:
+    """One figure: pauses in seconds, its goal, and what went wrong."""
+
+    def __init__(self, title, goal_s):
+        self.title, self.goal_s = title, goal_s
+        self.pauses, self.io_errors, self.lost, self.acks = [], 0, 0, 0
+
+    def row(self):
+        if not self.pauses:
+            return f"| {self.title} | 0 | | | | | | |"
+        p50, p99, worst = (percentile(self.pauses, share) for share in (0.5, 0.99, 1))
+        goal = "" if self.goal_s is None else f"≤ {self.goal_s} s: {'yes' if p99 <= self.goal_s else '**no**'}"
+        return (
+            f"| {self.title} | {len(self.pauses)} | {p50:.2f} | {p99:.2f} | {worst:.2f} | {goal} "
+            f"| {self.io_errors} | {self.lost} of {self.acks} |"
+        )
+
+
+class Figures:
+    """All measurements on one rig of three nodes."""
+
+    def __init__(self, rig, seed, minutes):
+        self.rig, self.seconds = rig, minutes * 60
+        self.random = random.Random(seed)
+        self.series = []
+        self.resync = []
+        self.failures = []
+
+    def run(self, wanted=()):
+        """Measures the figures that are wanted, or all; (a) gets the most time."""
+        self.rig.create_volume("two", VOLUME_SIZE, copies=2)
+        self.rig.create_volume("three", VOLUME_SIZE, copies=3)
+        plan = {
+            "primary": (self.primary, 0.35),
+            "secondary": (self.secondary, 0.2),
+            "gateway": (self.gateway, 0.2),
+            "restart": (self.planned, 0.15),
+            "resync": (self.returning, 0.1),
+        }
+        for name, (measure, share) in plan.items():
+            if not wanted or name in wanted:
+                measure(time.monotonic() + self.seconds * share)
+
+    def writer(self, uris, volume, seed):
+        ledger = SpreadLedger(BLOCKS, 0, STRIDE)
+        # Blocks hold what an earlier series wrote; a new ledger knows versions from zero on only.
+        with Client(uris[0]) as client:
+            client.trim(0, client.size)
+        writer = LedgerClient(volume, uris, ledger, seed, depth=16, rate=400, read_share=0)
+        writer.start()
+        wait_until(lambda: writer.done > 500 or not writer.is_alive(), 120, "the first writes")
+        return writer
+
+    def groups(self, copies):
+        return [group for group in self.rig.json("group", "list") if len(group["in_sync"]) == copies]
+
+    def primaries(self, copies):
+        """Node's number → groups that it is primary of."""
+        nodes = {device["id"]: device["node"] for device in self.rig.json("device", "list")}
+        return Counter(nodes[group["primary"]] for group in self.groups(copies))
+
+    def end(self, series, writer):
+        """Stops the writer and checks its ledger on every node."""
+        writer.finish()
+        series.io_errors += len(writer.io_errors)
+        self.failures += writer.faults + writer.io_errors
+        series.acks += writer.ledger.acks
+        for node in self.rig.nodes:
+            lost = writer.ledger.check(node.uri(writer.name))
+            series.lost += len(lost)
+            self.failures += lost[:3]
+
+    def kills(self, series, writer, deadline, victims, ready=lambda node: True):
+        """Kills a node, watches the writer, lets the node return; until the time is over."""
+        count = 0
+        while count < 2 or (time.monotonic() < deadline and count < 20):
+            node = victims[count % len(victims)]
+            count += 1
+            try:
+                wait_until(lambda: ready(node), 30, "")
+            except TimeoutError:
+                say(f"{series.title}: {node.name} is not what it should be: {self.primaries(2)} {self.primaries(3)}")
+                continue
+            self.kill_once(series, writer, node)
+
+    def kill_once(self, series, writer, node):
+        writer.take_pause()
+        node.kill()
+        time.sleep(WATCH_S)
+        before = writer.done
+        node.start()
+        self.rig.wait_healthy()
+        wait_until(lambda: writer.done > before + 50, 60, "writes after the return")
+        series.pauses.append(writer.take_pause())
+        say(f"{series.title}: {node.name} killed, {series.pauses[-1]:.2f} s")
+
+    def primary(self, deadline):
+        """The writer is on n1; n2 and n3 are the primaries of groups of which n1 has no copy."""
+        series = self.new_series("SIGKILL of a node with primaries", 3)
+        n1, *others = self.rig.nodes
+        writer = self.writer([n1.uri("two")], "two", 1)
+        self.kills(series, writer, deadline, others, lambda node: self.primaries(2)[node.number] > 0)
+        self.end(series, writer)
+
+    def secondary(self, deadline):
+        """Three copies: n1 becomes the primary of all groups, because it does all the writing."""
+        series = self.new_series("SIGKILL of a node with secondaries only", 1.5)
+        n1, *others = self.rig.nodes
+        writer = self.writer([n1.uri("three")], "three", 2)
+        self.kills(series, writer, deadline, others, lambda node: self.primaries(3)[node.number] == 0)
+        self.end(series, writer)
+
+    def gateway(self, deadline):
+        """The node that the client is connected to dies; the client goes to the next one."""
+        series = self.new_series("SIGKILL of the gateway's node, client reconnects elsewhere", 3)
+        nodes = self.rig.nodes
+        writer = self.writer([node.uri("two") for node in nodes], "two", 3)
+        count = 0
+        while count < 2 or (time.monotonic() < deadline and count < 20):
+            count += 1
+            node = next(node for node in nodes if node.uri("two") == writer.uris[0])
+            self.kill_once(series, writer, node)
+        self.end(series, writer)
+
+    def planned(self, deadline):
+        """SIGTERM to each node in turn. The client is on n1, so that node's restart makes it reconnect."""
+        others = self.new_series("Planned restart of another node", 1)
+        own = self.new_series("Planned restart of the gateway's node, client reconnects elsewhere", 1)
+        nodes = self.rig.nodes
+        for volume in ("two", "three"):
+            writer = self.writer([node.uri(volume) for node in nodes], volume, 4)
+            count = 0
+            while count < len(nodes) or time.monotonic() < deadline - (self.seconds * 0.07 if volume == "two" else 0):
+                node = nodes[count % len(nodes)]
+                count += 1
+                series = own if node.uri(volume) == writer.uris[0] else others
+                writer.take_pause()
+                node.stop()
+                time.sleep(1)
+                node.start()
+                self.rig.wait_healthy()
+                series.pauses.append(writer.take_pause())
+                series.io_errors += len(writer.io_errors)
+                self.failures += writer.io_errors
+                writer.io_errors = []
+                say(f"{series.title}: {node.name} of volume {volume}, {series.pauses[-1]:.2f} s")
+            self.end(others, writer)
+
+    def returning(self, deadline):
+        """n3 is away while random blocks of a full volume of three copies are written."""
+        n1, _, n3 = self.rig.nodes
+        while len(self.resync) < 2 or time.monotonic() < deadline:
+            version = 1000 + len(self.resync)
+            blocks = list(range(mib_blocks(VOLUME_SIZE)))
+            if not self.resync:
+                self.write(n1.uri("three"), blocks, 999)
+            n3.kill()
+            changed = sorted(self.random.sample(blocks, CHANGED_BLOCKS))
+            self.write(n1.uri("three"), changed, version)
+            received, sent = n3.machine.bytes_on_the_wire()
+            began = time.monotonic()
+            n3.start()
+            self.rig.wait_healthy()
+            took = time.monotonic() - began
+            received2, sent2 = n3.machine.bytes_on_the_wire()
+            time.sleep(QUIET_S)
+            received3, sent3 = n3.machine.bytes_on_the_wire()
+            quiet = (received3 - received2) / QUIET_S
+            quiet_sent = (sent3 - sent2) / QUIET_S
+            net, net_sent = received2 - received - quiet * took, sent2 - sent - quiet_sent * took
+            self.resync.append((CHANGED_BLOCKS * BLOCK, received2 - received, net, net_sent, took))
+            say(f"resync: {self.resync[-1]}, ratio {net / CHANGED_BLOCKS / BLOCK:.3f}")
+            with Client(n3.uri("three")) as client:
+                for block in self.random.sample(changed, 500):
+                    if client.read(block * BLOCK, BLOCK) != content(block, version):
+                        self.failures.append(f"block {block} is not what was written while n3 was away")
+
+    def write(self, uri, blocks, version):
+        with Client(uri) as client:
+            left, under_way = iter(blocks), 0
+            while True:
+                while under_way < 64 and (block := next(left, None)) is not None:
+                    client.send(CMD_WRITE, block * BLOCK, data=content(block, version))
+                    under_way += 1
+                if not under_way:
+                    return
+                _, error, _ = client.receive()
+                assert not error, f"write error {error}"
+                under_way -= 1
+
+    def new_series(self, title, goal_s):
+        self.series.append(Series(title, goal_s))
+        return self.series[-1]
+
+    def markdown(self):
+        commit = subprocess.run(
+            ["git", "-c", "safe.directory=*", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        ).stdout.strip()
+        lines = [
+            f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC at commit {commit} ({binary().name}), {len(self.rig.nodes)} nodes,"
+            f" {os.cpu_count()} processors, Linux {platform.release()}, load average {os.getloadavg()[1]:.1f} at the end.",
+            "",
+            "| Event | Times | p50, s | p99, s | max, s | Goal for p99 | I/O errors | Lost writes |",
+            "|---|---:|---:|---:|---:|---|---:|---:|",
+            *[series.row() for series in self.series],
+        ]
+        if self.resync:
+            lines += [
+                "",
+                "| Changed while away, MiB | Received by the node, MiB | Without heartbeats, MiB | Ratio | Sent, MiB | Took, s |",
+                "|---:|---:|---:|---:|---:|---:|",
+            ]
+        for changed, received, net, sent, took in self.resync:
+            values = [changed / 2**20, received / 2**20, net / 2**20]
+            cells = [f"{value:.1f}" for value in values] + [f"{net / changed:.3f}", f"{sent / 2**20:.1f}", f"{took:.1f}"]
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
+
+
+def mib_blocks(size):
+    return int(size.removesuffix("MiB")) * 2**20 // BLOCK
+
+
+def write_into_document(markdown):
+    """Replaces what stands between the markers."""
+    text = DOCUMENT.read_text()
+    head, rest = text.split(BEGIN, 1)
+    _, tail = rest.split(END, 1)
+    DOCUMENT.write_text(f"{head}{BEGIN}\n{markdown}\n{END}{tail}")
