@@ -1,5 +1,7 @@
 """One network namespace a node, a veth pair each, one bridge; links that can be cut, one way or both."""
 
+import json
+
 from ..harness.run import run
 
 BRIDGE = "torment0"
@@ -65,8 +67,6 @@ class Machine:
     def bytes_on_the_wire(self):
         """(received, sent) by the machine's interface since it was made, headers and all."""
         # Seen from the bridge's side of the pair, where in and out are the other way round.
-        values = []
-        for what in ("tx_bytes", "rx_bytes"):
-            with open(f"/sys/class/net/{self.port}/statistics/{what}") as file:
-                values.append(int(file.read()))
-        return tuple(values)
+        told = run("ip", "-json", "-statistics", "link", "show", "dev", self.port).stdout
+        counters = json.loads(told)[0]["stats64"]
+        return counters["tx"]["bytes"], counters["rx"]["bytes"]

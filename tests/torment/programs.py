@@ -45,6 +45,9 @@ class Program:
     def reconnects(self):
         return self.relay.reconnects
 
+    def asking(self):
+        return f"its relay: {self.relay.process.log_tail(3)}"
+
     def close(self):
         """Undoes what it has mounted."""
 

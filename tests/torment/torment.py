@@ -113,10 +113,12 @@ class Torment:
         finally:
             for fault in present:
                 fault.undo()
+        mended = time.monotonic()
         self.wait_progress("after " + "+".join(f"{fault.kind} {fault.target}" for fault in present))
         self.wait_healthy(present)
+        pause = max(workload.take_pause() for workload in self.writers + self.registers)
+        say(f"     all is well {time.monotonic() - mended:.1f} s later, longest pause {pause:.1f} s")
         if len(present) == 1:
-            pause = max(workload.take_pause() for workload in self.writers + self.registers)
             kind = present[0].kind
             self.outcome.worst_pause[kind] = max(pause, self.outcome.worst_pause.get(kind, 0))
 
@@ -132,7 +134,7 @@ class Torment:
                 self.outcome.problem(f"{node.name} ended by itself {when}: {node.process.log_tail(5)}")
                 node.start()
         for workload in [] if self.stopped else behind:
-            self.outcome.problem(f"{workload.name} did nothing in {PROGRESS_WITHIN_S} s {when}")
+            self.outcome.problem(f"{workload.name} did nothing in {PROGRESS_WITHIN_S} s {when}; {workload.asking()}")
         self.collect()
 
     def wait_healthy(self, present):

@@ -27,6 +27,13 @@ class Workload(threading.Thread):
         self.io_errors = []
         self.crash = None
         self.pause = 0.0
+        self.in_flight = {}
+
+    def asking(self):
+        """What waits for an answer, and where: for the message about a hang."""
+        now = time.monotonic()
+        requests = [f"{what} for {now - sent:.1f} s" for what, sent in list(self.in_flight.values())]
+        return f"through {self.uris[0]}: {', '.join(requests)}"
 
     def take_pause(self):
         """The longest that a request took since this was asked last, reconnecting included, in seconds."""
@@ -87,6 +94,7 @@ class LedgerClient(Workload):
 
     def talk(self, client):
         in_flight = {}
+        self.in_flight = {}
         busy = set()
         try:
             while self.wanted or in_flight:
@@ -98,6 +106,7 @@ class LedgerClient(Workload):
                         self._send(client, block, in_flight)
                 cookie, error, data = client.receive()
                 block, version, sent = in_flight.pop(cookie)
+                self.in_flight.pop(cookie, None)
                 busy.remove(block)
                 self.answered(sent)
                 self._judge(block, version, error, data)
@@ -112,11 +121,13 @@ class LedgerClient(Workload):
         if self.random.random() < self.read_share:
             cookie, version = client.next_cookie, None
             in_flight[cookie] = (block, version, sent)
+            self.in_flight[cookie] = (f"read of block {block}", sent)
             client.send(CMD_READ, block * BLOCK, BLOCK)
         else:
             # Noted before it is sent: a write that was sent may happen, acknowledged or not.
             version = self.ledger.attempt(block)
             in_flight[client.next_cookie] = (block, version, sent)
+            self.in_flight[client.next_cookie] = (f"write of block {block}", sent)
             client.send(CMD_WRITE, block * BLOCK, data=content(block, version))
 
     def _judge(self, block, version, error, data):
@@ -146,8 +157,10 @@ class RegisterClient(Workload):
             block = self.random.choice(self.blocks)
             try:
                 if self.random.random() < 0.5:
+                    self.in_flight = {0: (f"write of block {block}", began)}
                     self._write(client, block)
                 else:
+                    self.in_flight = {0: (f"read of block {block}", began)}
                     self._read(client, block)
             except NbdError as error:
                 self.io_errors.append(f"{self.name}: block {block} at {time.time():.3f}: {error}")
