@@ -59,7 +59,7 @@ command_test() {
     ensure_tools "${BUILD_TOOLS[@]}"
     ensure_rust
     if [[ -z $ONLY_STAGE || $ONLY_STAGE == shell || $ONLY_STAGE == e2e ]]; then
-        ensure_tools "${CLIENT_TOOLS[@]}" "${ETCD_TOOLS[@]}" "${TEST_TOOLS[@]}" "${BROWSER_TOOLS[@]}"
+        ensure_tools "${CLIENT_TOOLS[@]}" "${ETCD_TOOLS[@]}" "${TEST_TOOLS[@]}" "${BROWSER_TOOLS[@]}" "${TORMENT_TOOLS[@]}"
         ensure_python "${TEST_MODULES[@]}"
     fi
     stage shell run_shellcheck

@@ -3,7 +3,8 @@
 
 help_torment() {
     cat <<'TEXT'
-usage: ./dev torment [--minutes M] [--seed S] [--nodes N] [--faults KIND,KIND...] [--light] [--logs FOLDER]
+usage: ./dev torment [--minutes M] [--seed S] [--nodes N] [--faults KIND,KIND...] [--light] [--record]
+                     [--logs FOLDER]
        ./dev torment --figures [FIGURE...] [--minutes M]
 
 A cluster of real processes, each node in a network namespace of its own, three members of etcd, devices on small file
@@ -13,6 +14,7 @@ acknowledged may be missing. Needs root.
   --minutes M   how long (default 10)
   --seed S      the same faults in the same order; without it, another each time
   --faults ...  only these kinds
+  --record      writes the result into docs/reliability.md
   --light       only the writers and readers, no fio and no PostgreSQL
   --logs FOLDER where the logs go if something was wrong (default .torment/seed-S)
   --figures     measures pauses and repair traffic instead, and writes them into docs/reliability.md

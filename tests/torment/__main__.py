@@ -11,7 +11,8 @@ from pathlib import Path
 from ..harness.cluster import binary
 from ..harness.folders import new_folder
 from . import faults, isolation
-from .figures import Figures, write_into_document
+from .document import circumstances, replace_part
+from .figures import Figures
 from .programs import Fio, Postgres
 from .rig import Rig
 from .torment import Torment, say
@@ -25,6 +26,7 @@ def parse():
     parser.add_argument("--faults", help="only these kinds, separated by commas: " + ", ".join(sorted(faults.CATALOGUE)))
     parser.add_argument("--plan", help="these faults, one after the other, instead of --minutes of random ones")
     parser.add_argument("--light", action="store_true", help="without fio and PostgreSQL")
+    parser.add_argument("--record", action="store_true", help="write the result into docs/reliability.md")
     parser.add_argument("--logs", type=Path, help="where logs go when something is wrong")
     parser.add_argument("--figures", nargs="*", metavar="FIGURE", help="measure docs/reliability.md's figures instead")
     return parser.parse_args()
@@ -64,7 +66,10 @@ def run(arguments, seed, folder):
         torment = Torment(rig, seed, programs, kinds)
         plan = arguments.plan.split(",") if arguments.plan else None
         outcome = torment.run(arguments.minutes * 60, plan)
-        print(torment.table(), flush=True)
+        result = f"{torment.table()} Minutes: {arguments.minutes:g}, seed {seed}. Problems: {len(outcome.problems)}."
+        print(result, flush=True)
+        if arguments.record:
+            replace_part("torment", f"{circumstances(arguments.nodes)}\n\n{result}")
         say(f"seed {seed}: {len(outcome.problems)} problems, {sum(outcome.injected.values())} faults")
         for text in outcome.problems:
             print(f"  {text}")
@@ -82,7 +87,7 @@ def measure(rig, seed, arguments):
     for text in figures.failures:
         print(f"  {text}")
     if not arguments.figures:
-        write_into_document(figures.markdown())
+        replace_part("figures", figures.markdown())
     return 1 if figures.failures else 0
 
 

@@ -1,7 +1,6 @@
 """The faults: each is done, lasts a while and is undone. What comes when is drawn from a seed."""
 
 import signal
-import time
 from dataclasses import dataclass
 
 CATALOGUE = {}
@@ -169,10 +168,3 @@ def etcd_quorum(rig, random):
 def start_member(member):
     if not member.alive:
         member.start()
-
-
-def last(seconds, stopped):
-    """Sleeps unless the run is to be stopped."""
-    deadline = time.monotonic() + seconds
-    while not stopped() and (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(left, 0.1))

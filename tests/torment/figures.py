@@ -1,23 +1,18 @@
 """The figures of docs/reliability.md: pauses seen by clients, and what a returning copy costs. Markdown between markers."""
 
 import math
-import os
-import platform
 import random
-import subprocess
 import time
 from collections import Counter
 
 from ..acked_writer import BLOCK, content
-from ..harness.cluster import ROOT, binary
 from ..harness.nbd import CMD_WRITE, Client
 from ..harness.process import wait_until
+from .document import circumstances
 from .ledgers import SpreadLedger
 from .torment import say
 from .workloads import LedgerClient
 
-DOCUMENT = ROOT / "docs" / "reliability.md"
-BEGIN, END = "<!-- figures: begin (./dev torment --figures) -->", "<!-- figures: end -->"
 BLOCKS, STRIDE = 1500, 43
 VOLUME_SIZE = "256MiB"
 WATCH_S = 4.0
@@ -226,12 +221,8 @@ class Figures:
         return self.series[-1]
 
     def markdown(self):
-        commit = subprocess.run(
-            ["git", "-c", "safe.directory=*", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-        ).stdout.strip()
         lines = [
-            f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC at commit {commit} ({binary().name}), {len(self.rig.nodes)} nodes,"
-            f" {os.cpu_count()} processors, Linux {platform.release()}, load average {os.getloadavg()[1]:.1f} at the end.",
+            circumstances(len(self.rig.nodes)),
             "",
             "| Event | Times | p50, s | p99, s | max, s | Goal for p99 | I/O errors | Lost writes |",
             "|---|---:|---:|---:|---:|---|---:|---:|",
@@ -252,11 +243,3 @@ class Figures:
 
 def mib_blocks(size):
     return int(size.removesuffix("MiB")) * 2**20 // BLOCK
-
-
-def write_into_document(markdown):
-    """Replaces what stands between the markers."""
-    text = DOCUMENT.read_text()
-    head, rest = text.split(BEGIN, 1)
-    _, tail = rest.split(END, 1)
-    DOCUMENT.write_text(f"{head}{BEGIN}\n{markdown}\n{END}{tail}")

@@ -46,7 +46,6 @@ class Torment:
         self.random = random.Random(seed)
         self.seed = seed
         self.outcome = Outcome()
-        self.stopped = False
         self._make_clients()
 
     def _make_clients(self):
@@ -77,7 +76,7 @@ class Torment:
         deadline = time.monotonic() + seconds
         for kind in plan or ():
             self.one_round([kind])
-        while plan is None and time.monotonic() < deadline and not self.stopped and not self.hopeless():
+        while plan is None and time.monotonic() < deadline and not self.hopeless():
             self.one_round(self.draw_round())
         self.judge()
         return self.outcome
@@ -107,7 +106,7 @@ class Torment:
                 self.outcome.injected[kind] += 1
                 seconds = faults.duration(self.random)
                 say(f"{sum(self.outcome.injected.values()):4} {kind} {fault.target} {seconds:.1f} s")
-                faults.last(seconds / len(kinds), lambda: self.stopped)
+                time.sleep(seconds / len(kinds))
         except (RuntimeError, AssertionError) as error:
             self.outcome.problem(str(error))
         finally:
@@ -126,20 +125,18 @@ class Torment:
         goals = {workload.name: workload.done + 5 for workload in self.workloads}
         deadline = time.monotonic() + PROGRESS_WITHIN_S
         behind = self.workloads
-        while behind and time.monotonic() < deadline and not self.stopped:
+        while behind and time.monotonic() < deadline:
             time.sleep(0.1)
             behind = [workload for workload in behind if workload.done < goals[workload.name]]
         for node in self.rig.nodes:
             if not node.alive:
                 self.outcome.problem(f"{node.name} ended by itself {when}: {node.process.log_tail(5)}")
                 node.start()
-        for workload in [] if self.stopped else behind:
+        for workload in behind:
             self.outcome.problem(f"{workload.name} did nothing in {PROGRESS_WITHIN_S} s {when}; {workload.asking()}")
         self.collect()
 
     def wait_healthy(self, present):
-        if self.stopped:
-            return
         try:
             self.rig.wait_healthy(HEALTHY_WITHIN_S)
         except (TimeoutError, AssertionError) as error:
@@ -161,8 +158,6 @@ class Torment:
             except Exception as error:  # noqa: BLE001 - whatever a workload died of is a finding
                 self.outcome.problem(f"{workload.name}: {error!r}")
         self.collect()
-        if self.stopped:
-            return
         for writer in self.writers:
             for node in self.rig.nodes:
                 for text in writer.ledger.check(node.uri())[:5]:

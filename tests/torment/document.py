@@ -1,0 +1,29 @@
+"""docs/reliability.md: its measured parts are replaced by the commands that measure them."""
+
+import os
+import platform
+import subprocess
+import time
+
+from ..harness.cluster import ROOT
+
+DOCUMENT = ROOT / "docs" / "reliability.md"
+
+
+def circumstances(nodes):
+    """When, of what and where something was measured."""
+    command = ["git", "-c", "safe.directory=*", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return (
+        f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC at commit {commit} on {nodes} nodes of one machine with "
+        f"{os.cpu_count()} processors, Linux {platform.release()}; the load average over the last five minutes of it was "
+        f"{os.getloadavg()[1]:.1f}."
+    )
+
+
+def replace_part(name, markdown):
+    """Replaces what stands between the markers of that name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, rest = DOCUMENT.read_text().split(begin, 1)
+    _, tail = rest.split(end, 1)
+    DOCUMENT.write_text(f"{head}{begin}\n{markdown}\n{end}{tail}")
