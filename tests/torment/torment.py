@@ -16,6 +16,7 @@ REGISTER_BLOCKS = [200_000 + 4096 * index for index in range(6)]
 # After the last fault is mended: how soon every workload must have gone on, and the cluster be healthy.
 PROGRESS_WITHIN_S = 60
 HEALTHY_WITHIN_S = 180
+SOON_HEALTHY_S = 12
 # A fault comes on top of the last one, without waiting for health, this often.
 OVERLAP = 0.4
 NEVER_OVERLAP = {"kill_all", "kill_two", "etcd_quorum"}
@@ -138,7 +139,12 @@ class Torment:
 
     def wait_healthy(self, present):
         try:
-            self.rig.wait_healthy(HEALTHY_WITHIN_S)
+            try:
+                self.rig.wait_healthy(SOON_HEALTHY_S)
+            except TimeoutError as error:
+                # Not wrong yet, but worth knowing why.
+                say("     not healthy yet: " + " / ".join(str(error).splitlines()[1:7]))
+                self.rig.wait_healthy(HEALTHY_WITHIN_S)
         except (TimeoutError, AssertionError) as error:
             names = "+".join(f"{fault.kind} {fault.target}" for fault in present)
             self.outcome.problem(f"not healthy after {names}: {str(error)[:1500]}")
