@@ -22,6 +22,10 @@ return {
   figures: document.querySelectorAll("figure svg").length,
   hidden: [...document.querySelectorAll("figure svg")].filter(s => s.getBoundingClientRect().height < 40).length,
   cut: [...document.querySelectorAll("figure")].filter(f => f.scrollWidth > f.clientWidth + 1).length,
+  outside: texts.filter(t => {
+    const [text, svg] = [t.getBoundingClientRect(), t.ownerSVGElement.getBoundingClientRect()];
+    return text.left < svg.left - 2 || text.right > svg.right + 2;
+  }).map(t => t.textContent),
   text: Math.min(...texts.map(t => parseFloat(getComputedStyle(t).fontSize) * scale(t))),
   inks: [...new Set(texts.map(t => getComputedStyle(t).fill))],
   broken: [...document.querySelectorAll("a[href^='#']")].filter(a => !document.querySelector(a.hash)).length,
@@ -77,6 +81,7 @@ def test_report_is_readable(browser, reported, size, scheme):
     seen = look(browser, reported, size, scheme)
     assert seen["overflow"] <= 0, "the page scrolls sideways"
     assert seen["figures"] > 30 and seen["hidden"] == 0 and seen["cut"] == 0
+    assert seen["outside"] == [], "text that is cut off"
     assert seen["text"] >= TEXT_PX_MIN, "the plots' text is too small"
     assert contrast(seen["ink"], seen["page"]) >= CONTRAST_MIN
     assert seen["inks"] == [seen["ink"]], "the plots' text has the page's colour"

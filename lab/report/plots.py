@@ -15,6 +15,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter  # noqa:
 
 WIDTH_IN, HEIGHT_IN = 3.9, 2.9
 BAR_IN = 0.24
+LEGEND_ROW_IN = 0.17
+# Longer names than these do not fit beside each other.
+LEGEND_NAME_MAX = 22
+# Small whole numbers of things on an x axis are its ticks; more than so many would run into each other.
+TICKS_MAX = 8
 # Placeholders in the drawn SVG, replaced by the page's variables afterwards.
 INK, LINE = "#010203", "#040506"
 
@@ -104,10 +109,12 @@ def standalone(svg):
 
 
 def _lines(plot, palette):
-    figure, axes = plt.subplots(figsize=(WIDTH_IN, HEIGHT_IN))
-    for label, points in plot.series.items():
-        if not points:
-            continue
+    shown = {label: points for label, points in plot.series.items() if points}
+    names = _legend_names(shown)
+    columns = 1 if len(names) < 2 or max(map(len, names.values())) > LEGEND_NAME_MAX else 2
+    rows = -(-len(names) // columns)
+    figure, axes = plt.subplots(figsize=(WIDTH_IN, HEIGHT_IN + LEGEND_ROW_IN * max(0, rows - 2)))
+    for label, points in shown.items():
         colour, marker = palette[label]
         xs, ys = [point[0] for point in points], [point[1] for point in points]
         many = len(points) > 30
@@ -118,7 +125,7 @@ def _lines(plot, palette):
             marker="" if many else marker,
             linestyle=_line_style(plot.kind, label),
             linewidth=2.2 if label == "Azekura" else 1.3,
-            label=label,
+            label=names[label],
             zorder=3 if label == "Azekura" else 2,
         )
         if all(len(point) == 4 for point in points) and any(point[2] != point[3] for point in points):
@@ -130,11 +137,24 @@ def _lines(plot, palette):
         label, factor = plot.second_y
         right = axes.secondary_yaxis("right", functions=(lambda y: y * factor, lambda y: y / factor))
         right.set_ylabel(label)
-        right.yaxis.set_major_formatter(FuncFormatter(short))
+        _label_y(right, axes.get_ylim(), plot.log_y)
         right.spines["right"].set_visible(False)
-    columns = 2 if len(plot.series) > 1 else 1
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.19), ncol=columns, handlelength=1.8, columnspacing=1.0)
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.45 / (HEIGHT_IN - 0.9)),
+        ncol=columns,
+        handlelength=1.8,
+        columnspacing=1.0,
+    )
     return figure
+
+
+def _legend_names(series):
+    """Labels as the legend has them: that all are published is said by the title alone."""
+    prefix = "published: "
+    if all(label.startswith(prefix) for label in series):
+        return {label: label.removeprefix(prefix) for label in series}
+    return {label: label for label in series}
 
 
 def _line_style(kind, label):
@@ -150,12 +170,28 @@ def _scale(axes, plot):
         axes.set_xticks(xs)
         axes.xaxis.set_major_formatter(FuncFormatter(short))
         axes.xaxis.set_minor_formatter(NullFormatter())
+    elif len(xs) <= TICKS_MAX and all(x == int(x) for x in xs):
+        axes.set_xticks(xs)
     if plot.log_y:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(6))
+    _label_y(axes, axes.get_ylim(), plot.log_y)
+
+
+def _label_y(axes, limits, log):
+    """On a logarithmic axis of less than two powers of ten, the steps between them are labelled too."""
     axes.yaxis.set_major_formatter(FuncFormatter(short))
+    if log:
+        narrow = limits[1] < 30 * limits[0]
+        axes.yaxis.set_minor_formatter(FuncFormatter(_short_step) if narrow else NullFormatter())
+
+
+def _short_step(value, _position=None):
+    """Labels for 2 and 5 times a power of ten."""
+    digits = f"{value:e}"[:3]
+    return short(value) if digits in ("2.0", "5.0") else ""
 
 
 def _bars(plot, palette):
