@@ -5,6 +5,7 @@ Plots are small (a phone's width) and stand beside each other on a wide page, so
 
 import io
 import re
+import textwrap
 
 import matplotlib
 
@@ -15,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter  # noqa:
 
 WIDTH_IN, HEIGHT_IN = 3.9, 2.9
 BAR_IN = 0.24
+TITLE_LINE_MAX = 38
 LEGEND_ROW_IN = 0.17
 # Longer names than these do not fit beside each other.
 LEGEND_NAME_MAX = 22
@@ -92,7 +94,7 @@ def draw(plot, palette):
     """The SVG of a Plot, to be put into a page that defines --ink and --line."""
     with plt.rc_context({**STYLE, "svg.hashsalt": plot.name}):
         drawn = _bars(plot, palette) if plot.kind == "bars" else _lines(plot, palette)
-        drawn.axes[0].set_title(plot.title)
+        drawn.axes[0].set_title("\n".join(textwrap.wrap(plot.title, TITLE_LINE_MAX)))
         out = io.StringIO()
         drawn.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(drawn)
