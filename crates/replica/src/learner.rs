@@ -138,7 +138,7 @@ impl Group {
             Span { index: index as u8, blocks: blocks.collect() }
         };
         let differing = (0..compare.spans.len().min(spans.len())).filter(differs).map(span).collect();
-        let ok = CompareOk { pg: self.pg, device: self.me, epoch: compare.epoch, id, differing };
+        let ok = CompareOk { pg: self.pg, device: self.me, epoch: compare.epoch, id, differing, unreadable };
         self.send_to_primary(Message::CompareOk(ok));
     }
 }

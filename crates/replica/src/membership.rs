@@ -290,6 +290,8 @@ impl Group {
         self.watch_learners();
         self.run_mends();
         self.tick_scrub();
+        // What a write waited for may have ended without a word: a copy that was being repaired is gone.
+        self.retry_waiting();
         self.try_commit();
         self.try_open();
         self.try_hand_over();

@@ -20,7 +20,9 @@ const CHUNKS_PER_TICK: u32 = 2;
 /// Looks at a chunk whose copies differ, before they are taken to differ for good.
 const LOOKS: u8 = 4;
 /// Damaged blocks of one chunk that are mended one after the other, before the chunk is given up.
-const FAILURES: u8 = 32;
+const FAILURES: u16 = 64;
+/// Pause after a look that has met a damaged block.
+const MEND_PAUSE: Duration = Duration::from_millis(100);
 /// Pause between two looks: longer than commit points need to reach idle secondaries.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// A look that takes longer is given up; the copy is away, and will be resynced.
@@ -35,7 +37,7 @@ pub struct ScrubReport {
     pub chunks_done: u64,
     /// Blocks that could be read on two copies and differed. They were written anew.
     pub differing: u64,
-    /// Chunks that this copy could not read whole, even after mending.
+    /// Chunks that some copy could not read whole, even after mending.
     pub unreadable: u64,
 }
 
@@ -46,6 +48,8 @@ struct Look {
     own: Option<Vec<u64>>,
     /// Copies that have not answered.
     asked: BTreeSet<DeviceId>,
+    /// One of them could not read the chunk.
+    unreadable: bool,
 }
 
 /// One pass over a group.
@@ -56,7 +60,7 @@ pub(crate) struct Scrub {
     look: Option<Look>,
     /// Compared looks at the chunk, and failed ones.
     looks: u8,
-    failures: u8,
+    failures: u16,
     /// What differed at the last look: copy and block, and this copy's digest.
     doubts: BTreeMap<(DeviceId, u16), u64>,
     /// The same, at the look under way.
@@ -136,7 +140,7 @@ impl Group {
         }
         scrub.budget -= 1;
         let id = primary.repairs.name();
-        scrub.look = Some(Look { id, started: now, own: None, asked: BTreeSet::new() });
+        scrub.look = Some(Look { id, started: now, own: None, asked: BTreeSet::new(), unreadable: false });
         let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
         self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
     }
@@ -157,12 +161,7 @@ impl Group {
         let Ok(extents) = contents else {
             // The damaged block is being mended: look again.
             scrub.look = None;
-            scrub.failures += 1;
-            scrub.next_look = self.now + LOOK_PAUSE;
-            if scrub.failures > FAILURES {
-                scrub.report.unreadable += 1;
-                scrub.chunk_done();
-            }
+            scrub.try_again(self.now);
             return None;
         };
         let blocks = digest::blocks(&extents);
@@ -187,6 +186,7 @@ impl Group {
         let Some(look) = scrub.look.as_mut().filter(|look| look.id == ok.id) else { return false };
         let Some(own) = &look.own else { return false };
         if look.asked.remove(&device) {
+            look.unreadable |= ok.unreadable;
             for span in &ok.differing {
                 let at = usize::from(span.index) * DIGEST_SPAN_BLOCKS;
                 for (n, digest) in span.blocks.iter().enumerate() {
@@ -208,8 +208,13 @@ impl Group {
         if scrub.look.as_ref().is_none_or(|look| !look.asked.is_empty()) {
             return;
         }
-        scrub.look = None;
+        let unreadable = scrub.look.take().is_some_and(|look| look.unreadable);
         let differing = std::mem::take(&mut scrub.differing);
+        if unreadable {
+            scrub.try_again(now);
+            self.run_scrub();
+            return;
+        }
         let mut mends = Vec::new();
         if differing.is_empty() {
             scrub.chunk_done();
@@ -238,6 +243,16 @@ impl Group {
 }
 
 impl Scrub {
+    /// A copy of the chunk can't be read. What is damaged is being mended, a block at each look.
+    fn try_again(&mut self, now: Duration) {
+        self.failures += 1;
+        self.next_look = now + MEND_PAUSE;
+        if self.failures > FAILURES {
+            self.report.unreadable += 1;
+            self.chunk_done();
+        }
+    }
+
     fn chunk_done(&mut self) {
         self.todo.pop_front();
         self.report.chunks_done += 1;

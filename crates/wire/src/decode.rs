@@ -379,6 +379,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             id: r.u64()?,
+            unreadable: r.u8()? != 0,
             differing: differing(r)?,
         }),
         kind::REPAIR => Message::Repair(Repair {

@@ -246,6 +246,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.id);
+            w.put_u8(u8::from(m.unreadable));
             w.put_u8(m.differing.len() as u8);
             for span in &m.differing {
                 w.put_u8(span.index);

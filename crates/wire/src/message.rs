@@ -366,8 +366,10 @@ pub struct CompareOk {
     pub epoch: Epoch,
     /// The question's name.
     pub id: u64,
-    /// The spans that differ, in order.
+    /// The spans that differ, in order; all of them when the chunk could not be read.
     pub differing: Vec<Span>,
+    /// The chunk could not be read.
+    pub unreadable: bool,
 }
 
 /// The contents of some blocks with everything up to `commit` applied. Writes after that come after it.

@@ -223,6 +223,7 @@ fn message() -> impl Strategy<Value = Message> {
             device: DeviceId(77),
             epoch: Epoch(n),
             id: !n,
+            unreadable: n % 2 == 1,
             differing: (0..spans).map(|index| Span { index, blocks: vec![n; DIGEST_SPAN_BLOCKS] }).collect()
         })),
         (any::<u64>(), 1u16..40, any::<bool>()).prop_map(|(n, count, zero)| Message::Repair(Repair {
