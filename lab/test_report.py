@@ -70,7 +70,7 @@ def test_ratio_is_not_made_of_nothing():
 
 def test_names():
     assert compare.title_of("azekura-3copies") == "Azekura, 3 copies"
-    assert compare.title_of("azekura-1copy-noflush") == "Azekura, 1 copy noflush"
+    assert compare.title_of("azekura-1copy-noflush") == "Azekura, 1 copy without flushes"
     assert compare.title_of("azekura devices=30") == "Azekura (devices 30)"
     assert compare.title_of("a-target-of-former-times") == "a-target-of-former-times"
 

@@ -32,7 +32,12 @@ def title_of(label):
         return label
     kind, _ = names[variant]
     shown = kind.title + variant.removeprefix(kind.name).replace("-", ", ", 1).replace("-", " ")
-    shown = shown.replace("1copy", "1 copy").replace("2copies", "2 copies").replace("3copies", "3 copies")
+    shown = (
+        shown.replace("noflush", "without flushes")
+        .replace("1copy", "1 copy")
+        .replace("2copies", "2 copies")
+        .replace("3copies", "3 copies")
+    )
     return f"{shown} ({rest.replace('=', ' ')})" if rest else shown
 
 

@@ -10,7 +10,7 @@ usage: ./dev lab run EXPERIMENT... | --all [--quick | --full | --plan FILE] [--t
 Repeats published storage experiments on this machine, for Azekura and for peers that it installs from Debian's packages,
 starts and stops by itself, and writes a report with published and measured figures. For example:
   ./dev lab run E3 --targets raw,qemu-nbd,azekura,ceph --quick
-  ./dev lab run --all --quick && ./dev lab report
+  ./dev lab run --all --quick; ./dev lab report
 A run that is cut off goes on where it stopped when the same command is given again; --fresh begins anew; --dry-run says
 how long it would take. Results are in .lab/ as JSON lines. Loop devices, network namespaces and the installing of peers
 need root; what is not possible is left out and named in the report.
