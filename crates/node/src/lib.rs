@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// A lost connection to another node is dialled again after this time.
 pub const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
+/// A node that does not take a connection for so long is dialled anew.
+pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A connection that has not finished its greeting by then is closed.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// A node that answers nothing for so long, heartbeats included, is taken for cut off: the connection is closed and dialled

@@ -6,7 +6,7 @@
 
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
-use crate::{GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL};
+use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL};
 use azekura_base::NodeId;
 use azekura_wire::{Hello, Message, VERSION};
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use std::time::Duration;
 enum Outbound {
     /// Not connected; dial at this time.
     Idle(Duration),
-    /// Dialled; an answer has to come by this time.
-    Dialling,
+    /// Dialled; it has to succeed by this time, or another try begins.
+    Dialling(Duration),
     /// Connected; the peer's greeting has to come by this time.
     Greeting(ConnKey, Duration),
     Up(ConnKey),
@@ -50,8 +50,8 @@ impl Links {
 
     pub(crate) fn next_dial(&self) -> Option<Duration> {
         let out = self.out.values().filter_map(|state| match state {
-            Outbound::Idle(at) | Outbound::Greeting(_, at) => Some(*at),
-            Outbound::Dialling | Outbound::Up(_) => None,
+            Outbound::Idle(at) | Outbound::Dialling(at) | Outbound::Greeting(_, at) => Some(*at),
+            Outbound::Up(_) => None,
         });
         let inbound = self.inbound.values().filter_map(|state| match state {
             Inbound::Unknown(at) => Some(*at),
@@ -99,10 +99,12 @@ impl Node {
             match *state {
                 Outbound::Idle(at) if at <= now => {
                     if let Some(address) = self.view.nodes.get(node) {
-                        *state = Outbound::Dialling;
+                        *state = Outbound::Dialling(now + DIAL_TIMEOUT);
                         self.effects.push_back(Effect::Connect(*node, *address));
                     }
                 }
+                // The kernel would go on asking at ever longer intervals.
+                Outbound::Dialling(by) if by <= now => *state = Outbound::Idle(now + RECONNECT_INTERVAL),
                 Outbound::Greeting(conn, by) if by <= now => {
                     *state = Outbound::Idle(now + RECONNECT_INTERVAL);
                     late.push(conn);
@@ -138,7 +140,7 @@ impl Node {
 
     /// A dialled connection stands.
     pub fn connected(&mut self, node: NodeId, conn: ConnKey) {
-        let Some(state) = self.links.out.get_mut(&node).filter(|s| matches!(s, Outbound::Dialling)) else {
+        let Some(state) = self.links.out.get_mut(&node).filter(|s| matches!(s, Outbound::Dialling(_))) else {
             self.effects.push_back(Effect::Close(conn));
             return;
         };
@@ -152,7 +154,8 @@ impl Node {
 
     /// A node could not be reached.
     pub fn connect_failed(&mut self, node: NodeId) {
-        if let Some(state) = self.links.out.get_mut(&node) {
+        // A try that was given up says so late.
+        if let Some(state) = self.links.out.get_mut(&node).filter(|s| matches!(s, Outbound::Dialling(_))) {
             *state = Outbound::Idle(self.now + RECONNECT_INTERVAL);
         }
     }

@@ -7,6 +7,7 @@ use std::{
     net::{Shutdown, SocketAddr},
     os::unix::{fs::FileTypeExt, net::UnixStream},
     path::Path,
+    time::Duration,
 };
 
 /// Send buffer of unix sockets in bytes: what one side may be ahead of the other. The kernel doesn't size these by
@@ -17,6 +18,10 @@ const UNIX_SEND_BUFFER: usize = 4 << 20;
 const PACED: &[u8] = b"bbr";
 /// What is used in its stead; part of every kernel, unless left out on purpose.
 const UNPACED: &[u8] = b"cubic";
+
+/// A connection that this side made ends when the other one has not confirmed anything for so long; so does the making.
+/// Left to itself the kernel goes on for minutes.
+const CONNECT_SILENCE: Duration = Duration::from_secs(3);
 
 /// A TCP socket that listens on `address`.
 pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
@@ -58,6 +63,9 @@ fn is_left_over(path: &Path) -> bool {
 pub(crate) fn for_connect(address: &SockAddr) -> io::Result<Socket> {
     let socket = Socket::new(address.domain(), Type::STREAM, None)?;
     tune(&socket, !address.is_unix())?;
+    if !address.is_unix() {
+        socket.set_tcp_user_timeout(Some(CONNECT_SILENCE))?;
+    }
     Ok(socket)
 }
 
