@@ -25,7 +25,8 @@ pub mod snapshot;
 pub mod volumes;
 
 pub use snapshot::{
-    DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, NodeSnapshot, NodeStatistics, RequestCounters, VolumeSnapshot,
+    DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, NodeSnapshot, NodeStatistics, READ_ONLY, RequestCounters,
+    ResyncSnapshot, VolumeSnapshot,
 };
 
 /// Longest wait for the leadership to be given back.

@@ -187,6 +187,25 @@ pub struct GroupSnapshot {
     pub sequence: u64,
     /// The newest write that it knows to be committed.
     pub committed: u64,
+    /// Copies that it brings up to date, as primary.
+    pub resyncs: Vec<ResyncSnapshot>,
+}
+
+/// What a primary calls itself that serves reads only.
+pub const READ_ONLY: &str = "read-only: too few copies";
+
+/// A copy that is being brought up to date.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResyncSnapshot {
+    /// The device that it is on.
+    pub device: u32,
+    /// Chunks that were changed while it was away; all, for a new one.
+    pub chunks: u64,
+    /// Of those, the ones that are compared and sent.
+    pub chunks_done: u64,
+    /// Payload bytes sent.
+    pub bytes: u64,
 }
 
 #[cfg(test)]

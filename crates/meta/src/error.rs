@@ -98,6 +98,22 @@ pub enum MetaError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A setting that makes no sense.
+    #[error("the setting '{name}' is refused: {reason}")]
+    InvalidSetting {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Devices that nothing can be moved away from.
+    #[error("{what} can't be drained: {reason}")]
+    DrainRefused {
+        /// The device or node.
+        what: String,
+        /// Why.
+        reason: String,
+    },
     /// The copies can't be kept apart.
     #[error(
         "storage class '{class}' keeps {copies} copies on different {failure_domain}s, \
@@ -207,12 +223,17 @@ impl MetaError {
             E::NotFound { kind: Kind::Class, .. } => {
                 "'azekura class list' shows all classes, 'azekura class create' makes one".into()
             }
+            E::NotFound { kind: Kind::Node, .. } => "'azekura node list' shows all nodes".into(),
+            E::NotFound { kind: Kind::Device, .. } => {
+                "'azekura device list' shows all devices; name one by its number, or as NODE/NAME".into()
+            }
             E::NotFound { .. } => return None,
             E::InvalidName { .. } => {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
             }
             E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
-            E::InvalidClass { .. } => return None,
+            E::InvalidClass { .. } | E::InvalidSetting { .. } => return None,
+            E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),
             E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
                 FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),
                 domain => format!(

@@ -132,8 +132,9 @@ impl Node {
                 continue;
             }
             let Some(node) = self.writer_node(writer) else { continue };
-            let to =
-                self.groups[&key].config().in_sync.iter().find(|d| self.view.devices.get(d) == Some(&node)).copied();
+            let config = self.groups[&key].config();
+            let stays = config.in_sync.intersection(&config.members);
+            let to = stays.copied().find(|device| self.view.devices.get(device) == Some(&node));
             if let Some(to) = to
                 && node != self.identity.node
                 && self.groups.get_mut(&key).is_some_and(|group| group.hand_over(to))

@@ -21,6 +21,8 @@ pub(crate) struct Device {
     under: Tokens<Under>,
     /// Layers whose dropping has been started.
     dropping: BTreeSet<LayerId>,
+    /// Groups whose copy is being given up, or is, and the configuration does not know it yet.
+    forgetting: BTreeSet<PgId>,
 }
 
 /// Something that a store was asked for.
@@ -40,7 +42,14 @@ pub(crate) enum Under {
 impl Node {
     /// Takes a device in; its store has just been opened and asks for its first effects at the next poll.
     pub fn add_device(&mut self, id: DeviceId, store: Store) {
-        let device = Device { store, open: false, full: false, under: Tokens::default(), dropping: BTreeSet::new() };
+        let device = Device {
+            store,
+            open: false,
+            full: false,
+            under: Tokens::default(),
+            dropping: BTreeSet::new(),
+            forgetting: BTreeSet::new(),
+        };
         self.devices.insert(id, device);
     }
 
@@ -81,10 +90,34 @@ impl Node {
             .view
             .groups
             .iter()
-            .filter(|(pg, config)| config.members.contains(&id) && !self.groups.contains_key(&(**pg, id)))
+            .filter(|(pg, config)| config.needs(id) && !self.groups.contains_key(&(**pg, id)))
             .map(|(pg, _)| *pg)
             .collect();
         new.into_iter().for_each(|pg| self.add_group(pg, id));
+        self.leave_groups(id);
+    }
+
+    /// Ends copies that the configuration does not want on an open device any more, and gives up what they hold.
+    fn leave_groups(&mut self, id: DeviceId) {
+        let keys = self.groups.keys().filter(|(_, device)| *device == id);
+        let unwanted = keys.filter(|(pg, _)| self.view.groups.get(pg).is_some_and(|config| !config.needs(id)));
+        let unwanted: Vec<PgId> = unwanted.map(|(pg, _)| *pg).collect();
+        for pg in unwanted {
+            self.wake(pg, id, Group::close);
+            self.run_groups();
+            self.groups.remove(&(pg, id));
+        }
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let left = |pg: &PgId| {
+            self.view.groups.get(pg).is_some_and(|config| config.leaving.contains(&id) && !config.needs(id))
+        };
+        device.forgetting.retain(left);
+        let due: Vec<PgId> =
+            self.view.groups.keys().filter(|pg| left(pg) && !device.forgetting.contains(pg)).copied().collect();
+        for pg in due {
+            device.forgetting.insert(pg);
+            self.effects.push_back(Effect::CopyForgotten(id, pg));
+        }
     }
 
     /// Starts a copy of a group on an open device.

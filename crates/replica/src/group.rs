@@ -31,6 +31,8 @@ pub struct GroupConfig {
     pub away: BTreeMap<DeviceId, Sequence>,
     /// All devices that are to have a copy.
     pub members: BTreeSet<DeviceId>,
+    /// Devices that were to have one, and have perhaps not given it up yet.
+    pub leaving: BTreeSet<DeviceId>,
     /// With fewer copies in sync than this, nothing is written.
     pub copies_min: u32,
 }
@@ -47,8 +49,15 @@ impl GroupConfig {
             in_sync: members.clone(),
             away: BTreeMap::new(),
             members,
+            leaving: BTreeSet::new(),
             copies_min: 1,
         }
+    }
+
+    /// The device is to have a copy, or has one that writes wait for.
+    #[must_use]
+    pub fn needs(&self, device: DeviceId) -> bool {
+        self.members.contains(&device) || self.in_sync.contains(&device)
     }
 
     /// This configuration with the next version, to be changed and proposed.

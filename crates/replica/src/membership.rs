@@ -24,6 +24,8 @@ const FIRST_WORD: Duration = Duration::from_secs(3);
 const STAGGER: Duration = Duration::from_millis(100);
 /// How long writes are held back for a hand-over at most.
 const HAND_OVER: Duration = Duration::from_millis(300);
+/// A primary whose device is a member no more tries to hand over this often.
+const HAND_OVER_AGAIN: Duration = Duration::from_secs(1);
 /// Time given to others after this process has stood still.
 const AFTER_STALL: Duration = Duration::from_millis(400);
 /// Clocks of two machines may run apart by this part of a lease.
@@ -145,7 +147,24 @@ impl Group {
         }
     }
 
-    /// The copy on `device` is about to stop, and answers no reader from now on.
+    /// A copy whose device is a member no more takes leave of its primary once its replacement is there: what stays in
+    /// sync without it must be as many as there are members. When several are to go, those with the lowest numbers go
+    /// first, so that not more go than may.
+    fn depart(&mut self) {
+        let GroupConfig { in_sync, members, epoch, primary, .. } = &self.config;
+        let surplus = in_sync.len().saturating_sub(members.len().max(1));
+        let mut former = in_sync.difference(members).filter(|device| *device != primary);
+        let goes = former.position(|device| *device == self.me).is_some_and(|rank| rank < surplus);
+        let Role::Secondary(secondary) = &mut self.role else { return };
+        if goes && !secondary.told_leaving && secondary.following == *epoch && secondary.primary.is_some() {
+            secondary.told_leaving = true;
+            secondary.lease_until = Duration::ZERO;
+            let leaving = Leaving { pg: self.pg, device: self.me, epoch: secondary.following };
+            self.send_to_primary(Message::Leaving(leaving));
+        }
+    }
+
+    /// The copy on `device` is about to stop or to be given up, and answers no reader from now on.
     pub fn peer_leaving(&mut self, device: DeviceId, leaving: Leaving) {
         let Role::Primary(primary) = &mut self.role else { return };
         if leaving.epoch != primary.epoch() {
@@ -213,8 +232,9 @@ impl Group {
                 readers_until = readers_until.max(peer.reads_until);
                 false
             }
-            Standing::InSync | Standing::Joining => true,
-            Standing::Learning(_) => config.members.contains(device),
+            Standing::InSync => true,
+            // A proposal that names it is of an older version and refused: the device may give its copy up.
+            Standing::Joining | Standing::Learning(_) => config.members.contains(device),
         });
         primary.blocked_until = readers_until;
         self.greet_all();
@@ -224,6 +244,7 @@ impl Group {
 
     /// A secondary whose primary is silent takes over.
     pub(crate) fn watch_primary(&mut self, stalled: bool) {
+        self.depart();
         let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return };
         if stalled {
@@ -245,6 +266,7 @@ impl Group {
 
     /// A primary leaves silent copies behind and takes back those that have caught up.
     pub(crate) fn watch_copies(&mut self, stalled: bool) {
+        let me = self.me;
         let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
         let Role::Primary(primary) = &mut self.role else { return };
         if primary.is_proposed() {
@@ -279,12 +301,19 @@ impl Group {
         }
         let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0;
         let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
+        // One that is a member no more goes when its replacement is there, whether or not anybody wants anything.
+        let enough = config.in_sync.len() >= config.members.len();
+        let relieved = enough && self.config.in_sync.difference(&config.in_sync).any(|d| !config.members.contains(d));
+        let to_leave = open && !config.members.contains(&me);
         if self.proposal.is_none() {
-            if config.in_sync != self.config.in_sync && (wanted || grows) {
+            if config.in_sync != self.config.in_sync && (wanted || grows || relieved) {
                 self.propose(config);
             } else {
                 self.drop_failed_joiners(now);
             }
+        }
+        if to_leave {
+            self.hand_over_and_leave();
         }
         greet.into_iter().for_each(|device| self.greet(device));
         self.watch_learners();
@@ -295,6 +324,25 @@ impl Group {
         self.try_commit();
         self.try_open();
         self.try_hand_over();
+    }
+
+    /// A primary whose device is a member no more makes one of the members primary.
+    fn hand_over_and_leave(&mut self) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        if now < primary.leave_at {
+            return;
+        }
+        primary.leave_at = now + HAND_OVER_AGAIN;
+        let heirs: Vec<DeviceId> = self.config.in_sync.intersection(&self.config.members).copied().collect();
+        // Groups that leave a device together go to different ones.
+        let first = self.pg.0 as usize % heirs.len().max(1);
+        let (later, sooner) = heirs.split_at(first);
+        for device in sooner.iter().chain(later) {
+            if self.hand_over(*device) {
+                return;
+            }
+        }
     }
 
     /// A copy that was about to join and fell silent starts anew. Only while no proposal could still make it a member.

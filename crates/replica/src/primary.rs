@@ -52,7 +52,7 @@ pub(crate) struct Peer {
     pub(crate) moved: Duration,
     /// Its device takes no more data.
     full: bool,
-    /// It has said that it is about to stop.
+    /// It has said that it is about to stop, or to be given up, and that it answers no reader any more.
     pub(crate) gone: bool,
     /// It no longer has writes that it had acknowledged: this is how far it goes.
     pub(crate) lost: Option<Sequence>,
@@ -127,6 +127,8 @@ pub(crate) struct Primary {
     pub(crate) wanted: bool,
     /// Another copy is to reign as soon as nothing is under way here; given up at this time.
     pub(crate) handing_over: Option<(DeviceId, Duration)>,
+    /// When a primary that is to leave tries to hand over next.
+    pub(crate) leave_at: Duration,
     /// Copies may be brought up to date now.
     pub(crate) may_resync: bool,
     /// Writes that wait for a merge, for a repair, or for what a merge waits for.
@@ -150,6 +152,7 @@ impl Primary {
             scrub: None,
             wanted: false,
             handing_over: None,
+            leave_at: Duration::ZERO,
             may_resync: false,
             waiting: VecDeque::new(),
             writers: BTreeMap::new(),
@@ -348,7 +351,7 @@ impl Group {
     /// what its lease to answer readers counts from.
     pub fn heartbeat_sent(&mut self, device: DeviceId, stamp_arrived: Duration) {
         if let Role::Primary(primary) = &mut self.role
-            && let Some(peer) = primary.peers.get_mut(&device)
+            && let Some(peer) = primary.peers.get_mut(&device).filter(|peer| !peer.gone)
         {
             peer.reads_until = peer.reads_until.max(readers_until(stamp_arrived));
         }

@@ -23,7 +23,7 @@ pub(crate) struct Secondary {
     /// The connection on which the primary opened its epoch: prepares from elsewhere are leftovers.
     pub(crate) primary: Option<Client>,
     pub(crate) learner: Learner,
-    /// The primary was told that this copy is about to stop.
+    /// The primary was told that this copy is about to stop, or to be given up: it answers nobody, and promises nothing.
     pub(crate) told_leaving: bool,
 }
 
@@ -241,7 +241,7 @@ impl Group {
     /// no promise.
     pub fn heartbeat(&mut self, epoch: Epoch, commit: Sequence, lease_until: Duration, now: Duration) -> bool {
         let Role::Secondary(secondary) = &mut self.role else { return false };
-        if self.proposal.is_some() || self.leaving || epoch != secondary.following {
+        if self.proposal.is_some() || self.leaving || secondary.told_leaving || epoch != secondary.following {
             return false;
         }
         secondary.heard = secondary.heard.max(now);

@@ -348,3 +348,130 @@ fn copies_that_take_leave_are_not_waited_for() {
     assert!(!cluster.group(2).leave(), "the last one just stops");
     assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
 }
+
+/// The control plane gives a group other members.
+fn rehome(cluster: &mut Cluster, members: &[u32]) {
+    let members = members.iter().map(|n| device(*n)).collect();
+    let former = cluster.config.members.union(&cluster.config.in_sync).copied();
+    let former: Vec<DeviceId> = former.collect();
+    cluster.config.version += 1;
+    cluster.config.leaving.extend(former);
+    cluster.config.leaving = cluster.config.leaving.difference(&members).copied().collect();
+    cluster.config.away.retain(|device, _| members.contains(device));
+    cluster.config.members = members;
+    let config = cluster.config.clone();
+    let all: Vec<DeviceId> = cluster.copies.keys().copied().collect();
+    for n in all.iter().map(|device| device.0 - 1) {
+        cluster.group(n).configure(config.clone());
+        cluster.run(device(n));
+    }
+}
+
+#[test]
+fn a_copy_leaves_only_when_its_replacement_is_in_sync() {
+    let mut cluster = Cluster::new(2);
+    (1..=50).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    rehome(&mut cluster, &[0, 2]);
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0), device(1)].into(), "its replacement is not there");
+    cluster.add(device(2));
+    cluster.heal();
+    (51..=60).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0), device(2)].into());
+    assert_eq!((cluster.primary(), cluster.config.leaving.len()), (0, 1));
+    assert_eq!(cluster.map(2), cluster.map(0));
+    assert_eq!(cluster.state(1), GroupState::OutOfSync);
+    assert!(cluster.read(1, 1).is_err(), "it answers nobody");
+    cluster.write(blocks(61, 0, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(61)], Ok(()));
+}
+
+#[test]
+fn a_primary_that_is_to_leave_hands_over_and_goes() {
+    let mut cluster = Cluster::new(2);
+    (1..=50).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    rehome(&mut cluster, &[1, 2]);
+    cluster.add(device(2));
+    cluster.heal();
+    let mut request = 50;
+    for _ in 0..30 {
+        cluster.pass(SECOND / 10);
+        request += 1;
+        cluster.write(blocks(request, request as u16, 1)).unwrap();
+    }
+    cluster.pass(SECOND);
+    assert_eq!(cluster.config.in_sync, [device(1), device(2)].into());
+    assert_eq!((cluster.primary(), cluster.state(1)), (1, GroupState::Active));
+    assert_eq!(cluster.map(1), cluster.map(2));
+    let unanswered = (51..=request).filter(|n| !cluster.answered.contains_key(&RequestId(*n))).count();
+    assert_eq!(unanswered, 0, "every write was answered: acknowledged, or sent to another primary");
+}
+
+#[test]
+fn all_copies_move_at_once_and_nothing_is_lost() {
+    let mut cluster = Cluster::new(2);
+    (1..=50).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    rehome(&mut cluster, &[2, 3]);
+    cluster.add(device(2));
+    cluster.add(device(3));
+    cluster.heal();
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(2), device(3)].into());
+    assert_eq!(cluster.map(2), cluster.map(3));
+    assert_eq!(cluster.read(cluster.primary(), 7), Ok(7));
+    assert_eq!(cluster.config.leaving, [device(0), device(1)].into(), "noted until their devices have given them up");
+}
+
+#[test]
+fn a_copy_that_learns_and_is_no_member_any_more_does_not_join() {
+    let mut cluster = Cluster::new(2);
+    (1..=50).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    rehome(&mut cluster, &[0, 1, 2]);
+    cluster.add(device(2));
+    cluster.heal();
+    // So far that it has been asked for nothing but the last step.
+    for _ in 0..8 {
+        cluster.tick_all(TICK);
+        for _ in 0..40 {
+            for (from, to) in [(0, 1), (0, 2)] {
+                cluster.deliver(device(from), device(to));
+                cluster.deliver_answer(device(from), device(to));
+            }
+            (0..3).for_each(|n| {
+                cluster.persist(device(n));
+                cluster.load(device(n));
+            });
+        }
+        cluster.beat();
+    }
+    assert!(!cluster.config.in_sync.contains(&device(2)));
+    rehome(&mut cluster, &[0, 1]);
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0), device(1)].into());
+}
+
+#[test]
+fn a_copy_that_is_to_go_takes_leave_and_no_write_waits_for_its_lease() {
+    let mut cluster = Cluster::new(4);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    assert_eq!(cluster.read(1, 0), Ok(1));
+    // Two are to go, and one of the members to be is not there: only one may.
+    rehome(&mut cluster, &[0, 3, 4]);
+    cluster.tick_all(TICK);
+    cluster.settle();
+    assert_eq!(cluster.config.in_sync, [device(0), device(2), device(3)].into());
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(2)], Ok(()), "without any time passing");
+    assert!(cluster.read(1, 0).is_err());
+    cluster.beat();
+    assert_eq!(cluster.read(2, 0), Ok(2));
+}

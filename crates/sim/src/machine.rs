@@ -144,7 +144,7 @@ impl World {
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
             Effect::Scrubbed(..) => {}
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
-            Effect::LayerDropped(..) => {}
+            Effect::LayerDropped(..) | Effect::CopyForgotten(..) => {}
             Effect::DeviceOpen(device, Ok(())) => self.trace.remark(now, || format!("{name:?} {device:?} is open")),
             Effect::DeviceOpen(device, Err(why)) => {
                 self.violate(Invariant::StoreKeeps, format!("{device:?} of {name:?} has stopped: {why}"));

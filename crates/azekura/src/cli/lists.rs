@@ -1,12 +1,14 @@
-//! `azekura node list`, `azekura device list`, `azekura group list`
+//! `azekura node list`, `azekura device …`, `azekura group list`
 
 use std::process::ExitCode;
 
 use azekura_control::api::{DeviceView, GroupView, NodeView};
+use azekura_meta::model::DeviceState;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::drain::{DrainArgs, UndrainArgs};
 use super::output::{print, print_json};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
@@ -16,7 +18,7 @@ use crate::size::Size;
 #[derive(Debug, Args)]
 pub struct DeviceCommand {
     #[command(subcommand)]
-    command: List,
+    command: Device,
 }
 
 /// The cluster's placement groups: the units of replication that volumes are spread over.
@@ -24,6 +26,17 @@ pub struct DeviceCommand {
 pub struct GroupCommand {
     #[command(subcommand)]
     command: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum Device {
+    /// List all of them.
+    #[command(visible_alias = "ls")]
+    List(ApiArgs),
+    /// Empty a device: its copies move to others.
+    Drain(DrainArgs),
+    /// Let a device take data again.
+    Undrain(UndrainArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -36,8 +49,11 @@ enum List {
 impl DeviceCommand {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        let List::List(api) = self.command;
-        list(&api, "/v1/devices", "There are no devices.\n", devices)
+        match self.command {
+            Device::List(api) => list(&api, "/v1/devices", "There are no devices.\n", devices),
+            Device::Drain(arguments) => arguments.run("devices"),
+            Device::Undrain(arguments) => arguments.run("devices"),
+        }
     }
 }
 
@@ -96,6 +112,15 @@ pub fn nodes(nodes: &[NodeView]) -> String {
     table.render()
 }
 
+/// What a device does, in a word or two.
+fn device_status(device: &DeviceView) -> String {
+    match (device.state, device.groups_left()) {
+        (DeviceState::Draining, 0) => "drained".to_owned(),
+        (DeviceState::Draining, left) => format!("draining, {left} groups left"),
+        _ => device.status.clone(),
+    }
+}
+
 /// Devices as a table.
 pub fn devices(devices: &[DeviceView]) -> String {
     let mut table = Table::new(&[
@@ -116,7 +141,7 @@ pub fn devices(devices: &[DeviceView]) -> String {
             device.id.to_string(),
             device.node_name.clone(),
             device.name.clone(),
-            device.status.clone(),
+            device_status(device),
             Size::new(device.capacity_bytes).to_string(),
             Size::new(device.used_bytes).to_string(),
             format!("{share:.1}"),

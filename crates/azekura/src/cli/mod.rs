@@ -6,10 +6,13 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 mod api;
 mod class;
+mod cluster;
 mod completion;
+mod drain;
 mod lists;
 mod node;
 mod output;
+mod period;
 mod scrub;
 mod status;
 mod store;
@@ -48,6 +51,7 @@ enum Command {
     Device(lists::DeviceCommand),
     Group(lists::GroupCommand),
     Scrub(scrub::ScrubArgs),
+    Cluster(cluster::ClusterCommand),
     Status(status::StatusArgs),
     Top(top::TopArgs),
     Store(store::StoreCommand),
@@ -90,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Device(command) => command.run(),
         Command::Group(command) => command.run(),
         Command::Scrub(arguments) => arguments.run(),
+        Command::Cluster(command) => command.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
         Command::Store(command) => command.run(),

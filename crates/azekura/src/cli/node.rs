@@ -1,31 +1,40 @@
-//! `azekura node …`: with options it runs a node, `azekura node list` shows the cluster's.
+//! `azekura node …`: with options it runs a node, `list`, `drain` and `undrain` are about the cluster's.
 //!
-//! The two are put together by hand: derived, a node option that comes from the environment (AZEKURA_CONFIG) would
+//! They are put together by hand: derived, a node option that comes from the environment (AZEKURA_CONFIG) would
 //! make `azekura node list` ask for the other options of a node.
 
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
+use super::drain::{DrainArgs, UndrainArgs};
 use super::{ApiArgs, CliError, lists};
 use crate::node::NodeArgs;
 
-/// Name of the subcommand.
+/// Names of the subcommands.
 const LIST: &str = "list";
+const DRAIN: &str = "drain";
+const UNDRAIN: &str = "undrain";
 
-/// Run a node on this machine, or list the cluster's nodes.
+/// Run a node on this machine, list the cluster's nodes, or empty one.
 #[derive(Debug)]
 pub enum NodeCommand {
     /// Run a node.
     Run(Box<NodeArgs>),
     /// List the nodes.
     List(ApiArgs),
+    /// Empty a node.
+    Drain(DrainArgs),
+    /// Let a node take data again.
+    Undrain(UndrainArgs),
 }
 
 impl FromArgMatches for NodeCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<NodeCommand, Error> {
         match matches.subcommand() {
             Some((LIST, matches)) => Ok(NodeCommand::List(ApiArgs::from_arg_matches(matches)?)),
+            Some((DRAIN, matches)) => Ok(NodeCommand::Drain(DrainArgs::from_arg_matches(matches)?)),
+            Some((UNDRAIN, matches)) => Ok(NodeCommand::Undrain(UndrainArgs::from_arg_matches(matches)?)),
             _ => Ok(NodeCommand::Run(Box::new(NodeArgs::from_arg_matches(matches)?))),
         }
     }
@@ -41,6 +50,8 @@ impl Args for NodeCommand {
         let list = Command::new(LIST).visible_alias("ls");
         NodeArgs::augment_args(command)
             .subcommand(ApiArgs::augment_args(list).about("List the cluster's nodes"))
+            .subcommand(DrainArgs::augment_args(Command::new(DRAIN)).about("Empty a node: its copies move to others"))
+            .subcommand(UndrainArgs::augment_args(Command::new(UNDRAIN)).about("Let a node take data again"))
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
             .arg_required_else_help(true)
@@ -52,10 +63,12 @@ impl Args for NodeCommand {
 }
 
 impl NodeCommand {
-    /// Runs the command: a node, until it is told to stop, or the list.
+    /// Runs the command: a node, until it is told to stop, or a question.
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self {
             NodeCommand::List(api) => lists::list_nodes(&api),
+            NodeCommand::Drain(arguments) => arguments.run("nodes"),
+            NodeCommand::Undrain(arguments) => arguments.run("nodes"),
             NodeCommand::Run(arguments) => match crate::node::run(*arguments) {
                 Ok(()) => Ok(ExitCode::SUCCESS),
                 Err(error) => Err(CliError::new(format!("{error:#}"))),

@@ -4,16 +4,19 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use azekura_control::api::{ClusterStatus, GroupHealth};
+use azekura_control::api::{ClusterStatus, GroupHealth, ResyncRate, ResyncStatus};
 use clap::Args;
 
 use super::api::ApiClient;
 use super::output::{print, print_json};
+use super::period::about;
 use super::{ApiArgs, CliError, lists};
 use crate::size::Size;
 
 /// Pause between two looks with --wait.
 const WAIT_STEP: Duration = Duration::from_millis(250);
+/// How often --wait tells how far copies are brought up to date.
+const RESYNC_STEP: Duration = Duration::from_secs(1);
 
 /// Say whether the cluster is healthy; if not, what is wrong and what to do. The exit code is 0 when it is healthy,
 /// else 1.
@@ -66,6 +69,7 @@ fn look(client: &ApiClient, nodes: Option<usize>) -> Result<ClusterStatus, CliEr
 fn wait(client: &ApiClient, nodes: Option<usize>, time: Duration) -> Result<ClusterStatus, CliError> {
     let deadline = Instant::now() + time;
     let mut told = String::new();
+    let mut resync: Option<(ResyncStatus, Instant)> = None;
     loop {
         let outcome = look(client, nodes);
         let waiting_for = match &outcome {
@@ -81,6 +85,13 @@ fn wait(client: &ApiClient, nodes: Option<usize>, time: Duration) -> Result<Clus
             let _shown = writeln!(std::io::stderr(), "waiting: {waiting_for}");
             told = waiting_for;
         }
+        if let Ok(ClusterStatus { resync: Some(now), .. }) = &outcome
+            && resync.as_ref().is_none_or(|(_, looked)| looked.elapsed() >= RESYNC_STEP)
+        {
+            let rate = resync.as_ref().map(|(before, at)| now.rate_since(Some(before), at.elapsed().as_secs_f64()));
+            let _shown = writeln!(std::io::stderr(), "resync: {}", resync_line(now, rate));
+            resync = Some((now.clone(), Instant::now()));
+        }
         std::thread::sleep(WAIT_STEP);
     }
 }
@@ -95,6 +106,40 @@ pub fn health_word(health: GroupHealth) -> &'static str {
     }
 }
 
+/// A number with commas between its thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How far copies are brought up to date, and, between two looks, how fast.
+pub fn resync_line(status: &ResyncStatus, rate: Option<ResyncRate>) -> String {
+    let mut text = format!(
+        "{} of {} groups, {} of {} chunks",
+        status.groups_active,
+        status.groups,
+        grouped(status.chunks_done),
+        grouped(status.chunks)
+    );
+    match rate {
+        None => text += &format!(", {} sent", Size::new(status.bytes)),
+        Some(rate) => {
+            text += &format!(", {:.0} MiB/s", rate.bytes_per_second / f64::from(1 << 20));
+            if let Some(seconds) = rate.seconds_left {
+                text += &format!(", about {} left", about(seconds));
+            }
+        }
+    }
+    text
+}
+
 fn describe(status: &ClusterStatus) -> String {
     let mut text = if status.healthy {
         "The cluster is healthy.\n".to_owned()
@@ -102,6 +147,9 @@ fn describe(status: &ClusterStatus) -> String {
         let problems = status.problems.iter().map(|problem| format!("  - {problem}\n"));
         format!("The cluster is NOT healthy:\n{}", problems.collect::<String>())
     };
+    for note in &status.notes {
+        text += &format!("  note: {note}\n");
+    }
     let alive = status.nodes.iter().filter(|node| node.alive).count();
     let groups: usize = status.groups.values().sum();
     let by_health: Vec<String> =
@@ -116,6 +164,9 @@ fn describe(status: &ClusterStatus) -> String {
     );
     let by_health = if by_health.is_empty() { "the first volume makes them".to_owned() } else { by_health.join(", ") };
     text += &format!("  groups         {groups}: {by_health}\n");
+    if let Some(resync) = &status.resync {
+        text += &format!("  resync         {}\n", resync_line(resync, None));
+    }
     text += &format!(
         "  volumes        {}, {} in all ({} with copies, when full)\n",
         status.volumes,
@@ -128,4 +179,27 @@ fn describe(status: &ClusterStatus) -> String {
         text += &format!("\n{}", lists::devices(&status.devices));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resync_as_people_read_it() {
+        let status = ResyncStatus {
+            groups: 64,
+            groups_active: 12,
+            chunks: 9_000,
+            chunks_done: 3_120,
+            bytes: 1 << 30,
+            copies: Vec::new(),
+        };
+        assert_eq!(resync_line(&status, None), "12 of 64 groups, 3,120 of 9,000 chunks, 1GiB sent");
+        let rate =
+            ResyncRate { bytes_per_second: 85.0 * 1_048_576.0, chunks_per_second: 49.0, seconds_left: Some(120.0) };
+        let line = "12 of 64 groups, 3,120 of 9,000 chunks, 85 MiB/s, about 2 min left";
+        assert_eq!(resync_line(&status, Some(rate)), line);
+        assert_eq!((grouped(0), grouped(100), grouped(1_000_000)), ("0".into(), "100".into(), "1,000,000".into()));
+    }
 }

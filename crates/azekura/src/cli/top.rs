@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use azekura_control::api::ClusterStats;
+use azekura_control::api::{ClusterStats, ResyncRate, ResyncStatus};
 use azekura_control::{DeviceSnapshot, NodeSnapshot, RequestCounters};
 use clap::Args;
 use serde::Serialize;
@@ -78,6 +78,15 @@ struct Measurement {
     seconds: f64,
     volumes: Vec<VolumeRates>,
     nodes: Vec<NodeRates>,
+    /// Copies that are brought up to date; none: null.
+    resync: Option<Resync>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Resync {
+    #[serde(flatten)]
+    status: ResyncStatus,
+    rate: ResyncRate,
 }
 
 impl TopArgs {
@@ -163,7 +172,11 @@ fn measure(before: &ClusterStats, after: &ClusterStats, seconds: f64) -> Measure
         write: rate(&writes, seconds),
         connections,
     });
-    Measurement { seconds, volumes: volumes.collect(), nodes }
+    let resync = after.resync.clone().map(|status| {
+        let rate = status.rate_since(before.resync.as_ref(), seconds);
+        Resync { status, rate }
+    });
+    Measurement { seconds, volumes: volumes.collect(), nodes, resync }
 }
 
 fn describe(measured: &Measurement) -> String {
@@ -224,7 +237,11 @@ fn describe(measured: &Measurement) -> String {
         ]);
     }
     let volumes = if measured.volumes.is_empty() { "No volume is in use.\n".to_owned() } else { volumes.render() };
-    format!("{volumes}\n{}", nodes.render())
+    let resync = measured
+        .resync
+        .as_ref()
+        .map(|resync| format!("\nresync: {}\n", super::status::resync_line(&resync.status, Some(resync.rate))));
+    format!("{volumes}\n{}{}", nodes.render(), resync.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -252,7 +269,7 @@ mod tests {
         };
         let away = NodeStats { node: NodeId(2), name: "n2".into(), snapshot: None, problem: Some("away".into()) };
         let here = NodeStats { node: NodeId(1), name: "n1".into(), snapshot: Some(snapshot), problem: None };
-        ClusterStats { nodes: vec![here, away] }
+        ClusterStats { nodes: vec![here, away], resync: None }
     }
 
     #[test]

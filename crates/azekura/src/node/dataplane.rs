@@ -59,6 +59,8 @@ pub enum Report {
     Scrubbed(PgId, ScrubReport),
     /// A dropped layer's space on a device has come back.
     LayerDropped(DeviceId, LayerId),
+    /// A device has given up its copy of a group that it was to leave.
+    CopyForgotten(DeviceId, PgId),
     /// A device is open, or out of service.
     DeviceOpen(DeviceId, Result<(), String>),
     /// Something that people should know.
@@ -407,6 +409,7 @@ impl DataPlane {
             Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),
+            Effect::CopyForgotten(device, pg) => self.report(Report::CopyForgotten(device, pg)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
             Effect::Warn(what) => self.report(Report::Warn(what)),
         }

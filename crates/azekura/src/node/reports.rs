@@ -59,6 +59,15 @@ pub async fn carry_out(
                     }
                 });
             }
+            Report::CopyForgotten(device, pg) => {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    while let Err(error) = client.confirm_copy_forgotten(pg, device).await {
+                        tracing::warn!("can't note that device {device} has no copy of group {pg} any more: {error}");
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                });
+            }
             Report::Propose(pg, device, config) => {
                 tokio::spawn(propose(client.clone(), handle.clone(), pg, device, config));
             }

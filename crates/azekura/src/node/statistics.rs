@@ -2,10 +2,13 @@
 
 use super::dataplane::{Handle, Look};
 use azekura_base::DeviceId;
-use azekura_control::{DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics, RequestCounters, VolumeSnapshot};
+use azekura_control::{
+    DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics, READ_ONLY, RequestCounters, ResyncSnapshot,
+    VolumeSnapshot,
+};
 use azekura_gateway::{Counters, LATENCY_BUCKETS};
 use azekura_node::{GroupReport, Node};
-use azekura_replica::GroupState;
+use azekura_replica::{GroupState, ResyncProgress};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -119,7 +122,7 @@ fn group(report: &GroupReport) -> GroupSnapshot {
         GroupState::Active | GroupState::Following => "active".into(),
         GroupState::WaitingForCopy(device) => format!("waiting for device {device}"),
         GroupState::CopyLost(device) => format!("device {device} has lost its copy"),
-        GroupState::ReadOnly => "read-only: too few copies".into(),
+        GroupState::ReadOnly => READ_ONLY.into(),
         GroupState::Opening => "opening".into(),
         GroupState::WithoutPrimary => "waiting for the primary".into(),
         GroupState::OutOfSync => "out of sync".into(),
@@ -132,6 +135,16 @@ fn group(report: &GroupReport) -> GroupSnapshot {
         epoch: report.epoch.0,
         sequence: report.prepared.0,
         committed: report.committed.0,
+        resyncs: report.resyncs.iter().map(resync).collect(),
+    }
+}
+
+fn resync((device, progress): &(DeviceId, ResyncProgress)) -> ResyncSnapshot {
+    ResyncSnapshot {
+        device: device.0,
+        chunks: progress.chunks,
+        chunks_done: progress.chunks_done,
+        bytes: progress.bytes,
     }
 }
 

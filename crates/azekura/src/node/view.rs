@@ -18,6 +18,7 @@ pub fn cluster_view(model: &Model) -> ClusterView {
         in_sync: record.in_sync.iter().copied().collect(),
         away: record.away.clone(),
         members: record.members.iter().copied().collect(),
+        leaving: record.leaving.clone(),
         copies_min: model.classes.get(&record.class).map_or(1, |class| class.copies_min),
     };
     let volumes = model.volumes.values().filter_map(|volume| {

@@ -47,10 +47,14 @@ impl From<MetaError> for ApiError {
         let status = match &error {
             E::Exists { .. } | E::NameTaken { .. } | E::Contended { .. } | E::NoGroups { .. } => StatusCode::CONFLICT,
             E::NotFound { .. } => StatusCode::NOT_FOUND,
-            E::InvalidName { .. } | E::InvalidSize { .. } | E::InvalidClass { .. } | E::ShrinkRefused { .. } => {
-                StatusCode::UNPROCESSABLE_ENTITY
+            E::InvalidName { .. }
+            | E::InvalidSize { .. }
+            | E::InvalidClass { .. }
+            | E::InvalidSetting { .. }
+            | E::ShrinkRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => {
+                StatusCode::INSUFFICIENT_STORAGE
             }
-            E::NotEnoughDevices { .. } | E::Overcommit { .. } => StatusCode::INSUFFICIENT_STORAGE,
             E::Etcd(EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. }) => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -78,8 +82,7 @@ fn bad_body(rejection: &JsonRejection) -> ApiError {
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
-    let hint =
-        "there are /v1/status, /v1/volumes, /v1/classes, /v1/nodes, /v1/devices, /v1/groups, /v1/stats, /metrics";
+    let hint = "there are /v1/status, /v1/volumes, /v1/classes, /v1/nodes, /v1/devices, /v1/groups, /v1/settings, /v1/stats, /metrics";
     ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), Some(hint.to_owned()))
 }
 

@@ -50,6 +50,7 @@ fn render(snapshot: &NodeSnapshot) -> String {
     volumes(&mut text, snapshot);
     devices(&mut text, snapshot);
     groups(&mut text, snapshot);
+    resyncs(&mut text, snapshot);
     text.0
 }
 
@@ -128,10 +129,33 @@ fn groups(text: &mut Text, snapshot: &NodeSnapshot) {
     }
 }
 
+/// Copies that this node's primaries bring up to date, by the device that gets them.
+fn resyncs(text: &mut Text, snapshot: &NodeSnapshot) {
+    let mut sums = std::collections::BTreeMap::<u32, [u64; 4]>::new();
+    for resync in snapshot.groups.iter().flat_map(|group| &group.resyncs) {
+        let sum = sums.entry(resync.device).or_default();
+        for (sum, value) in sum.iter_mut().zip([1, resync.chunks, resync.chunks_done, resync.bytes]) {
+            *sum += value;
+        }
+    }
+    let families = [
+        ("resync_groups", "Groups of which a copy on the device is brought up to date."),
+        ("resync_chunks", "Chunks that they have to compare."),
+        ("resync_chunks_done", "Chunks of those that are done."),
+        ("resync_bytes", "Payload bytes sent for those that are under way."),
+    ];
+    for (index, (name, help)) in families.into_iter().enumerate() {
+        text.family(name, "gauge", help);
+        for (device, sum) in &sums {
+            text.sample(name, &[("device", &device.to_string())], sum[index]);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{DeviceSnapshot, GroupSnapshot, VolumeSnapshot};
+    use crate::snapshot::{DeviceSnapshot, GroupSnapshot, ResyncSnapshot, VolumeSnapshot};
 
     #[test]
     fn every_line_is_a_comment_or_a_sample() {
@@ -141,7 +165,12 @@ mod tests {
             name: "n\"1\\".to_owned(),
             volumes: [("vol1".to_owned(), volume)].into(),
             devices: vec![DeviceSnapshot { id: 7, ..DeviceSnapshot::default() }],
-            groups: vec![GroupSnapshot { role: "primary".into(), state: "active".into(), ..GroupSnapshot::default() }],
+            groups: vec![GroupSnapshot {
+                role: "primary".into(),
+                state: "active".into(),
+                resyncs: vec![ResyncSnapshot { device: 7, chunks: 9, chunks_done: 4, bytes: 8192 }],
+                ..GroupSnapshot::default()
+            }],
             ..NodeSnapshot::default()
         };
         let text = render(&snapshot);
@@ -152,6 +181,7 @@ mod tests {
             )
         );
         assert!(text.contains("azekura_groups{role=\"primary\",state=\"active\"} 1\n"));
+        assert!(text.contains("azekura_resync_chunks_done{device=\"7\"} 4\n"));
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("azekura_") && value.parse::<f64>().is_ok(), "{line}");

@@ -11,12 +11,15 @@ use azekura_meta::MetaClient;
 use crate::snapshot::NodeStatistics;
 
 mod classes;
+mod drain;
 mod error;
 mod health;
 mod members;
 mod metrics;
 mod peers;
+mod resync;
 mod scrub;
+mod settings;
 mod stats;
 mod status;
 mod views;
@@ -24,7 +27,9 @@ mod volumes;
 
 pub use classes::CreateClass;
 pub use error::ErrorBody;
+pub use resync::{ResyncRate, ResyncStatus, ResyncView};
 pub use scrub::{ScrubRequest, ScrubStarted};
+pub use settings::{ChangeSettings, SettingsView};
 pub use stats::{ClusterStats, NodeStats};
 pub use status::{ClusterStatus, GroupHealth};
 pub use views::{ClassView, DeviceView, GroupView, NodeView, VolumeView};
@@ -61,7 +66,12 @@ pub fn router(api: Api) -> Router {
         .route("/v1/classes", get(classes::list).post(classes::create))
         .route("/v1/classes/{name}", get(classes::show))
         .route("/v1/nodes", get(members::nodes))
+        .route("/v1/nodes/{name}/drain", post(drain::drain_node))
+        .route("/v1/nodes/{name}/undrain", post(drain::undrain_node))
         .route("/v1/devices", get(members::devices))
+        .route("/v1/devices/{name}/drain", post(drain::drain_device))
+        .route("/v1/devices/{name}/undrain", post(drain::undrain_device))
+        .route("/v1/settings", get(settings::show).post(settings::change))
         .route("/v1/groups", get(members::groups))
         .route("/v1/scrub", post(scrub::start))
         .route("/metrics", get(metrics::metrics))

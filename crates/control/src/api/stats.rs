@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::error::{Answer, ApiError};
-use super::{Api, peers};
+use super::{Api, ResyncStatus, peers};
 use crate::snapshot::NodeSnapshot;
 
 /// Nodes asked at once.
@@ -34,6 +34,9 @@ pub struct NodeStats {
 pub struct ClusterStats {
     /// By node number, ascending.
     pub nodes: Vec<NodeStats>,
+    /// Copies that are being made or brought up to date.
+    #[serde(default)]
+    pub resync: Option<ResyncStatus>,
 }
 
 impl ClusterStats {
@@ -95,5 +98,7 @@ pub(super) async fn gather(api: &Api, model: &Model) -> ClusterStats {
         nodes.extend(outcome.ok());
     }
     nodes.sort_by_key(|stats| stats.node);
-    ClusterStats { nodes }
+    let mut stats = ClusterStats { nodes, resync: None };
+    stats.resync = ResyncStatus::of(model, &stats);
+    stats
 }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Answer;
 use super::stats::{ClusterStats, gather};
-use super::{Api, DeviceView, NodeView};
-use crate::snapshot::GroupSnapshot;
+use super::{Api, DeviceView, NodeView, ResyncStatus};
+use crate::snapshot::{GroupSnapshot, READ_ONLY};
 
 /// What a primary's copy calls itself when it serves.
 const ACTIVE: &str = "active";
@@ -41,6 +41,12 @@ pub struct ClusterStatus {
     pub healthy: bool,
     /// What is wrong, and what to do: one sentence each, the worst first.
     pub problems: Vec<String>,
+    /// What else people may want to know; nothing is wrong with it.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Copies that are being made or brought up to date.
+    #[serde(default)]
+    pub resync: Option<ResyncStatus>,
     /// The cluster's id.
     pub cluster: Option<String>,
     /// Nodes.
@@ -81,7 +87,7 @@ impl<'a> PrimaryIndex<'a> {
 }
 
 pub(super) fn health_of(model: &Model, group: &GroupRecord, index: &PrimaryIndex<'_>) -> GroupHealth {
-    let ready = index.get(group.id, group.primary).is_some_and(|copy| copy.state == ACTIVE);
+    let ready = index.get(group.id, group.primary).is_some_and(|copy| copy.state == ACTIVE || copy.state == READ_ONLY);
     if !model.is_device_alive(group.primary) || !ready {
         return GroupHealth::Unavailable;
     }
@@ -121,6 +127,8 @@ fn judge(model: &Model, stats: &ClusterStats, link: Option<String>, configuratio
     ClusterStatus {
         healthy: problems.is_empty(),
         problems,
+        notes: notes(model, &nodes, &devices),
+        resync: stats.resync.clone(),
         cluster: model.cluster.as_ref().map(|cluster| cluster.id.clone()),
         groups,
         volumes: model.volumes.len(),
@@ -132,6 +140,27 @@ fn judge(model: &Model, stats: &ClusterStats, link: Option<String>, configuratio
         nodes,
         devices,
     }
+}
+
+/// Whether an absent node holds something that the cluster needs. One whose copies all have new homes is not missed.
+fn is_missed(model: &Model, node: &NodeView) -> bool {
+    let mut devices = model.devices.values().filter(|device| device.node == node.id);
+    model.groups.is_empty() || devices.any(|device| model.groups_on(device.id).next().is_some())
+}
+
+fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for node in nodes.iter().filter(|node| !node.alive && !is_missed(model, node)) {
+        notes.push(format!("node {} is absent, and nothing is missing: it holds no copies", node.name));
+    }
+    for device in devices.iter().filter(|device| device.state == DeviceState::Draining) {
+        let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);
+        notes.push(match device.groups_left() {
+            0 => format!("{name} is drained: it can be taken out"),
+            left => format!("{name} is being drained: {left} groups left"),
+        });
+    }
+    notes
 }
 
 fn problems(
@@ -165,7 +194,15 @@ fn problems(
     }
     for (node, stats) in nodes.iter().zip(&stats.nodes) {
         if !node.alive {
-            problems.push(format!("node {} gives no sign of life: start it, or look into its log", node.name));
+            if !is_missed(model, node) {
+                continue;
+            }
+            let rehome = model.settings().rehome_after_seconds.map(|seconds| match seconds {
+                ..60 => format!("; after {seconds} s its copies get new homes"),
+                _ => format!("; after {} min its copies get new homes", seconds / 60),
+            });
+            let rehome = rehome.unwrap_or_default();
+            problems.push(format!("node {} gives no sign of life: start it, or look into its log{rehome}", node.name));
         } else if let Some(problem) = &stats.problem {
             problems.push(format!("node {} can't be asked at {}: {problem}", node.name, node.api_address));
         }

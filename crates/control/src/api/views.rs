@@ -178,20 +178,33 @@ pub struct DeviceView {
     pub used_bytes: u64,
     /// It takes no more data.
     pub full: bool,
-    /// Copies of placement groups on it.
+    /// Placement groups that need its copy: it is a member, or writes wait for it.
     pub groups: usize,
+    /// Placement groups that do not need it any more, and whose data it has not given up yet.
+    #[serde(default)]
+    pub leaving: usize,
     /// Groups that it leads.
     pub primaries: usize,
 }
 
 impl DeviceView {
+    /// Groups that are still to go before the device is empty.
+    #[must_use]
+    pub fn groups_left(&self) -> usize {
+        self.groups + self.leaving
+    }
+
     pub(super) fn all(model: &Model, stats: &ClusterStats) -> Vec<DeviceView> {
-        let mut copies = std::collections::BTreeMap::<DeviceId, (usize, usize)>::new();
+        let mut copies = std::collections::BTreeMap::<DeviceId, (usize, usize, usize)>::new();
         for group in model.groups.values() {
-            for member in &group.members {
-                copies.entry(*member).or_default().0 += 1;
+            let in_sync = group.in_sync.iter().filter(|device| !group.members.contains(device));
+            for device in group.members.iter().chain(in_sync) {
+                copies.entry(*device).or_default().0 += 1;
             }
             copies.entry(group.primary).or_default().1 += 1;
+            for device in group.leaving.iter().filter(|device| !group.needs(**device)) {
+                copies.entry(*device).or_default().2 += 1;
+            }
         }
         model
             .devices
@@ -200,7 +213,7 @@ impl DeviceView {
                 let live: Option<&DeviceSnapshot> = stats
                     .snapshot(device.node)
                     .and_then(|snapshot| snapshot.devices.iter().find(|live| live.id == device.id.0));
-                let (groups, primaries) = copies.get(&device.id).copied().unwrap_or_default();
+                let (groups, primaries, leaving) = copies.get(&device.id).copied().unwrap_or_default();
                 DeviceView {
                     id: device.id,
                     name: device.name.clone(),
@@ -216,6 +229,7 @@ impl DeviceView {
                     used_bytes: live.map_or(0, |live| live.live_bytes),
                     full: live.is_some_and(|live| live.full),
                     groups,
+                    leaving,
                     primaries,
                 }
             })

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use azekura_base::DeviceId;
 use azekura_meta::MetaError;
 use azekura_meta::cluster::NewGroup;
-use azekura_meta::model::{ClassRecord, DeviceState, FailureDomain, Model};
+use azekura_meta::model::{ClassRecord, DeviceRecord, DeviceState, FailureDomain, Model};
 
 mod primaries;
 mod quota;
@@ -39,6 +39,8 @@ pub struct Candidate {
     pub weight: u64,
     /// Its failure domain: two copies never share one.
     pub domain: u32,
+    /// It may be given copies that it does not hold. One that is away for a moment keeps what it has.
+    pub takes: bool,
 }
 
 /// Fewer failure domains than copies.
@@ -62,10 +64,20 @@ pub fn group_count(devices: usize, copies: u32) -> u32 {
 /// The devices that may take copies of a class, with their failure domains numbered.
 #[must_use]
 pub fn candidates(model: &Model, domain: FailureDomain) -> Vec<Candidate> {
+    candidates_where(model, domain, |device| (device.state == DeviceState::Up).then_some(true))
+}
+
+/// Devices as `judge` sees them: `None`, it must hold nothing; else whether it may be given copies.
+pub fn candidates_where(
+    model: &Model,
+    domain: FailureDomain,
+    judge: impl Fn(&DeviceRecord) -> Option<bool>,
+) -> Vec<Candidate> {
     let mut numbers: BTreeMap<(String, String, u32), u32> = BTreeMap::new();
-    let usable = model.devices.values().filter(|device| device.state == DeviceState::Up && device.capacity_bytes > 0);
-    usable
+    let sized = model.devices.values().filter(|device| device.capacity_bytes > 0);
+    sized
         .filter_map(|device| {
+            let takes = judge(device)?;
             let node = model.nodes.get(&device.node)?;
             let name = match domain {
                 FailureDomain::Site => (node.site.clone(), String::new(), 0),
@@ -75,7 +87,7 @@ pub fn candidates(model: &Model, domain: FailureDomain) -> Vec<Candidate> {
             };
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
             let domain = *numbers.entry(name).or_insert(next);
-            Some(Candidate { id: device.id, weight: device.capacity_bytes, domain })
+            Some(Candidate { id: device.id, weight: device.capacity_bytes, domain, takes })
         })
         .collect()
 }
@@ -97,7 +109,8 @@ pub fn place_class(model: &Model, class: &ClassRecord, count: u32) -> Result<Vec
 /// The devices of each of `count` groups. `current` is the placement so far (empty for a new class): copies on usable
 /// devices stay where they are as far as failure domains and quotas allow.
 ///
-/// Guarantees: `copies` devices a group, all in different failure domains; a device's groups near its quota.
+/// Guarantees: `copies` devices a group, all in different failure domains; a device's groups near its quota. While some
+/// candidates take nothing, a group for which no other device is left keeps fewer.
 pub fn place(
     candidates: &[Candidate],
     copies: u32,
@@ -145,6 +158,10 @@ impl<'a> Layout<'a> {
         }
     }
 
+    fn takes(&self, device: usize) -> bool {
+        self.candidates[device].takes
+    }
+
     fn domain(&self, device: usize) -> u32 {
         self.candidates[device].domain
     }
@@ -182,13 +199,14 @@ impl<'a> Layout<'a> {
     fn fill(&mut self) {
         for group in 0..self.groups.len() {
             while self.groups[group].len() < self.copies {
-                let open = (0..self.candidates.len()).filter(|device| !self.is_domain_used(group, *device, None));
+                let open = (0..self.candidates.len())
+                    .filter(|device| self.takes(*device) && !self.is_domain_used(group, *device, None));
                 let best = open.max_by(|a, b| {
                     let key = |device: usize| (self.loads[device] < self.limits[device], self.score(group, device));
                     let ((a_room, a_score), (b_room, b_score)) = (key(*a), key(*b));
                     a_room.cmp(&b_room).then(a_score.total_cmp(&b_score))
                 });
-                // There are at least as many domains as copies.
+                // There are at least as many domains as copies, unless some devices take nothing now.
                 let Some(device) = best else { break };
                 self.add(group, device);
             }
@@ -209,7 +227,7 @@ impl<'a> Layout<'a> {
             }
         }
         for to in 0..self.candidates.len() {
-            while self.loads[to] < self.floors[to] {
+            while self.takes(to) && self.loads[to] < self.floors[to] {
                 let Some((group, member)) = self.best_gift(to) else { break };
                 self.replace(group, member, to);
             }
@@ -277,7 +295,7 @@ impl<'a> Layout<'a> {
                 continue;
             }
             for to in 0..self.candidates.len() {
-                let known = to == origin || reached.contains_key(&to) || members.contains(&to);
+                let known = to == origin || reached.contains_key(&to) || members.contains(&to) || !self.takes(to);
                 if known || self.is_domain_used(group, to, Some(device)) {
                     continue;
                 }

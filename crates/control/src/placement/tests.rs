@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn candidate(id: u32, weight: u64, domain: u32) -> Candidate {
-    Candidate { id: DeviceId(id), weight, domain }
+    Candidate { id: DeviceId(id), weight, domain, takes: true }
 }
 
 /// Loads by device id.
@@ -82,6 +82,22 @@ fn a_lost_device_moves_only_its_own_copies() {
     assert_eq!(moves(&before, &after), loads(&before)[&DeviceId(5)]);
     // Placing again changes nothing.
     assert_eq!(place(&candidates, 2, 256, "default", &after).unwrap(), after);
+}
+
+#[test]
+fn a_device_that_is_away_keeps_its_copies_and_gets_none() {
+    let mut candidates: Vec<Candidate> = (1..=6).map(|id| candidate(id, 1 << 40, id)).collect();
+    let before = place(&candidates, 2, 128, "default", &[]).unwrap();
+    candidates[1].takes = false;
+    assert_eq!(place(&candidates, 2, 128, "default", &before).unwrap(), before);
+    candidates.remove(4);
+    let after = place(&candidates, 2, 128, "default", &before).unwrap();
+    assert!(is_sound(&candidates, 2, &after));
+    assert_eq!(loads(&after)[&DeviceId(2)], loads(&before)[&DeviceId(2)]);
+    assert_eq!(moves(&before, &after), loads(&before)[&DeviceId(5)]);
+    // Nowhere to go: fewer copies rather than a panic.
+    candidates.iter_mut().for_each(|candidate| candidate.takes = false);
+    assert!(place(&candidates, 2, 128, "default", &before).unwrap().iter().any(|members| members.len() == 1));
 }
 
 #[test]

@@ -93,6 +93,26 @@ impl MetaClient {
         Err(MetaError::NotFound { kind: Kind::Group, name: pg.to_string() })
     }
 
+    /// Notes that a device has given up its copy of a group that it was to leave.
+    pub async fn confirm_copy_forgotten(&self, group: PgId, device: DeviceId) -> Result<(), MetaError> {
+        let key = &Key::Group(group);
+        self.settle("noting that a copy is gone", |Try { deadline, .. }| async move {
+            let (record, mod_revision) = self.read_group(key, deadline).await?;
+            let Some(mut record) = record.filter(|record| record.leaving.contains(&device)) else {
+                return Ok(Attempt::Done(()));
+            };
+            if record.needs(device) {
+                // It is wanted again, which nobody asks for before the copy is gone. Nothing of it must be forgotten.
+                return Ok(Attempt::Done(()));
+            }
+            record.leaving.remove(&device);
+            record.version += 1;
+            let name = key.to_string();
+            self.commit(Txn::new().when_unchanged(&name, mod_revision).put(&name, encode(&record)), ()).await
+        })
+        .await
+    }
+
     async fn read_group(&self, key: &Key<'_>, deadline: Instant) -> Result<(Option<GroupRecord>, i64), MetaError> {
         let [found] = self.get_all([key], deadline).await?;
         Ok((found.record()?, found.mod_revision()))
@@ -198,6 +218,7 @@ fn new_group(id: PgId, class: &str, new: NewGroup) -> GroupRecord {
         primary: new.primary,
         in_sync: new.members.clone(),
         members: new.members,
+        leaving: std::collections::BTreeSet::new(),
         unknown: Unknown::default(),
     }
 }

@@ -7,7 +7,7 @@ use azekura_base::{DeviceId, NodeId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Attempt, MetaClient, Try, encode};
+use super::{Attempt, Found, MetaClient, Try, encode};
 use crate::client::Txn;
 use crate::error::{Kind, MetaError};
 use crate::model::{DeviceRecord, DeviceState, Key, Model, NodeRecord, Unknown};
@@ -132,6 +132,27 @@ impl MetaClient {
             site: spec.site.clone(),
             rack: spec.rack.clone(),
             unknown: Unknown::default(),
+        })
+        .await
+    }
+
+    /// Says whether devices take data. All of them change, or none.
+    pub async fn set_device_state(&self, devices: &[DeviceId], state: DeviceState) -> Result<(), MetaError> {
+        let keys: Vec<String> = devices.iter().map(|device| Key::Device(*device).to_string()).collect();
+        let keys = &keys;
+        self.settle("changing the state of devices", |Try { deadline, .. }| async move {
+            let (found, _) = self.inner.etcd.get_all(keys, deadline).await?;
+            let mut txn = Txn::new();
+            for ((device, key), kv) in devices.iter().zip(keys).zip(found) {
+                let found = Found { key: key.clone(), kv };
+                let not_found = || MetaError::NotFound { kind: Kind::Device, name: device.to_string() };
+                let record: DeviceRecord = found.record()?.ok_or_else(not_found)?;
+                if record.state != state {
+                    let changed = DeviceRecord { state, ..record };
+                    txn = txn.when_unchanged(key, found.mod_revision()).put(key, encode(&changed));
+                }
+            }
+            self.commit(txn, ()).await
         })
         .await
     }

@@ -22,12 +22,14 @@ mod groups;
 mod identity;
 mod layers;
 mod members;
+mod settings;
 mod volumes;
 
 pub use alive::{LIFE_TTL_SECONDS, LeaseHold};
 pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
 pub use members::{DeviceSpec, NodeSpec};
+pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};
 pub use volumes::{VolumeSpec, check_overcommit, promised_bytes, usable_capacity_bytes};
 
 /// How long [`MetaClient::connect`] waits for a server.

@@ -10,6 +10,8 @@ pub const PREFIX: &str = "/azekura/v1/";
 pub enum Key<'a> {
     /// The cluster's identity.
     Cluster,
+    /// The cluster's settings.
+    Settings,
     /// A counter of ids: its value is the next id.
     Counter(&'a str),
     /// The node that leads the control plane; ends with its lease.
@@ -40,6 +42,7 @@ impl Key<'_> {
         let Some((kind, name)) = rest.split_once('/') else {
             return match rest {
                 "cluster" => Some(Key::Cluster),
+                "settings" => Some(Key::Settings),
                 "leader" => Some(Key::Leader),
                 _ => None,
             };
@@ -75,6 +78,7 @@ impl std::fmt::Display for Key<'_> {
         f.write_str(PREFIX)?;
         match self {
             Key::Cluster => f.write_str("cluster"),
+            Key::Settings => f.write_str("settings"),
             Key::Counter(name) => write!(f, "counters/{name}"),
             Key::Leader => f.write_str("leader"),
             Key::Node(id) => write!(f, "nodes/{id}"),
@@ -98,6 +102,7 @@ mod tests {
     fn keys_read_back() {
         let keys = [
             Key::Cluster,
+            Key::Settings,
             Key::Counter("volumes"),
             Key::Leader,
             Key::Node(NodeId(1)),

@@ -18,7 +18,7 @@ mod records;
 pub use keys::{Key, PREFIX};
 pub use records::{
     AckRule, AliveRecord, ClassRecord, ClusterRecord, DeviceRecord, DeviceState, FailureDomain, GroupPlan, GroupRecord,
-    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, Unknown, VolumeRecord,
+    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, SettingsRecord, Unknown, VolumeRecord,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -48,6 +48,8 @@ pub struct Model {
     pub revision: i64,
     /// The cluster's identity; `None` before the first node made it.
     pub cluster: Option<Arc<Versioned<ClusterRecord>>>,
+    /// The cluster's settings; `None` while all have their default.
+    pub settings: Option<Arc<Versioned<SettingsRecord>>>,
     /// The leader of the control plane, if there is one.
     pub leader: Option<Arc<Versioned<LeaderRecord>>>,
     /// The next id of each kind.
@@ -136,6 +138,7 @@ impl Model {
             Key::Cluster => {
                 self.cluster = kv.and_then(|kv| read(kv, p, |cluster: &ClusterRecord| cluster.number().is_some()))
             }
+            Key::Settings => self.settings = kv.and_then(|kv| read(kv, p, |_| true)),
             Key::Leader => self.leader = kv.and_then(|kv| read(kv, p, |_| true)),
             Key::Counter(name) => {
                 let next = kv.and_then(|kv| read::<u64>(kv, p, |_| true));
@@ -197,6 +200,17 @@ impl Model {
     pub fn group_of(&self, volume: &VolumeRecord, chunk: ChunkIndex) -> Option<PgId> {
         let class = self.classes.get(&volume.class)?;
         group_of(&class.groups, volume.group_offset, chunk)
+    }
+
+    /// The cluster's settings, with defaults for what nobody has set.
+    #[must_use]
+    pub fn settings(&self) -> SettingsRecord {
+        self.settings.as_ref().map(|settings| settings.record.clone()).unwrap_or_default()
+    }
+
+    /// The groups that need a device: it is to hold a copy of them, or holds one that writes wait for.
+    pub fn groups_on(&self, device: DeviceId) -> impl Iterator<Item = &Arc<Versioned<GroupRecord>>> {
+        self.groups.values().filter(move |group| group.needs(device))
     }
 
     /// Whether the node that a device is attached to is alive.

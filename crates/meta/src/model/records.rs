@@ -3,7 +3,7 @@
 //! Fields that this version does not know are kept when it rewrites a record, so that versions can differ during an
 //! upgrade.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
@@ -33,6 +33,44 @@ impl ClusterRecord {
     #[must_use]
     pub fn number(&self) -> Option<u128> {
         (self.id.len() == 32).then(|| u128::from_str_radix(&self.id, 16).ok()).flatten()
+    }
+}
+
+/// Time after which the copies of an absent node get new homes, unless it is set, seconds.
+pub const REHOME_AFTER_SECONDS_DEFAULT: u64 = 600;
+/// Groups that move at once for balance, unless it is set.
+pub const MOVES_AT_ONCE_DEFAULT: u32 = 8;
+
+fn default_rehome_after() -> Option<u64> {
+    Some(REHOME_AFTER_SECONDS_DEFAULT)
+}
+
+fn default_moves() -> u32 {
+    MOVES_AT_ONCE_DEFAULT
+}
+
+/// What can be set for the whole cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SettingsRecord {
+    /// The copies of a node that has been absent for so long get new homes, seconds; `null`: never.
+    #[serde(default = "default_rehome_after")]
+    pub rehome_after_seconds: Option<u64>,
+    /// Most groups that move at once to empty a device or to fill a new one. Lost copies are made anew without
+    /// waiting for that.
+    #[serde(default = "default_moves")]
+    pub moves_at_once: u32,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+impl Default for SettingsRecord {
+    fn default() -> SettingsRecord {
+        SettingsRecord {
+            rehome_after_seconds: default_rehome_after(),
+            moves_at_once: default_moves(),
+            unknown: Unknown::default(),
+        }
     }
 }
 
@@ -194,6 +232,10 @@ pub struct GroupRecord {
     pub scrub: ScrubRecord,
     /// Devices that are to hold a copy.
     pub members: Vec<DeviceId>,
+    /// Devices that were to hold one and may still have its data. A device is taken out when it has given its copy up;
+    /// only then can it become a member again.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub leaving: BTreeSet<DeviceId>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -211,6 +253,43 @@ pub struct ScrubRecord {
     /// Blocks that differed between copies, and chunks that could not be read, at that time.
     #[serde(default)]
     pub findings: u64,
+}
+
+impl GroupRecord {
+    /// The device is to hold a copy, or holds one that writes wait for.
+    #[must_use]
+    pub fn needs(&self, device: DeviceId) -> bool {
+        self.members.contains(&device) || self.in_sync.contains(&device)
+    }
+
+    /// Every member is in sync, and nobody else is.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.members.iter().all(|device| self.in_sync.contains(device))
+            && self.in_sync.iter().all(|device| self.members.contains(device))
+    }
+
+    /// Whether `device` may become a member: it is none, and it holds nothing of the group that it is about to give up.
+    #[must_use]
+    pub fn admits(&self, device: DeviceId) -> bool {
+        !self.leaving.contains(&device) || self.in_sync.contains(&device)
+    }
+
+    /// This record with other members; what reigns and what is in sync stays. Former members are noted as leaving.
+    ///
+    /// How far a former member's copy had come is forgotten: the device may give the copy up at any time from now on,
+    /// so if it comes back, it starts from nothing.
+    #[must_use]
+    pub fn with_members(&self, members: &[DeviceId]) -> GroupRecord {
+        let mut record = self.clone();
+        record.version += 1;
+        record.members = members.to_vec();
+        record.members.sort_unstable();
+        record.leaving.extend(self.members.iter().chain(&self.in_sync));
+        record.leaving.retain(|device| !members.contains(device));
+        record.away.retain(|device, _| members.contains(device));
+        record
+    }
 }
 
 /// A volume.

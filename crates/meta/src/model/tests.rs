@@ -59,6 +59,32 @@ fn broken_records_are_reported_and_skipped() {
 }
 
 #[test]
+fn settings_have_defaults() {
+    assert_eq!(Model::default().settings(), SettingsRecord::default());
+    let set = |value: &str| Model::from_keys(&[kv("/azekura/v1/settings", value)], 1).settings();
+    assert_eq!(set("{}").rehome_after_seconds, Some(600));
+    assert_eq!(set(r#"{"rehome_after_seconds":null}"#).rehome_after_seconds, None);
+    assert_eq!(set(r#"{"moves_at_once":2}"#).moves_at_once, 2);
+}
+
+#[test]
+fn a_device_comes_back_to_a_group_only_when_its_copy_is_gone() {
+    let text = r#"{"id":2,"class":"c","version":5,"epoch":3,"primary":1,"in_sync":[1],"members":[1,2],"away":{"2":7}}"#;
+    let group: GroupRecord = serde_json::from_str(text).unwrap();
+    assert!(!group.is_settled() && group.needs(DeviceId(2)));
+    let moved = group.with_members(&[DeviceId(4), DeviceId(1)]);
+    assert_eq!((moved.version, moved.epoch, moved.primary), (6, group.epoch, group.primary));
+    assert_eq!((&moved.members[..], &moved.in_sync[..]), (&[DeviceId(1), DeviceId(4)][..], &[DeviceId(1)][..]));
+    assert_eq!(moved.leaving, [DeviceId(2)].into());
+    assert!(moved.away.is_empty(), "its place in the order is worth nothing once it may drop what it has");
+    assert!(!moved.admits(DeviceId(2)) && moved.admits(DeviceId(3)));
+    // One that is in sync still holds everything, whatever its plans were.
+    let moved = moved.with_members(&[DeviceId(3), DeviceId(4)]);
+    assert!(moved.leaving.contains(&DeviceId(1)) && moved.admits(DeviceId(1)) && moved.needs(DeviceId(1)));
+    assert_eq!(moved.with_members(&[DeviceId(1), DeviceId(4)]).leaving, [DeviceId(2), DeviceId(3)].into());
+}
+
+#[test]
 fn chunks_are_dealt_round_robin() {
     let groups: Vec<PgId> = (10..14).map(PgId).collect();
     let dealt: Vec<u32> = (0..6).map(|chunk| group_of(&groups, 3, ChunkIndex(chunk)).unwrap().0).collect();
@@ -71,7 +97,7 @@ proptest! {
     #[test]
     fn any_value_is_survived(
         kind in prop::sample::select(vec![
-            "cluster", "leader", "nodes/1", "alive/1", "devices/1", "classes/c", "groups/1", "volumes/v", "layers/1",
+            "cluster", "leader", "settings", "nodes/1", "alive/1", "devices/1", "classes/c", "groups/1", "volumes/v", "layers/1",
             "layers/1/dropped/1", "counters/x",
         ]),
         value in prop_oneof![

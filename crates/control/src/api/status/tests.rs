@@ -45,7 +45,7 @@ fn stats() -> ClusterStats {
         let snapshot = NodeSnapshot { node: id, devices: vec![device], groups: vec![group], ..NodeSnapshot::default() };
         NodeStats { node: azekura_base::NodeId(id), name: format!("n{id}"), snapshot: Some(snapshot), problem: None }
     };
-    ClusterStats { nodes: vec![node(1, "primary"), node(2, "secondary")] }
+    ClusterStats { nodes: vec![node(1, "primary"), node(2, "secondary")], resync: None }
 }
 
 fn judged(model: &Model, stats: &ClusterStats) -> ClusterStatus {
@@ -102,4 +102,48 @@ fn other_troubles_are_told() {
     for part in ["nearly full", "can't be asked at 127.0.0.1:2: no answer in time", "can't be changed: away"] {
         assert!(status.problems.iter().any(|problem| problem.contains(part)), "{part}: {:?}", status.problems);
     }
+}
+
+#[test]
+fn a_dead_node_that_holds_nothing_is_not_missed() {
+    let mut model = model();
+    let mut put = |key: &str, value: String| {
+        let kv =
+            KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
+        model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+    };
+    put("nodes/3", NODE.replace("ID", "3"));
+    put("devices/3", DEVICE.replace("ID", "3").replace("up", "draining"));
+    let mut with_three = stats();
+    let away = NodeStats { node: azekura_base::NodeId(3), name: "n3".into(), snapshot: None, problem: None };
+    with_three.nodes.push(away);
+    let status = judged(&model, &with_three);
+    assert!(status.healthy, "{:?}", status.problems);
+    assert!(status.notes.iter().any(|note| note.contains("n3 is absent")), "{:?}", status.notes);
+    assert!(status.notes.iter().any(|note| note.contains("is drained")), "{:?}", status.notes);
+    // While a group still has its copy there, it is.
+    let group = GROUP.replace(r#""in_sync":[1,2]"#, r#""in_sync":[1,2,3]"#);
+    let kv = KeyValue { key: "/azekura/v1/groups/1".into(), value: group.into(), ..KeyValue::default() };
+    model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 3);
+    let status = judged(&model, &with_three);
+    assert!(status.problems.iter().any(|problem| problem.contains("n3 gives no sign of life")));
+    assert!(status.notes.iter().any(|note| note.contains("1 groups left")), "{:?}", status.notes);
+}
+
+#[test]
+fn a_group_below_its_minimum_is_read_only() {
+    let mut model = model();
+    for (key, value) in [
+        ("classes/c", CLASS.replace(r#""copies_min":1"#, r#""copies_min":2"#)),
+        ("groups/1", GROUP.replace(r#""in_sync":[1,2]"#, r#""in_sync":[1]"#)),
+    ] {
+        let kv =
+            KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
+        model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+    }
+    let mut stats = stats();
+    if let Some(snapshot) = &mut stats.nodes[0].snapshot {
+        snapshot.groups[0].state = READ_ONLY.into();
+    }
+    assert_eq!(judged(&model, &stats).groups, BTreeMap::from([(GroupHealth::ReadOnly, 1)]));
 }

@@ -1,0 +1,100 @@
+//! `azekura cluster …`: settings of the whole cluster.
+
+use std::process::ExitCode;
+
+use azekura_control::api::{ChangeSettings, SettingsView};
+use clap::{Args, Subcommand};
+
+use super::output::{print, print_json};
+use super::period::Period;
+use super::table::{Align, Table};
+use super::{ApiArgs, CliError};
+
+/// Settings of the whole cluster.
+#[derive(Debug, Args)]
+pub struct ClusterCommand {
+    #[command(subcommand)]
+    command: Cluster,
+}
+
+#[derive(Debug, Subcommand)]
+enum Cluster {
+    /// Show all settings.
+    Show(ApiArgs),
+    /// Change a setting.
+    #[command(after_help = "Settings:\n  \
+        rehome-after   the copies of a node that has been absent for so long get new homes (10m; 'never')\n  \
+        moves-at-once  most groups that move at once to empty a device or to fill a new one (8)\n\n\
+        Examples:\n  \
+        azekura cluster set rehome-after 30m\n  \
+        azekura cluster set rehome-after never     while many machines are being serviced\n  \
+        azekura cluster set moves-at-once 2        slower, with less load on the devices")]
+    Set(SetArgs),
+}
+
+#[derive(Debug, Args)]
+struct SetArgs {
+    /// The setting.
+    #[arg(value_parser = ["rehome-after", "moves-at-once"])]
+    setting: String,
+    /// Its new value.
+    value: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl ClusterCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        let (api, settings): (ApiArgs, SettingsView) = match self.command {
+            Cluster::Show(api) => {
+                let settings = api.client()?.get("/v1/settings")?;
+                (api, settings)
+            }
+            Cluster::Set(arguments) => {
+                let change = change(&arguments.setting, &arguments.value)?;
+                let settings = arguments.api.client()?.post("/v1/settings", &change)?;
+                (arguments.api, settings)
+            }
+        };
+        if api.json { print_json(&settings) } else { print(&table(&settings)) }
+    }
+}
+
+fn change(setting: &str, value: &str) -> Result<ChangeSettings, CliError> {
+    let mut change = ChangeSettings::default();
+    if setting == "moves-at-once" {
+        let moves = value.parse().map_err(|_| CliError::new(format!("'{value}' is not a number of groups")))?;
+        change.moves_at_once = Some(moves);
+    } else if value == "never" {
+        change.rehome_after_seconds = Some(None);
+    } else {
+        let Period(seconds) = value.parse().map_err(|error: String| CliError::new(format!("{error}, or never")))?;
+        change.rehome_after_seconds = Some(Some(seconds));
+    }
+    Ok(change)
+}
+
+fn table(settings: &SettingsView) -> String {
+    let mut table = Table::new(&[("SETTING", Align::Left), ("VALUE", Align::Left)]);
+    let rehome = settings.rehome_after_seconds.map_or_else(|| "never".to_owned(), |after| Period(after).to_string());
+    table.row(vec!["rehome-after".to_owned(), rehome]);
+    table.row(vec!["moves-at-once".to_owned(), settings.moves_at_once.to_string()]);
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_as_people_write_them() {
+        assert_eq!(change("rehome-after", "10m").unwrap().rehome_after_seconds, Some(Some(600)));
+        assert_eq!(change("rehome-after", "never").unwrap().rehome_after_seconds, Some(None));
+        assert_eq!(change("moves-at-once", "3").unwrap().moves_at_once, Some(3));
+        assert!(change("rehome-after", "soon").unwrap_err().to_string().contains("never"));
+        assert!(change("moves-at-once", "10m").is_err());
+        let never = SettingsView { rehome_after_seconds: None, moves_at_once: 8 };
+        assert!(table(&never).contains("rehome-after   never\n"), "{}", table(&never));
+    }
+}

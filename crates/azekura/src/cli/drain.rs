@@ -1,0 +1,98 @@
+//! `azekura device drain`, `azekura node drain`, and back.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use azekura_base::DeviceId;
+use azekura_control::api::DeviceView;
+use clap::Args;
+
+use super::api::{ApiClient, segment};
+use super::output::{print, print_json};
+use super::{ApiArgs, CliError, lists};
+
+/// Pause between two looks with --wait.
+const WAIT_STEP: Duration = Duration::from_millis(500);
+
+/// What is to be emptied.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Copies move away a few at a time ('azekura cluster set moves-at-once N'), while clients read and \
+    write. It is refused when the other devices have no room, or when copies could not be kept apart without it. \
+    'azekura device list' shows how many groups are left; 'undrain' calls it off."
+)]
+pub struct DrainArgs {
+    /// A device (its number, NODE/NAME, or its name if only one has it), or a node's name.
+    name: String,
+    /// Wait until nothing is left, at most this many seconds; tells how far it is.
+    #[arg(long, value_name = "SECS")]
+    wait: Option<u64>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What is to take data again.
+#[derive(Debug, Args)]
+pub struct UndrainArgs {
+    /// A device (its number, NODE/NAME, or its name if only one has it), or a node's name.
+    name: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl DrainArgs {
+    /// Drains; `kind` is `devices` or `nodes`.
+    pub fn run(&self, kind: &str) -> Result<ExitCode, CliError> {
+        let client = self.api.client()?;
+        let path = format!("/v1/{kind}/{}/drain", segment(&self.name));
+        let mut devices: Vec<DeviceView> = client.post(&path, &serde_json::json!({}))?;
+        if let Some(seconds) = self.wait {
+            devices = wait(&client, &devices, Duration::from_secs(seconds))?;
+        }
+        show(&self.api, &devices)
+    }
+}
+
+impl UndrainArgs {
+    /// Undrains; `kind` is `devices` or `nodes`.
+    pub fn run(&self, kind: &str) -> Result<ExitCode, CliError> {
+        let path = format!("/v1/{kind}/{}/undrain", segment(&self.name));
+        let devices: Vec<DeviceView> = self.api.client()?.post(&path, &serde_json::json!({}))?;
+        show(&self.api, &devices)
+    }
+}
+
+fn show(api: &ApiArgs, devices: &[DeviceView]) -> Result<ExitCode, CliError> {
+    if api.json { print_json(&devices) } else { print(&lists::devices(devices)) }
+}
+
+fn left(devices: &[DeviceView]) -> usize {
+    devices.iter().map(DeviceView::groups_left).sum()
+}
+
+/// Looks until the devices are empty.
+fn wait(client: &ApiClient, drained: &[DeviceView], time: Duration) -> Result<Vec<DeviceView>, CliError> {
+    let ids: Vec<DeviceId> = drained.iter().map(|device| device.id).collect();
+    let deadline = Instant::now() + time;
+    let mut told = None;
+    loop {
+        let mut devices: Vec<DeviceView> = client.get("/v1/devices")?;
+        devices.retain(|device| ids.contains(&device.id));
+        let left = left(&devices);
+        if left == 0 {
+            return Ok(devices);
+        }
+        if told.replace(left) != Some(left) {
+            // Progress for people; if it can't be shown, the outcome still is.
+            let _shown = writeln!(std::io::stderr(), "draining: {left} groups left");
+        }
+        if Instant::now() + WAIT_STEP >= deadline {
+            let reason = format!("{left} groups are left after {} s", time.as_secs());
+            return Err(
+                CliError::new(reason).hint("it goes on; 'azekura status' shows how far, and what is in the way")
+            );
+        }
+        std::thread::sleep(WAIT_STEP);
+    }
+}

@@ -1,0 +1,124 @@
+//! Emptying devices: refused when the rest of the cluster could not take what they hold.
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use azekura_base::DeviceId;
+use azekura_meta::model::DeviceState;
+use azekura_meta::size::Size;
+use azekura_meta::{Kind, MetaError, Model};
+
+use super::error::Answer;
+use super::stats::{ClusterStats, gather};
+use super::{Api, DeviceView};
+use crate::placement::candidates_where;
+
+/// A device is filled by moves up to this share of its size.
+const FILL_MAX: f64 = 0.9;
+
+/// `POST /v1/devices/{device}/drain`.
+pub(super) async fn drain_device(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+    let device = find_device(&api.meta.model(), &name)?;
+    set(&api, &format!("device {name}"), &[device], DeviceState::Draining).await
+}
+
+/// `POST /v1/devices/{device}/undrain`.
+pub(super) async fn undrain_device(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+    let device = find_device(&api.meta.model(), &name)?;
+    set(&api, &format!("device {name}"), &[device], DeviceState::Up).await
+}
+
+/// `POST /v1/nodes/{node}/drain`.
+pub(super) async fn drain_node(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+    let devices = devices_of(&api.meta.model(), &name)?;
+    set(&api, &format!("node {name}"), &devices, DeviceState::Draining).await
+}
+
+/// `POST /v1/nodes/{node}/undrain`.
+pub(super) async fn undrain_node(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+    let devices = devices_of(&api.meta.model(), &name)?;
+    set(&api, &format!("node {name}"), &devices, DeviceState::Up).await
+}
+
+async fn set(api: &Api, what: &str, devices: &[DeviceId], state: DeviceState) -> Answer<Vec<DeviceView>> {
+    let model = api.meta.model();
+    let stats = gather(api, &model).await;
+    // A device that is out of service stays so: it is neither drained nor taken back by hand.
+    let down = |device: &&DeviceId| model.devices.get(device).is_some_and(|device| device.state == DeviceState::Down);
+    let devices: Vec<DeviceId> = devices.iter().filter(|device| !down(device)).copied().collect();
+    if state == DeviceState::Draining {
+        check(&model, &stats, what, &devices)?;
+    }
+    api.meta.set_device_state(&devices, state).await?;
+    let wanted = |view: &DeviceView| devices.contains(&view.id);
+    let views = DeviceView::all(&model, &stats).into_iter().filter(wanted);
+    Ok(Json(views.map(|view| DeviceView { state, ..view }).collect()))
+}
+
+/// Whether the rest of the cluster can take what these devices hold.
+fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) -> Result<(), MetaError> {
+    let refuse = |reason: String| Err(MetaError::DrainRefused { what: what.to_owned(), reason });
+    let stays = |device: &azekura_meta::model::DeviceRecord| {
+        let alive = model.alive.contains_key(&device.node);
+        (device.state == DeviceState::Up && alive && !devices.contains(&device.id)).then_some(true)
+    };
+    for class in model.classes.values() {
+        let holds = |id: &azekura_base::PgId| {
+            model.groups.get(id).is_some_and(|group| devices.iter().any(|device| group.needs(*device)))
+        };
+        if !class.groups.iter().any(holds) {
+            continue;
+        }
+        let rest = candidates_where(model, class.failure_domain, stays);
+        let domains: BTreeSet<u32> = rest.iter().map(|candidate| candidate.domain).collect();
+        if domains.len() < class.copies as usize {
+            return refuse(format!(
+                "storage class '{}' keeps {} copies on different {domain}s, and only {} {domain}(s) with devices in \
+                 service would be left",
+                class.name,
+                class.copies,
+                domains.len(),
+                domain = class.failure_domain,
+            ));
+        }
+    }
+    let views = DeviceView::all(model, stats);
+    let held: u64 = views.iter().filter(|view| devices.contains(&view.id)).map(|view| view.used_bytes).sum();
+    let rest = views.iter().filter(|view| model.devices.get(&view.id).is_some_and(|device| stays(device).is_some()));
+    let room: u64 =
+        rest.map(|view| ((view.capacity_bytes as f64 * FILL_MAX) as u64).saturating_sub(view.used_bytes)).sum();
+    if held > room {
+        return refuse(format!(
+            "{} are stored there, and the other devices have room for {}",
+            Size::new(held),
+            Size::new(room)
+        ));
+    }
+    Ok(())
+}
+
+/// The device that people mean by its number, `NODE/NAME`, or a name that only one device has.
+fn find_device(model: &Model, name: &str) -> Result<DeviceId, MetaError> {
+    if let Some(id) = name.parse().ok().map(DeviceId).filter(|id| model.devices.contains_key(id)) {
+        return Ok(id);
+    }
+    let (node, own) = name.split_once('/').map_or((None, name), |(node, own)| (Some(node), own));
+    let on = |id| model.nodes.get(&id).map(|found| found.name.as_str());
+    let matching: Vec<DeviceId> = model
+        .devices
+        .values()
+        .filter(|device| device.name == own && node.is_none_or(|node| on(device.node) == Some(node)))
+        .map(|device| device.id)
+        .collect();
+    match matching[..] {
+        [device] => Ok(device),
+        _ => Err(MetaError::NotFound { kind: Kind::Device, name: name.to_owned() }),
+    }
+}
+
+fn devices_of(model: &Model, name: &str) -> Result<Vec<DeviceId>, MetaError> {
+    let node = model.nodes.values().find(|node| node.name == name);
+    let node = node.ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })?;
+    Ok(model.devices.values().filter(|device| device.node == node.id).map(|device| device.id).collect())
+}

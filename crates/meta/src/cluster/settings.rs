@@ -1,0 +1,45 @@
+//! The cluster's settings.
+
+use super::{Attempt, MetaClient, Try, encode};
+use crate::client::Txn;
+use crate::error::MetaError;
+use crate::model::{Key, SettingsRecord};
+
+/// Most groups that may move at once.
+pub const MOVES_AT_ONCE_MAX: u32 = 1_024;
+
+/// Settings to change; `None` leaves a setting as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettingsChange {
+    /// See [`SettingsRecord::rehome_after_seconds`]; `Some(None)`: never.
+    pub rehome_after_seconds: Option<Option<u64>>,
+    /// See [`SettingsRecord::moves_at_once`]; 1 to [`MOVES_AT_ONCE_MAX`].
+    pub moves_at_once: Option<u32>,
+}
+
+impl MetaClient {
+    /// Changes settings; returns all of them as they are then.
+    pub async fn change_settings(&self, change: SettingsChange) -> Result<SettingsRecord, MetaError> {
+        if change.moves_at_once.is_some_and(|moves| !(1..=MOVES_AT_ONCE_MAX).contains(&moves)) {
+            let reason = format!("1 to {MOVES_AT_ONCE_MAX} groups can move at once");
+            return Err(MetaError::InvalidSetting { name: "moves-at-once".to_owned(), reason });
+        }
+        self.settle("changing the settings", |Try { deadline, .. }| async move {
+            let [found] = self.get_all([&Key::Settings], deadline).await?;
+            let before: Option<SettingsRecord> = found.record()?;
+            let mut settings = before.clone().unwrap_or_default();
+            if let Some(seconds) = change.rehome_after_seconds {
+                settings.rehome_after_seconds = seconds;
+            }
+            if let Some(moves) = change.moves_at_once {
+                settings.moves_at_once = moves;
+            }
+            if before.as_ref() == Some(&settings) {
+                return Ok(Attempt::Done(settings));
+            }
+            let txn = Txn::new().when_unchanged(&found.key, found.mod_revision()).put(&found.key, encode(&settings));
+            self.commit(txn, settings).await
+        })
+        .await
+    }
+}
