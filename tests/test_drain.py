@@ -36,6 +36,7 @@ def test_a_node_is_emptied_while_a_client_writes(cluster):
     assert "drained" in shown, shown
     device = device_of(cluster, drained)
     assert (device["groups"], device["leaving"], device["primaries"]) == (0, 0, 0), device
+    wait_until(lambda: device_of(cluster, drained)["used_bytes"] == 0, 60, "its space to come back")
     some_more(writer)
     cluster.wait_healthy()
     drained.stop()

@@ -7,7 +7,7 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId, RequestId, Sequence,
 };
 use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{Completion, Extent, IoId, ReadError, Store};
+use azekura_store::{Completion, Extent, IoId, ReadError, Report, Store};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -37,6 +37,7 @@ pub(crate) enum Under {
     Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId },
     Status { client: ConnKey, request: RequestId },
     Drop { layer: LayerId },
+    Forget,
 }
 
 impl Node {
@@ -115,14 +116,21 @@ impl Node {
         let due: Vec<PgId> =
             self.view.groups.keys().filter(|pg| left(pg) && !device.forgetting.contains(pg)).copied().collect();
         for pg in due {
+            let Some(device) = self.devices.get_mut(&id) else { return };
             device.forgetting.insert(pg);
-            self.effects.push_back(Effect::CopyForgotten(id, pg));
+            // After a restart, the store goes on by itself with what it had begun.
+            if !device.store.is_forgetting(pg) {
+                self.with_store(id, Under::Forget, |store, token| store.forget_group(token, pg));
+            }
         }
     }
 
     /// Starts a copy of a group on an open device.
     fn add_group(&mut self, pg: PgId, id: DeviceId) {
         let (Some(device), Some(config)) = (self.devices.get(&id), self.view.groups.get(&pg)) else { return };
+        if device.store.is_forgetting(pg) {
+            return; // What is here of an earlier copy must be gone first; nobody waits for this one yet.
+        }
         let mut group =
             Group::new(pg, id, self.identity.incarnation, config.clone(), recovered(&device.store, pg), self.now);
         group.set_full(device.full);
@@ -170,6 +178,11 @@ impl Node {
     pub(crate) fn run_completions(&mut self, id: DeviceId) {
         while let Some(completion) = self.devices.get_mut(&id).and_then(|device| device.store.next_completion()) {
             self.completed(id, completion);
+        }
+        while let Some(report) = self.devices.get_mut(&id).and_then(|device| device.store.next_report()) {
+            if let Report::Forgotten { pg } = report {
+                self.effects.push_back(Effect::CopyForgotten(id, pg));
+            }
         }
     }
 
