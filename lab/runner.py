@@ -18,7 +18,7 @@ from .live import Live
 from .network import Network, measured_mib_s
 
 # No experiment takes the last of the disk: this much stays free beside what a target may come to use.
-DISK_RESERVE_BYTES = 6 * 2**30
+DISK_RESERVE_BYTES = 8 * 2**30
 # Stopping a target and writing a volume of a gibibyte, for the estimate of the end only.
 STOP_S = 2
 FILL_S_A_GIB = 4

@@ -17,7 +17,7 @@ SEGMENT_BYTES = 32 * MIB
 ROOM = 2.5
 DEVICE_BYTES_MIN = 1024 * MIB
 # With many devices on one machine a small one will do; the program takes no device under 320 MiB.
-SMALL_DEVICE_BYTES_MIN = 384 * MIB
+SMALL_DEVICE_BYTES_MIN = 320 * MIB
 CLASS = "lab"
 
 

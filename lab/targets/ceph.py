@@ -24,6 +24,8 @@ GROUPS_PER_OSD = 50
 OSD_BYTES_MIN = 2560 * MIB
 ROOM = 2
 MEMORY_TARGET = 2048 * MIB
+# Each device reserves a queue of asynchronous I/O, and Linux bounds their sum (fs.aio-max-nr, 65,536 by default).
+QUEUE_DEPTH_MAX, QUEUES_TOGETHER = 1024, 16384
 
 CONFIGURATION = """\
 [global]
@@ -42,6 +44,8 @@ crush location = root=default host=h$id
 mon allow pool size one = true
 mon warn on pool no redundancy = false
 mon max pg per osd = 1000
+mon data avail warn = 2
+mon data avail crit = 1
 run dir = {folder}
 log file = {folder}/$name.log
 admin socket = {folder}/$name.asok
@@ -51,6 +55,7 @@ mgr data = {folder}/mgr
 osd data = {folder}/osd$id
 bluestore block size = {osd_bytes}
 bluestore block create = true
+bdev aio max queue depth = {queue_depth}
 osd memory target = {memory_target}
 debug ms = 0
 debug osd = 0
@@ -116,6 +121,7 @@ class Ceph(Target):
             folder=self.folder,
             osd_bytes=self.osd_bytes,
             memory_target=MEMORY_TARGET,
+            queue_depth=min(QUEUE_DEPTH_MAX, QUEUES_TOGETHER // self.devices),
         )
         self.configuration.write_text(text)
         for name in ("mon", "mgr", *(f"osd{number}" for number in range(self.devices))):
