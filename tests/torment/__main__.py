@@ -82,12 +82,11 @@ def run(arguments, seed, folder):
 
 def measure(rig, seed, arguments):
     figures = Figures(rig, seed, arguments.minutes)
-    figures.run(arguments.figures)
-    print(figures.markdown(), flush=True)
+    for name, markdown in figures.run(arguments.figures):
+        print(markdown, flush=True)
+        replace_part(name, markdown)
     for text in figures.failures:
         print(f"  {text}")
-    if not arguments.figures:
-        replace_part("figures", figures.markdown())
     return 1 if figures.failures else 0
 
 
