@@ -2,20 +2,18 @@
 
 import os
 import platform
-import subprocess
 import time
 
-from ..harness.cluster import ROOT
+from ..harness.cluster import ROOT, binary
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
 
 
 def circumstances(nodes):
     """When, of what and where something was measured."""
-    command = ["git", "-c", "safe.directory=*", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    built = time.strftime("%Y-%m-%d %H:%M", time.gmtime(binary().stat().st_mtime))
     return (
-        f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC at commit {commit} on {nodes} nodes of one machine with "
+        f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC with a binary built {built}, on {nodes} nodes of one machine with "
         f"{os.cpu_count()} processors, Linux {platform.release()}; the load average over the last five minutes of it was "
         f"{os.getloadavg()[1]:.1f}."
     )

@@ -18,6 +18,7 @@ VOLUME_SIZE = "256MiB"
 WATCH_S = 4.0
 CHANGED_BLOCKS = 8000
 QUIET_S = 10
+RESTART_AFTER_S = 3
 
 
 def percentile(values, share):
@@ -170,13 +171,14 @@ class Figures:
     def restart(self, series, writer, node):
         writer.take_pause()
         node.stop()
-        time.sleep(1)
-        before = writer.done
+        time.sleep(RESTART_AFTER_S)
+        stop, before = writer.take_pause(), writer.done
         node.start()
         self.rig.wait_healthy()
         wait_until(lambda: writer.done > before + 50, 60, "writes after the return")
-        series.pauses.append(writer.take_pause())
-        say(f"{series.title}: {node.name}, {series.pauses[-1]:.2f} s")
+        back = writer.take_pause()
+        series.pauses.append(max(stop, back))
+        say(f"{series.title}: {node.name}, {stop:.2f} s at the stop, {back:.2f} s at the return")
 
     def returning(self, deadline):
         """n3 is away while random blocks of a full volume of three copies are written."""

@@ -1,7 +1,7 @@
 """An NBD relay that hides from a client that its node died: it connects to the next node and repeats what was unanswered.
 
 It stands for the multipath driver of a client's machine; nbdfuse and fio give up at the first broken connection.
-Its own process: `python -m tests.torment.relay SOCKET URI...`.
+It writes the number of answers to SOCKET.count. Its own process: `python -m tests.torment.relay SOCKET URI...`.
 """
 
 import os
@@ -10,11 +10,15 @@ import struct
 import sys
 import threading
 import time
+from collections import Counter
 
 from ..harness import nbd
 
 REQUEST = struct.Struct(">IHHQQI")
 ANSWER_WITHIN_S = 90
+COUNT_EVERY_S = 0.2
+# Requests answered so far, by session.
+answered = Counter()
 
 
 def receive(connection, length):
@@ -108,6 +112,7 @@ class Session:
                     self._reconnect(error)
                 continue
             del self.pending[cookie]
+            answered[self] += 1
             if error:
                 print(f"{time.time():.3f} PROBLEM error {error} from {self.uris[0]}", flush=True)
             try:
@@ -131,12 +136,22 @@ class Session:
                     self.node.socket.close()
 
 
+def tell_count(path):
+    """Writes the number of answers into a file, again and again."""
+    while True:
+        time.sleep(COUNT_EVERY_S)
+        with open(f"{path}.new", "w") as file:
+            file.write(str(sum(answered.values())))
+        os.replace(f"{path}.new", path)
+
+
 def main():
     path, uris = sys.argv[1], sys.argv[2:]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         os.chmod(path, 0o666)
         listener.listen()
+        threading.Thread(target=tell_count, args=(f"{path}.count",), daemon=True).start()
         while True:
             client, _ = listener.accept()
             threading.Thread(target=lambda: _serve(client, uris), daemon=True).start()
