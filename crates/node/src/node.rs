@@ -163,6 +163,17 @@ impl Node {
         }
     }
 
+    /// It is `now`: to be called when messages and completions have arrived, before the node is told of them, so that
+    /// leases are not judged by the time of an earlier turn.
+    pub fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    /// The groups that this node would answer as primary at time `now`.
+    pub fn serving(&self, now: Duration) -> impl Iterator<Item = PgId> + '_ {
+        self.groups.iter().filter(move |(_, group)| group.is_serving(now)).map(|((pg, _), _)| *pg)
+    }
+
     /// Does everything that can be done at time `now`, which never goes back. To be called after the node was told
     /// something and when [`Node::next_wake`] says so; then [`Node::next_effect`] gives what is to be performed.
     pub fn poll(&mut self, now: Duration) {

@@ -268,6 +268,12 @@ impl Group {
         matches!(&self.role, Role::Primary(primary) if primary.is_open())
     }
 
+    /// True while this copy answers readers as primary.
+    #[must_use]
+    pub fn is_serving(&self, now: Duration) -> bool {
+        matches!(&self.role, Role::Primary(primary) if primary.may_serve(now))
+    }
+
     /// The group's condition at time `now`.
     #[must_use]
     pub fn state(&self, now: Duration) -> GroupState {

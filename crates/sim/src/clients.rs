@@ -148,7 +148,7 @@ impl World {
         if !self.working {
             return;
         }
-        let again = self.now + self.clients.random.spread_millis(1, 40);
+        let again = self.now + self.clients.random.spread_millis(1, self.plan.pause_ms_max);
         self.queue.push(again, Event::Client(client));
         let depth = self.clients.running.values().filter(|op| op.client == Some(client)).count();
         if depth >= CLIENT_DEPTH_MAX || self.clients.all_issued() {
@@ -167,7 +167,7 @@ impl World {
 
     /// The life of a node whose gateway takes requests.
     pub(crate) fn ready_life(&self, node: NodeId) -> Option<Life> {
-        let life = self.life_of(node)?;
+        let life = self.life_of(node).filter(|life| self.stalled(*life).is_none())?;
         let node = self.machines.get(&node)?.node.as_ref()?;
         (node.gateway().volumes().contains_key(VOLUME) && node.has_room()).then_some(life)
     }

@@ -1,5 +1,9 @@
 //! The simulated configuration store: compare-and-swap of groups' configurations, and news to all nodes.
+//!
+//! A process's client asks again until it has an answer, as the real one does: an answer may be lost although the change
+//! was made.
 
+use crate::Mode;
 use crate::events::{Event, Life};
 use crate::random::Random;
 use crate::world::World;
@@ -10,35 +14,98 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The store. It never fails; it takes its time.
+/// Pause before a client asks again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The store. It takes its time, and nodes may lose it for a while.
 pub(crate) struct Configuration {
     view: Arc<ClusterView>,
-    /// When the latest news reaches each process: news does not overtake news.
-    told_at: BTreeMap<Life, Duration>,
+    /// Counts changes.
+    revision: u64,
+    /// The latest news that each process has had: news that it overtook is void.
+    told: BTreeMap<Life, u64>,
+    /// Until when nodes do not reach the store.
+    away: BTreeMap<NodeId, Duration>,
     random: Random,
 }
 
 impl Configuration {
     pub(crate) fn new(view: ClusterView, random: Random) -> Configuration {
-        Configuration { view: Arc::new(view), told_at: BTreeMap::new(), random }
+        Configuration {
+            view: Arc::new(view),
+            revision: 0,
+            told: BTreeMap::new(),
+            away: BTreeMap::new(),
+            random,
+        }
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
         &self.view
     }
 
+    /// A node does not reach the store until then.
+    pub(crate) fn lose(&mut self, node: NodeId, until: Duration) {
+        let before = self.away.entry(node).or_default();
+        *before = until.max(*before);
+    }
+
+    /// Everybody reaches the store again.
+    pub(crate) fn come_back(&mut self) {
+        self.away.clear();
+    }
+
+    /// An operator changes a group.
+    pub(crate) fn replace(&mut self, pg: PgId, config: GroupConfig) {
+        self.revision += 1;
+        Arc::make_mut(&mut self.view).groups.insert(pg, config);
+    }
+
+    fn away(&self, node: NodeId, now: Duration) -> Option<Duration> {
+        self.away.get(&node).copied().filter(|until| now < *until)
+    }
+
     fn delay(&mut self) -> Duration {
         if self.random.chance(90) { self.random.micros(200, 3000) } else { self.random.spread_millis(3, 300) }
+    }
+
+    /// Makes the change if nobody was faster. True when it is made.
+    fn swap(&mut self, pg: PgId, config: &GroupConfig) -> bool {
+        let view = Arc::make_mut(&mut self.view);
+        match view.groups.get_mut(&pg) {
+            Some(current) if current.version + 1 == config.version => {
+                *current = config.clone();
+                self.revision += 1;
+                true
+            }
+            _ => false,
+        }
     }
 }
 
 impl World {
     /// A process asks for the configuration, or there is news for it.
     pub(crate) fn inform(&mut self, life: Life) {
-        let at = self.now + self.configuration.delay();
-        let told_at = self.configuration.told_at.entry(life).or_default();
-        *told_at = at.max(*told_at);
-        self.queue.push(*told_at, Event::Configure(life, self.configuration.view.clone()));
+        let away = self.configuration.away(life.node, self.now).unwrap_or_default();
+        let at = self.now.max(away) + self.configuration.delay();
+        let Configuration { revision, view, .. } = &self.configuration;
+        self.queue.push(at, Event::Configure(life, *revision, view.clone()));
+    }
+
+    /// News has come.
+    pub(crate) fn configure(&mut self, life: Life, revision: u64, view: &ClusterView) {
+        let told = self.configuration.told.entry(life).or_default();
+        if revision >= *told {
+            *told = revision;
+            self.tell(life, |node| node.configure(view.clone()));
+        }
+    }
+
+    /// There is news for every process.
+    pub(crate) fn inform_all(&mut self) {
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        let lives: Vec<Life> = nodes.into_iter().filter_map(|node| self.life_of(node)).collect();
+        lives.into_iter().for_each(|life| self.inform(life));
     }
 
     /// A process proposes a group's configuration.
@@ -47,24 +114,46 @@ impl World {
         self.queue.push(at, Event::Propose { from, pg, device, config });
     }
 
-    /// The proposal has come: it stands if nobody was faster.
+    /// The proposal has come, for the first time or again.
     pub(crate) fn proposed(&mut self, from: Life, pg: PgId, device: DeviceId, config: GroupConfig) {
+        if self.life_of(from.node) != Some(from) {
+            return; // What a process that is gone had sent comes by itself.
+        }
         let version = config.version;
-        let view = Arc::make_mut(&mut self.configuration.view);
-        let accepted = match view.groups.get_mut(&pg) {
-            Some(current) if current.version + 1 == version => {
-                *current = config;
-                true
+        let away = self.configuration.away(from.node, self.now).is_some();
+        let troubled = !matches!(self.plan.mode, Mode::Calm | Mode::Flips) && self.working;
+        let random = &mut self.configuration.random;
+        let lost = away || (troubled && random.chance(5));
+        if lost {
+            if random.chance(if away { 20 } else { 50 }) {
+                // The store gets it, now or late; the answer is lost.
+                let at = self.now + random.spread_millis(1, 2000);
+                self.queue.push(at, Event::LatePropose { pg, config: config.clone() });
             }
-            _ => false,
-        };
-        self.trace.step(self.now, version, || format!("{from:?} proposes version {version} of {pg:?}: {accepted}"));
+            self.queue.push(self.now + RETRY_PAUSE, Event::Propose { from, pg, device, config });
+            return;
+        }
+        let stands = self.configuration.view.groups.get(&pg) == Some(&config);
+        let accepted = stands || self.configuration.swap(pg, &config);
+        self.trace.step(self.now, version, || {
+            let GroupConfig { epoch, primary, in_sync, .. } = &config;
+            format!("{from:?} proposes version {version} of {pg:?}, {epoch:?} of {primary:?} with {in_sync:?}: {accepted}")
+        });
         let at = self.now + self.configuration.delay();
         self.queue.push(at, Event::Proposed { to: from, pg, device, version, accepted });
+        if accepted && !stands {
+            self.inform_all();
+        }
+    }
+
+    /// The store gets a proposal whose sender does not learn of it.
+    pub(crate) fn execute(&mut self, pg: PgId, config: GroupConfig) {
+        let accepted = self.configuration.swap(pg, &config);
+        self.trace.step(self.now, config.version, || {
+            format!("version {} of {pg:?} comes late: {accepted}", config.version)
+        });
         if accepted {
-            let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-            let lives: Vec<Life> = nodes.into_iter().filter_map(|node| self.life_of(node)).collect();
-            lives.into_iter().for_each(|life| self.inform(life));
+            self.inform_all();
         }
     }
 }

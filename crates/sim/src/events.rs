@@ -1,6 +1,6 @@
 //! What happens when: the queue of coming events, in the order of time and, at the same time, of their making.
 
-use crate::network::{ConnId, Side};
+use crate::network::{ConnId, Network, Side};
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
@@ -33,6 +33,8 @@ pub(crate) enum Event {
     Arrive(ConnId, Side),
     /// An end of a connection learns that it has ended.
     Closed(ConnId, Side),
+    /// A connection has been cut for so long that it is given up, if it still is.
+    TimeOut(ConnId),
     /// A message is sent once more, by a network that lies.
     Inject(ConnId, Side, Box<Message>),
     /// A disk has finished something of a life.
@@ -41,16 +43,35 @@ pub(crate) enum Event {
     Map(DeviceId, Life),
     /// The configuration store gets a proposal.
     Propose { from: Life, pg: PgId, device: DeviceId, config: GroupConfig },
+    /// The proposal's message gets to the store although its sender has given up waiting for the answer.
+    LatePropose { pg: PgId, config: GroupConfig },
     /// The proposer learns the outcome.
     Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: bool },
     /// A node learns of the configuration.
-    Configure(Life, Arc<ClusterView>),
+    Configure(Life, u64, Arc<ClusterView>),
     /// A client may start an operation.
     Client(usize),
     /// A node's process starts.
     Start(NodeId),
     /// A fault happens.
     Fault,
+}
+
+impl Event {
+    /// The process that is told of it at once: it waits while that process stands still.
+    pub(crate) fn told(&self, network: &Network) -> Option<Life> {
+        match self {
+            Event::Turn(life)
+            | Event::Disk(_, life, _)
+            | Event::Map(_, life)
+            | Event::Configure(life, ..)
+            | Event::Connected { from: life, .. }
+            | Event::Unreachable { from: life, .. }
+            | Event::Proposed { to: life, .. } => Some(*life),
+            Event::Arrive(conn, side) | Event::Closed(conn, side) => network.life_at(*conn, *side),
+            _ => None,
+        }
+    }
 }
 
 struct Entry {

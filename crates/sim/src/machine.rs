@@ -17,20 +17,45 @@ use std::time::Duration;
 pub(crate) struct Machine {
     pub(crate) node: Option<Node>,
     incarnation: u64,
-    /// What the process's clock shows is this much ahead of the run's.
+    /// What the process's clock would have shown when the run began.
     clock_ahead: Duration,
-    turn_at: Option<Duration>,
+    /// How fast that clock runs, in millionths of the run's time.
+    clock_rate: u32,
+    /// The process does nothing until then.
+    pub(crate) stalled_until: Duration,
+    pub(crate) turn_at: Option<Duration>,
     random: Random,
 }
 
 impl Machine {
     pub(crate) fn new(random: Random) -> Machine {
-        Machine { node: None, incarnation: 0, clock_ahead: Duration::ZERO, turn_at: None, random }
+        Machine {
+            node: None,
+            incarnation: 0,
+            clock_ahead: Duration::ZERO,
+            clock_rate: MILLION,
+            stalled_until: Duration::ZERO,
+            turn_at: None,
+            random,
+        }
+    }
+
+    /// What the process's clock shows.
+    pub(crate) fn clock(&self, now: Duration) -> Duration {
+        self.clock_ahead + now * self.clock_rate / MILLION
+    }
+
+    /// When the process's clock shows `clock`.
+    fn when(&self, clock: Duration) -> Duration {
+        clock.saturating_sub(self.clock_ahead) * MILLION / self.clock_rate
     }
 }
 
 /// Least time between two turns of a node whose clock, rather than news, wakes it.
 const TURN_MIN: Duration = Duration::from_micros(50);
+const MILLION: u32 = 1_000_000;
+/// A clock runs at most this much too fast or too slow, in millionths.
+const CLOCK_SKEW_MAX: u32 = 50_000;
 
 impl World {
     /// The life of the process that runs on a node now.
@@ -45,7 +70,9 @@ impl World {
             return;
         }
         let Some(machine) = self.machines.get_mut(&life.node) else { return };
+        let clock = machine.clock(self.now);
         if let Some(node) = &mut machine.node {
+            node.advance(clock);
             what(node);
         }
         let at = self.now + machine.random.micros(1, 20);
@@ -66,9 +93,14 @@ impl World {
         machine.incarnation += 1;
         machine.clock_ahead = machine.random.micros(0, 100_000_000);
         machine.turn_at = None;
+        machine.stalled_until = Duration::ZERO;
+        if self.plan.mode != Mode::Calm {
+            let skew = machine.random.between(0, 2 * u64::from(CLOCK_SKEW_MAX)) as u32;
+            machine.clock_rate = MILLION - CLOCK_SKEW_MAX + skew;
+        }
         let life = Life { node: id, incarnation: machine.incarnation };
         let identity = Identity { cluster: CLUSTER, node: id, incarnation: machine.incarnation };
-        let mut node = Node::new(identity, self.now + machine.clock_ahead);
+        let mut node = Node::new(identity, machine.clock(self.now));
         for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
             match state.open() {
                 Ok(store) => node.add_device(*device, store),
@@ -102,17 +134,22 @@ impl World {
         else {
             return;
         };
-        let Some(node) = machine.node.as_mut().filter(|_| machine.turn_at == Some(now)) else { return };
+        if machine.turn_at != Some(now) {
+            return;
+        }
         machine.turn_at = None;
-        node.poll(now + machine.clock_ahead);
+        let clock = machine.clock(now);
+        let Some(node) = machine.node.as_mut() else { return };
+        node.poll(clock);
         let effects: Vec<Effect> = std::iter::from_fn(|| node.next_effect()).collect();
-        let wake = node.next_wake().saturating_sub(machine.clock_ahead).max(now + TURN_MIN);
+        let wake = node.next_wake();
         let mut claims = Vec::new();
         for group in node.groups() {
             if matches!(group.state, GroupState::Active | GroupState::WaitingForCopy(_) | GroupState::CopyLost(_)) {
                 claims.push((group.pg, group.epoch, Owner { life, device: group.device }));
             }
         }
+        let wake = machine.when(wake).max(now + TURN_MIN);
         for (pg, epoch, owner) in claims {
             if let Err(what) = self.order.reigns(pg, epoch, owner) {
                 self.violate(Invariant::OnePrimary, what);
@@ -121,6 +158,7 @@ impl World {
         for effect in effects {
             self.perform(life, effect);
         }
+        self.check_serving(life);
         self.turn_by(life, wake);
     }
 

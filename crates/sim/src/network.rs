@@ -5,6 +5,7 @@
 use crate::events::{Event, Life};
 use crate::random::Random;
 use crate::world::World;
+use crate::faults::Cuts;
 use azekura_base::{Inbox, NodeId, Outbox};
 use azekura_node::ConnKey;
 use azekura_wire::{Decoder, Message, encode};
@@ -87,13 +88,15 @@ pub(crate) struct Network {
     conns: BTreeMap<ConnId, Conn>,
     made: u64,
     random: Random,
+    /// Directions in which nothing gets through now.
+    pub(crate) cuts: Cuts,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
 }
 
 impl Network {
     pub(crate) fn new(random: Random) -> Network {
-        Network { conns: BTreeMap::new(), made: 0, random, messages: 0, bytes: 0 }
+        Network { conns: BTreeMap::new(), made: 0, random, cuts: Cuts::default(), messages: 0, bytes: 0 }
     }
 
     pub(crate) fn connect(&mut self, dialler: Life, acceptor: Life) -> ConnId {
@@ -126,6 +129,27 @@ impl Network {
         usual * slowness
     }
 
+    /// Until when nothing arrives at an end, because that direction is cut.
+    fn held(&mut self, conn: ConnId, side: Side, now: Duration) -> Option<Duration> {
+        let conn = self.conns.get_mut(&conn)?;
+        let (from, to) = (conn.end(side.other()).life.node, conn.end(side).life.node);
+        self.cuts.until(from, to, now)
+    }
+
+    /// The connections between two nodes.
+    pub(crate) fn between(&self, a: NodeId, b: NodeId) -> Vec<ConnId> {
+        let joins = |conn: &Conn| {
+            let [x, y] = [conn.ends[0].life.node, conn.ends[1].life.node];
+            (x, y) == (a, b) || (x, y) == (b, a)
+        };
+        self.conns.iter().filter(|(_, conn)| joins(conn)).map(|(id, _)| *id).collect()
+    }
+
+    /// The process at an end.
+    pub(crate) fn life_at(&self, conn: ConnId, side: Side) -> Option<Life> {
+        self.conns.get(&conn).map(|conn| conn.ends[usize::from(side == Side::Acceptor)].life)
+    }
+
     fn forget_if_over(&mut self, conn: ConnId) {
         if self.conns.get(&conn).is_some_and(|conn| conn.ends.iter().all(|end| !end.open)) {
             self.conns.remove(&conn);
@@ -145,10 +169,20 @@ impl World {
 
     pub(crate) fn dialled(&mut self, from: Life, to: NodeId) {
         let delay = Network::latency(&mut self.network.random, 1);
+        if self.network.cuts.between(from.node, to, self.now) {
+            // Nobody answers; the system gives up at some time.
+            let delay = self.network.random.spread_millis(100, 4000);
+            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+            return;
+        }
         let Some(target) = self.life_of(to) else {
             self.queue.push(self.now + delay, Event::Unreachable { from, to });
             return;
         };
+        if let Some(until) = self.stalled(target) {
+            self.queue.push(until, Event::Dialled { from, to });
+            return;
+        }
         let conn = self.network.connect(from, target);
         self.queue.push(self.now + delay, Event::Connected { from, to, conn });
         self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor)));
@@ -205,6 +239,10 @@ impl World {
     /// Bytes arrive at an end.
     pub(crate) fn arrive(&mut self, id: ConnId, side: Side) {
         let now = self.now;
+        if let Some(until) = self.network.held(id, side, now) {
+            self.queue.push(until, Event::Arrive(id, side));
+            return;
+        }
         let Network { conns, random, .. } = &mut self.network;
         let Some(end) = conns.get_mut(&id).map(|conn| conn.end(side)) else { return };
         let mut messages = Vec::new();
@@ -254,6 +292,17 @@ impl World {
         }
     }
 
+    /// A connection over which nothing could be sent for too long is given up by the systems at its ends.
+    pub(crate) fn time_out(&mut self, id: ConnId) {
+        let now = self.now;
+        if self.network.held(id, Side::Dialler, now).or(self.network.held(id, Side::Acceptor, now)).is_none() {
+            return;
+        }
+        let random = &mut self.network.random;
+        let notice = [random.spread_millis(1, 3000), random.spread_millis(1, 3000)];
+        self.break_conn(id, notice);
+    }
+
     /// A process closes its end `key`.
     pub(crate) fn close(&mut self, key: ConnKey) {
         if let Some((id, side)) = end_of(key) {
@@ -276,7 +325,9 @@ impl World {
                 other.arriving.clear();
             }
             let notice = if random.chance(70) { random.micros(0, 1000) } else { random.spread_millis(1, 1000) };
-            self.queue.push(now.max(other.last_arrival) + notice, Event::Closed(id, side.other()));
+            let at = now.max(other.last_arrival) + notice;
+            let at = self.network.held(id, side.other(), now).unwrap_or(at).max(at);
+            self.queue.push(at, Event::Closed(id, side.other()));
         }
         self.network.forget_if_over(id);
     }

@@ -15,6 +15,20 @@ pub enum Mode {
     Crash,
     /// Bits of stored blocks flip on one device.
     Flips,
+    /// Links are cut one way and both, single nodes and halves are isolated, with and without the configuration store,
+    /// for moments and for longer than leases.
+    Partitions,
+    /// Processes stand still for moments and for longer than leases.
+    Stalls,
+    /// Everything but decay, whose repair needs scrubbing.
+    All,
+}
+
+impl Mode {
+    /// Faults last for seconds, so clients must take their time.
+    fn is_long(self) -> bool {
+        matches!(self, Mode::Partitions | Mode::Stalls | Mode::All)
+    }
 }
 
 /// A part of the simulated world that does not keep its promises, to see that the checkers notice.
@@ -51,6 +65,8 @@ pub struct Plan {
     pub clients: u32,
     /// Operations that clients start before the run ends.
     pub operations: u64,
+    /// Most time between two operations of a client, in milliseconds.
+    pub pause_ms_max: u64,
     /// Print every step.
     pub trace: bool,
 }
@@ -71,6 +87,7 @@ impl Plan {
             chunks: 4,
             clients: random.between(2, 6) as u32,
             operations: 1000,
+            pause_ms_max: if mode.is_long() { 1000 } else { 40 },
             trace: false,
         }
     }

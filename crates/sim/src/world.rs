@@ -19,7 +19,7 @@ use azekura_gateway::VolumeView;
 use azekura_node::ClusterView;
 use azekura_replica::{GroupConfig, GroupState};
 use azekura_wire::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl World {
             network: Network::new(random.fork()),
             configuration: Configuration::new(view, random.fork()),
             clients: Clients::new(plan, random.fork()),
-            faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
+            faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying, left: BTreeSet::new() },
             history: History::default(),
             order: Order::default(),
             trace: Trace::new(plan.trace),
@@ -99,6 +99,7 @@ impl World {
         self.queue.push(Duration::from_millis(500), Event::Fault);
         self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
         self.working = false;
+        self.end_faults();
         self.trace.remark(self.now, || "no more operations or faults".into());
         self.quiet_down();
         if self.plan.mode != crate::Mode::Flips {
@@ -173,12 +174,30 @@ impl World {
         }
     }
 
-    /// All copies of all groups follow their primaries and have committed the same.
+    /// Links are whole, the configuration store is there, and everybody runs.
+    fn end_faults(&mut self) {
+        self.heal_links();
+        self.configuration.come_back();
+        self.inform_all();
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        for node in nodes {
+            self.queue.push(self.now, Event::Start(node));
+        }
+    }
+
+    /// All members of all groups are in sync, follow their primaries and have committed the same.
     fn settled(&self) -> bool {
+        let groups = &self.configuration.view().groups;
+        if groups.values().any(|config| config.in_sync != config.members) {
+            return false;
+        }
         let mut ends = BTreeMap::new();
         let mut copies = 0;
         for node in self.machines.values().filter_map(|machine| machine.node.as_ref()) {
             for group in node.groups() {
+                if !groups.get(&group.pg).is_some_and(|config| config.members.contains(&group.device)) {
+                    continue;
+                }
                 copies += 1;
                 let end = *ends.entry(group.pg).or_insert(group.committed);
                 let steady = matches!(group.state, GroupState::Active | GroupState::Following);
@@ -187,7 +206,7 @@ impl World {
                 }
             }
         }
-        copies == self.configuration.view().groups.values().map(|config| config.members.len()).sum::<usize>()
+        copies == groups.values().map(|config| config.members.len()).sum::<usize>()
     }
 
     fn describe_groups(&self) -> String {
@@ -198,7 +217,11 @@ impl World {
                 group.pg, group.device, group.state, group.epoch, group.committed, group.prepared
             )
         });
-        groups.chain(self.describe_stores()).collect::<Vec<_>>().join("; ")
+        let configs = self.configuration.view().groups.iter().map(|(pg, config)| {
+            let GroupConfig { version, primary, in_sync, members, .. } = config;
+            format!("{pg:?} version {version}: {primary:?} reigns, in sync {in_sync:?} of {members:?}")
+        });
+        configs.chain(groups).chain(self.describe_stores()).collect::<Vec<_>>().join("; ")
     }
 
     fn describe_stores(&self) -> Vec<String> {
@@ -249,6 +272,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
+        let Some(event) = self.put_off(event) else { return };
         match event {
             Event::Turn(life) => self.turn(life),
             Event::Dialled { from, to } => self.dialled(from, to),
@@ -256,14 +280,16 @@ impl World {
             Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(to)),
             Event::Arrive(conn, side) => self.arrive(conn, side),
             Event::Closed(conn, side) => self.end_learns(conn, side),
+            Event::TimeOut(conn) => self.time_out(conn),
             Event::Inject(conn, side, message) => self.send_from(conn, side, &message),
             Event::Disk(device, life, io) => self.disk_done(device, life, io),
             Event::Map(device, life) => self.map_done(device, life),
             Event::Propose { from, pg, device, config } => self.proposed(from, pg, device, config),
+            Event::LatePropose { pg, config } => self.execute(pg, config),
             Event::Proposed { to, pg, device, version, accepted } => {
                 self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
             }
-            Event::Configure(life, view) => self.tell(life, |node| node.configure(ClusterView::clone(&view))),
+            Event::Configure(life, revision, view) => self.configure(life, revision, &view),
             Event::Client(client) => self.client_turn(client),
             Event::Start(node) => self.start(node),
             Event::Fault => self.fault(),

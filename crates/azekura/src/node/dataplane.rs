@@ -215,6 +215,8 @@ impl DataPlane {
             }
             let timeout = self.node.next_wake().saturating_sub(now);
             self.reactor.wait(Some(timeout), &mut events)?;
+            // After the events: everything that they bring was there before this time.
+            self.node.advance(self.started.elapsed());
             for event in events.drain(..) {
                 self.handle_event(event);
             }

@@ -3,4 +3,5 @@
 pub(crate) mod copies;
 pub(crate) mod linearizable;
 pub(crate) mod order;
+mod serving;
 pub(crate) mod zeroed;

@@ -19,9 +19,13 @@ type Name = (SessionId, RequestId);
 /// One group's order.
 #[derive(Default)]
 struct GroupOrder {
-    writes: BTreeMap<Sequence, (Epoch, Name)>,
+    /// What each epoch's primary has put where. A primary of the past may go on for a while: nothing comes of it.
+    writes: BTreeMap<(Epoch, Sequence), Name>,
+    /// What was committed where, as far as the primary that said so has shown it.
+    committed: BTreeMap<Sequence, Name>,
     places: BTreeMap<Name, Sequence>,
-    committed: Sequence,
+    /// How far an epoch's commit point has been followed.
+    followed: BTreeMap<Epoch, Sequence>,
 }
 
 /// Everything seen so far.
@@ -59,28 +63,27 @@ impl Order {
             _ => {}
         }
         let group = self.groups.entry(pg).or_default();
-        if commit >= sequence {
-            return Err((Invariant::OnePrimary, format!("{pg:?}: {sequence:?} is prepared after its commit")));
-        }
-        group.committed = group.committed.max(commit);
         let name = (session, request);
-        if let Some((before, other)) = group.writes.get(&sequence)
-            && *other != name
-            && (*before == epoch || sequence <= group.committed)
-        {
-            let what = format!("{pg:?}: {sequence:?} was {other:?} in {before:?} and is {name:?} in {epoch:?}");
+        let other = *group.writes.entry((epoch, sequence)).or_insert(name);
+        if other != name {
+            let what = format!("{pg:?}: {sequence:?} was {other:?} and is {name:?}, both in {epoch:?}");
             return Err((Invariant::OnePrimary, what));
         }
-        if let Some(place) = group.places.get(&name)
-            && *place != sequence
-            && *place <= group.committed
-            && group.writes.get(place).is_some_and(|(_, at_place)| *at_place == name)
-        {
-            let what = format!("{pg:?}: {name:?}, committed at {place:?}, is applied again at {sequence:?}");
-            return Err((Invariant::AppliedOnce, what));
+        let followed = group.followed.entry(epoch).or_default();
+        let new = group.writes.range((epoch, followed.next())..(epoch, commit.max(*followed).next()));
+        for ((_, place), name) in new {
+            let other = *group.committed.entry(*place).or_insert(*name);
+            if other != *name {
+                let what = format!("{pg:?}: {place:?} was committed as {other:?}, and in {epoch:?} as {name:?}");
+                return Err((Invariant::OnePrimary, what));
+            }
+            let first = *group.places.entry(*name).or_insert(*place);
+            if first != *place {
+                let what = format!("{pg:?}: {name:?}, committed at {first:?}, is applied again at {place:?}");
+                return Err((Invariant::AppliedOnce, what));
+            }
         }
-        group.writes.insert(sequence, (epoch, name));
-        group.places.insert(name, sequence);
+        *followed = commit.max(*followed);
         Ok(())
     }
 }

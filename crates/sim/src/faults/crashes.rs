@@ -24,9 +24,23 @@ impl World {
         nodes.into_iter().for_each(|node| self.crash_and_return(node));
     }
 
+    /// One node, for longer than anybody waits for it.
+    pub(super) fn send_one_away(&mut self) -> &'static str {
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        let node = *self.faults.random.pick(&nodes);
+        let time = self.faults.random.spread_millis(2000, 40_000);
+        self.crash_for(node, time);
+        "node away"
+    }
+
     fn crash_and_return(&mut self, node: NodeId) {
+        let time = self.faults.random.spread_millis(1, 1000);
+        self.crash_for(node, time);
+    }
+
+    fn crash_for(&mut self, node: NodeId, time: std::time::Duration) {
         self.crash(node);
-        let back = self.now + self.faults.random.spread_millis(1, 1000);
+        let back = self.now + time;
         self.queue.push(back, Event::Start(node));
     }
 }

@@ -1,16 +1,22 @@
 //! Faults: what goes wrong, one file a kind.
 
+mod configuration;
 mod connections;
 mod crashes;
 mod flips;
+mod members;
+mod partitions;
 mod slowness;
+mod stalls;
+
+pub(crate) use partitions::Cuts;
 
 use crate::Mode;
 use crate::events::Event;
 use crate::random::Random;
 use crate::world::World;
 use azekura_base::DeviceId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Draws faults.
 pub(crate) struct Faults {
@@ -19,6 +25,8 @@ pub(crate) struct Faults {
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The device whose blocks decay, in that mode.
     pub(crate) decaying: DeviceId,
+    /// Devices that may still hold blocks of a group that they are not to have a copy of any more.
+    pub(crate) left: BTreeSet<DeviceId>,
 }
 
 impl World {
@@ -36,11 +44,34 @@ impl World {
             (Mode::Crash, 85..) => self.crash_all(),
             (Mode::Flips, 0..90) => self.flip_a_bit(),
             (Mode::Flips, 90..) => self.break_some_connection(),
+            (Mode::Partitions, 0..50) => self.cut_some_links(),
+            (Mode::Partitions, 50..60) => self.lose_configuration(),
+            (Mode::Partitions, 60..70) => self.break_some_connection(),
+            (Mode::Partitions, 70..80) => self.slow_a_link(),
+            (Mode::Partitions, 80..85) => self.slow_a_disk(),
+            (Mode::Partitions, 85..95) => self.crash_one(),
+            (Mode::Partitions, 95..) => self.crash_all(),
+            (Mode::Stalls, 0..60) => self.stall_a_node(),
+            (Mode::Stalls, 60..70) => self.lose_configuration(),
+            (Mode::Stalls, 70..80) => self.break_some_connection(),
+            (Mode::Stalls, 80..90) => self.slow_a_link(),
+            (Mode::Stalls, 90..) => self.slow_a_disk(),
+            (Mode::All, 0..25) => self.cut_some_links(),
+            (Mode::All, 25..40) => self.stall_a_node(),
+            (Mode::All, 40..48) => self.lose_configuration(),
+            (Mode::All, 48..56) => self.break_some_connection(),
+            (Mode::All, 56..64) => self.slow_a_link(),
+            (Mode::All, 64..70) => self.slow_a_disk(),
+            (Mode::All, 70..80) => self.crash_one(),
+            (Mode::All, 80..84) => self.crash_all(),
+            (Mode::All, 84..92) => self.send_one_away(),
+            (Mode::All, 92..) => self.change_members(),
         };
         *self.faults.counts.entry(kind).or_default() += 1;
         self.trace.step(self.now, 0xfa, || format!("fault: {kind}"));
         let next = match self.plan.mode {
             Mode::Flips => self.faults.random.spread_millis(100, 3000),
+            Mode::Partitions | Mode::Stalls | Mode::All => self.faults.random.spread_millis(50, 8000),
             _ => self.faults.random.spread_millis(20, 2000),
         };
         self.queue.push(self.now + next, Event::Fault);
