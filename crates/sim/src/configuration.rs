@@ -31,13 +31,7 @@ pub(crate) struct Configuration {
 
 impl Configuration {
     pub(crate) fn new(view: ClusterView, random: Random) -> Configuration {
-        Configuration {
-            view: Arc::new(view),
-            revision: 0,
-            told: BTreeMap::new(),
-            away: BTreeMap::new(),
-            random,
-        }
+        Configuration { view: Arc::new(view), revision: 0, told: BTreeMap::new(), away: BTreeMap::new(), random }
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
@@ -137,7 +131,9 @@ impl World {
         let accepted = stands || self.configuration.swap(pg, &config);
         self.trace.step(self.now, version, || {
             let GroupConfig { epoch, primary, in_sync, .. } = &config;
-            format!("{from:?} proposes version {version} of {pg:?}, {epoch:?} of {primary:?} with {in_sync:?}: {accepted}")
+            format!(
+                "{from:?} proposes version {version} of {pg:?}, {epoch:?} of {primary:?} with {in_sync:?}: {accepted}"
+            )
         });
         let at = self.now + self.configuration.delay();
         self.queue.push(at, Event::Proposed { to: from, pg, device, version, accepted });
@@ -149,9 +145,8 @@ impl World {
     /// The store gets a proposal whose sender does not learn of it.
     pub(crate) fn execute(&mut self, pg: PgId, config: GroupConfig) {
         let accepted = self.configuration.swap(pg, &config);
-        self.trace.step(self.now, config.version, || {
-            format!("version {} of {pg:?} comes late: {accepted}", config.version)
-        });
+        self.trace
+            .step(self.now, config.version, || format!("version {} of {pg:?} comes late: {accepted}", config.version));
         if accepted {
             self.inform_all();
         }

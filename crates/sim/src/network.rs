@@ -3,9 +3,9 @@
 //! Messages go through the real encoder and decoder, in random cuts.
 
 use crate::events::{Event, Life};
+use crate::faults::Cuts;
 use crate::random::Random;
 use crate::world::World;
-use crate::faults::Cuts;
 use azekura_base::{Inbox, NodeId, Outbox};
 use azekura_node::ConnKey;
 use azekura_wire::{Decoder, Message, encode};
