@@ -23,16 +23,21 @@ pub(crate) struct Device {
     dropping: BTreeSet<LayerId>,
     /// Groups whose copy is being given up, or is, and the configuration does not know it yet.
     forgetting: BTreeSet<PgId>,
+    /// A checkpoint is being saved.
+    checkpointing: bool,
+    /// Notes that groups want kept: those for the next checkpoint, and those in the present one.
+    pub(crate) notes_wanted: Vec<(PgId, u64)>,
+    notes_saving: Vec<(PgId, u64)>,
 }
 
 /// Something that a store was asked for.
 pub(crate) enum Under {
     Append { pg: PgId, sequence: Sequence, life: u32 },
     Repair { pg: PgId, epoch: Epoch, id: u64 },
-    Changes { pg: PgId, copy: DeviceId },
+    Changes { pg: PgId, copy: DeviceId, id: u64 },
     Blocks { pg: PgId, layer: LayerId, chunk: ChunkIndex, id: u64 },
     Epoch { pg: PgId, epoch: Epoch },
-    Prepared { pg: PgId, sequence: Sequence },
+    Prepared { pg: PgId, sequence: Sequence, epoch: Epoch },
     Edge { pg: PgId, merge: u64, block: BlockIndex },
     Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId },
     Status { client: ConnKey, request: RequestId },
@@ -50,6 +55,9 @@ impl Node {
             under: Tokens::default(),
             dropping: BTreeSet::new(),
             forgetting: BTreeSet::new(),
+            checkpointing: false,
+            notes_wanted: Vec::new(),
+            notes_saving: Vec::new(),
         };
         self.devices.insert(id, device);
     }
@@ -152,8 +160,10 @@ impl Node {
     pub(crate) fn tick_device(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
         device.store.tick(self.now);
-        if device.store.checkpoint_due() {
+        if !device.checkpointing && (device.store.checkpoint_due() || !device.notes_wanted.is_empty()) {
             let groups = &self.groups;
+            device.checkpointing = true;
+            device.notes_saving = std::mem::take(&mut device.notes_wanted);
             device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
         }
         let full = device.store.space().full;
@@ -196,15 +206,20 @@ impl Node {
             }
             Completion::Recovered(Err(error)) => self.give_up(id, error.to_string()),
             Completion::Failed(failure) => self.give_up(id, failure.to_string()),
-            Completion::Checkpointed => {}
+            Completion::Checkpointed => {
+                device.checkpointing = false;
+                for (pg, name) in std::mem::take(&mut device.notes_saving) {
+                    self.wake(pg, id, |group| group.note_saved(name));
+                }
+            }
             Completion::Modified { token, result } => {
-                if let Some(Under::Changes { pg, copy }) = device.under.remove(token) {
+                if let Some(Under::Changes { pg, copy, id: listing }) = device.under.remove(token) {
                     if let Err(error) = &result {
                         self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
                     }
                     let chunks = |list: Vec<_>| list.into_iter().map(|(layer, chunk, _)| (layer, chunk)).collect();
                     let changes = result.ok().map(chunks);
-                    self.wake(pg, id, |group| group.changes_listed(copy, changes));
+                    self.wake(pg, id, |group| group.changes_listed(listing, copy, changes));
                 }
             }
             Completion::Durable { token } => match device.under.remove(token) {
@@ -220,14 +235,14 @@ impl Node {
                 _ => {}
             },
             Completion::Prepared { token, result } => {
-                if let Some(Under::Prepared { pg, sequence }) = device.under.remove(token) {
+                if let Some(Under::Prepared { pg, sequence, epoch }) = device.under.remove(token) {
                     let body = result.ok().map(|body| match body {
                         azekura_store::Body::Data { bytes, checksums } => {
                             Body::Data { bytes, checksums: checksums.to_vec() }
                         }
                         azekura_store::Body::Zero => Body::Zero,
                     });
-                    self.wake(pg, id, |group| group.prepared_loaded(sequence, body));
+                    self.wake(pg, id, |group| group.prepared_loaded(sequence, epoch, body));
                 }
             }
             Completion::Read { token, result } => {
@@ -278,6 +293,7 @@ impl Node {
 
     fn wake(&mut self, pg: PgId, device: DeviceId, f: impl FnOnce(&mut Group)) {
         if let Some(group) = self.groups.get_mut(&(pg, device)) {
+            group.advance(self.now);
             f(group);
             self.awake.push_back((pg, device));
         }

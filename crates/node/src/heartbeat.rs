@@ -44,26 +44,30 @@ impl Node {
         }
         self.beats.next = self.now + HEARTBEAT_INTERVAL;
         // Also to nodes that follow no group of this one: their answers show that the connection stands.
-        let mut by_node: BTreeMap<NodeId, Vec<GroupBeat>> =
-            self.links.up_nodes().map(|node| (node, Vec::new())).collect();
+        // For each node: groups whose copies there may answer readers, and others.
+        let mut by_node: BTreeMap<NodeId, [Vec<GroupBeat>; 2]> =
+            self.links.up_nodes().map(|node| (node, Default::default())).collect();
         for group in self.groups.values_mut() {
-            let followers: Vec<DeviceId> = group.followers().collect();
-            for device in followers {
+            let followers: Vec<(DeviceId, bool)> = group.followers(self.now).collect();
+            for (device, reads) in followers {
                 if let Some(node) = self.view.devices.get(&device) {
                     let beat = GroupBeat { pg: group.id(), device, epoch: group.epoch(), commit: group.committed() };
-                    by_node.entry(*node).or_default().push(beat);
-                    if let Some((_, arrived)) = self.beats.stamps.get(node) {
+                    by_node.entry(*node).or_default()[usize::from(!reads)].push(beat);
+                    if let Some((_, arrived)) = self.beats.stamps.get(node).filter(|_| reads) {
                         group.heartbeat_sent(device, *arrived);
                     }
                 }
             }
         }
         let stamp_us = self.now.as_micros() as u64;
-        for (node, beats) in by_node {
+        for (node, [readers, others]) in by_node {
             let echo_us = self.beats.stamps.get(&node).map_or(0, |(stamp, _)| *stamp);
-            let mut parts = beats.chunks(HEARTBEAT_GROUPS_MAX);
-            let first = parts.next().unwrap_or(&[]);
-            for groups in std::iter::once(first).chain(parts) {
+            let lonely = readers.is_empty() && others.is_empty();
+            let readers = readers.chunks(HEARTBEAT_GROUPS_MAX).map(|groups| (echo_us, groups));
+            // Without an echo, there is no lease.
+            let others = others.chunks(HEARTBEAT_GROUPS_MAX).map(|groups| (0, groups));
+            let nobody = lonely.then_some((0, &[][..]));
+            for (echo_us, groups) in readers.chain(others).chain(nobody) {
                 let heartbeat = Heartbeat { stamp_us, echo_us, groups: groups.to_vec() };
                 self.send_to_node(node, Message::Heartbeat(heartbeat));
             }
@@ -94,7 +98,7 @@ impl Node {
 
     /// A secondary's node has promised.
     pub(crate) fn heartbeat_ok(&mut self, node: NodeId, ok: &HeartbeatOk) {
-        let first = self.beats.stamps.insert(node, (ok.stamp_us, self.now)).is_none();
+        let mut soon = self.beats.stamps.insert(node, (ok.stamp_us, self.now)).is_none();
         let sent = Duration::from_micros(ok.echo_us);
         if sent > self.now {
             return; // Not a stamp of ours.
@@ -104,11 +108,11 @@ impl Node {
                 continue;
             }
             for (_, group) in self.groups.range_mut((copy.pg, DeviceId(0))..=(copy.pg, DeviceId(u32::MAX))) {
-                group.heartbeat_ok(copy.device, sent, copy.full, self.now);
+                soon |= group.heartbeat_ok(copy.device, sent, copy.full, self.now);
             }
         }
-        if first {
-            // The secondary's lease counts from a stamp that it has not been told yet.
+        if soon {
+            // The secondaries' leases count from a stamp that they have not been told yet, or could not be given before.
             self.beats_soon();
         }
     }

@@ -91,8 +91,14 @@ impl Node {
             }
             _ => Some(Err(Mismatch::Request)),
         };
-        if let Some(Err(mismatch)) = done {
-            self.refuse(conn, &format!("node {node}: {mismatch}"));
+        match done {
+            // A copy may hear late what was sent to it before it was left behind, when the write is long answered.
+            Some(Err(Mismatch::NotOurs)) if conn != ConnKey(0) => {
+                self.effects.push_back(Effect::Close(conn));
+                self.closed(conn);
+            }
+            Some(Err(mismatch)) => self.refuse(conn, &format!("node {node}: {mismatch}")),
+            _ => {}
         }
     }
 
@@ -116,53 +122,40 @@ impl Node {
                 self.gateway.answer(node, message, now);
             }
             Message::PrepareOk(ok) => {
-                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
-                    self.with_group(key, |group, _| group.prepare_ok(ok.device, ok));
-                }
+                self.tell_primary(ok.pg, ok.device, node, |group| group.prepare_ok(ok.device, ok))
             }
             Message::SyncOk(ok) => {
-                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
-                    self.with_group(key, |group, _| group.sync_ok(ok.device, ok));
-                    self.beats_soon();
-                }
+                self.tell_primary(ok.pg, ok.device, node, |group| group.sync_ok(ok.device, ok));
+                self.beats_soon();
             }
             Message::Leaving(leaving) => {
-                if let Some(key) = self.primary_copy(leaving.pg).filter(|_| self.is_on(leaving.device, node)) {
-                    self.with_group(key, |group, _| group.peer_leaving(leaving.device, leaving));
-                }
+                self.tell_primary(leaving.pg, leaving.device, node, |group| group.peer_leaving(leaving.device, leaving))
             }
             Message::Damaged(damaged) => {
-                if let Some(key) = self.primary_copy(damaged.pg).filter(|_| self.is_on(damaged.device, node)) {
-                    self.with_group(key, |group, _| group.damaged(damaged.device, damaged));
-                }
+                self.tell_primary(damaged.pg, damaged.device, node, |group| group.damaged(damaged.device, damaged))
             }
             Message::Fetched(fetched) => {
-                if let Some(key) = self.primary_copy(fetched.pg).filter(|_| self.is_on(fetched.device, node)) {
-                    self.with_group(key, |group, _| group.fetched(fetched.device, fetched));
-                }
+                self.tell_primary(fetched.pg, fetched.device, node, |group| group.fetched(fetched.device, fetched))
             }
-            Message::LearnOk(ok) => {
-                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
-                    self.with_group(key, |group, _| group.learn_ok(ok.device, ok));
-                }
-            }
+            Message::LearnOk(ok) => self.tell_primary(ok.pg, ok.device, node, |group| group.learn_ok(ok.device, ok)),
             Message::CompareOk(ok) => {
-                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
-                    self.with_group(key, |group, _| group.compare_ok(ok.device, ok));
-                }
+                self.tell_primary(ok.pg, ok.device, node, |group| group.compare_ok(ok.device, ok))
             }
-            Message::RepairOk(ok) => {
-                if let Some(key) = self.primary_copy(ok.pg).filter(|_| self.is_on(ok.device, node)) {
-                    self.with_group(key, |group, _| group.repair_ok(ok.device, ok));
-                }
-            }
+            Message::RepairOk(ok) => self.tell_primary(ok.pg, ok.device, node, |group| group.repair_ok(ok.device, ok)),
             Message::HeartbeatOk(ok) => self.heartbeat_ok(node, &ok),
             _ => {}
         }
     }
 
-    fn is_on(&self, device: DeviceId, node: NodeId) -> bool {
-        self.view.devices.get(&device) == Some(&node)
+    /// Tells the copy on this node that acts as primary what the copy on `device` of `node` says. It knows before the
+    /// view does that it is one.
+    fn tell_primary(&mut self, pg: PgId, device: DeviceId, node: NodeId, tell: impl FnOnce(&mut Group)) {
+        if self.view.devices.get(&device) != Some(&node) {
+            return;
+        }
+        let copies = (pg, DeviceId(0))..=(pg, DeviceId(u32::MAX));
+        let acting = self.groups.range(copies).find(|(_, group)| group.acts_as_primary()).map(|(key, _)| *key);
+        acting.and_then(|key| self.with_group(key, |group, _| tell(group)));
     }
 
     /// The copy on this node that is, or should become, the group's primary.
@@ -171,17 +164,18 @@ impl Node {
         Some((pg, primary)).filter(|key| self.groups.contains_key(key))
     }
 
-    /// A copy on this node, the primary if it is here.
+    /// A copy on this node: the primary if it is here, else one that is in sync.
     fn any_copy(&self, pg: PgId) -> Option<Key> {
         self.primary_copy(pg).or_else(|| {
-            let copies = (pg, DeviceId(0))..=(pg, DeviceId(u32::MAX));
-            self.groups.range(copies).next().map(|(key, _)| *key)
+            let in_sync = &self.view.groups.get(&pg)?.in_sync;
+            in_sync.iter().map(|device| (pg, *device)).find(|key| self.groups.contains_key(key))
         })
     }
 
     fn with_group<T>(&mut self, key: Key, f: impl FnOnce(&mut Group, Duration) -> T) -> Option<T> {
         let group = self.groups.get_mut(&key)?;
         self.awake.push_back(key);
+        group.advance(self.now);
         Some(f(group, self.now))
     }
 
@@ -240,14 +234,19 @@ impl Node {
                 let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
                 self.with_store(device, under, |store, token| store.append(token, repair_record(repair)));
             }
-            Action::ListChanges { device: copy, after } => {
-                self.with_store(device, Under::Changes { pg, copy }, |store, token| {
+            Action::ListChanges { id, device: copy, after } => {
+                self.with_store(device, Under::Changes { pg, copy, id }, |store, token| {
                     store.modified_since(token, pg, after);
                 });
             }
             Action::Scrubbed(report) => {
                 self.balance.scrub_ended(pg);
                 self.effects.push_back(Effect::Scrubbed(pg, report));
+            }
+            Action::SaveNote(name) => {
+                if let Some(device) = self.devices.get_mut(&device) {
+                    device.notes_wanted.push((pg, name));
+                }
             }
             Action::NoGoodCopy { layer, chunk, first, count } => {
                 let place = self.view.place_of(layer, chunk, first);
@@ -259,8 +258,8 @@ impl Node {
                     store.read(token, pg, layer, chunk, first, count);
                 });
             }
-            Action::LoadPrepared(sequence) => {
-                self.with_store(device, Under::Prepared { pg, sequence }, |store, token| {
+            Action::LoadPrepared(sequence, epoch) => {
+                self.with_store(device, Under::Prepared { pg, sequence, epoch }, |store, token| {
                     store.read_prepared(token, pg, sequence);
                 });
             }

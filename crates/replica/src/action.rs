@@ -19,6 +19,8 @@ pub enum Action {
     AppendRepair(Repair),
     /// List the chunks that were changed after this place; [`crate::Group::changes_listed`].
     ListChanges {
+        /// Names the wish.
+        id: u64,
         /// For this copy.
         device: DeviceId,
         /// The place.
@@ -49,6 +51,8 @@ pub enum Action {
     },
     /// A scrub of this group has ended.
     Scrubbed(ScrubReport),
+    /// Keep [`crate::Group::note`] in a checkpoint now; [`crate::Group::note_saved`] with this name when it is durable.
+    SaveNote(u64),
     /// Tell people: no copy of these blocks is good.
     NoGoodCopy {
         /// The layer.
@@ -60,8 +64,8 @@ pub enum Action {
         /// Number of blocks.
         count: u16,
     },
-    /// Read a prepared write's blocks back from the log; [`crate::Group::prepared_loaded`].
-    LoadPrepared(Sequence),
+    /// Read a prepared write's blocks back from the log, in the reign of this epoch; [`crate::Group::prepared_loaded`].
+    LoadPrepared(Sequence, Epoch),
     /// Read one committed block for a merge; [`crate::Group::edge_loaded`].
     LoadEdge {
         /// Names the merge.

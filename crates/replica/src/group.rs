@@ -164,6 +164,14 @@ pub struct Group {
     /// The process is about to end: no promise is given any more.
     pub(crate) leaving: bool,
     pub(crate) now: Duration,
+    /// When [`Group::tick`] was last called.
+    ticked: Duration,
+    /// The last epoch that this process has agreed to follow: it follows no older one.
+    pub(crate) followed: Epoch,
+    /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own wishes.
+    pub(crate) questions: u64,
+    /// Notes that this copy has asked to be kept.
+    pub(crate) notes: u64,
     pub(crate) actions: VecDeque<Action>,
 }
 
@@ -214,6 +222,10 @@ impl Group {
             full: false,
             leaving: false,
             now,
+            ticked: now,
+            followed: recovered.epoch,
+            questions: 0,
+            notes: 0,
             actions: VecDeque::new(),
             config,
         };
@@ -266,6 +278,12 @@ impl Group {
     #[must_use]
     pub fn is_primary(&self) -> bool {
         matches!(&self.role, Role::Primary(primary) if primary.is_open())
+    }
+
+    /// True while this copy is, or gathers what it needs to be, primary of an epoch that the configuration names.
+    #[must_use]
+    pub fn acts_as_primary(&self) -> bool {
+        matches!(&self.role, Role::Primary(primary) if !primary.is_proposed())
     }
 
     /// True while this copy answers readers as primary.
@@ -325,10 +343,16 @@ impl Group {
         self.step_down();
     }
 
+    /// It is `now`: to be called before the group is told of anything.
+    pub fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
     /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is replaced.
     pub fn tick(&mut self, now: Duration) {
-        let stalled = now.saturating_sub(self.now) > STALL;
-        self.now = self.now.max(now);
+        let stalled = now.saturating_sub(self.ticked) > STALL;
+        self.advance(now);
+        self.ticked = self.now;
         match &self.role {
             Role::Primary(_) => self.watch_copies(stalled),
             Role::Secondary(_) => self.watch_primary(stalled),

@@ -11,6 +11,7 @@ use azekura_wire::{
     Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Fetch, Learn, LearnOk, Message, Repair, RepairOk, Span,
 };
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// Repairs and comparisons under way.
 #[derive(Default)]
@@ -19,6 +20,11 @@ pub(crate) struct Learner {
     repairs: VecDeque<Repair>,
     /// Chunks that are being read, by the question's name.
     compares: BTreeMap<u64, Compare>,
+    /// Names the note that says which writes this copy need not apply again: it is in sync only when that is kept.
+    note: u64,
+    note_saved: bool,
+    /// The answer to the primary, to be said again when the note is kept.
+    learnt: Option<LearnOk>,
     /// Blocks that are being read for the primary, by the question's name.
     pub(crate) fetches: BTreeMap<u64, Fetch>,
 }
@@ -53,8 +59,40 @@ impl Group {
             self.sessions = sessions;
         }
         if let Role::Secondary(secondary) = &mut self.role {
+            // What it lacks from here on, readers must not miss.
+            secondary.lease_until = Duration::ZERO;
+            secondary.learner.note = self.notes + 1;
             let ok = LearnOk { pg: self.pg, device: self.me, epoch: learn.epoch, base: learn.base, complete };
             secondary.question = Some(Question::Learn(ok));
+            self.notes += 1;
+            self.actions.push_back(Action::SaveNote(self.notes));
+        }
+    }
+
+    /// [`Action::SaveNote`] is done.
+    pub fn note_saved(&mut self, name: u64) {
+        if let Role::Secondary(secondary) = &mut self.role
+            && secondary.learner.note == name
+        {
+            secondary.learner.note_saved = true;
+            self.confirm_note();
+        }
+    }
+
+    /// The primary has heard that this copy has begun.
+    pub(crate) fn begun(&mut self, ok: LearnOk) {
+        if let Role::Secondary(secondary) = &mut self.role {
+            secondary.learner.learnt = Some(ok);
+            self.confirm_note();
+        }
+    }
+
+    fn confirm_note(&mut self) {
+        if let Role::Secondary(secondary) = &mut self.role
+            && secondary.learner.note_saved
+            && let Some(ok) = secondary.learner.learnt.take()
+        {
+            self.send_to_primary(Message::LearnOk(ok));
         }
     }
 
@@ -105,12 +143,19 @@ impl Group {
         }
     }
 
+    /// A name of its own for what is read to answer a primary: primaries' names repeat each other's.
+    pub(crate) fn question(&mut self) -> u64 {
+        self.questions += 1;
+        1 << 63 | self.questions
+    }
+
     /// The primary asks whether a chunk is the same here.
     pub fn compare(&mut self, from: Client, compare: Compare) {
         if !self.is_from_primary(from, compare.epoch) {
             return;
         }
-        let Compare { id, layer, chunk, .. } = compare;
+        let Compare { layer, chunk, .. } = compare;
+        let id = self.question();
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.learner.compares.insert(id, compare);
             let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
@@ -138,7 +183,8 @@ impl Group {
             Span { index: index as u8, blocks: blocks.collect() }
         };
         let differing = (0..compare.spans.len().min(spans.len())).filter(differs).map(span).collect();
-        let ok = CompareOk { pg: self.pg, device: self.me, epoch: compare.epoch, id, differing, unreadable };
+        let (pg, device, Compare { epoch, id, .. }) = (self.pg, self.me, compare);
+        let ok = CompareOk { pg, device, epoch, id, differing, unreadable };
         self.send_to_primary(Message::CompareOk(ok));
     }
 }

@@ -25,6 +25,9 @@ mod merge;
 mod pending;
 mod primary;
 mod resync;
+#[cfg(feature = "sabotage")]
+#[doc(hidden)]
+pub mod sabotage;
 mod scrub;
 mod secondary;
 mod sessions;

@@ -29,7 +29,7 @@ const HAND_OVER_AGAIN: Duration = Duration::from_secs(1);
 /// Time given to others after this process has stood still.
 const AFTER_STALL: Duration = Duration::from_millis(400);
 /// Clocks of two machines may run apart by this part of a lease.
-const SKEW: u32 = 10;
+const SKEW: u32 = 8;
 
 impl Group {
     /// The cluster's configuration of this group, as last read.
@@ -83,14 +83,17 @@ impl Group {
     pub(crate) fn claim(&mut self) {
         self.drop_clients();
         let mut config = self.config.next();
-        config.epoch = self.config.epoch.max(self.log_epoch).next();
+        config.epoch = self.config.epoch.max(self.log_epoch).max(self.followed).next();
         config.primary = self.me;
         config.reign = self.incarnation;
         if self.config.primary != self.me {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
         }
-        self.role = Role::Primary(Box::new(Primary::new(config.epoch, self.me, &config.in_sync, self.now)));
+        let mut primary = Primary::new(config.epoch, self.me, &config.in_sync, self.now);
+        // A copy that was handed the group and never took it may still answer readers.
+        primary.after_readers = self.config.primary != self.me && self.config.reign == 0;
+        self.role = Role::Primary(Box::new(primary));
         self.propose(config);
     }
 
@@ -194,9 +197,10 @@ impl Group {
         self.drop_clients();
         let promised = match &self.role {
             Role::Primary(primary) if !primary.is_proposed() => primary.epoch(),
-            _ => self.log_epoch,
+            _ => self.followed,
         };
-        self.role = Role::Secondary(Secondary::new(promised.max(self.log_epoch), self.now));
+        self.followed = promised.max(self.log_epoch);
+        self.role = Role::Secondary(Secondary::new(self.followed, self.now));
     }
 
     /// Sends everybody who waits here to ask again.
@@ -225,6 +229,10 @@ impl Group {
             primary.peer_in_sync(*device, now);
         }
         let config = &self.config;
+        for peer in primary.peers.values_mut() {
+            // A proposal that would have named it can't be accepted any more.
+            peer.named = peer.named.filter(|version| *version > config.version);
+        }
         let mut readers_until = primary.blocked_until;
         primary.peers.retain(|device, peer| match peer.standing {
             Standing::InSync if !config.in_sync.contains(device) => {
@@ -275,6 +283,7 @@ impl Group {
         let open = primary.is_open();
         let mut config = self.config.next();
         let mut greet = Vec::new();
+        let mut in_doubt = false;
         for (device, peer) in &mut primary.peers {
             if stalled {
                 peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
@@ -289,13 +298,20 @@ impl Group {
             let patience = if open { SILENCE } else { FIRST_WORD };
             let failed = peer.gone || now >= peer.heard + patience || now >= peer.moved + STUCK;
             match &peer.standing {
+                // A copy that the configuration does not name answers no readers: its lease ends first. A silent copy's
+                // ends on its own, and others get no more of it when it is time.
+                Standing::InSync if now < peer.reads_until => {}
                 Standing::InSync if peer.lost.is_some() || failed => {
                     config.remove(*device, peer.lost.unwrap_or(committed).min(committed));
                 }
                 Standing::Joining if peer.synced && now < peer.lease_until => {
                     config.in_sync.insert(*device);
                     config.away.remove(device);
+                    if self.proposal.is_none() {
+                        peer.named = Some(config.version);
+                    }
                 }
+                Standing::Joining if failed && peer.named.is_some() => in_doubt = true,
                 _ => {}
             }
         }
@@ -306,7 +322,8 @@ impl Group {
         let relieved = enough && self.config.in_sync.difference(&config.in_sync).any(|d| !config.members.contains(d));
         let to_leave = open && !config.members.contains(&me);
         if self.proposal.is_none() {
-            if config.in_sync != self.config.in_sync && (wanted || grows || relieved) {
+            // Whether an earlier proposal has named a copy that failed since is known when the next one is decided.
+            if config.in_sync != self.config.in_sync && (wanted || grows || relieved) || in_doubt {
                 self.propose(config);
             } else {
                 self.drop_failed_joiners(now);
@@ -350,9 +367,14 @@ impl Group {
         let Role::Primary(primary) = &mut self.role else { return };
         primary.peers.retain(|_, peer| {
             let failed = now >= peer.heard + SILENCE || now >= peer.moved + STUCK || peer.lost.is_some();
-            !(matches!(peer.standing, Standing::Joining) && failed)
+            !(matches!(peer.standing, Standing::Joining) && failed && peer.named.is_none())
         });
     }
+}
+
+/// True when a copy makes so little progress that it may be left behind soon: it is not to answer readers by then.
+pub(crate) fn is_sluggish(moved: Duration, now: Duration) -> bool {
+    readers_until(now) >= moved + STUCK
 }
 
 /// Until when a copy may answer readers by itself that was last told a stamp of its own which had arrived at

@@ -168,7 +168,8 @@ impl Group {
             self.answer_fetch(fetch, None);
             return;
         }
-        let Fetch { id, layer, chunk, first, count, .. } = fetch;
+        let Fetch { layer, chunk, first, count, .. } = fetch;
+        let id = self.question();
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.learner.fetches.insert(id, fetch);
             self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });

@@ -6,7 +6,8 @@
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
 use crate::pending::{Blocks, Pending};
-use azekura_base::{BLOCK_SIZE, BlockIndex, IoStatus, PageBuf, RequestId, SessionId, block_checksums};
+use crate::primary::REIGN_SHIFT;
+use azekura_base::{BLOCK_SIZE, BlockIndex, Epoch, IoStatus, PageBuf, RequestId, SessionId, block_checksums};
 use azekura_wire::{Body, WriteBody, WriteRequest};
 use bytes::Bytes;
 
@@ -20,13 +21,17 @@ struct Merge {
 }
 
 /// The merges of one group that are reading.
-#[derive(Default)]
 pub(crate) struct Merges {
     merges: Vec<Merge>,
     started: u64,
 }
 
 impl Merges {
+    /// Names of merges are never used again, also not in a later reign: a late answer finds its own merge, or none.
+    pub(crate) fn new(epoch: Epoch) -> Merges {
+        Merges { merges: Vec::new(), started: epoch.0 << REIGN_SHIFT }
+    }
+
     pub(crate) fn touches(&self, blocks: &Blocks) -> bool {
         self.merges.iter().any(|merge| merge.blocks.overlaps(blocks))
     }

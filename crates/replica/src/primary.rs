@@ -3,7 +3,7 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, GroupState, Role};
 use crate::lease::LEASE;
-use crate::membership::readers_until;
+use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
@@ -14,6 +14,9 @@ use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus
 use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+/// What a primary asks its surroundings is numbered from its epoch, shifted by this.
+pub(crate) const REIGN_SHIFT: u32 = 32;
 
 /// What a copy is to the primary.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub(crate) struct Peer {
     full: bool,
     /// It has said that it is about to stop, or to be given up, and that it answers no reader any more.
     pub(crate) gone: bool,
+    /// It joins, and this version of the configuration, whose outcome is not known, names it in sync.
+    pub(crate) named: Option<u64>,
     /// It no longer has writes that it had acknowledged: this is how far it goes.
     pub(crate) lost: Option<Sequence>,
 }
@@ -74,6 +79,7 @@ impl Peer {
             moved: now,
             full: false,
             gone: false,
+            named: None,
             lost: None,
         }
     }
@@ -116,6 +122,8 @@ pub(crate) struct Primary {
     pub(crate) peers: BTreeMap<DeviceId, Peer>,
     /// Nothing is committed before: a copy that was left behind may still answer readers.
     pub(crate) blocked_until: Duration,
+    /// The copy that was to reign here before may still answer readers when this reign begins.
+    pub(crate) after_readers: bool,
     /// A prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
     pub(crate) merges: Merges,
@@ -145,9 +153,10 @@ impl Primary {
             stage: Stage::Proposed,
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
             blocked_until: Duration::ZERO,
+            after_readers: false,
             loading: None,
-            merges: Merges::default(),
-            repairs: Repairs::default(),
+            merges: Merges::new(epoch),
+            repairs: Repairs::new(epoch),
             mending: Mending::default(),
             scrub: None,
             wanted: false,
@@ -163,6 +172,7 @@ impl Primary {
     pub(crate) fn peer_in_sync(&mut self, device: DeviceId, now: Duration) {
         let peer = self.peers.entry(device).or_insert_with(|| Peer::new(Standing::InSync, now));
         peer.standing = Standing::InSync;
+        peer.named = None;
     }
 
     /// No other write to these blocks may be ordered now.
@@ -201,7 +211,8 @@ impl Primary {
 
     /// Invariant 3: while every copy that could take over has promised to follow nobody else, no other primary commits.
     pub(crate) fn may_serve(&self, now: Duration) -> bool {
-        self.is_open() && self.counting().all(|peer| now < peer.lease_until)
+        let could_reign = |peer: &&Peer| matches!(peer.standing, Standing::InSync) || peer.named.is_some();
+        self.is_open() && self.peers.values().filter(could_reign).all(|peer| now < peer.lease_until)
     }
 
     pub(crate) fn state(&self) -> GroupState {
@@ -229,10 +240,21 @@ impl Group {
     /// The configuration names this process as primary: what was prepared before is to be committed in the new epoch.
     pub(crate) fn reconcile(&mut self) {
         let now = self.now;
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::forgets_tail() {
+            let keep = self.tail.committed();
+            drop(self.tail.truncate(keep));
+            self.durable = keep;
+        }
         if let Role::Primary(primary) = &mut self.role {
             primary.stage = Stage::Reconciling;
             for peer in primary.peers.values_mut() {
                 (peer.heard, peer.moved) = (now, now);
+                // What it was told in the epoch before may still let it answer readers.
+                peer.reads_until = readers_until(now);
+            }
+            if primary.after_readers {
+                primary.blocked_until = readers_until(now);
             }
         }
         self.greet_all();
@@ -337,14 +359,16 @@ impl Group {
     }
 
     /// The secondary on `device` has promised, in answer to a heartbeat that was sent at `sent`, to follow nobody
-    /// else.
-    pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool, now: Duration) {
-        let Role::Primary(primary) = &mut self.role else { return };
+    /// else. True when that lets this copy answer readers.
+    pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool, now: Duration) -> bool {
+        let Role::Primary(primary) = &mut self.role else { return false };
+        let before = primary.may_serve(now);
         if let Some(peer) = primary.peers.get_mut(&device) {
             peer.lease_until = peer.lease_until.max(sent + LEASE);
             peer.heard = peer.heard.max(now);
             peer.full = full;
         }
+        !before && primary.may_serve(now)
     }
 
     /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that is
@@ -365,13 +389,23 @@ impl Group {
         }
     }
 
-    /// The secondaries that a heartbeat must reach, if this copy is primary.
-    pub fn followers(&self) -> impl Iterator<Item = DeviceId> + '_ {
+    /// The secondaries that a heartbeat must reach, if this copy is primary, and whether they may answer readers by
+    /// themselves: only those that commits wait for and the configuration names, and only while this copy may, since
+    /// another primary could reign beside it otherwise.
+    pub fn followers(&self, now: Duration) -> impl Iterator<Item = (DeviceId, bool)> + '_ {
         let peers = match &self.role {
             Role::Primary(primary) if !primary.is_proposed() => Some(&primary.peers),
             _ => None,
         };
-        peers.into_iter().flatten().filter(|(_, peer)| peer.synced && peer.counts()).map(|(device, _)| *device)
+        let serving = self.is_serving(now);
+        let follow = peers.into_iter().flatten().filter(|(_, peer)| peer.synced && peer.counts());
+        follow.map(move |(device, peer)| {
+            let stays = matches!(peer.standing, Standing::InSync)
+                && self.config.members.contains(device)
+                && peer.lost.is_none()
+                && !is_sluggish(peer.moved, now);
+            (*device, serving && stays)
+        })
     }
 
     /// A gateway writes. `trusted` says that the data has not left this process since its checksums were made.
@@ -388,6 +422,9 @@ impl Group {
         if self.sessions.is_committed(write.session, write.request) {
             self.actions.push_back(answer(Ok(())));
             return Ok(());
+        }
+        if self.sessions.is_past(write.session, write.request) {
+            return Ok(()); // Nobody waits for it.
         }
         if let Some(pending) = self.tail.find(write.session, write.request) {
             pending.client = Some(client);
@@ -498,7 +535,7 @@ impl Group {
             if self.tail.get_mut(next).is_some_and(|write| write.body.is_none()) {
                 if primary.loading.is_none() {
                     primary.loading = Some(next);
-                    self.actions.push_back(Action::LoadPrepared(next));
+                    self.actions.push_back(Action::LoadPrepared(next, primary.epoch));
                 }
                 return;
             }
@@ -514,8 +551,11 @@ impl Group {
     }
 
     /// A prepared write's blocks are back from the log; `None` when the device could not read them.
-    pub fn prepared_loaded(&mut self, sequence: Sequence, body: Option<Body>) {
+    pub fn prepared_loaded(&mut self, sequence: Sequence, epoch: Epoch, body: Option<Body>) {
         let Role::Primary(primary) = &mut self.role else { return };
+        if primary.epoch != epoch {
+            return; // Asked for in an earlier reign.
+        }
         if primary.loading.take_if(|loading| *loading == sequence).is_none() {
             return;
         }

@@ -13,7 +13,7 @@ use crate::digest;
 use crate::group::{Group, Role};
 use crate::mend::body_of;
 use crate::pending::Blocks;
-use crate::primary::{Peer, Primary, Standing};
+use crate::primary::{Peer, Primary, REIGN_SHIFT, Standing};
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence};
 use azekura_wire::{
     Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
@@ -62,6 +62,10 @@ enum Phase {
 pub(crate) struct Resync {
     phase: Phase,
     base: Sequence,
+    /// Names the listing of changes.
+    listing: u64,
+    /// The copy has kept which writes it need not apply again.
+    noted: bool,
     todo: VecDeque<(LayerId, ChunkIndex)>,
     /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
     comparing: BTreeMap<u64, (LayerId, ChunkIndex, Option<Vec<u64>>)>,
@@ -79,6 +83,8 @@ impl Resync {
         Resync {
             phase: Phase::Asked,
             base,
+            listing: 0,
+            noted: false,
             todo: VecDeque::new(),
             comparing: BTreeMap::new(),
             unreadable: Vec::new(),
@@ -90,6 +96,7 @@ impl Resync {
 
     fn is_done(&self) -> bool {
         self.phase == Phase::Copying
+            && self.noted
             && self.todo.is_empty()
             && self.unreadable.is_empty()
             && self.comparing.is_empty()
@@ -106,13 +113,18 @@ struct Reading {
 }
 
 /// All repairs whose blocks are being read: no write to these blocks is ordered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Repairs {
     reading: BTreeMap<u64, Reading>,
     named: u64,
 }
 
 impl Repairs {
+    /// Names are never used again, also not in a later reign: a late answer finds its own question, or none.
+    pub(crate) fn new(epoch: Epoch) -> Repairs {
+        Repairs { reading: BTreeMap::new(), named: epoch.0 << REIGN_SHIFT }
+    }
+
     pub(crate) fn hold(&self, blocks: &Blocks) -> bool {
         self.reading.values().any(|reading| reading.blocks.overlaps(blocks))
     }
@@ -211,28 +223,34 @@ impl Group {
         self.pump(device);
     }
 
-    /// A copy has begun.
+    /// A copy has begun; when it says so again, it has also kept which writes it need not apply again.
     pub fn learn_ok(&mut self, device: DeviceId, ok: LearnOk) {
         let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        let id = primary.repairs.name();
         let Some(resync) = self.heard_learner(device, ok.epoch, now) else { return };
         if resync.phase == Phase::Asked && resync.base == ok.base {
             resync.phase = Phase::Listing;
-            self.actions.push_back(Action::ListChanges { device, after: ok.complete });
+            resync.listing = id;
+            self.actions.push_back(Action::ListChanges { id, device, after: ok.complete });
+        } else if resync.base == ok.base {
+            resync.noted = true;
+            self.run_resyncs();
         }
     }
 
     /// The outcome of [`Action::ListChanges`]; `None` when the device could not tell.
-    pub fn changes_listed(&mut self, device: DeviceId, changes: Option<Vec<(LayerId, ChunkIndex)>>) {
+    pub fn changes_listed(&mut self, id: u64, device: DeviceId, changes: Option<Vec<(LayerId, ChunkIndex)>>) {
         if device == self.me {
-            self.scrub_listed(changes);
+            self.scrub_listed(id, changes);
             return;
         }
         let Role::Primary(primary) = &mut self.role else { return };
+        let Some((resync, _)) = primary.resync(device).filter(|(resync, _)| resync.listing == id) else { return };
         let Some(changes) = changes else {
             primary.forget_learner(device);
             return;
         };
-        let Some((resync, _)) = primary.resync(device) else { return };
         if resync.phase == Phase::Listing {
             resync.phase = Phase::Copying;
             resync.progress.chunks = changes.len() as u64;

@@ -55,6 +55,8 @@ struct Look {
 /// One pass over a group.
 #[derive(Default)]
 pub(crate) struct Scrub {
+    /// Names the list of chunks.
+    listing: u64,
     listed: bool,
     todo: VecDeque<(LayerId, ChunkIndex)>,
     look: Option<Look>,
@@ -79,9 +81,10 @@ impl Group {
         if !primary.is_open() || primary.scrub.is_some() {
             return false;
         }
-        primary.scrub = Some(Scrub::default());
+        let id = primary.repairs.name();
+        primary.scrub = Some(Scrub { listing: id, ..Scrub::default() });
         // The list is of everything, for this copy itself.
-        self.actions.push_back(Action::ListChanges { device: me, after: azekura_base::Sequence::ZERO });
+        self.actions.push_back(Action::ListChanges { id, device: me, after: azekura_base::Sequence::ZERO });
         true
     }
 
@@ -94,9 +97,9 @@ impl Group {
         }
     }
 
-    pub(crate) fn scrub_listed(&mut self, chunks: Option<Vec<(LayerId, ChunkIndex)>>) {
+    pub(crate) fn scrub_listed(&mut self, id: u64, chunks: Option<Vec<(LayerId, ChunkIndex)>>) {
         let Role::Primary(primary) = &mut self.role else { return };
-        let Some(scrub) = &mut primary.scrub else { return };
+        let Some(scrub) = primary.scrub.as_mut().filter(|scrub| scrub.listing == id) else { return };
         match chunks {
             Some(chunks) => {
                 scrub.listed = true;

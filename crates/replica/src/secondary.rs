@@ -65,7 +65,7 @@ impl Secondary {
             self.lease_until = Duration::ZERO;
         }
         self.following = epoch;
-        self.heard = now;
+        self.heard = now.max(self.heard);
         self.primary = Some(from);
         self.ack_owed = false;
         self.question = None;
@@ -78,7 +78,7 @@ impl Group {
     /// The last epoch that this copy has promised to follow, or reigns in.
     fn promised(&self) -> Epoch {
         match &self.role {
-            Role::Primary(primary) if primary.is_proposed() => self.log_epoch,
+            Role::Primary(primary) if primary.is_proposed() => self.followed.max(self.log_epoch),
             Role::Primary(primary) => primary.epoch().next(), // Nobody else reigns in the same epoch.
             Role::Secondary(secondary) => secondary.following.max(self.log_epoch),
         }
@@ -99,6 +99,7 @@ impl Group {
             self.step_down();
         }
         let now = self.now;
+        self.followed = epoch;
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.follow(epoch, from, now);
         }
@@ -155,6 +156,9 @@ impl Group {
             }),
         };
         self.send_to_primary(message);
+        if let Question::Learn(ok) = question {
+            self.begun(ok);
+        }
     }
 
     /// True when a message of `epoch` on connection `from` is from the primary that this copy follows.

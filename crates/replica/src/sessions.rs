@@ -16,6 +16,8 @@ const SESSIONS_MAX: usize = 128;
 #[derive(Debug, Default)]
 struct Session {
     committed: BTreeSet<RequestId>,
+    /// Requests before this one were answered.
+    oldest: RequestId,
     last_used: u64,
 }
 
@@ -37,6 +39,8 @@ impl Sessions {
         let entry = self.sessions.entry(session).or_default();
         entry.last_used = self.uses;
         entry.committed.insert(request);
+        entry.oldest = entry.oldest.max(oldest);
+        let oldest = entry.oldest;
         while entry.committed.first().is_some_and(|first| *first < oldest) || entry.committed.len() > REQUESTS_MAX {
             entry.committed.pop_first();
         }
@@ -46,7 +50,14 @@ impl Sessions {
         self.sessions.get(&session).is_some_and(|s| s.committed.contains(&request))
     }
 
-    /// Bytes to keep with a checkpoint: count, then for each session its id, count and request numbers.
+    /// True when the session's gateway has had an answer to `request`: this is a duplicate that was long on its way, and
+    /// may be older than what others have written since.
+    pub(crate) fn is_past(&self, session: SessionId, request: RequestId) -> bool {
+        self.sessions.get(&session).is_some_and(|s| request < s.oldest)
+    }
+
+    /// Bytes to keep with a checkpoint: count, then for each session its id, its oldest request that may come again, count
+    /// and request numbers.
     pub(crate) fn to_note(&self) -> Bytes {
         self.to_note_within(usize::MAX)
     }
@@ -57,7 +68,7 @@ impl Sessions {
         latest.sort_by_key(|(_, session)| std::cmp::Reverse(session.last_used));
         let mut left = bytes.saturating_sub(4);
         latest.retain(|(_, session)| {
-            let size = 12 + 8 * session.committed.len();
+            let size = 20 + 8 * session.committed.len();
             let fits = size <= left;
             left -= if fits { size } else { 0 };
             fits
@@ -66,6 +77,7 @@ impl Sessions {
         note.put_u32_le(latest.len() as u32);
         for (id, session) in latest {
             note.put_u64_le(id.0);
+            note.put_u64_le(session.oldest.0);
             note.put_u32_le(session.committed.len() as u32);
             session.committed.iter().for_each(|request| note.put_u64_le(request.0));
         }
@@ -81,6 +93,13 @@ impl Sessions {
         let count = note.try_get_u32_le().ok()?;
         for _ in 0..count {
             let id = SessionId(note.try_get_u64_le().ok()?);
+            let oldest = RequestId(note.try_get_u64_le().ok()?);
+            if sessions.sessions.len() == SESSIONS_MAX {
+                return None;
+            }
+            sessions.uses += 1;
+            let last_used = sessions.uses;
+            sessions.sessions.insert(id, Session { committed: BTreeSet::new(), oldest, last_used });
             for _ in 0..note.try_get_u32_le().ok()? {
                 sessions.committed(id, RequestId(note.try_get_u64_le().ok()?), RequestId(0));
             }
@@ -101,6 +120,17 @@ mod tests {
         assert!(!sessions.is_committed(SessionId(1), RequestId(3)));
         assert!((4..=10).all(|n| sessions.is_committed(SessionId(1), RequestId(n))));
         assert!(!sessions.is_committed(SessionId(2), RequestId(5)));
+    }
+
+    #[test]
+    fn what_was_answered_is_past_even_after_a_checkpoint() {
+        let mut sessions = Sessions::default();
+        (1..=10).for_each(|n| sessions.committed(SessionId(1), RequestId(n), RequestId(n - n % 4)));
+        let back = Sessions::from_note(&sessions.to_note()).unwrap();
+        for sessions in [sessions, back] {
+            assert!(sessions.is_past(SessionId(1), RequestId(7)) && !sessions.is_past(SessionId(1), RequestId(8)));
+            assert!(!sessions.is_past(SessionId(2), RequestId(1)));
+        }
     }
 
     #[test]

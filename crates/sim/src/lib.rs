@@ -37,6 +37,8 @@ use std::time::Duration;
 /// # Errors
 /// What did not hold. A panic of the code under test is one, too.
 pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
+    #[cfg(feature = "sabotage")]
+    azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
     let run = || world::World::new(seed, plan)?.run();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());

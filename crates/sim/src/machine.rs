@@ -7,7 +7,7 @@ use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
-use azekura_base::{NodeId, RequestId, SessionId};
+use azekura_base::{ChunkIndex, NodeId, RequestId, SessionId};
 use azekura_node::{Effect, Identity, Node};
 use azekura_replica::GroupState;
 use azekura_wire::{Message, PrepareOk};
@@ -97,6 +97,9 @@ impl World {
         if self.plan.mode != Mode::Calm {
             let skew = machine.random.between(0, 2 * u64::from(CLOCK_SKEW_MAX)) as u32;
             machine.clock_rate = MILLION - CLOCK_SKEW_MAX + skew;
+            if self.plan.lie == Some(Lie::SlowClock) && id == NodeId(1) {
+                machine.clock_rate /= 3;
+            }
         }
         let life = Life { node: id, incarnation: machine.incarnation };
         let identity = Identity { cluster: CLUSTER, node: id, incarnation: machine.incarnation };
@@ -167,7 +170,8 @@ impl World {
         let name = life.node;
         match effect {
             Effect::Connect(to, _) => self.dial(life, to),
-            Effect::Send(key, message) => {
+            Effect::Send(key, mut message) => {
+                self.tamper(&mut message);
                 if let Message::Prepare(prepare) = &message
                     && let Err((invariant, what)) = self.order.prepared(life, prepare)
                 {
@@ -182,7 +186,8 @@ impl World {
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
             Effect::Scrubbed(..) => {}
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
-            Effect::LayerDropped(..) | Effect::CopyForgotten(..) => {}
+            Effect::LayerDropped(..) => {}
+            Effect::CopyForgotten(device, pg) => self.copy_forgotten(device, pg),
             Effect::DeviceOpen(device, Ok(())) => self.trace.remark(now, || format!("{name:?} {device:?} is open")),
             Effect::DeviceOpen(device, Err(why)) => {
                 self.violate(Invariant::StoreKeeps, format!("{device:?} of {name:?} has stopped: {why}"));
@@ -197,7 +202,21 @@ impl World {
         }
     }
 
-    /// What a lying network makes of a message that was sent on `key`.
+    /// What a lying network makes of a message.
+    fn tamper(&mut self, message: &mut Message) {
+        let groups = &self.configuration.view().groups;
+        match (self.plan.lie, message) {
+            (Some(Lie::NoLiveWrites), Message::Prepare(prepare))
+                if groups.get(&prepare.pg).is_some_and(|config| !config.in_sync.contains(&prepare.device)) =>
+            {
+                prepare.chunk = ChunkIndex(self.plan.chunks);
+            }
+            (Some(Lie::SkippedChanges), Message::CompareOk(ok)) => drop(ok.differing.pop()),
+            _ => {}
+        }
+    }
+
+    /// What a lying network adds to a message that was sent on `key`.
     fn lie_about(&mut self, key: azekura_node::ConnKey, message: Message) {
         let (id, side) = (ConnId((key.0 / 2).saturating_sub(1)), Side::Dialler);
         let (injected_from, after, message) = match (self.plan.lie, message) {

@@ -1,27 +1,43 @@
 //! Runs the simulator over many seeds.
 
-use azekura_sim::{Lie, Mode, Plan, Report, run};
+use azekura_sim::{Lie, Mode, Plan, Report, Violation, run};
 use clap::Parser;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
+/// Time between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+/// Fresh seeds are below this, so that they can be typed.
+const FRESH_SEED_MAX: u64 = 1_000_000_000;
+
 /// Runs simulated clusters, one seed after the other, and stops at the first that breaks an invariant.
-#[derive(Parser)]
+#[derive(Clone, Parser)]
 struct Arguments {
     /// Seeds to run.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, conflicts_with = "fresh")]
     first: u64,
+    /// Start with a seed that nobody knows.
+    #[arg(long)]
+    fresh: bool,
     /// Stop after so many minutes, whatever is left.
     #[arg(long)]
     minutes: Option<f64>,
+    /// Runs at once.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
     /// Operations that clients start in each run.
     #[arg(long)]
     operations: Option<u64>,
     /// Faults.
-    #[arg(long, value_enum, default_value_t = Mode::Crash)]
+    #[arg(long, value_enum, default_value_t = Mode::All)]
     mode: Mode,
     /// Let a part of the simulated world break its promises.
     #[arg(long, value_enum)]
@@ -34,54 +50,111 @@ struct Arguments {
     trace: bool,
 }
 
+type Outcome = (u64, Result<Report, Violation>);
+
+/// What all runs together have done.
+#[derive(Default)]
+struct Total {
+    report: Report,
+    runs: u64,
+    violations: u64,
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    if arguments.fresh {
+        arguments.first = RandomState::new().build_hasher().finish() % FRESH_SEED_MAX;
+    }
+    let first = arguments.first;
+    println!("mode {}, seeds from {first}", name(&arguments.mode));
     let started = Instant::now();
-    let limit = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
-    let (mut total, mut runs, mut violations) = (Report::default(), 0u64, 0u64);
-    let mut told = Instant::now();
-    for seed in arguments.first..arguments.first + arguments.seeds {
-        if limit.is_some_and(|limit| started.elapsed() > limit) {
-            break;
-        }
+    let left = Arc::new(Mutex::new(first..first + arguments.seeds));
+    let (sender, outcomes) = channel();
+    for _ in 0..arguments.threads.max(1) {
+        let (arguments, left, sender) = (arguments.clone(), left.clone(), sender.clone());
+        thread::spawn(move || work(&arguments, &left, &sender));
+    }
+    drop(sender);
+    let total = gather(&arguments, started, &left, &outcomes);
+    progress(&total, started);
+    println!("{}", total.report);
+    if total.violations > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Runs seeds until none is left.
+fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outcome>) {
+    loop {
+        let Some(seed) = left.lock().unwrap_or_else(PoisonError::into_inner).next() else { return };
         let mut plan = Plan::draw(arguments.mode, seed);
         plan.operations = arguments.operations.unwrap_or(plan.operations);
         plan.lie = arguments.lie;
         plan.trace = arguments.trace;
-        runs += 1;
-        match run(seed, &plan) {
-            Ok(report) => total.add(&report),
-            Err(violation) => {
-                violations += 1;
-                println!("seed {seed}: {violation}");
-                println!("again: {}", command(&arguments, seed));
-                if !arguments.keep_going {
-                    return ExitCode::FAILURE;
-                }
-            }
-        }
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
-            println!("{runs} seeds in {:.0} s, {violations} violations", started.elapsed().as_secs_f64());
+        if outcomes.send((seed, run(seed, &plan))).is_err() {
+            return;
         }
     }
-    println!("{runs} seeds in {:.1} s, {violations} violations", started.elapsed().as_secs_f64());
-    println!("{total}");
-    if violations > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Adds up what comes, until all is done, time is over, or something does not hold.
+fn gather(arguments: &Arguments, started: Instant, left: &Mutex<Range<u64>>, outcomes: &Receiver<Outcome>) -> Total {
+    let limit = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
+    let mut total = Total::default();
+    let mut told = Instant::now();
+    let stop = || *left.lock().unwrap_or_else(PoisonError::into_inner) = 0..0;
+    loop {
+        match outcomes.recv_timeout(PROGRESS_INTERVAL) {
+            Ok((_, Ok(report))) => {
+                total.runs += 1;
+                total.report.add(&report);
+            }
+            Ok((seed, Err(violation))) => {
+                total.runs += 1;
+                total.violations += 1;
+                println!("seed {seed}: {violation}");
+                println!("again: {}", command(arguments, seed));
+                if !arguments.keep_going {
+                    stop();
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return total,
+        }
+        if told.elapsed() > PROGRESS_INTERVAL {
+            told = Instant::now();
+            progress(&total, started);
+        }
+        if limit.is_some_and(|limit| started.elapsed() > limit) {
+            stop();
+        }
+    }
+}
+
+fn progress(total: &Total, started: Instant) {
+    let faults: u64 = total.report.faults.values().sum();
+    println!(
+        "{:>6.0} s: {} seeds, {:.2} cluster-hours, {} operations, {faults} faults, {} violations",
+        started.elapsed().as_secs_f64(),
+        total.runs,
+        total.report.virtual_time.as_secs_f64() / 3600.0,
+        total.report.operations,
+        total.violations
+    );
+}
+
+/// A variant's name as the command line takes it.
+fn name(value: &dyn std::fmt::Debug) -> String {
+    let mut name = String::new();
+    for letter in format!("{value:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
 }
 
 /// The command that runs `seed` again, with its trace.
 fn command(arguments: &Arguments, seed: u64) -> String {
-    let name = |value: &dyn std::fmt::Debug| {
-        let mut name = String::new();
-        for letter in format!("{value:?}").chars() {
-            if letter.is_uppercase() && !name.is_empty() {
-                name.push('-');
-            }
-            name.extend(letter.to_lowercase());
-        }
-        name
-    };
     let mut command =
         format!("cargo run --release -p azekura-sim -- --mode {} --first {seed} --seeds 1", name(&arguments.mode));
     if let Some(operations) = arguments.operations {

@@ -42,6 +42,15 @@ pub enum Lie {
     EarlyPrepareOk,
     /// The network delivers some client writes once more, later, as if they were new.
     DoubledWrites,
+    /// One node's clock runs at a third of its speed: it takes its leases for longer than they are.
+    SlowClock,
+    /// The network empties the writes that a copy is sent while it is brought up to date.
+    NoLiveWrites,
+    /// The network leaves blocks out when a copy says which of them differ.
+    SkippedChanges,
+    /// A new primary forgets what was prepared before it.
+    #[cfg(feature = "sabotage")]
+    ForgottenTail,
 }
 
 /// A run's size and faults.

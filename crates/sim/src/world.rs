@@ -19,7 +19,7 @@ use azekura_gateway::VolumeView;
 use azekura_node::ClusterView;
 use azekura_replica::{GroupConfig, GroupState};
 use azekura_wire::Message;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl World {
             network: Network::new(random.fork()),
             configuration: Configuration::new(view, random.fork()),
             clients: Clients::new(plan, random.fork()),
-            faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying, left: BTreeSet::new() },
+            faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
             history: History::default(),
             order: Order::default(),
             trace: Trace::new(plan.trace),
@@ -188,7 +188,7 @@ impl World {
     /// All members of all groups are in sync, follow their primaries and have committed the same.
     fn settled(&self) -> bool {
         let groups = &self.configuration.view().groups;
-        if groups.values().any(|config| config.in_sync != config.members) {
+        if groups.values().any(|config| config.in_sync != config.members || !config.leaving.is_empty()) {
             return false;
         }
         let mut ends = BTreeMap::new();
@@ -218,8 +218,10 @@ impl World {
             )
         });
         let configs = self.configuration.view().groups.iter().map(|(pg, config)| {
-            let GroupConfig { version, primary, in_sync, members, .. } = config;
-            format!("{pg:?} version {version}: {primary:?} reigns, in sync {in_sync:?} of {members:?}")
+            let GroupConfig { version, primary, in_sync, members, leaving, .. } = config;
+            format!(
+                "{pg:?} version {version}: {primary:?} reigns, in sync {in_sync:?} of {members:?}, leaving {leaving:?}"
+            )
         });
         configs.chain(groups).chain(self.describe_stores()).collect::<Vec<_>>().join("; ")
     }

@@ -123,7 +123,9 @@ pub struct Copy {
     /// Blocks that the group wants: id, chunk, first, count.
     loads: VecDeque<(u64, ChunkIndex, u16, u16)>,
     /// Listings of changes that the group wants.
-    listings: VecDeque<(DeviceId, Sequence)>,
+    listings: VecDeque<(u64, DeviceId, Sequence)>,
+    /// The sessions that are kept, as a checkpoint does it.
+    note: Bytes,
 }
 
 /// The copies, and everything between them.
@@ -204,6 +206,7 @@ impl Cluster {
             writing: VecDeque::new(),
             loads: VecDeque::new(),
             listings: VecDeque::new(),
+            note: Bytes::new(),
         };
         self.copies.insert(me, copy);
         self.run(me);
@@ -285,7 +288,11 @@ impl Cluster {
                 copy.writing.push_back((item, 0));
             }
             Action::LoadBlocks { id, chunk, first, count, .. } => copy.loads.push_back((id, chunk, first.0, count)),
-            Action::ListChanges { device, after } => copy.listings.push_back((device, after)),
+            Action::ListChanges { id, device, after } => copy.listings.push_back((id, device, after)),
+            Action::SaveNote(name) => {
+                copy.note = copy.group.note();
+                copy.group.note_saved(name);
+            }
             Action::Commit(upto) => {
                 assert!(upto <= copy.durable.end(), "invariant 1: committed before it is durable");
                 assert!(upto >= copy.live.committed);
@@ -297,10 +304,10 @@ impl Cluster {
                 }
                 copy.live.commit(upto);
             }
-            Action::LoadPrepared(sequence) => {
+            Action::LoadPrepared(sequence, epoch) => {
                 assert!(sequence > copy.live.committed, "the store gives back only what is not applied yet");
                 let body = copy.live.writes[&sequence].body.clone();
-                copy.group.prepared_loaded(sequence, Some(body));
+                copy.group.prepared_loaded(sequence, epoch, Some(body));
             }
             Action::LoadEdge { merge, chunk, block, .. } => self.edges.push_back((me, merge, block, chunk)),
             Action::SendPrepare(to, prepare, _) => {
@@ -457,10 +464,10 @@ impl Cluster {
             let bytes = Bytes::from(blocks.collect::<Vec<_>>().concat());
             let extent = azekura_wire::Extent::Data { checksums: block_checksums(&bytes).collect(), bytes };
             copy.group.blocks_loaded(id, Ok(vec![extent]));
-        } else if let Some((device, after)) = copy.listings.pop_front() {
+        } else if let Some((id, device, after)) = copy.listings.pop_front() {
             let changes = copy.live.changed.iter().filter(|(_, last)| **last > after);
             let changes = changes.map(|(chunk, _)| (LAYER, *chunk)).collect();
-            copy.group.changes_listed(device, Some(changes));
+            copy.group.changes_listed(id, device, Some(changes));
         } else {
             return false;
         }
@@ -513,19 +520,27 @@ impl Cluster {
         panic!("it does not settle");
     }
 
-    /// One exchange of heartbeats, both ways.
+    /// Two exchanges of heartbeats: promises to the primaries, then leases to readers.
     pub fn beat(&mut self) {
+        self.beat_once();
+        self.beat_once();
+    }
+
+    fn beat_once(&mut self) {
         let now = self.now;
         for me in self.copies.keys().copied().collect::<Vec<_>>() {
             let group = &self.copies[&me].group;
             let (epoch, committed) = (group.epoch(), group.committed());
-            let followers: Vec<DeviceId> = group.followers().collect();
-            for to in followers {
+            let followers: Vec<(DeviceId, bool)> = group.followers(now).collect();
+            for (to, reads) in followers {
                 if !self.conns.contains_key(&(me, to)) {
                     continue;
                 }
-                self.copies.get_mut(&me).unwrap().group.heartbeat_sent(to, now);
-                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, now + LEASE, now) {
+                if reads {
+                    self.copies.get_mut(&me).unwrap().group.heartbeat_sent(to, now);
+                }
+                let lease = if reads { now + LEASE } else { Duration::ZERO };
+                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, lease, now) {
                     self.copies.get_mut(&me).unwrap().group.heartbeat_ok(to, now, false, now);
                 }
                 self.run(to);

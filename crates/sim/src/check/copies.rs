@@ -48,9 +48,6 @@ impl World {
             }
         }
         for (device, reached) in reached {
-            if self.faults.left.contains(&device) {
-                continue; // Giving up a copy's space comes with moving copies.
-            }
             let node = self.devices.get(&device).map(|device| device.node);
             let node = node.and_then(|node| self.machines.get(&node)?.node.as_ref());
             let Some(space) = node.and_then(|node| node.store(device)).map(|store| store.space()) else { continue };

@@ -3,6 +3,7 @@
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_replica::GroupConfig;
+use std::collections::BTreeSet;
 
 /// A group keeps at least so many members.
 const MEMBERS_MIN: usize = 2;
@@ -30,27 +31,45 @@ impl World {
     fn with_new_member(&mut self, config: &GroupConfig) -> Option<(&'static str, GroupConfig)> {
         let node_of = |device: &DeviceId| self.devices.get(device).map(|device| device.node);
         let taken: Vec<NodeId> = config.members.iter().filter_map(node_of).collect();
-        let free = self.devices.iter().filter(|(_, device)| !taken.contains(&device.node)).map(|(id, _)| *id);
-        let free: Vec<DeviceId> = free.collect();
+        // A device that is giving its copy up can't have another yet.
+        let admits = |device: &DeviceId| !config.leaving.contains(device) || config.in_sync.contains(device);
+        let free = self.devices.iter().filter(|(id, device)| !taken.contains(&device.node) && admits(id));
+        let free: Vec<DeviceId> = free.map(|(id, _)| *id).collect();
         if free.is_empty() || config.members.len() >= MEMBERS_MAX {
             return None;
         }
-        let device = *self.faults.random.pick(&free);
-        let mut config = GroupConfig { version: config.version + 1, ..config.clone() };
-        config.members.insert(device);
-        Some(("new member", config))
+        let mut members = config.members.clone();
+        members.insert(*self.faults.random.pick(&free));
+        Some(("new member", with_members(config, members)))
     }
 
-    /// One copy less: one that is not in sync if there is such a one, never the primary.
+    /// One copy less, which may be the primary's.
     fn without_member(&mut self, config: &GroupConfig) -> Option<(&'static str, GroupConfig)> {
-        let others = config.members.iter().copied().filter(|device| *device != config.primary);
-        let others: Vec<DeviceId> = others.collect();
-        let device = *self.faults.random.pick(&others);
-        let mut config = GroupConfig { version: config.version + 1, ..config.clone() };
-        config.members.remove(&device);
-        config.in_sync.remove(&device);
-        config.away.remove(&device);
-        self.faults.left.insert(device);
-        Some(("member removed", config))
+        let mut members = config.members.clone();
+        let all: Vec<DeviceId> = members.iter().copied().collect();
+        members.remove(self.faults.random.pick(&all));
+        Some(("member removed", with_members(config, members)))
     }
+
+    /// A device has given up its copy.
+    pub(crate) fn copy_forgotten(&mut self, device: DeviceId, pg: PgId) {
+        let Some(mut config) = self.configuration.view().groups.get(&pg).cloned() else { return };
+        if !config.needs(device) && config.leaving.remove(&device) {
+            config.version += 1;
+            self.trace.step(self.now, config.version, || format!("{device:?} has no copy of {pg:?} any more"));
+            self.configuration.replace(pg, config);
+            self.inform_all();
+        }
+    }
+}
+
+/// The configuration with other members, as the control plane makes it.
+fn with_members(config: &GroupConfig, members: BTreeSet<DeviceId>) -> GroupConfig {
+    let mut new = config.clone();
+    new.version += 1;
+    new.leaving.extend(config.members.iter().chain(&config.in_sync));
+    new.leaving.retain(|device| !members.contains(device));
+    new.away.retain(|device, _| members.contains(device));
+    new.members = members;
+    new
 }

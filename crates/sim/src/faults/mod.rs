@@ -16,7 +16,7 @@ use crate::events::Event;
 use crate::random::Random;
 use crate::world::World;
 use azekura_base::DeviceId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Draws faults.
 pub(crate) struct Faults {
@@ -25,8 +25,6 @@ pub(crate) struct Faults {
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The device whose blocks decay, in that mode.
     pub(crate) decaying: DeviceId,
-    /// Devices that may still hold blocks of a group that they are not to have a copy of any more.
-    pub(crate) left: BTreeSet<DeviceId>,
 }
 
 impl World {

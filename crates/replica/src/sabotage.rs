@@ -1,0 +1,16 @@
+//! Deliberate mistakes, to see that tests notice them. Only with the feature `sabotage`, which no release has.
+
+use std::cell::Cell;
+
+thread_local! {
+    static TAIL_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on, on this thread, a new primary forgets what was prepared before it.
+pub fn forget_tail(on: bool) {
+    TAIL_FORGOTTEN.set(on);
+}
+
+pub(crate) fn forgets_tail() -> bool {
+    TAIL_FORGOTTEN.get()
+}

@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# The simulator: whole clusters from one seed, with faults (docs/decisions/0005-simulator.md).
+
+help_sim() {
+    cat <<'TEXT'
+usage: ./dev sim [--seeds N] [--minutes M] [--mode MODE] [--first SEED] [--threads N] [--keep-going] [--lie LIE] [--trace]
+
+Runs simulated clusters with seeds that nobody knows, on all processors, and stops at the first that breaks an invariant
+with the command that runs it again.
+  --seeds N      seeds to run (default: as many as fit into the minutes)
+  --minutes M    stop after so many minutes (default: 5)
+  --mode MODE    calm, connections, crash, flips, partitions, stalls or all (default: all)
+  --first SEED   start with this seed instead of a fresh one
+  --keep-going   count violations instead of stopping
+  --trace        print every step; for one seed
+TEXT
+}
+
+command_sim() {
+    local arguments=() seeds=1000000000 minutes=5 first=--fresh threads
+    threads=$(nproc)
+    while (($# > 0)); do
+        case $1 in
+            --seeds) need_value "$1" $# && seeds=$2 && shift ;;
+            --minutes) need_value "$1" $# && minutes=$2 && shift ;;
+            --first) need_value "$1" $# && first=--first=$2 && shift ;;
+            --threads) need_value "$1" $# && threads=$2 && shift ;;
+            --mode | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
+            --keep-going | --trace) arguments+=("$1") ;;
+            *) die "sim does not know '$1' (./dev sim --help)" ;;
+        esac
+        shift
+    done
+    ensure_tools "${BUILD_TOOLS[@]}"
+    ensure_rust
+    cd "$ROOT" || die "cannot enter $ROOT"
+    exec cargo run --release --quiet -p azekura-sim -- \
+        "$first" --seeds "$seeds" --minutes "$minutes" --threads "$threads" "${arguments[@]}"
+}
