@@ -209,7 +209,7 @@ impl World {
             (Some(Lie::NoLiveWrites), Message::Prepare(prepare))
                 if groups.get(&prepare.pg).is_some_and(|config| !config.in_sync.contains(&prepare.device)) =>
             {
-                prepare.chunk = ChunkIndex(self.plan.chunks);
+                prepare.chunk = ChunkIndex(self.plan.chunks + prepare.pg.0);
             }
             (Some(Lie::SkippedChanges), Message::CompareOk(ok)) => drop(ok.differing.pop()),
             _ => {}

@@ -5,25 +5,49 @@
 use azekura_sim::{Invariant, Lie, Mode, Plan, run};
 
 /// The invariants that `seeds` seeds break while something lies.
-fn caught(lie: Lie, seeds: u64) -> Vec<Invariant> {
-    let violation = |seed| run(seed, &Plan { lie: Some(lie), ..Plan::draw(Mode::Crash, seed) }).err();
+fn caught(lie: Lie, mode: Mode, seeds: u64) -> Vec<Invariant> {
+    let violation = |seed| run(seed, &Plan { lie: Some(lie), ..Plan::draw(mode, seed) }).err();
     (1..=seeds).filter_map(violation).map(|violation| violation.invariant).collect()
 }
 
 #[test]
 fn disks_that_lose_durable_writes_are_noticed() {
-    let caught = caught(Lie::LosingDisk, 5);
+    let caught = caught(Lie::LosingDisk, Mode::Crash, 5);
     assert_eq!(caught.len(), 5, "{caught:?}");
 }
 
 #[test]
 fn acknowledgements_before_a_write_is_durable_are_noticed() {
-    assert!(!caught(Lie::EarlyDurable, 20).is_empty());
-    assert!(!caught(Lie::EarlyPrepareOk, 20).is_empty());
+    assert!(!caught(Lie::EarlyDurable, Mode::Crash, 20).is_empty());
+    assert!(!caught(Lie::EarlyPrepareOk, Mode::Crash, 20).is_empty());
 }
 
 #[test]
 fn writes_that_are_applied_twice_are_noticed() {
-    let caught = caught(Lie::DoubledWrites, 5);
+    let caught = caught(Lie::DoubledWrites, Mode::Crash, 5);
     assert!(caught.iter().all(|invariant| *invariant == Invariant::Linearizable) && caught.len() >= 4, "{caught:?}");
+}
+
+#[test]
+fn a_primary_that_ignores_the_end_of_its_lease_is_noticed() {
+    let caught = caught(Lie::SlowClock, Mode::Partitions, 12);
+    assert!(caught.contains(&Invariant::OnePrimary), "{caught:?}");
+}
+
+#[test]
+fn a_new_primary_that_forgets_what_was_prepared_is_noticed() {
+    let caught = caught(Lie::ForgottenTail, Mode::All, 8);
+    assert!(caught.contains(&Invariant::Linearizable), "{caught:?}");
+}
+
+#[test]
+fn copies_that_miss_the_writes_during_their_resync_are_noticed() {
+    let caught = caught(Lie::NoLiveWrites, Mode::All, 4);
+    assert!(caught.contains(&Invariant::CopiesEqual), "{caught:?}");
+}
+
+#[test]
+fn a_resync_that_skips_blocks_is_noticed() {
+    let caught = caught(Lie::SkippedChanges, Mode::All, 3);
+    assert!(caught.contains(&Invariant::CopiesEqual), "{caught:?}");
 }

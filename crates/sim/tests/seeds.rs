@@ -62,18 +62,18 @@ fn records_without_payload_leave_garbage_collection_its_space() {
 
 #[test]
 fn partitions_lose_nothing_and_nobody_reigns_beside_another() {
-    let report = run_all(Mode::Partitions, 1..=12);
+    let report = run_all(Mode::Partitions, 1..=10);
     assert!(faults(&report, "isolated node") > 10 && faults(&report, "cluster split one way") > 5, "{report}");
 }
 
 #[test]
 fn processes_that_stand_still_lose_nothing() {
-    let report = run_all(Mode::Stalls, 1..=8);
+    let report = run_all(Mode::Stalls, 1..=6);
     assert!(faults(&report, "stalled process") > 20, "{report}");
 }
 
 #[test]
 fn all_faults_together_lose_nothing() {
-    let report = run_all(Mode::All, 1..=12);
+    let report = run_all(Mode::All, 1..=10);
     assert!(faults(&report, "node away") > 5 && faults(&report, "new member") > 2, "{report}");
 }
