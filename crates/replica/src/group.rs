@@ -133,7 +133,7 @@ pub enum GroupState {
 
 pub(crate) enum Role {
     Primary(Box<Primary>),
-    Secondary(Secondary),
+    Secondary(Box<Secondary>),
 }
 
 /// One copy of one placement group.
@@ -217,7 +217,7 @@ impl Group {
             durable: tail.end(),
             tail,
             sessions,
-            role: Role::Secondary(Secondary::new(recovered.epoch, now)),
+            role: Role::Secondary(Box::new(Secondary::new(recovered.epoch, now))),
             connected: BTreeSet::new(),
             full: false,
             leaving: false,

@@ -200,7 +200,7 @@ impl Group {
             _ => self.followed,
         };
         self.followed = promised.max(self.log_epoch);
-        self.role = Role::Secondary(Secondary::new(self.followed, self.now));
+        self.role = Role::Secondary(Box::new(Secondary::new(self.followed, self.now)));
     }
 
     /// Sends everybody who waits here to ask again.

@@ -296,7 +296,10 @@ impl Group {
     }
 
     pub(crate) fn send_to_primary(&mut self, message: Message) {
-        let Role::Secondary(Secondary { primary: Some(primary), .. }) = &self.role else { return };
-        self.actions.push_back(Action::Answer(*primary, message));
+        if let Role::Secondary(secondary) = &self.role
+            && let Some(primary) = secondary.primary
+        {
+            self.actions.push_back(Action::Answer(primary, message));
+        }
     }
 }
