@@ -188,7 +188,7 @@ impl World {
     /// All members of all groups are in sync, follow their primaries and have committed the same.
     fn settled(&self) -> bool {
         let groups = &self.configuration.view().groups;
-        if groups.values().any(|config| config.in_sync != config.members || !config.leaving.is_empty()) {
+        if groups.values().any(|config| config.in_sync != config.members) {
             return false;
         }
         let mut ends = BTreeMap::new();
