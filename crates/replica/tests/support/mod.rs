@@ -124,8 +124,6 @@ pub struct Copy {
     loads: VecDeque<(u64, ChunkIndex, u16, u16)>,
     /// Listings of changes that the group wants.
     listings: VecDeque<(u64, DeviceId, Sequence)>,
-    /// The sessions that are kept, as a checkpoint does it.
-    note: Bytes,
 }
 
 /// The copies, and everything between them.
@@ -157,6 +155,9 @@ pub struct Cluster {
     /// Payload blocks that were sent as repairs.
     pub repaired: u64,
     lives: u64,
+    /// Notes that copies want kept, and whether they wait for [`Cluster::save_notes`].
+    notes: Vec<(DeviceId, u64)>,
+    pub notes_wait: bool,
     pub now: Duration,
 }
 
@@ -182,6 +183,8 @@ impl Cluster {
             scrubbed: Vec::new(),
             hopeless: Vec::new(),
             repaired: 0,
+            notes: Vec::new(),
+            notes_wait: false,
             lives: 0,
             now: Duration::from_secs(10),
         };
@@ -206,7 +209,6 @@ impl Cluster {
             writing: VecDeque::new(),
             loads: VecDeque::new(),
             listings: VecDeque::new(),
-            note: Bytes::new(),
         };
         self.copies.insert(me, copy);
         self.run(me);
@@ -290,8 +292,10 @@ impl Cluster {
             Action::LoadBlocks { id, chunk, first, count, .. } => copy.loads.push_back((id, chunk, first.0, count)),
             Action::ListChanges { id, device, after } => copy.listings.push_back((id, device, after)),
             Action::SaveNote(name) => {
-                copy.note = copy.group.note();
-                copy.group.note_saved(name);
+                self.notes.push((me, name));
+                if !self.notes_wait {
+                    self.save_notes();
+                }
             }
             Action::Commit(upto) => {
                 assert!(upto <= copy.durable.end(), "invariant 1: committed before it is durable");
@@ -430,6 +434,28 @@ impl Cluster {
     pub fn decide_without(&mut self, deaf: DeviceId) -> bool {
         self.proposals.retain(|(proposer, _)| *proposer != deaf);
         self.decide_and_tell(|device| device != deaf)
+    }
+
+    /// The oldest proposal is made, and so is a later change by somebody else; the proposer hears only that it was
+    /// refused, since it asks again when the later change stands. False when there is none.
+    pub fn decide_unheard(&mut self) -> bool {
+        let Some((me, proposal)) = self.proposals.pop_front() else { return false };
+        let version = proposal.version;
+        assert_eq!(self.config.version + 1, version);
+        self.config = proposal;
+        self.config.version += 1;
+        self.copies.get_mut(&me).unwrap().group.proposal_done(version, false);
+        self.run(me);
+        true
+    }
+
+    /// A checkpoint keeps the notes that wait for it.
+    pub fn save_notes(&mut self) {
+        for (me, name) in std::mem::take(&mut self.notes) {
+            let group = &mut self.copies.get_mut(&me).unwrap().group;
+            group.note_saved(name);
+            self.run(me);
+        }
     }
 
     fn decide_and_tell(&mut self, hears: impl Fn(DeviceId) -> bool) -> bool {

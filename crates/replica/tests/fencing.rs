@@ -1,0 +1,123 @@
+//! What keeps copies that can't hear each other, or the configuration, from contradicting each other.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::*;
+use azekura_replica::*;
+use azekura_wire::Learn;
+use std::time::Duration;
+use support::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_primary_that_another_may_replace_lets_nobody_answer_readers() {
+    let mut cluster = Cluster::new(3);
+    cluster.beat();
+    assert_eq!(cluster.read(2, 0), Ok(0));
+    // The second copy is cut off from both others and could reign; they hear each other, and no configuration.
+    cluster.isolate(1);
+    for _ in 0..30 {
+        cluster.tick_all(TICK);
+        cluster.beat();
+    }
+    assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
+    assert_eq!(cluster.read(2, 0), Err(IoStatus::Redirect));
+}
+
+#[test]
+fn a_copy_leaves_the_configuration_only_when_it_answers_no_reader() {
+    let mut cluster = Cluster::new(2);
+    cluster.beat();
+    cluster.isolate(1);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.persist(device(0));
+    for _ in 0..30 {
+        cluster.tick_all(TICK);
+        while cluster.decide() {}
+        let left = !cluster.config.in_sync.contains(&device(1));
+        assert!(!left || cluster.read(1, 0) == Err(IoStatus::Redirect), "it answers readers");
+        if left {
+            return;
+        }
+    }
+    panic!("it was never left behind");
+}
+
+#[test]
+fn a_copy_that_the_configuration_may_name_is_not_given_up_unheard() {
+    let mut cluster = Cluster::new(2);
+    cluster.isolate(1);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0)].into());
+    cluster.heal();
+    for _ in 0..200 {
+        cluster.tick_all(TICK / 10);
+        for n in 0..2 {
+            while cluster.persist(device(n)) || cluster.load(device(n)) {}
+            while cluster.deliver(device(n), device(1 - n)) || cluster.deliver_answer(device(n), device(1 - n)) {}
+        }
+        cluster.beat();
+        // The copy is named in sync; its primary hears that its proposal was refused, and not what stands.
+        if cluster.decide_unheard() {
+            break;
+        }
+    }
+    assert!(cluster.config.in_sync.contains(&device(1)), "{:?}", cluster.config);
+    cluster.isolate(1);
+    for _ in 0..30 {
+        cluster.tick_all(TICK);
+    }
+    cluster.write(blocks(2, 1, 1)).unwrap();
+    while cluster.persist(device(0)) {}
+    assert!(!cluster.answered.contains_key(&RequestId(2)), "acknowledged without a copy that could reign");
+}
+
+#[test]
+fn a_copy_that_learns_answers_no_reader() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    assert_eq!(cluster.read(1, 0), Ok(1));
+    let (epoch, base) = (cluster.group(0).epoch(), Sequence(5));
+    let learn = Learn { pg: PG, device: device(1), epoch, since: Sequence(1), base, note: bytes::Bytes::new() };
+    cluster.group(1).learn(Client(99), learn);
+    cluster.run(device(1));
+    assert_eq!(cluster.read(1, 0), Err(IoStatus::Redirect));
+}
+
+#[test]
+fn a_duplicate_of_an_answered_write_is_not_applied() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    let mut second = blocks(2, 0, 1);
+    second.oldest = RequestId(2);
+    cluster.write(second).unwrap();
+    cluster.settle();
+    // The first was sent twice, and its duplicate was long on its way.
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    assert_eq!(cluster.read(0, 0), Ok(2));
+    assert_eq!(cluster.history.len(), 2);
+}
+
+#[test]
+fn a_copy_is_in_sync_only_when_it_has_kept_which_writes_are_applied() {
+    let mut cluster = Cluster::new(2);
+    cluster.isolate(1);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.pass(3 * SECOND);
+    cluster.notes_wait = true;
+    cluster.heal();
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 1);
+    cluster.save_notes();
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+}
