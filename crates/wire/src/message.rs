@@ -410,7 +410,7 @@ pub struct RepairOk {
     pub id: u64,
 }
 
-/// A copy's process is about to end.
+/// A copy's process is about to end, or its device has left the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaving {
     /// The group.
