@@ -10,7 +10,7 @@ use crate::pending::Blocks;
 use crate::primary::{Primary, Standing};
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, IoStatus, LayerId};
 use azekura_wire::{Body, Damaged, Extent, Fetch, Fetched, Message, Repair};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Damaged blocks of one group that wait; further ones are found again by their next reader, or the next scrub.
 const DAMAGED_MAX: usize = 1024;
@@ -34,6 +34,8 @@ pub(crate) struct Mending {
     fetching: BTreeMap<u64, (DeviceId, Mend)>,
     /// Blocks of other copies, for which this copy's are being read.
     reading: BTreeMap<u64, Mend>,
+    /// Blocks without a good copy that people were told of: every reader finds them again.
+    told: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
 }
 
 impl Mending {
@@ -51,6 +53,13 @@ impl Mending {
         if self.queue.len() < DAMAGED_MAX {
             self.queue.push_back(mend);
         }
+    }
+
+    /// What to tell people of blocks without a good copy, once a reign.
+    fn no_good_copy(&mut self, blocks: &Blocks) -> Option<Action> {
+        let Blocks { layer, chunk, first, count } = *blocks;
+        let news = self.told.len() < DAMAGED_MAX && self.told.insert((layer, chunk, first));
+        news.then_some(Action::NoGoodCopy { layer, chunk, first, count })
     }
 
     /// The connection to a copy is gone: what it was asked for is asked for again.
@@ -125,7 +134,7 @@ impl Group {
                 let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count };
                 self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
             } else if others().all(|(device, _)| mend.tried.contains(device)) {
-                self.actions.push_back(Action::NoGoodCopy { layer, chunk, first, count });
+                self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
             } else {
                 primary.mending.queue.push_back(mend);
             }
@@ -149,8 +158,7 @@ impl Group {
                 if others && mend.tried.len() < 3 {
                     primary.mending.wait(mend);
                 } else {
-                    let Blocks { layer, chunk, first, count } = mend.blocks;
-                    self.actions.push_back(Action::NoGoodCopy { layer, chunk, first, count });
+                    self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
                 }
             }
         }
