@@ -77,6 +77,11 @@ impl Node {
                 self.with_group((fetch.pg, fetch.device), |group, _| group.fetch(client, fetch));
                 None
             }
+            Message::HandOver(hand_over) => {
+                let key = (hand_over.pg, hand_over.device);
+                self.with_group(key, |group, _| group.inherit(client, hand_over));
+                None
+            }
             Message::Repair(repair) => {
                 self.with_group((repair.pg, repair.device), |group, _| group.repair(client, repair))
             }

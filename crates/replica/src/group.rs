@@ -230,7 +230,7 @@ impl Group {
             config,
         };
         if group.config.primary == group.me {
-            group.claim();
+            group.claim(None);
         }
         group
     }
@@ -364,6 +364,8 @@ impl Group {
         self.connected.insert(device);
         if let Role::Primary(primary) = &mut self.role {
             primary.forget_peer(device);
+            // Another process, perhaps.
+            primary.peers.entry(device).and_modify(|peer| peer.gone = false);
         }
         self.greet(device);
     }

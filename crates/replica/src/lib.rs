@@ -9,7 +9,8 @@
 //! copies are durable the primary commits ([`Action::Commit`]) and answers. Writes of partial blocks are merged first
 //! (`merge.rs`).
 //!
-//! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a new primary gathers what was
+//! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a group changes hands and
+//! copies take leave without being missed first (`hand_over.rs`); how a new primary gathers what was
 //! prepared before it (`primary.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
 //! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
 //! and found before somebody needs it (`scrub.rs`).
@@ -17,6 +18,7 @@
 mod action;
 mod digest;
 mod group;
+mod hand_over;
 mod learner;
 mod lease;
 mod membership;

@@ -5,11 +5,11 @@
 
 use crate::action::Action;
 use crate::group::{Group, GroupConfig, Role};
+use crate::hand_over::{Predecessor, is_recent};
 use crate::lease::{GRACE, LEASE};
 use crate::primary::{Primary, Standing};
 use crate::secondary::Secondary;
 use azekura_base::{DeviceId, IoStatus, Sequence};
-use azekura_wire::{Leaving, Message};
 use std::time::Duration;
 
 /// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
@@ -22,8 +22,6 @@ const STUCK: Duration = Duration::from_secs(3);
 const FIRST_WORD: Duration = Duration::from_secs(3);
 /// Secondaries try to take over one after the other.
 const STAGGER: Duration = Duration::from_millis(100);
-/// How long writes are held back for a hand-over at most.
-const HAND_OVER: Duration = Duration::from_millis(300);
 /// A primary whose device is a member no more tries to hand over this often.
 const HAND_OVER_AGAIN: Duration = Duration::from_secs(1);
 /// Time given to others after this process has stood still.
@@ -74,109 +72,30 @@ impl Group {
             Role::Secondary(_) => {}
         }
         if self.config.primary == self.me && !reigning && self.proposal.is_none() && !self.leaving {
-            self.claim();
+            self.claim(None);
         }
+        self.try_inherit();
     }
 
     /// Proposes the next epoch, with this copy as primary. A process that starts must not go on in an epoch whose
-    /// promises it has forgotten, so it claims the group anew even if the configuration names its copy.
-    pub(crate) fn claim(&mut self) {
+    /// promises it has forgotten, so it claims the group anew even if the configuration names its copy. The former
+    /// primary is left behind, unless it has handed over and stays.
+    pub(crate) fn claim(&mut self, predecessor: Option<Predecessor>) {
         self.drop_clients();
         let mut config = self.config.next();
         config.epoch = self.config.epoch.max(self.log_epoch).max(self.followed).next();
         config.primary = self.me;
         config.reign = self.incarnation;
-        if self.config.primary != self.me {
+        if self.config.primary != self.me && predecessor.is_none_or(|predecessor| predecessor.removed) {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
         }
         let mut primary = Primary::new(config.epoch, self.me, &config.in_sync, self.now);
         // A copy that was handed the group and never took it may still answer readers.
         primary.after_readers = self.config.primary != self.me && self.config.reign == 0;
+        primary.predecessor = predecessor;
         self.role = Role::Primary(Box::new(primary));
         self.propose(config);
-    }
-
-    /// Makes another in-sync copy primary, as soon as nothing is under way: until then writes are asked to come again.
-    /// False when that can't be tried now.
-    pub fn hand_over(&mut self, to: DeviceId) -> bool {
-        let now = self.now;
-        let in_sync = to != self.me && self.config.in_sync.contains(&to);
-        let Role::Primary(primary) = &mut self.role else { return false };
-        let there = primary.peers.get(&to).is_some_and(|peer| peer.synced && now < peer.lease_until);
-        if self.proposal.is_some() || !primary.is_open() || primary.handing_over.is_some() || !in_sync || !there {
-            return false;
-        }
-        primary.handing_over = Some((to, now + HAND_OVER));
-        self.try_hand_over();
-        true
-    }
-
-    /// Hands over if that was asked for and nothing is under way.
-    pub(crate) fn try_hand_over(&mut self) {
-        let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        let Some((to, until)) = primary.handing_over else { return };
-        if now >= until {
-            primary.handing_over = None;
-        } else if self.tail.len() == 0 && primary.merges.is_empty() && self.proposal.is_none() {
-            self.propose_primary(to);
-        }
-    }
-
-    /// The process is about to end: another copy is to reign, and the primary need not wait until this one is missed. True
-    /// while there is something left to do that could succeed.
-    pub fn leave(&mut self) -> bool {
-        self.leaving = true;
-        match &mut self.role {
-            Role::Primary(primary) => {
-                let ready = primary.peers.iter().find(|(_, peer)| {
-                    matches!(peer.standing, Standing::InSync) && peer.synced && self.now < peer.lease_until
-                });
-                let Some(to) = ready.map(|(device, _)| *device) else { return false };
-                self.hand_over(to);
-                true
-            }
-            Role::Secondary(secondary) => {
-                let (following, reigns) = (secondary.following, self.proposal.is_some());
-                let told = std::mem::replace(&mut secondary.told_leaving, true);
-                secondary.lease_until = Duration::ZERO;
-                if !told {
-                    let leaving = Leaving { pg: self.pg, device: self.me, epoch: following };
-                    self.send_to_primary(Message::Leaving(leaving));
-                }
-                reigns
-            }
-        }
-    }
-
-    /// A copy whose device is a member no more takes leave of its primary once its replacement is there: what stays in
-    /// sync without it must be as many as there are members. When several are to go, those with the lowest numbers go
-    /// first, so that not more go than may.
-    fn depart(&mut self) {
-        let GroupConfig { in_sync, members, epoch, primary, .. } = &self.config;
-        let surplus = in_sync.len().saturating_sub(members.len().max(1));
-        let mut former = in_sync.difference(members).filter(|device| *device != primary);
-        let goes = former.position(|device| *device == self.me).is_some_and(|rank| rank < surplus);
-        let Role::Secondary(secondary) = &mut self.role else { return };
-        if goes && !secondary.told_leaving && secondary.following == *epoch && secondary.primary.is_some() {
-            secondary.told_leaving = true;
-            secondary.lease_until = Duration::ZERO;
-            let leaving = Leaving { pg: self.pg, device: self.me, epoch: secondary.following };
-            self.send_to_primary(Message::Leaving(leaving));
-        }
-    }
-
-    /// The copy on `device` is about to stop or to be given up, and answers no reader from now on.
-    pub fn peer_leaving(&mut self, device: DeviceId, leaving: Leaving) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        if leaving.epoch != primary.epoch() {
-            return;
-        }
-        if let Some(peer) = primary.peers.get_mut(&device) {
-            (peer.gone, peer.reads_until) = (true, Duration::ZERO);
-            self.watch_copies(false);
-        }
     }
 
     /// Proposes another copy as primary; this one serves nobody from now on.
@@ -262,13 +181,15 @@ impl Group {
             return;
         }
         if self.config.primary == self.me {
-            self.claim();
+            if now >= secondary.released_until {
+                self.claim(None);
+            }
             return;
         }
         let rank = self.config.in_sync.iter().filter(|d| **d != self.config.primary).position(|d| *d == self.me);
         let Some(rank) = rank else { return };
         if now >= secondary.heard + GRACE + STAGGER * rank as u32 {
-            self.claim();
+            self.claim(None);
         }
     }
 
@@ -315,7 +236,10 @@ impl Group {
                 _ => {}
             }
         }
-        let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0;
+        // What is written to now and then would wait for a copy that takes leave when the next write comes.
+        let parting =
+            primary.peers.values().any(|peer| peer.gone) && is_recent(primary.ordered_at, now) && !self.leaving;
+        let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting;
         let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
         // One that is a member no more goes when its replacement is there, whether or not anybody wants anything.
         let enough = config.in_sync.len() >= config.members.len();

@@ -2,6 +2,7 @@
 
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, GroupState, Role};
+use crate::hand_over::Predecessor;
 use crate::lease::LEASE;
 use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
@@ -124,6 +125,10 @@ pub(crate) struct Primary {
     pub(crate) blocked_until: Duration,
     /// The copy that was to reign here before may still answer readers when this reign begins.
     pub(crate) after_readers: bool,
+    /// The primary that has handed over.
+    pub(crate) predecessor: Option<Predecessor>,
+    /// When a write was last ordered.
+    pub(crate) ordered_at: Option<Duration>,
     /// A prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
     pub(crate) merges: Merges,
@@ -154,6 +159,8 @@ impl Primary {
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
             blocked_until: Duration::ZERO,
             after_readers: false,
+            predecessor: None,
+            ordered_at: None,
             loading: None,
             merges: Merges::new(epoch),
             repairs: Repairs::new(epoch),
@@ -200,7 +207,6 @@ impl Primary {
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
         self.mending.forget_peer(device);
         let Some(peer) = self.peers.get_mut(&device) else { return };
-        peer.gone = false;
         if peer.counts() {
             peer.synced = false;
             peer.asked = Duration::ZERO;
@@ -255,6 +261,11 @@ impl Group {
             }
             if primary.after_readers {
                 primary.blocked_until = readers_until(now);
+            }
+            if let Some(predecessor) = primary.predecessor
+                && let Some(peer) = primary.peers.get_mut(&predecessor.device)
+            {
+                (peer.gone, peer.reads_until) = (predecessor.leaving, Duration::ZERO);
             }
         }
         self.greet_all();
@@ -502,7 +513,9 @@ impl Group {
         if let Some(prepare) = prepare {
             self.actions.push_back(Action::Append(prepare, self.log_life));
         }
-        let Role::Primary(primary) = &self.role else { return };
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        primary.ordered_at = Some(now);
         let followers: Vec<DeviceId> = primary.peers.keys().copied().collect();
         followers.into_iter().for_each(|device| self.pump(device));
     }

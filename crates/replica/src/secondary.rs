@@ -5,7 +5,7 @@ use crate::group::{Group, Role};
 use crate::learner::Learner;
 use crate::pending::{Blocks, Pending};
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, Epoch, IoStatus, Sequence, block_checksums};
-use azekura_wire::{Body, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync, SyncOk};
+use azekura_wire::{Body, HandOver, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync, SyncOk};
 use std::time::Duration;
 
 /// State that only a secondary has.
@@ -25,6 +25,12 @@ pub(crate) struct Secondary {
     pub(crate) learner: Learner,
     /// The primary was told that this copy is about to stop, or to be given up: it answers nobody, and promises nothing.
     pub(crate) told_leaving: bool,
+    /// When the primary last ordered a write.
+    pub(crate) ordered_at: Option<Duration>,
+    /// The primary has stopped in favour of this copy.
+    pub(crate) inheritance: Option<HandOver>,
+    /// This copy has handed the group over, and lets its successor claim it until then.
+    pub(crate) released_until: Duration,
 }
 
 /// What the primary waits for.
@@ -48,6 +54,9 @@ impl Secondary {
             primary: None,
             learner: Learner::default(),
             told_leaving: false,
+            ordered_at: None,
+            inheritance: None,
+            released_until: Duration::ZERO,
         }
     }
 
@@ -71,6 +80,7 @@ impl Secondary {
         self.question = None;
         self.learner = Learner::default();
         self.told_leaving = false;
+        self.inheritance = None;
     }
 }
 
@@ -172,6 +182,7 @@ impl Group {
     /// # Errors
     /// When it is damaged or out of order: the connection must be closed.
     pub fn prepare(&mut self, from: Client, mut prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
+        let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return Ok(()) };
         let syncing = matches!(secondary.question, Some(Question::Sync(_)));
         if prepare.epoch != secondary.following || secondary.primary != Some(from) || syncing {
@@ -192,6 +203,7 @@ impl Group {
         {
             return Err(Mismatch::Checksum);
         }
+        secondary.ordered_at = Some(now);
         let Prepare { sequence, session, request, oldest, layer, chunk, first, count, .. } = prepare;
         let blocks = Blocks { layer, chunk, first, count };
         self.tail.push(Pending {

@@ -331,6 +331,10 @@ fn copies_that_take_leave_are_not_waited_for() {
     cluster.settle();
     assert_eq!(cluster.config.in_sync, [device(0), device(2)].into(), "without any time passing");
     assert_eq!(cluster.answered[&RequestId(1)], Ok(()));
+    for _ in 0..60 {
+        cluster.tick_all(TICK);
+        cluster.beat();
+    }
     assert!(cluster.group(0).leave());
     cluster.run(device(0));
     cluster.settle();
@@ -347,6 +351,75 @@ fn copies_that_take_leave_are_not_waited_for() {
     assert_eq!(cluster.answered[&RequestId(2)], Ok(()));
     assert!(!cluster.group(2).leave(), "the last one just stops");
     assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
+}
+
+#[test]
+fn a_busy_primary_hands_over_and_is_left_behind_by_one_change() {
+    let mut cluster = Cluster::new(3);
+    (1..=3).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    let version = cluster.config.version;
+    assert!(cluster.group(0).leave());
+    cluster.run(device(0));
+    cluster.deliver(device(0), device(1));
+    assert!(cluster.group(0).leave(), "its successor has yet to claim the group");
+    assert!(cluster.decide());
+    assert_eq!((cluster.config.version, cluster.primary()), (version + 1, 1));
+    assert_eq!(cluster.config.in_sync, [device(1), device(2)].into());
+    assert!(!cluster.group(0).leave());
+    let _dead = cluster.kill(0);
+    cluster.settle();
+    cluster.beat();
+    assert_eq!(cluster.state(1), GroupState::Active, "without any time passing");
+    cluster.write(blocks(4, 4, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(4)], Ok(()));
+}
+
+#[test]
+fn a_copy_of_a_busy_group_stops_when_it_is_not_needed_any_more() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    assert!(cluster.group(1).leave());
+    cluster.run(device(1));
+    // Until the configuration says otherwise, writes need it.
+    cluster.deliver_answer(device(0), device(1));
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    assert!(cluster.group(1).leave());
+    assert!(cluster.decide());
+    assert_eq!(cluster.config.in_sync, [device(0)].into());
+    assert!(!cluster.group(1).leave());
+}
+
+#[test]
+fn a_successor_that_never_hears_of_it_leaves_the_group_to_its_primary() {
+    let mut cluster = Cluster::new(2);
+    assert!(cluster.group(0).hand_over(device(1)));
+    cluster.run(device(0));
+    cluster.connect(device(0), device(1));
+    assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect), "it has stopped for good in its epoch");
+    cluster.pass(2 * SECOND);
+    assert_eq!((cluster.primary(), cluster.state(0)), (0, GroupState::Active));
+    assert_eq!(cluster.config.in_sync.len(), 2);
+}
+
+#[test]
+fn a_hand_over_that_comes_late_does_nothing() {
+    let mut cluster = Cluster::new(2);
+    assert!(cluster.group(0).hand_over(device(1)));
+    cluster.run(device(0));
+    // The former primary claims the group again before its successor hears.
+    for _ in 0..15 {
+        cluster.tick_all(TICK);
+        while cluster.decide_without(device(1)) {}
+        cluster.beat();
+    }
+    let epoch = cluster.config.epoch;
+    cluster.settle();
+    cluster.beat();
+    assert_eq!((cluster.primary(), cluster.config.epoch), (0, epoch));
+    assert_eq!(cluster.state(0), GroupState::Active);
 }
 
 /// The control plane gives a group other members.

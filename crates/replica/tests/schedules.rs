@@ -28,6 +28,10 @@ enum Step {
     LoadEdge,
     Beat,
     Break(u32, u32),
+    /// A primary is to hand over.
+    HandOver(u32, u32),
+    /// A copy takes leave; its process goes on until it is restarted.
+    Leave(u32),
     /// A copy's connections are cut.
     Isolate(u32),
     Heal,
@@ -53,6 +57,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::LoadEdge),
         2 => Just(Step::Beat),
         1 => (copy(), copy()).prop_map(|(a, b)| Step::Break(a, b)),
+        1 => (copy(), copy()).prop_map(|(a, b)| Step::HandOver(a, b)),
+        1 => copy().prop_map(Step::Leave),
         1 => copy().prop_map(Step::Isolate),
         1 => Just(Step::Heal),
         6 => (1u64..120).prop_map(Step::Pass),
@@ -73,6 +79,7 @@ proptest! {
         let mut cluster = Cluster::new(3);
         let mut asked = Vec::new();
         let mut acknowledged = BTreeSet::new();
+        let mut leaving = BTreeSet::new();
         for step in steps {
             match step {
                 Step::Write { block, partial } => {
@@ -95,17 +102,30 @@ proptest! {
                 Step::Beat => cluster.beat(),
                 Step::Break(from, to) if from != to => cluster.connect(device(from), device(to)),
                 Step::Break(..) => {}
+                Step::HandOver(from, to) => {
+                    cluster.group(from).hand_over(device(to));
+                    cluster.run(device(from));
+                }
+                Step::Leave(n) => {
+                    leaving.insert(n);
+                    cluster.group(n).leave();
+                    cluster.run(device(n));
+                }
                 Step::Isolate(n) => cluster.isolate(n),
                 Step::Heal => cluster.heal(),
                 Step::Pass(hundredths) => cluster.tick_all(Duration::from_millis(10 * hundredths)),
                 Step::Load(n) => drop(cluster.load(device(n))),
                 Step::Restart { n, kept } => {
+                    leaving.remove(&n);
                     cluster.restart(n, kept);
                     cluster.reconnect(n);
                 }
             }
             let good = cluster.answered.iter().filter(|(_, answer)| answer.is_ok()).map(|(request, _)| *request);
             acknowledged.extend(good);
+        }
+        for n in leaving {
+            cluster.restart(n, usize::MAX);
         }
         cluster.heal();
         cluster.pass(Duration::from_secs(15));

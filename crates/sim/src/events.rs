@@ -53,6 +53,10 @@ pub(crate) enum Event {
     Client(usize),
     /// A node's process starts.
     Start(NodeId),
+    /// A process that is to stop hands over, until then at the latest.
+    Leave(Life, Duration),
+    /// A process that was to stop ends.
+    Exit(Life),
     /// A fault happens.
     Fault,
 }
@@ -65,6 +69,8 @@ impl Event {
             | Event::Disk(_, life, _)
             | Event::Map(_, life)
             | Event::Configure(life, ..)
+            | Event::Leave(life, _)
+            | Event::Exit(life)
             | Event::Connected { from: life, .. }
             | Event::Unreachable { from: life, .. }
             | Event::Proposed { to: life, .. } => Some(*life),

@@ -294,6 +294,8 @@ impl World {
             Event::Configure(life, revision, view) => self.configure(life, revision, &view),
             Event::Client(client) => self.client_turn(client),
             Event::Start(node) => self.start(node),
+            Event::Leave(life, until) => self.leave(life, until),
+            Event::Exit(life) => self.exit(life),
             Event::Fault => self.fault(),
         }
     }

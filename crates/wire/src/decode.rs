@@ -3,8 +3,8 @@
 use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
-    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, Heartbeat, HeartbeatOk, Hello,
-    Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span,
+    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, HandOver, Heartbeat, HeartbeatOk,
+    Hello, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span,
     StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 use crate::{
@@ -91,7 +91,7 @@ impl Decoder {
         let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
         let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
         let Some(message) = message else {
-            return Err(if (kind::HELLO..=kind::LEAVING).contains(&kind) {
+            return Err(if (kind::HELLO..=kind::HAND_OVER).contains(&kind) {
                 WireError::Malformed(kind)
             } else {
                 WireError::Kind(kind)
@@ -327,6 +327,13 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
         kind::LEAVING => {
             Message::Leaving(Leaving { pg: PgId(r.u32()?), device: DeviceId(r.u32()?), epoch: Epoch(r.u64()?) })
         }
+        kind::HAND_OVER => Message::HandOver(HandOver {
+            pg: PgId(r.u32()?),
+            device: DeviceId(r.u32()?),
+            epoch: Epoch(r.u64()?),
+            committed: Sequence(r.u64()?),
+            leaving: r.u8()? != 0,
+        }),
         kind::DAMAGED => Message::Damaged(Damaged {
             pg: PgId(r.u32()?),
             device: DeviceId(r.u32()?),

@@ -32,6 +32,7 @@ pub(crate) mod kind {
     pub(crate) const FETCH: u8 = 22;
     pub(crate) const FETCHED: u8 = 23;
     pub(crate) const LEAVING: u8 = 24;
+    pub(crate) const HAND_OVER: u8 = 25;
 }
 
 /// Appends `message` to `out`; payloads go by reference.
@@ -191,6 +192,14 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             kind::LEAVING
+        }
+        Message::HandOver(m) => {
+            w.put_u32(m.pg.0);
+            w.put_u32(m.device.0);
+            w.put_u64(m.epoch.0);
+            w.put_u64(m.committed.0);
+            w.put_u8(u8::from(m.leaving));
+            kind::HAND_OVER
         }
         Message::Damaged(m) => {
             w.put_u32(m.pg.0);

@@ -13,8 +13,8 @@ mod message;
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
-    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, Heartbeat, HeartbeatOk, Hello,
-    Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span,
+    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, HandOver, Heartbeat, HeartbeatOk,
+    Hello, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span,
     StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 

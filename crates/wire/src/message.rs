@@ -46,6 +46,8 @@ pub enum Message {
     RepairOk(RepairOk),
     /// Secondary to primary: this copy is about to stop; it answers nobody from now on.
     Leaving(Leaving),
+    /// Primary to secondary: the sender has stopped; reign in its place.
+    HandOver(HandOver),
     /// Secondary to primary: a block of this copy is damaged.
     Damaged(Damaged),
     /// Primary to secondary: give me these blocks, mine are damaged.
@@ -419,6 +421,21 @@ pub struct Leaving {
     pub device: DeviceId,
     /// The epoch that it follows.
     pub epoch: Epoch,
+}
+
+/// The primary of `epoch` has stopped for good in that epoch, and asks a copy to claim the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandOver {
+    /// The group.
+    pub pg: PgId,
+    /// The successor's device.
+    pub device: DeviceId,
+    /// The sender's epoch.
+    pub epoch: Epoch,
+    /// Everything that was ever ordered is committed, and goes up to here.
+    pub committed: Sequence,
+    /// The sender's process is about to end.
+    pub leaving: bool,
 }
 
 /// Blocks of a copy can't be read.

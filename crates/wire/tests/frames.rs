@@ -179,6 +179,13 @@ fn message() -> impl Strategy<Value = Message> {
             complete: Sequence(n / 2)
         })),
         any::<u64>().prop_map(|n| Message::Leaving(Leaving { pg: PgId(1), device: DeviceId(77), epoch: Epoch(n) })),
+        any::<u64>().prop_map(|n| Message::HandOver(HandOver {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch: Epoch(n),
+            committed: Sequence(!n),
+            leaving: n % 2 == 1
+        })),
         any::<u64>().prop_map(|n| Message::Damaged(Damaged {
             pg: PgId(1),
             device: DeviceId(77),

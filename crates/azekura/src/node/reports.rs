@@ -9,7 +9,7 @@ use azekura_meta::model::{GroupRecord, ScrubRecord};
 use azekura_meta::time::unix_seconds;
 use azekura_replica::GroupConfig;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// Pause before a change is tried again that the configuration server did not confirm.
@@ -77,6 +77,7 @@ pub async fn carry_out(
 
 /// Changes a group's configuration if it is still what the proposal was made from.
 async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId, config: GroupConfig) {
+    let asked = Instant::now();
     let accepted = loop {
         let model = client.model();
         let Some(current) = model.groups.get(&pg) else { break false };
@@ -110,5 +111,14 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
             }
         }
     };
+    tracing::debug!(
+        "group {pg}: version {}, epoch {} of device {}, in sync {:?}: {} after {} ms",
+        config.version,
+        config.epoch,
+        config.primary,
+        config.in_sync,
+        if accepted { "stands" } else { "refused" },
+        asked.elapsed().as_millis()
+    );
     handle.send(Command::ProposalDone(pg, device, config.version, accepted));
 }

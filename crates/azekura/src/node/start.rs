@@ -149,15 +149,19 @@ fn raise_descriptor_limit() {
 
 /// Lets other nodes take over what this one serves, so that clients of theirs need not wait until it is missed.
 async fn leave(handle: &Handle) {
-    let until = Instant::now() + LEAVE_PATIENCE;
-    while Instant::now() < until {
+    let started = Instant::now();
+    let mut left = 0;
+    while started.elapsed() < LEAVE_PATIENCE {
         let (busy_sender, busy) = oneshot::channel();
         handle.send(dataplane::Command::Leave(busy_sender));
-        if !matches!(busy.await, Ok(1..)) {
+        left = busy.await.unwrap_or_default();
+        if left == 0 {
+            tracing::info!("other nodes have taken over after {} ms", started.elapsed().as_millis());
             return;
         }
         tokio::time::sleep(LEAVE_STEP).await;
     }
+    tracing::warn!("{left} placement groups were not taken over within {LEAVE_PATIENCE:?}");
 }
 
 /// SIGINT and SIGTERM.

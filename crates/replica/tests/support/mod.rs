@@ -382,6 +382,7 @@ impl Cluster {
             Message::Learn(learn) => group.learn(Client(conn), learn),
             Message::Fetch(fetch) => group.fetch(Client(conn), fetch),
             Message::Compare(compare) => group.compare(Client(conn), compare),
+            Message::HandOver(hand_over) => group.inherit(Client(conn), hand_over),
             Message::Repair(repair) => group.repair(Client(conn), repair).expect("the primary keeps the order"),
             other => panic!("{other:?}"),
         }

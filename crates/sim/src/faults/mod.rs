@@ -8,6 +8,7 @@ mod members;
 mod partitions;
 mod slowness;
 mod stalls;
+mod stops;
 
 pub(crate) use partitions::Cuts;
 
@@ -47,7 +48,8 @@ impl World {
             (Mode::Partitions, 60..70) => self.break_some_connection(),
             (Mode::Partitions, 70..80) => self.slow_a_link(),
             (Mode::Partitions, 80..85) => self.slow_a_disk(),
-            (Mode::Partitions, 85..95) => self.crash_one(),
+            (Mode::Partitions, 85..91) => self.crash_one(),
+            (Mode::Partitions, 91..95) => self.stop_one(),
             (Mode::Partitions, 95..) => self.crash_all(),
             (Mode::Stalls, 0..60) => self.stall_a_node(),
             (Mode::Stalls, 60..70) => self.lose_configuration(),
@@ -60,7 +62,8 @@ impl World {
             (Mode::All, 48..56) => self.break_some_connection(),
             (Mode::All, 56..64) => self.slow_a_link(),
             (Mode::All, 64..70) => self.slow_a_disk(),
-            (Mode::All, 70..80) => self.crash_one(),
+            (Mode::All, 70..76) => self.crash_one(),
+            (Mode::All, 76..80) => self.stop_one(),
             (Mode::All, 80..84) => self.crash_all(),
             (Mode::All, 84..92) => self.send_one_away(),
             (Mode::All, 92..) => self.change_members(),
