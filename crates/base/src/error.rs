@@ -14,10 +14,12 @@ pub enum IoStatus {
     Invalid = 3,
     /// The volume, or this attachment of it, takes no writes.
     ReadOnly = 4,
-    /// The volume is gone, or this attachment of it has been fenced.
+    /// The volume is gone.
     Gone = 5,
     /// This copy can't answer now; ask the primary, or again with a newer configuration.
     Redirect = 6,
+    /// This attachment of the volume has been ended: it may be attached elsewhere.
+    Fenced = 7,
 }
 
 impl IoStatus {
@@ -31,6 +33,7 @@ impl IoStatus {
             4 => IoStatus::ReadOnly,
             5 => IoStatus::Gone,
             6 => IoStatus::Redirect,
+            7 => IoStatus::Fenced,
             _ => return None,
         })
     }
@@ -45,6 +48,7 @@ impl fmt::Display for IoStatus {
             IoStatus::ReadOnly => "read-only",
             IoStatus::Gone => "the volume is gone",
             IoStatus::Redirect => "ask the primary",
+            IoStatus::Fenced => "the volume is not attached here any more",
         })
     }
 }

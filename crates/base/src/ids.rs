@@ -45,6 +45,9 @@ id!(/// One storage device of the cluster.
     DeviceId, u32, "d");
 id!(/// One gateway process's life: its writes are applied at most once each.
     SessionId, u64, "session");
+id!(/// One state of a volume's attachments: raised at every change. An attachment is named by the generation that it began
+    /// in; 0 is nobody's.
+    Generation, u64, "g");
 id!(/// A write's number inside its session.
     RequestId, u64, "r");
 

@@ -14,7 +14,8 @@ pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
 pub use checksum::{Checksum, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero};
 pub use error::IoStatus;
 pub use ids::{
-    BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, NodeId, PgId, RequestId, Sequence, SessionId, VolumeId,
+    BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
+    VolumeId,
 };
 pub use inbox::{Fill, Inbox};
 pub use outbox::Outbox;

@@ -8,7 +8,9 @@ use crate::{
     COPIES_WAIT, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX,
     WRITE_WINDOW,
 };
-use azekura_base::{BLOCK_SIZE, CHUNK_SIZE, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
+use azekura_base::{
+    BLOCK_SIZE, CHUNK_SIZE, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId,
+};
 use azekura_wire::{Message, ReadRequest, Run, StatusRequest, WriteBody, WriteRequest};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -94,10 +96,12 @@ enum Kind {
     Status(Vec<(u64, bool)>),
 }
 
-struct Running {
-    token: u64,
+pub(crate) struct Running {
+    pub(crate) token: u64,
     kind: Kind,
-    volume: VolumeId,
+    pub(crate) volume: VolumeId,
+    /// The attachment that the client asked under.
+    pub(crate) attachment: Generation,
     bytes: u64,
     started: Duration,
     /// Parts not answered yet.
@@ -122,15 +126,17 @@ enum Ask {
 }
 
 /// One part under way.
-struct Under {
-    op: u64,
+pub(crate) struct Under {
+    pub(crate) op: u64,
     index: u32,
     part: Part,
+    volume: VolumeId,
+    attachment: Generation,
     layer: LayerId,
     pg: PgId,
     ask: Ask,
     /// Where it was sent; `None` while it waits to be sent.
-    at: Option<NodeId>,
+    pub(crate) at: Option<NodeId>,
     /// Not to be sent before.
     retry_at: Duration,
     /// Nodes that could not read it.
@@ -148,20 +154,20 @@ pub struct Gateway {
     volumes: BTreeMap<String, Arc<VolumeView>>,
     groups: BTreeMap<PgId, GroupView>,
     links: BTreeMap<NodeId, bool>,
-    ops: BTreeMap<u64, Running>,
+    pub(crate) ops: BTreeMap<u64, Running>,
     ops_started: u64,
-    writes: BTreeMap<RequestId, Under>,
-    reads: BTreeMap<RequestId, Under>,
+    pub(crate) writes: BTreeMap<RequestId, Under>,
+    pub(crate) reads: BTreeMap<RequestId, Under>,
     /// Numbers given; writes and reads are numbered apart.
     last_write: u64,
     last_read: u64,
-    in_flight_bytes: usize,
+    pub(crate) in_flight_bytes: usize,
     /// Parts of writes that the window of numbers has no room for yet: those of long trims.
-    backlog: VecDeque<Under>,
+    pub(crate) backlog: VecDeque<Under>,
     /// Parts that wait to be sent, so that a tick need not look at all.
-    idle_parts: usize,
+    pub(crate) idle_parts: usize,
     statistics: BTreeMap<VolumeId, VolumeStatistics>,
-    effects: VecDeque<Effect>,
+    pub(crate) effects: VecDeque<Effect>,
     now: Duration,
 }
 
@@ -265,8 +271,9 @@ impl Gateway {
         self.effects.pop_front()
     }
 
-    /// Takes a client's request; [`Effect::Complete`] with `token` will answer it.
-    pub fn submit(&mut self, token: u64, volume: &str, op: Op, now: Duration) {
+    /// Takes the request of a client that has opened the volume under `attachment`; [`Effect::Complete`] with `token` will
+    /// answer it.
+    pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, now: Duration) {
         self.now = now;
         let Some(volume) = self.volumes.get(volume).cloned() else {
             self.effects.push_back(Effect::Complete(token, Outcome::Failed(IoStatus::Gone)));
@@ -302,6 +309,7 @@ impl Gateway {
                 token,
                 kind,
                 volume: volume.id,
+                attachment,
                 bytes: len,
                 started: now,
                 left: 0,
@@ -355,12 +363,15 @@ impl Gateway {
             return;
         };
         let index = running.left;
+        let attachment = running.attachment;
         running.left += 1;
         self.in_flight_bytes += bytes_held(&ask, part);
         let under = Under {
             op,
             index,
             part,
+            volume: volume.id,
+            attachment,
             layer: volume.layer,
             pg,
             ask,
@@ -382,7 +393,7 @@ impl Gateway {
     }
 
     /// Numbers and sends as many writes as the window allows.
-    fn start_backlog(&mut self) {
+    pub(crate) fn start_backlog(&mut self) {
         while self.last_write - self.oldest_write().0 + 1 < WRITE_WINDOW {
             let Some(under) = self.backlog.pop_front() else { return };
             self.idle_parts += 1;
@@ -417,17 +428,19 @@ impl Gateway {
         let Some(target) = target.filter(up) else { return };
         under.at = Some(target);
         self.idle_parts -= 1;
-        let Under { layer, pg, part, .. } = *under;
+        let Under { volume, attachment, layer, pg, part, .. } = *under;
         let chunk = part.chunk;
         let (first, count) = reading::blocks(part);
         let message = match &under.ask {
-            Ask::Read => Message::Read(ReadRequest { request: id, pg, layer, chunk, first, count }),
-            Ask::Status => Message::Status(StatusRequest { request: id, pg, layer, chunk }),
+            Ask::Read => Message::Read(ReadRequest { request: id, pg, volume, attachment, layer, chunk, first, count }),
+            Ask::Status => Message::Status(StatusRequest { request: id, pg, volume, attachment, layer, chunk }),
             Ask::Write(body) => Message::Write(WriteRequest {
                 session: self.session,
                 request: id,
                 oldest,
                 pg,
+                volume,
+                attachment,
                 layer,
                 chunk,
                 offset: part.offset,
@@ -562,7 +575,7 @@ impl Gateway {
         let Some(under) = self.reads.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
         under.tried.push(node);
         let copies = self.groups.get(&under.pg).map_or(&[][..], |group| &group.copies);
-        if copies.iter().all(|copy| under.tried.contains(copy)) {
+        if status == IoStatus::Fenced || copies.iter().all(|copy| under.tried.contains(copy)) {
             self.read_done(id, Err(status));
             return;
         }
@@ -630,6 +643,12 @@ impl Gateway {
     }
 }
 
+impl Under {
+    pub(crate) fn bytes_held(&self) -> usize {
+        bytes_held(&self.ask, self.part)
+    }
+}
+
 /// Memory that a part holds while it is under way.
 fn bytes_held(ask: &Ask, part: Part) -> usize {
     match ask {
@@ -665,6 +684,8 @@ mod tests {
 
     const HOME: NodeId = NodeId(1);
     const FAR: NodeId = NodeId(2);
+    /// The attachment that clients ask under.
+    const HELD: Generation = Generation(4);
 
     fn gateway() -> Gateway {
         let mut gateway = Gateway::new(HOME, SessionId(9));
@@ -694,7 +715,7 @@ mod tests {
     #[test]
     fn a_write_waits_for_its_link_and_is_sent_again_with_its_number() {
         let mut gateway = gateway();
-        gateway.submit(7, "v", Op::Write { offset: 0, bytes: Bytes::from(vec![1; 4096]) }, at(0));
+        gateway.submit(7, "v", HELD, Op::Write { offset: 0, bytes: Bytes::from(vec![1; 4096]) }, at(0));
         assert!(effects(&mut gateway).is_empty(), "there is no link");
         gateway.link_up(FAR);
         let [Effect::Send(FAR, Message::Write(first))] = &effects(&mut gateway)[..] else { panic!() };
@@ -715,7 +736,7 @@ mod tests {
     fn a_read_starts_at_home_and_follows_to_the_primary() {
         let mut gateway = gateway();
         gateway.link_up(FAR);
-        gateway.submit(7, "v", Op::Read { offset: 4 << 20, len: 100 }, at(0));
+        gateway.submit(7, "v", HELD, Op::Read { offset: 4 << 20, len: 100 }, at(0));
         let [Effect::Send(HOME, Message::Read(read))] = &effects(&mut gateway)[..] else { panic!() };
         let refusal = |request| Message::ReadDone(ReadDone { request, result: Err(IoStatus::Redirect) });
         gateway.answer(HOME, refusal(read.request), at(1));
@@ -734,7 +755,7 @@ mod tests {
     fn a_bad_copy_is_passed_over_and_the_last_one_decides() {
         let mut gateway = gateway();
         gateway.link_up(FAR);
-        gateway.submit(7, "v", Op::Read { offset: 4 << 20, len: 4096 }, at(0));
+        gateway.submit(7, "v", HELD, Op::Read { offset: 4 << 20, len: 4096 }, at(0));
         let [Effect::Send(HOME, Message::Read(read))] = &effects(&mut gateway)[..] else { panic!() };
         let bad = |request| Message::ReadDone(ReadDone { request, result: Err(IoStatus::Io) });
         gateway.answer(HOME, bad(read.request), at(1));
@@ -747,7 +768,7 @@ mod tests {
     fn a_long_trim_keeps_to_the_window() {
         let mut gateway = gateway();
         gateway.link_up(FAR);
-        gateway.submit(7, "v", Op::Trim { offset: 1, len: (8 << 30) - 1 }, at(0));
+        gateway.submit(7, "v", HELD, Op::Trim { offset: 1, len: (8 << 30) - 1 }, at(0));
         let mut done = Vec::new();
         let mut sent = 0;
         while done.is_empty() {
@@ -773,15 +794,56 @@ mod tests {
     }
 
     #[test]
+    fn what_an_ended_attachment_has_asked_for_fails_at_once() {
+        let mut gateway = gateway();
+        gateway.link_up(FAR);
+        let write = |len| Op::Write { offset: 0, bytes: Bytes::from(vec![1; len]) };
+        gateway.submit(1, "v", HELD, write(4096), at(0));
+        gateway.submit(2, "v", HELD, Op::Trim { offset: 0, len: 8 << 30 }, at(0));
+        gateway.submit(3, "v", HELD, Op::Read { offset: 0, len: 4096 }, at(0));
+        gateway.submit(4, "v", Generation(5), write(8192), at(0));
+        drop(effects(&mut gateway));
+        gateway.end_attachments(|volume, attachment| volume == VolumeId(1) && attachment == HELD);
+        let mut ended = Vec::new();
+        let mut sent = Vec::new();
+        for effect in effects(&mut gateway) {
+            match effect {
+                Effect::Complete(token, outcome) => ended.push((token, outcome)),
+                Effect::Send(_, Message::Write(write)) => sent.push(write.attachment),
+                Effect::Send(..) => panic!(),
+            }
+        }
+        let fenced = |token| (token, Outcome::Failed(IoStatus::Fenced));
+        assert_eq!(ended, [fenced(1), fenced(2), fenced(3)]);
+        assert_eq!(sent, [Generation(5)], "what waited for room behind the trim goes on");
+        assert_eq!((gateway.in_flight(), gateway.in_flight_bytes()), (1, 8192));
+        gateway.link_down(FAR);
+        gateway.link_up(FAR);
+        assert_eq!(effects(&mut gateway).len(), 1, "only that is sent again");
+    }
+
+    #[test]
+    fn a_primary_that_knows_better_ends_a_request() {
+        let mut gateway = gateway();
+        gateway.link_up(FAR);
+        gateway.submit(7, "v", HELD, Op::Read { offset: 4 << 20, len: 4096 }, at(0));
+        let [Effect::Send(HOME, Message::Read(read))] = &effects(&mut gateway)[..] else { panic!() };
+        assert_eq!((read.volume, read.attachment), (VolumeId(1), HELD));
+        let fenced = ReadDone { request: read.request, result: Err(IoStatus::Fenced) };
+        gateway.answer(HOME, Message::ReadDone(fenced), at(1));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(7, Outcome::Failed(IoStatus::Fenced))]));
+    }
+
+    #[test]
     fn what_lies_outside_is_refused() {
         let mut gateway = gateway();
         for op in [Op::Read { offset: 8 << 30, len: 1 }, Op::Zero { offset: u64::MAX, len: 2 }] {
-            gateway.submit(1, "v", op, at(0));
+            gateway.submit(1, "v", HELD, op, at(0));
             let [Effect::Complete(1, Outcome::Failed(IoStatus::Invalid))] = &effects(&mut gateway)[..] else {
                 panic!()
             };
         }
-        gateway.submit(1, "w", Op::Flush, at(0));
+        gateway.submit(1, "w", HELD, Op::Flush, at(0));
         assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(1, Outcome::Failed(IoStatus::Gone))]));
     }
 }

@@ -6,6 +6,7 @@
 //! than once; its session and number let the primary apply it once.
 
 mod cut;
+mod ended;
 mod gateway;
 mod reading;
 mod statistics;

@@ -37,7 +37,7 @@ impl From<IoStatus> for ErrorCode {
             IoStatus::NoSpace => ErrorCode::NoSpace,
             IoStatus::Invalid => ErrorCode::Invalid,
             IoStatus::ReadOnly => ErrorCode::NotPermitted,
-            IoStatus::Gone => ErrorCode::Shutdown,
+            IoStatus::Gone | IoStatus::Fenced => ErrorCode::Shutdown,
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::effect::Effect;
 use crate::node::Node;
+use azekura_base::Generation;
 use azekura_gateway::Op;
 
 impl Node {
-    /// A client's request on a volume; [`Effect::Complete`] with `token` answers it.
-    pub fn submit(&mut self, token: u64, volume: &str, op: Op) {
+    /// The request of a client that has opened a volume under an attachment; [`Effect::Complete`] with `token` answers it.
+    pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op) {
         let now = self.now;
-        self.gateway.submit(token, volume, op, now);
+        self.gateway.submit(token, volume, attachment, op, now);
     }
 
     /// True while more requests may be submitted.

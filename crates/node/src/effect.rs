@@ -26,6 +26,10 @@ pub enum Effect {
     /// Change a group's configuration by compare-and-swap against the epoch before;
     /// [`crate::Node::proposal_done`] tells how it went.
     Propose(PgId, DeviceId, GroupConfig),
+    /// [`crate::Node::fence`] has succeeded, or these groups have not confirmed in time.
+    Fenced(u64, Result<(), Vec<PgId>>),
+    /// Attachments may have ended: [`crate::Node::is_ended`] tells which.
+    AttachmentsEnded,
     /// A primary on this node has scrubbed its group.
     Scrubbed(PgId, ScrubReport),
     /// A dropped layer's space on a device has come back.

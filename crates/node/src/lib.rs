@@ -8,11 +8,14 @@
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`), and performs what groups ask for;
 //! `devices.rs` holds the stores and matches their completions. `heartbeat.rs` keeps leases alive and
 //! lets groups notice who has fallen silent; `balance.rs` decides which of them bring copies up to date, and which hand over.
+//! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do.
 
 mod balance;
 mod clients;
 mod devices;
 mod effect;
+mod fences;
+mod fencing;
 mod heartbeat;
 mod links;
 mod node;
@@ -21,6 +24,7 @@ mod tokens;
 mod view;
 
 pub use effect::{ConnKey, Effect};
+pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use view::ClusterView;
 

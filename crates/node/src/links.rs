@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL};
 use azekura_base::NodeId;
 use azekura_wire::{Hello, Message, VERSION};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,10 @@ pub(crate) struct Links {
     dialled: u64,
     /// When each node last answered anything.
     heard: BTreeMap<NodeId, Duration>,
+    /// The latest process of each node that has greeted this one.
+    incarnations: BTreeMap<NodeId, u64>,
+    /// Nodes whose process was not there at the last dial.
+    refused: BTreeSet<NodeId>,
     ticked: Duration,
 }
 
@@ -58,6 +62,13 @@ impl Links {
             Inbound::From(_) => None,
         });
         out.chain(inbound).min()
+    }
+
+    /// A process of a node has greeted.
+    fn met(&mut self, hello: &Hello) {
+        let latest = self.incarnations.entry(hello.node).or_default();
+        *latest = hello.incarnation.max(*latest);
+        self.refused.remove(&hello.node);
     }
 
     fn link(&self, node: NodeId) -> Option<ConnKey> {
@@ -152,8 +163,11 @@ impl Node {
         self.effects.push_back(Effect::Send(conn, Message::Hello(hello)));
     }
 
-    /// A node could not be reached.
-    pub fn connect_failed(&mut self, node: NodeId) {
+    /// A node could not be reached; `refused`: its machine has answered that nobody listens there.
+    pub fn connect_failed(&mut self, node: NodeId, refused: bool) {
+        if refused {
+            self.links.refused.insert(node);
+        }
         // A try that was given up says so late.
         if let Some(state) = self.links.out.get_mut(&node).filter(|s| matches!(s, Outbound::Dialling(_))) {
             *state = Outbound::Idle(self.now + RECONNECT_INTERVAL);
@@ -204,6 +218,7 @@ impl Node {
             self.refuse(conn, &why);
             return;
         }
+        self.links.met(&hello);
         self.links.out.insert(node, Outbound::Up(conn));
         self.links.heard.insert(node, self.now);
         self.gateway.link_up(node);
@@ -221,6 +236,7 @@ impl Node {
             self.refuse(conn, &why);
             return;
         }
+        self.links.met(&hello);
         let from_same = |state: &Inbound| matches!(state, Inbound::From(node) if *node == hello.node);
         let older: Vec<ConnKey> =
             self.links.inbound.iter().filter(|(_, state)| from_same(state)).map(|(conn, _)| *conn).collect();
@@ -268,12 +284,24 @@ impl Node {
     }
 
     fn link_lost(&mut self, node: NodeId) {
+        self.fencing.link_down(node);
         self.gateway.link_down(node);
         for device in self.devices_of(node) {
             for (key, group) in &mut self.groups {
                 group.peer_down(device);
                 self.awake.push_back(*key);
             }
+        }
+    }
+
+    /// True when a process of another node is known to have ended: a later one has greeted, or nobody listens there any
+    /// more. Incarnations count up.
+    #[must_use]
+    pub fn has_ended(&self, node: NodeId, incarnation: u64) -> bool {
+        match self.links.incarnations.get(&node) {
+            Some(latest) if *latest > incarnation => true,
+            Some(latest) => *latest == incarnation && self.links.refused.contains(&node),
+            None => false,
         }
     }
 

@@ -3,6 +3,8 @@
 use crate::balance::Balance;
 use crate::devices::Device;
 use crate::effect::{ConnKey, Effect};
+use crate::fences::Fences;
+use crate::fencing::Fencing;
 use crate::heartbeat::Beats;
 use crate::links::Links;
 use crate::view::ClusterView;
@@ -45,6 +47,15 @@ pub struct GroupReport {
     pub resyncs: Vec<(DeviceId, ResyncProgress)>,
 }
 
+/// A claim of one of this node's copies that stands in the configuration.
+#[derive(Clone, Copy, Debug)]
+struct Accepted {
+    revision: u64,
+    pg: PgId,
+    device: DeviceId,
+    version: u64,
+}
+
 /// A node's data plane. See the crate's description.
 pub struct Node {
     pub(crate) identity: Identity,
@@ -55,6 +66,10 @@ pub struct Node {
     pub(crate) links: Links,
     pub(crate) beats: Beats,
     pub(crate) balance: Balance,
+    pub(crate) fences: Fences,
+    pub(crate) fencing: Fencing,
+    /// Claims to reign that have been accepted in a revision that is not known here yet.
+    accepted_claims: Vec<Accepted>,
     /// Messages from this node to itself.
     pub(crate) local: VecDeque<Message>,
     /// Questions of primaries to copies whose store is not open yet.
@@ -80,6 +95,9 @@ impl Node {
             links: Links::default(),
             beats: Beats::new(now),
             balance: Balance::new(now),
+            fences: Fences::default(),
+            fencing: Fencing::default(),
+            accepted_claims: Vec::new(),
             local: VecDeque::new(),
             early_syncs: BTreeMap::new(),
             awake: VecDeque::new(),
@@ -133,7 +151,12 @@ impl Node {
 
     /// The cluster's configuration changed.
     pub fn configure(&mut self, view: ClusterView) {
-        self.view = view;
+        let before = std::mem::replace(&mut self.view, view);
+        self.view.revision = self.view.revision.max(before.revision);
+        // First of all: a copy that begins to reign refuses what was fenced before its claim.
+        if self.fences.follow(&before.attachments, &self.view.attachments) {
+            self.attachments_ended();
+        }
         let node_of = |device: &DeviceId| self.view.devices.get(device).copied();
         let groups = self.view.groups.iter().filter_map(|(pg, config)| {
             let primary = node_of(&config.primary)?;
@@ -153,10 +176,38 @@ impl Node {
             self.follow_view(device);
         }
         self.follow_links();
+        self.reign_where_accepted();
     }
 
-    /// The outcome of [`Effect::Propose`].
-    pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: bool) {
+    /// The configuration that this node knows is that of a later revision, too.
+    pub fn known_up_to(&mut self, revision: u64) {
+        self.view.revision = self.view.revision.max(revision);
+        self.reign_where_accepted();
+    }
+
+    /// The outcome of [`Effect::Propose`]; when it was accepted, in which revision of the configuration.
+    ///
+    /// A copy reigns only when this node knows the configuration up to its claim: attachments that were ended before are
+    /// fenced from the first moment on.
+    pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64>) {
+        let claiming = self.groups.get(&(pg, device)).is_some_and(Group::is_claiming);
+        match accepted {
+            Some(revision) if claiming && revision > self.view.revision => {
+                self.accepted_claims.push(Accepted { revision, pg, device, version });
+            }
+            _ => self.tell_outcome(pg, device, version, accepted.is_some()),
+        }
+    }
+
+    fn reign_where_accepted(&mut self) {
+        let known = self.view.revision;
+        let due: Vec<Accepted> = self.accepted_claims.extract_if(.., |claim| claim.revision <= known).collect();
+        for Accepted { pg, device, version, .. } in due {
+            self.tell_outcome(pg, device, version, true);
+        }
+    }
+
+    fn tell_outcome(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: bool) {
         if let Some(group) = self.groups.get_mut(&(pg, device)) {
             group.proposal_done(version, accepted);
             self.awake.push_back((pg, device));
@@ -180,6 +231,7 @@ impl Node {
         self.now = now;
         self.gateway.tick(now);
         self.tick_links();
+        self.run_fencing();
         self.beat();
         self.tick_groups();
         let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
@@ -225,6 +277,9 @@ impl Node {
         let mut wake = self.beats.next().min(self.balance.next());
         if let Some(retry) = self.gateway.next_tick() {
             wake = wake.min(retry);
+        }
+        if let Some(ask) = self.fencing.next() {
+            wake = wake.min(ask);
         }
         if let Some(dial) = self.links.next_dial() {
             wake = wake.min(dial);

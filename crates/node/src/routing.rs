@@ -6,7 +6,7 @@ use crate::node::Node;
 use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, NodeId, PgId, RequestId};
 use azekura_replica::{Action, Client, Group, Mismatch};
 use azekura_store as store;
-use azekura_wire::{Body, Message, Prepare, ReadDone, Repair, WriteDone};
+use azekura_wire::{Body, Message, Prepare, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
 use std::time::Duration;
 
 type Key = (PgId, DeviceId);
@@ -18,6 +18,17 @@ impl Node {
         let done = match message {
             Message::Write(write) if self.view.dropped.contains_key(&write.layer) => {
                 self.refuse_write(conn, write.request, IoStatus::Gone);
+                None
+            }
+            Message::Write(write) if self.fences.refuse(write.volume, write.attachment) => {
+                self.refuse_write(conn, write.request, IoStatus::Fenced);
+                None
+            }
+            Message::Read(ReadRequest { request, volume, attachment, .. })
+            | Message::Status(StatusRequest { request, volume, attachment, .. })
+                if self.fences.refuse(volume, attachment) =>
+            {
+                self.refuse_read(conn, request, IoStatus::Fenced);
                 None
             }
             Message::Write(write) => {
@@ -89,6 +100,10 @@ impl Node {
                 self.heartbeat(conn, &heartbeat);
                 None
             }
+            Message::Fence(fence) => {
+                self.fenced(conn, fence);
+                None
+            }
             // This node's answers to itself travel the same way.
             message if conn == ConnKey(0) => {
                 self.answered(node, message);
@@ -148,6 +163,7 @@ impl Node {
             }
             Message::RepairOk(ok) => self.tell_primary(ok.pg, ok.device, node, |group| group.repair_ok(ok.device, ok)),
             Message::HeartbeatOk(ok) => self.heartbeat_ok(node, &ok),
+            Message::FenceDone(done) => self.fence_answered(&done),
             _ => {}
         }
     }
@@ -164,7 +180,7 @@ impl Node {
     }
 
     /// The copy on this node that is, or should become, the group's primary.
-    fn primary_copy(&self, pg: PgId) -> Option<Key> {
+    pub(crate) fn primary_copy(&self, pg: PgId) -> Option<Key> {
         let primary = self.view.groups.get(&pg)?.primary;
         Some((pg, primary)).filter(|key| self.groups.contains_key(key))
     }
@@ -177,7 +193,7 @@ impl Node {
         })
     }
 
-    fn with_group<T>(&mut self, key: Key, f: impl FnOnce(&mut Group, Duration) -> T) -> Option<T> {
+    pub(crate) fn with_group<T>(&mut self, key: Key, f: impl FnOnce(&mut Group, Duration) -> T) -> Option<T> {
         let group = self.groups.get_mut(&key)?;
         self.awake.push_back(key);
         group.advance(self.now);

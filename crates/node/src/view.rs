@@ -1,6 +1,7 @@
 //! The cluster as a node's data plane sees it.
 
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId};
+use crate::fences::Attachments;
+use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
 use azekura_gateway::VolumeView;
 use azekura_replica::GroupConfig;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,8 @@ use std::sync::Arc;
 /// Everything that a node needs to know of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
+    /// Every change of the configuration up to here is in it.
+    pub revision: u64,
     /// Where nodes listen for each other.
     pub nodes: BTreeMap<NodeId, SocketAddr>,
     /// Which node has a device.
@@ -18,6 +21,8 @@ pub struct ClusterView {
     pub groups: BTreeMap<PgId, GroupConfig>,
     /// Volumes by name.
     pub volumes: BTreeMap<String, Arc<VolumeView>>,
+    /// Attachments of volumes; volumes that never had one are left out.
+    pub attachments: BTreeMap<VolumeId, Attachments>,
     /// Parents of layers.
     pub parents: BTreeMap<LayerId, LayerId>,
     /// Layers whose space is to be given back, and the devices that still have to do it.

@@ -13,10 +13,11 @@
 //! copies take leave without being missed first (`hand_over.rs`); how a new primary gathers what was
 //! prepared before it (`primary.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
 //! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
-//! and found before somebody needs it (`scrub.rs`).
+//! and found before somebody needs it (`scrub.rs`). What becomes of the writes of an attachment that has ended: `fence.rs`.
 
 mod action;
 mod digest;
+mod fence;
 mod group;
 mod hand_over;
 mod learner;

@@ -37,6 +37,12 @@ impl Group {
         }
     }
 
+    /// True while this copy has proposed to reign and has not heard whether it may.
+    #[must_use]
+    pub fn is_claiming(&self) -> bool {
+        matches!(&self.role, Role::Primary(primary) if primary.is_proposed())
+    }
+
     /// The outcome of [`Action::Propose`]: true when the proposed configuration now stands. When false, what stands
     /// instead comes by [`Group::configure`].
     pub fn proposal_done(&mut self, version: u64, accepted: bool) {
@@ -114,6 +120,7 @@ impl Group {
 
     pub(crate) fn step_down(&mut self) {
         self.drop_clients();
+        self.drop_fences();
         let promised = match &self.role {
             Role::Primary(primary) if !primary.is_proposed() => primary.epoch(),
             _ => self.followed,

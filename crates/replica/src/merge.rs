@@ -46,6 +46,12 @@ impl Merges {
         self.merges.iter_mut().find(same).map(|merge| merge.client = client).is_some()
     }
 
+    /// Takes out the merges of some writes; the blocks that they read come in vain.
+    pub(crate) fn remove(&mut self, which: impl Fn(&WriteRequest) -> bool) -> Vec<(Client, RequestId)> {
+        let removed = self.merges.extract_if(.., |merge| which(&merge.write));
+        removed.map(|merge| (merge.client, merge.write.request)).collect()
+    }
+
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Client, RequestId)> + '_ {
         self.merges.drain(..).map(|merge| (merge.client, merge.write.request))
     }

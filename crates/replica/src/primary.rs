@@ -1,6 +1,7 @@
 //! The primary's side: give writes their order, replicate, commit.
 
 use crate::action::{Action, Client, Mismatch};
+use crate::fence::Fences;
 use crate::group::{Group, GroupState, Role};
 use crate::hand_over::Predecessor;
 use crate::lease::LEASE;
@@ -11,7 +12,9 @@ use crate::pending::{Blocks, Pending};
 use crate::resync::{Repairs, Resync};
 use crate::scrub::Scrub;
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, Generation, IoStatus, RequestId, Sequence, VolumeId, checksum,
+};
 use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -135,6 +138,7 @@ pub(crate) struct Primary {
     pub(crate) repairs: Repairs,
     pub(crate) mending: Mending,
     pub(crate) scrub: Option<Scrub>,
+    pub(crate) fences: Fences,
     /// Somebody has asked for something since the last tick. A copy that is away is left behind only then: a cluster that
     /// is shut down node by node keeps all its copies in sync.
     pub(crate) wanted: bool,
@@ -166,6 +170,7 @@ impl Primary {
             repairs: Repairs::new(epoch),
             mending: Mending::default(),
             scrub: None,
+            fences: Fences::default(),
             wanted: false,
             handing_over: None,
             leave_at: Duration::ZERO,
@@ -233,6 +238,15 @@ impl Primary {
             None if self.is_open() => GroupState::Active,
             None => GroupState::Opening,
         }
+    }
+
+    /// Takes out the writes of some attachments that have no place in the order yet.
+    pub(crate) fn drop_unordered(&mut self, ends: impl Fn(VolumeId, Generation) -> bool) -> Vec<(Client, RequestId)> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (gone, stays): (VecDeque<_>, _) = waiting.into_iter().partition(|(_, w)| ends(w.volume, w.attachment));
+        self.waiting = stays;
+        let merging = self.merges.remove(|write| ends(write.volume, write.attachment));
+        gone.into_iter().map(|(client, write)| (client, write.request)).chain(merging).collect()
     }
 
     pub(crate) fn drain_clients(&mut self) -> Vec<(Client, RequestId)> {
@@ -590,6 +604,7 @@ impl Group {
         let upto = everywhere.min(self.durable);
         if upto > self.tail.committed() {
             self.commit(upto);
+            self.answer_fences();
             self.retry_waiting();
             self.run_resyncs();
             self.try_hand_over();

@@ -7,7 +7,7 @@ use crate::plan::{CLIENT_DEPTH_MAX, Plan, WRITE_BLOCKS_MAX};
 use crate::random::Random;
 use crate::world::{VOLUME, World};
 use crate::{Invariant, Mode};
-use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, IoStatus, NodeId};
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Generation, IoStatus, NodeId};
 use azekura_gateway::{Op, Outcome, Piece};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -188,7 +188,7 @@ impl World {
             let block = first / BLOCK_SECTORS;
             format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
         });
-        self.tell(life, |node| node.submit(id, VOLUME, op));
+        self.tell(life, |node| node.submit(id, VOLUME, Generation(0), op));
     }
 
     /// Starts reads of everything that clients ever wrote, at a node.

@@ -19,9 +19,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The store. It takes its time, and nodes may lose it for a while.
 pub(crate) struct Configuration {
+    /// Its revision counts changes.
     view: Arc<ClusterView>,
-    /// Counts changes.
-    revision: u64,
     /// The latest news that each process has had: news that it overtook is void.
     told: BTreeMap<Life, u64>,
     /// Until when nodes do not reach the store.
@@ -31,7 +30,7 @@ pub(crate) struct Configuration {
 
 impl Configuration {
     pub(crate) fn new(view: ClusterView, random: Random) -> Configuration {
-        Configuration { view: Arc::new(view), revision: 0, told: BTreeMap::new(), away: BTreeMap::new(), random }
+        Configuration { view: Arc::new(view), told: BTreeMap::new(), away: BTreeMap::new(), random }
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
@@ -51,8 +50,9 @@ impl Configuration {
 
     /// An operator changes a group.
     pub(crate) fn replace(&mut self, pg: PgId, config: GroupConfig) {
-        self.revision += 1;
-        Arc::make_mut(&mut self.view).groups.insert(pg, config);
+        let view = Arc::make_mut(&mut self.view);
+        view.revision += 1;
+        view.groups.insert(pg, config);
     }
 
     fn away(&self, node: NodeId, now: Duration) -> Option<Duration> {
@@ -69,7 +69,7 @@ impl Configuration {
         match view.groups.get_mut(&pg) {
             Some(current) if current.version + 1 == config.version => {
                 *current = config.clone();
-                self.revision += 1;
+                view.revision += 1;
                 true
             }
             _ => false,
@@ -82,15 +82,14 @@ impl World {
     pub(crate) fn inform(&mut self, life: Life) {
         let away = self.configuration.away(life.node, self.now).unwrap_or_default();
         let at = self.now.max(away) + self.configuration.delay();
-        let Configuration { revision, view, .. } = &self.configuration;
-        self.queue.push(at, Event::Configure(life, *revision, view.clone()));
+        self.queue.push(at, Event::Configure(life, self.configuration.view.clone()));
     }
 
     /// News has come.
-    pub(crate) fn configure(&mut self, life: Life, revision: u64, view: &ClusterView) {
+    pub(crate) fn configure(&mut self, life: Life, view: &ClusterView) {
         let told = self.configuration.told.entry(life).or_default();
-        if revision >= *told {
-            *told = revision;
+        if view.revision >= *told {
+            *told = view.revision;
             self.tell(life, |node| node.configure(view.clone()));
         }
     }
@@ -136,7 +135,8 @@ impl World {
             )
         });
         let at = self.now + self.configuration.delay();
-        self.queue.push(at, Event::Proposed { to: from, pg, device, version, accepted });
+        let revision = accepted.then_some(self.configuration.view.revision);
+        self.queue.push(at, Event::Proposed { to: from, pg, device, version, accepted: revision });
         if accepted && !stands {
             self.inform_all();
         }

@@ -45,10 +45,10 @@ pub(crate) enum Event {
     Propose { from: Life, pg: PgId, device: DeviceId, config: GroupConfig },
     /// The proposal's message gets to the store although its sender has given up waiting for the answer.
     LatePropose { pg: PgId, config: GroupConfig },
-    /// The proposer learns the outcome.
-    Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: bool },
+    /// The proposer learns the outcome: accepted in this revision, or not.
+    Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64> },
     /// A node learns of the configuration.
-    Configure(Life, u64, Arc<ClusterView>),
+    Configure(Life, Arc<ClusterView>),
     /// A client may start an operation.
     Client(usize),
     /// A node's process starts.

@@ -184,7 +184,7 @@ impl World {
             Effect::Close(key) => self.close(key),
             Effect::Store(device, effect) => self.device_effect(life, device, effect),
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
-            Effect::Scrubbed(..) => {}
+            Effect::Scrubbed(..) | Effect::Fenced(..) | Effect::AttachmentsEnded => {}
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
             Effect::LayerDropped(..) => {}
             Effect::CopyForgotten(device, pg) => self.copy_forgotten(device, pg),

@@ -196,7 +196,7 @@ impl World {
         let open = self.network.get(conn).is_some_and(|conn| conn.end(Side::Dialler).open);
         self.tell(from, |node| match open {
             true => node.connected(to, key_of(conn, Side::Dialler)),
-            false => node.connect_failed(to),
+            false => node.connect_failed(to, true),
         });
     }
 

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub(crate) const CLUSTER: u128 = 0x617a_656b;
 pub(crate) const VOLUME: &str = "volume";
+pub(crate) const VOLUME_ID: VolumeId = VolumeId(1);
 pub(crate) const LAYER: LayerId = LayerId(1);
 /// How often the copies are looked at while they settle.
 const SETTLE_STEP: Duration = Duration::from_millis(50);
@@ -279,7 +280,7 @@ impl World {
             Event::Turn(life) => self.turn(life),
             Event::Dialled { from, to } => self.dialled(from, to),
             Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
-            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(to)),
+            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(to, true)),
             Event::Arrive(conn, side) => self.arrive(conn, side),
             Event::Closed(conn, side) => self.end_learns(conn, side),
             Event::TimeOut(conn) => self.time_out(conn),
@@ -291,7 +292,7 @@ impl World {
             Event::Proposed { to, pg, device, version, accepted } => {
                 self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
             }
-            Event::Configure(life, revision, view) => self.configure(life, revision, &view),
+            Event::Configure(life, view) => self.configure(life, &view),
             Event::Client(client) => self.client_turn(client),
             Event::Start(node) => self.start(node),
             Event::Leave(life, until) => self.leave(life, until),
@@ -324,7 +325,7 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         groups.insert(pg, GroupConfig::new(members[0], members.into_iter().collect()));
     }
     let volume = VolumeView {
-        id: VolumeId(1),
+        id: VOLUME_ID,
         name: VOLUME.into(),
         size: u64::from(plan.chunks) * CHUNK_SIZE as u64,
         layer: LAYER,
@@ -337,6 +338,8 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         devices: devices.collect(),
         groups,
         volumes: BTreeMap::from([(VOLUME.into(), Arc::new(volume))]),
+        revision: 1,
+        attachments: BTreeMap::new(),
         parents: BTreeMap::new(),
         dropped: BTreeMap::new(),
     }

@@ -3,17 +3,17 @@
 use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
-    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fetch, Fetched, GroupBeat, HandOver, Heartbeat, HeartbeatOk,
-    Hello, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Run, Span,
-    StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fence, FenceDone, Fetch, Fetched, GroupBeat, HandOver,
+    Heartbeat, HeartbeatOk, Hello, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair,
+    RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 use crate::{
-    BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC, NOTE_SIZE_MAX,
-    PAYLOAD_SIZE_MAX,
+    ATTACHMENTS_MAX, BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC,
+    NOTE_SIZE_MAX, PAYLOAD_SIZE_MAX,
 };
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, Inbox, IoStatus, LayerId,
-    NodeId, PgId, RequestId, Sequence, SessionId,
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, Generation, Inbox,
+    IoStatus, LayerId, NodeId, PgId, RequestId, Sequence, SessionId, VolumeId,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -91,7 +91,7 @@ impl Decoder {
         let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
         let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
         let Some(message) = message else {
-            return Err(if (kind::HELLO..=kind::HAND_OVER).contains(&kind) {
+            return Err(if (kind::HELLO..=kind::FENCE_DONE).contains(&kind) {
                 WireError::Malformed(kind)
             } else {
                 WireError::Kind(kind)
@@ -179,19 +179,11 @@ fn blocks_fit(first: BlockIndex, count: u16) -> bool {
 
 fn attach(message: Message, payload: Bytes) -> Message {
     match message {
-        Message::Write(WriteRequest {
-            body: WriteBody::Data { checksums, .. },
-            session,
-            request,
-            oldest,
-            pg,
-            layer,
-            chunk,
-            offset,
-            len,
-        }) => {
-            let body = WriteBody::Data { bytes: payload, checksums };
-            Message::Write(WriteRequest { body, session, request, oldest, pg, layer, chunk, offset, len })
+        Message::Write(mut m) => {
+            if let WriteBody::Data { bytes, .. } = &mut m.body {
+                *bytes = payload;
+            }
+            Message::Write(m)
         }
         Message::Prepare(mut m) => {
             if let Body::Data { bytes, .. } = &mut m.body {
@@ -238,6 +230,8 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             request: RequestId(r.u64()?),
             oldest: RequestId(r.u64()?),
             pg: PgId(r.u32()?),
+            volume: VolumeId(r.u64()?),
+            attachment: Generation(r.u64()?),
             layer: LayerId(r.u64()?),
             chunk: ChunkIndex(r.u32()?),
             offset: r.u32()?,
@@ -251,6 +245,8 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
         kind::READ => Message::Read(ReadRequest {
             request: RequestId(r.u64()?),
             pg: PgId(r.u32()?),
+            volume: VolumeId(r.u64()?),
+            attachment: Generation(r.u64()?),
             layer: LayerId(r.u64()?),
             chunk: ChunkIndex(r.u32()?),
             first: BlockIndex(r.u16()?),
@@ -265,6 +261,8 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
         kind::STATUS => Message::Status(StatusRequest {
             request: RequestId(r.u64()?),
             pg: PgId(r.u32()?),
+            volume: VolumeId(r.u64()?),
+            attachment: Generation(r.u64()?),
             layer: LayerId(r.u64()?),
             chunk: ChunkIndex(r.u32()?),
         }),
@@ -432,6 +430,17 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             let copies = (0..count).map(copy).collect::<Option<Vec<_>>>()?;
             Message::HeartbeatOk(HeartbeatOk { echo_us, stamp_us, copies })
         }
+        kind::FENCE => Message::Fence(Fence {
+            request: RequestId(r.u64()?),
+            pg: PgId(r.u32()?),
+            volume: VolumeId(r.u64()?),
+            generation: Generation(r.u64()?),
+            attachments: {
+                let count = r.u16().filter(|count| usize::from(*count) <= ATTACHMENTS_MAX)?;
+                (0..count).map(|_| r.u64().map(Generation)).collect::<Option<Vec<_>>>()?
+            },
+        }),
+        kind::FENCE_DONE => Message::FenceDone(FenceDone { request: RequestId(r.u64()?), result: status(r)? }),
         _ => return None,
     })
 }

@@ -33,6 +33,8 @@ pub(crate) mod kind {
     pub(crate) const FETCHED: u8 = 23;
     pub(crate) const LEAVING: u8 = 24;
     pub(crate) const HAND_OVER: u8 = 25;
+    pub(crate) const FENCE: u8 = 26;
+    pub(crate) const FENCE_DONE: u8 = 27;
 }
 
 /// Appends `message` to `out`; payloads go by reference.
@@ -88,6 +90,8 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.request.0);
             w.put_u64(m.oldest.0);
             w.put_u32(m.pg.0);
+            w.put_u64(m.volume.0);
+            w.put_u64(m.attachment.0);
             w.put_u64(m.layer.0);
             w.put_u32(m.chunk.0);
             w.put_u32(m.offset);
@@ -106,6 +110,8 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         Message::Read(m) => {
             w.put_u64(m.request.0);
             w.put_u32(m.pg.0);
+            w.put_u64(m.volume.0);
+            w.put_u64(m.attachment.0);
             w.put_u64(m.layer.0);
             w.put_u32(m.chunk.0);
             w.put_u16(m.first.0);
@@ -121,6 +127,8 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         Message::Status(m) => {
             w.put_u64(m.request.0);
             w.put_u32(m.pg.0);
+            w.put_u64(m.volume.0);
+            w.put_u64(m.attachment.0);
             w.put_u64(m.layer.0);
             w.put_u32(m.chunk.0);
             kind::STATUS
@@ -305,6 +313,20 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
                 w.put_u8(u8::from(copy.full));
             }
             kind::HEARTBEAT_OK
+        }
+        Message::Fence(m) => {
+            w.put_u64(m.request.0);
+            w.put_u32(m.pg.0);
+            w.put_u64(m.volume.0);
+            w.put_u64(m.generation.0);
+            w.put_u16(m.attachments.len() as u16);
+            m.attachments.iter().for_each(|attachment| w.put_u64(attachment.0));
+            kind::FENCE
+        }
+        Message::FenceDone(m) => {
+            w.put_u64(m.request.0);
+            w.put_u8(status(m.result));
+            kind::FENCE_DONE
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The messages.
 
 use azekura_base::{
-    BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
+    BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, Generation, IoStatus, LayerId, NodeId, PgId, RequestId,
+    Sequence, SessionId, VolumeId,
 };
 use bytes::Bytes;
 
@@ -58,6 +59,10 @@ pub enum Message {
     Heartbeat(Heartbeat),
     /// Its answer.
     HeartbeatOk(HeartbeatOk),
+    /// Node to primary: attachments of a volume have been ended; take no more writes of theirs.
+    Fence(Fence),
+    /// Its answer.
+    FenceDone(FenceDone),
 }
 
 /// Who is speaking.
@@ -102,6 +107,10 @@ pub struct WriteRequest {
     pub oldest: RequestId,
     /// The chunk's placement group.
     pub pg: PgId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The gateway's attachment of it.
+    pub attachment: Generation,
     /// The volume's head layer.
     pub layer: LayerId,
     /// The chunk.
@@ -130,6 +139,10 @@ pub struct ReadRequest {
     pub request: RequestId,
     /// The chunk's placement group.
     pub pg: PgId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The gateway's attachment of it.
+    pub attachment: Generation,
     /// The layer to read through.
     pub layer: LayerId,
     /// The chunk.
@@ -173,6 +186,10 @@ pub struct StatusRequest {
     pub request: RequestId,
     /// The chunk's placement group.
     pub pg: PgId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The gateway's attachment of it.
+    pub attachment: Generation,
     /// The layer to look through.
     pub layer: LayerId,
     /// The chunk.
@@ -541,4 +558,36 @@ pub struct CopyBeat {
     pub device: DeviceId,
     /// The device takes no more data.
     pub full: bool,
+}
+
+/// The attachments of a volume as of one generation. Every earlier one that is not among them has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Names the answer.
+    pub request: RequestId,
+    /// The group that is to know of it.
+    pub pg: PgId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The generation.
+    pub generation: Generation,
+    /// The attachments that stand, in ascending order; at most [`crate::ATTACHMENTS_MAX`].
+    pub attachments: Vec<Generation>,
+}
+
+impl Fence {
+    /// True when requests of this attachment of this volume are to be refused.
+    #[must_use]
+    pub fn ends(&self, volume: VolumeId, attachment: Generation) -> bool {
+        volume == self.volume && attachment <= self.generation && !self.attachments.contains(&attachment)
+    }
+}
+
+/// The answer to a [`Fence`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FenceDone {
+    /// The question's name.
+    pub request: RequestId,
+    /// No write of an ended attachment will be applied in the group any more; or why that can't be said.
+    pub result: Result<(), IoStatus>,
 }

@@ -40,7 +40,7 @@ fn sums(n: usize) -> Vec<Checksum> {
 }
 
 fn status() -> impl Strategy<Value = IoStatus> {
-    (1u8..=6).prop_map(|code| IoStatus::from_code(code).unwrap())
+    (1u8..=7).prop_map(|code| IoStatus::from_code(code).unwrap())
 }
 
 fn message() -> impl Strategy<Value = Message> {
@@ -63,6 +63,8 @@ fn message() -> impl Strategy<Value = Message> {
                 request: RequestId(!n),
                 oldest: RequestId(n / 2),
                 pg: PgId(n as u32),
+                volume: VolumeId(n ^ 3),
+                attachment: Generation(n ^ 4),
                 layer: LayerId(n ^ 5),
                 chunk: ChunkIndex(7),
                 offset,
@@ -126,6 +128,8 @@ fn message() -> impl Strategy<Value = Message> {
         (0u16..1024, any::<u32>()).prop_map(|(first, n)| Message::Read(ReadRequest {
             request: RequestId(1),
             pg: PgId(n),
+            volume: VolumeId(u64::from(n)),
+            attachment: Generation(7),
             layer: LayerId(3),
             chunk: ChunkIndex(n),
             first: BlockIndex(first),
@@ -134,6 +138,8 @@ fn message() -> impl Strategy<Value = Message> {
         (any::<u32>()).prop_map(|n| Message::Status(StatusRequest {
             request: RequestId(1),
             pg: PgId(n),
+            volume: VolumeId(u64::from(n)),
+            attachment: Generation(7),
             layer: LayerId(3),
             chunk: ChunkIndex(n)
         })),
@@ -261,6 +267,19 @@ fn message() -> impl Strategy<Value = Message> {
             stamp_us: !n,
             copies: vec![CopyBeat { pg: PgId(1), device: DeviceId(3), full: true }]
         })),
+        (any::<u64>(), proptest::collection::vec(any::<u64>(), 0..ATTACHMENTS_MAX)).prop_map(|(n, standing)| {
+            Message::Fence(Fence {
+                request: RequestId(n),
+                pg: PgId(!n as u32),
+                volume: VolumeId(n / 3),
+                generation: Generation(!n),
+                attachments: standing.into_iter().map(Generation).collect(),
+            })
+        }),
+        (any::<u64>(), proptest::option::of(status())).prop_map(|(n, refusal)| Message::FenceDone(FenceDone {
+            request: RequestId(n),
+            result: refusal.map_or(Ok(()), Err)
+        })),
     ]
 }
 
@@ -290,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..4096), kind in 0u8..28) {
+    fn hostile_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..4096), kind in 0u8..31) {
         let _ = decode(&noise, &[100]);
         // With a valid header and checksum, so that the body's parser sees the noise.
         let mut frame = vec![0u8; HEADER_SIZE];
@@ -332,4 +351,33 @@ fn golden_prepare() {
     let hex: String = bytes[..24 + 79].iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("golden/prepare.hex").trim());
     assert_eq!(bytes.len(), 24 + 79 + 4096);
+}
+
+#[test]
+fn golden_fence() {
+    let message = Message::Fence(Fence {
+        request: RequestId(1),
+        pg: PgId(0x0102_0304),
+        volume: VolumeId(5),
+        generation: Generation(9),
+        attachments: vec![Generation(7), Generation(9)],
+    });
+    let hex: String = bytes_of(&[message]).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, include_str!("golden/fence.hex").trim());
+}
+
+#[test]
+fn a_fence_ends_what_came_before_it_and_does_not_stand() {
+    let fence = Fence {
+        request: RequestId(1),
+        pg: PgId(1),
+        volume: VolumeId(5),
+        generation: Generation(9),
+        attachments: vec![Generation(7)],
+    };
+    let ends = |volume, attachment| fence.ends(VolumeId(volume), Generation(attachment));
+    assert!(ends(5, 0) && ends(5, 6) && ends(5, 9));
+    assert!(!ends(5, 7), "it stands");
+    assert!(!ends(5, 10), "it is newer");
+    assert!(!ends(4, 6), "another volume");
 }

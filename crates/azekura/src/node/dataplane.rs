@@ -26,8 +26,10 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 pub enum Command {
     /// The cluster changed.
     Configure(Box<ClusterView>),
-    /// A group's proposed configuration was, or was not, accepted.
-    ProposalDone(PgId, DeviceId, u64, bool),
+    /// The cluster has not changed up to this revision.
+    Known(u64),
+    /// A group's proposed configuration was accepted, in this revision, or was not.
+    ProposalDone(PgId, DeviceId, u64, Option<u64>),
     /// A device's log is initialised up to this segment.
     SegmentsReady(DeviceId, u32),
     /// A device's map has done what it was asked for.
@@ -273,9 +275,10 @@ impl DataPlane {
                     self.node.connected(node, key);
                 }
             }
-            Event::ConnectFailed { conn, .. } => {
+            Event::ConnectFailed { conn, error } => {
                 if let Some(node) = self.dialled.remove(&conn) {
-                    self.node.connect_failed(node);
+                    let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+                    self.node.connect_failed(node, refused);
                 }
             }
             Event::Received { conn } => match self.reactor.stream(conn) {
@@ -316,6 +319,7 @@ impl DataPlane {
     fn command(&mut self, command: Command) {
         match command {
             Command::Configure(view) => self.node.configure(*view),
+            Command::Known(revision) => self.node.known_up_to(revision),
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);
             }
@@ -378,7 +382,7 @@ impl DataPlane {
             Some(Conn::Nbd(_)) => self.ops.forget(conn),
             None => {
                 if let Some(node) = self.dialled.remove(&conn) {
-                    self.node.connect_failed(node);
+                    self.node.connect_failed(node, false);
                 }
             }
         }
@@ -391,7 +395,7 @@ impl DataPlane {
                 Ok(conn) => drop(self.dialled.insert(conn, node)),
                 Err(error) => {
                     self.report(Report::Warn(format!("can't connect to node {node}: {error}")));
-                    self.node.connect_failed(node);
+                    self.node.connect_failed(node, false);
                 }
             },
             Effect::Send(key, message) => {
@@ -408,6 +412,7 @@ impl DataPlane {
             }
             Effect::Store(device, effect) => self.store_effect(device, effect),
             Effect::Complete(token, outcome) => self.complete_nbd(token, outcome),
+            Effect::Fenced(..) | Effect::AttachmentsEnded => {}
             Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),

@@ -2,6 +2,7 @@
 
 use super::dataplane::{DataPlane, Report};
 use super::stream::Conn;
+use azekura_base::Generation;
 use azekura_gateway::{Op, Outcome, Piece};
 use azekura_nbd::{Command, ErrorCode, Event, Extent, ReadPiece, RequestToken};
 use azekura_reactor::{Close, ConnId};
@@ -66,7 +67,7 @@ impl DataPlane {
                     self.ops.last += 1;
                     let id = self.ops.last;
                     self.ops.running.insert(id, (conn, token));
-                    self.node.submit(id, &volume, op);
+                    self.node.submit(id, &volume, Generation(0), op);
                 }
                 Some(Event::Closed) => {
                     self.reactor.close(conn, Close::AfterDrain);

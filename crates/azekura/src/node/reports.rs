@@ -80,7 +80,7 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
     let asked = Instant::now();
     let accepted = loop {
         let model = client.model();
-        let Some(current) = model.groups.get(&pg) else { break false };
+        let Some(current) = model.groups.get(&pg) else { break None };
         let wanted = GroupRecord {
             version: config.version,
             epoch: config.epoch,
@@ -91,19 +91,19 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
             ..current.record.clone()
         };
         if current.record == wanted {
-            break true; // The change was made, and its confirmation lost.
+            break Some(model.revision); // The change was made, and its confirmation lost.
         }
         if current.version + 1 != config.version {
-            break false;
+            break None;
         }
         match client.update_group(&wanted, current.mod_revision).await {
-            Ok(CasOutcome::Updated { .. }) => break true,
+            Ok(CasOutcome::Updated { mod_revision }) => break Some(mod_revision),
             Ok(CasOutcome::Conflict { current }) => {
                 // The refused copy must see what stands instead before it tries again.
                 if let Some(current) = current {
                     let _ = client.model_at(current.mod_revision).await;
                 }
-                break false;
+                break None;
             }
             Err(error) => {
                 tracing::warn!("group {pg}: can't change its configuration: {error}");
@@ -117,8 +117,9 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
         config.epoch,
         config.primary,
         config.in_sync,
-        if accepted { "stands" } else { "refused" },
+        if accepted.is_some() { "stands" } else { "refused" },
         asked.elapsed().as_millis()
     );
+    let accepted = accepted.and_then(|revision| u64::try_from(revision).ok());
     handle.send(Command::ProposalDone(pg, device, config.version, accepted));
 }

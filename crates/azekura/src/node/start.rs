@@ -14,7 +14,7 @@ use azekura_meta::client::EtcdError;
 use azekura_meta::cluster::{DeviceSpec, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
 use azekura_meta::{MetaClient, MetaError};
-use azekura_node::Identity;
+use azekura_node::{ClusterView, Identity};
 use azekura_reactor::{DeviceOptions, Options, Reactor};
 
 use azekura_store::{CheckpointDb, Store};
@@ -340,10 +340,13 @@ async fn follow_model(client: MetaClient, handle: Handle) {
     let mut models = client.watch_model();
     let mut last = None;
     loop {
-        let view = view::cluster_view(&models.borrow_and_update().clone());
-        if last.as_ref() != Some(&view) {
+        let mut view = view::cluster_view(&models.borrow_and_update().clone());
+        let revision = std::mem::take(&mut view.revision);
+        if last.as_ref() == Some(&view) {
+            handle.send(dataplane::Command::Known(revision));
+        } else {
             last = Some(view.clone());
-            handle.send(dataplane::Command::Configure(Box::new(view)));
+            handle.send(dataplane::Command::Configure(Box::new(ClusterView { revision, ..view })));
         }
         if models.changed().await.is_err() {
             return;

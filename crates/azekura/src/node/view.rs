@@ -4,7 +4,7 @@ use azekura_gateway::VolumeView;
 use azekura_meta::model::{LayerState, Model};
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The data plane's view of `model`.
@@ -39,10 +39,12 @@ pub fn cluster_view(model: &Model) -> ClusterView {
         (layer.id, open.copied().collect::<BTreeSet<_>>())
     });
     ClusterView {
+        revision: u64::try_from(model.revision).unwrap_or(0),
         nodes: model.nodes.values().map(|node| (node.id, node.data_address)).collect(),
         devices: model.devices.values().map(|device| (device.id, device.node)).collect(),
         groups: model.groups.values().map(|record| (record.id, group(record))).collect(),
         volumes: volumes.collect(),
+        attachments: BTreeMap::new(),
         parents: model.layers.values().filter_map(|layer| Some((layer.id, layer.parent?))).collect(),
         dropped: dropped.collect(),
     }

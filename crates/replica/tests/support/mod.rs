@@ -6,7 +6,7 @@
 
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::{Body, Message, Prepare, ReadRequest, Repair, WriteBody, WriteRequest};
+use azekura_wire::{Body, Fence, Message, Prepare, ReadRequest, Repair, WriteBody, WriteRequest};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,6 +14,9 @@ use std::time::Duration;
 pub const PG: PgId = PgId(1);
 pub const LAYER: LayerId = LayerId(1);
 pub const SESSION: SessionId = SessionId(7);
+pub const VOLUME: VolumeId = VolumeId(3);
+/// The attachment that writes come from, unless a test says otherwise.
+pub const ATTACHMENT: Generation = Generation(1);
 /// The gateway, as groups name it.
 pub const GATEWAY: Client = Client(1);
 
@@ -140,6 +143,8 @@ pub struct Cluster {
     pub edges: VecDeque<(DeviceId, u64, BlockIndex, ChunkIndex)>,
     /// Answers to writes, by request.
     pub answered: BTreeMap<RequestId, Result<(), IoStatus>>,
+    /// Answers to fences, by request.
+    pub fenced: BTreeMap<RequestId, Result<(), IoStatus>>,
     /// What the last read gave.
     pub read: Option<Result<Bytes, IoStatus>>,
     /// Sequences that each secondary was sent.
@@ -176,6 +181,7 @@ impl Cluster {
             proposals: VecDeque::new(),
             edges: VecDeque::new(),
             answered: BTreeMap::new(),
+            fenced: BTreeMap::new(),
             read: None,
             prepares: Vec::new(),
             history: BTreeMap::new(),
@@ -328,6 +334,9 @@ impl Cluster {
                     self.requests.entry(*conn).or_default().push_back(message);
                 }
             }
+            Action::Answer(GATEWAY, Message::FenceDone(done)) => {
+                self.fenced.insert(done.request, done.result);
+            }
             Action::Answer(client, message) => {
                 if self.conns.iter().any(|((_, to), conn)| *to == me && *conn == client.0) {
                     self.answers.entry(client.0).or_default().push_back(message);
@@ -344,6 +353,19 @@ impl Cluster {
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
         }
+    }
+
+    /// Tells a copy that the attachments of the volume before `generation` have ended.
+    pub fn fence(&mut self, n: u32, request: u64, generation: u64) {
+        let fence = Fence {
+            request: RequestId(request),
+            pg: PG,
+            volume: VOLUME,
+            generation: Generation(generation),
+            attachments: vec![Generation(generation)],
+        };
+        self.group(n).fence(GATEWAY, &fence);
+        self.run(device(n));
     }
 
     /// A block as a copy has committed it.
@@ -673,7 +695,8 @@ impl Cluster {
     /// A gateway reads a block from a copy: what it gets at once.
     pub fn read(&mut self, n: u32, block: u16) -> Result<u8, IoStatus> {
         let (request, chunk, first) = (RequestId(9), ChunkIndex(0), BlockIndex(block));
-        let read = ReadRequest { request, pg: PG, layer: LAYER, chunk, first, count: 1 };
+        let (volume, attachment) = (VOLUME, ATTACHMENT);
+        let read = ReadRequest { request, pg: PG, volume, attachment, layer: LAYER, chunk, first, count: 1 };
         let now = self.now;
         self.read = None;
         self.group(n).read(GATEWAY, read, now);
@@ -731,6 +754,8 @@ fn request_of(request: u64, offset: u32, len: u32, body: WriteBody) -> WriteRequ
         request: RequestId(request),
         oldest: RequestId(0),
         pg: PG,
+        volume: VOLUME,
+        attachment: ATTACHMENT,
         layer: LAYER,
         chunk: ChunkIndex(0),
         offset,

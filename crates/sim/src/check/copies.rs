@@ -4,9 +4,11 @@
 
 use crate::events::Life;
 use crate::network::{ConnId, OBSERVER, Side, key_of};
-use crate::world::{CLUSTER, LAYER, World};
+use crate::world::{CLUSTER, LAYER, VOLUME_ID, World};
 use crate::{Invariant, Mode};
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, IoStatus, PgId, RequestId};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Generation, IoStatus, PgId, RequestId,
+};
 use azekura_wire::{Extent, Hello, Message, ReadRequest, Run, StatusRequest, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -111,7 +113,9 @@ impl World {
     }
 
     fn read_copy(&mut self, conn: ConnId, pg: PgId, chunk: ChunkIndex) -> Option<CopyOfChunk> {
-        let status = |request| Message::Status(StatusRequest { request, pg, layer: LAYER, chunk });
+        // Newer than all: nobody refuses it.
+        let (volume, attachment) = (VOLUME_ID, Generation(u64::MAX));
+        let status = |request| Message::Status(StatusRequest { request, pg, volume, attachment, layer: LAYER, chunk });
         let runs = self.ask_copy(conn, status, |message| match message {
             Message::StatusDone(done) => Some(done.result.clone()),
             Message::ReadDone(done) => done.result.as_ref().err().map(|status| Err(*status)),
@@ -126,7 +130,10 @@ impl World {
         for run in runs {
             for first in (at..at + run.count).filter(|_| run.data) {
                 let first = BlockIndex(first);
-                let read = |request| Message::Read(ReadRequest { request, pg, layer: LAYER, chunk, first, count: 1 });
+                let layer = LAYER;
+                let read = |request| {
+                    Message::Read(ReadRequest { request, pg, volume, attachment, layer, chunk, first, count: 1 })
+                };
                 let block = self.ask_copy(conn, read, |message| match message {
                     Message::ReadDone(done) => Some(done.result.clone()),
                     _ => None,

@@ -1,0 +1,176 @@
+//! Telling every group of a volume that attachments have ended, and waiting until all have confirmed it.
+
+use crate::effect::Effect;
+use crate::fences::Attachments;
+use crate::node::Node;
+use azekura_base::{Generation, IoStatus, NodeId, PgId, RequestId, VolumeId};
+use azekura_wire::{Fence, FenceDone, Message};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A group that could not confirm is asked again after this time.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// And so is one that has not answered for so long.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// A group's primary that has been asked.
+struct Asked {
+    request: RequestId,
+    node: NodeId,
+    at: Duration,
+}
+
+/// One wish.
+struct Run {
+    volume: VolumeId,
+    attachments: Attachments,
+    /// Groups that have not confirmed.
+    left: BTreeMap<PgId, Option<Asked>>,
+    until: Duration,
+}
+
+/// All wishes of this node.
+#[derive(Default)]
+pub(crate) struct Fencing {
+    runs: BTreeMap<u64, Run>,
+    /// Which wish and group a question was for.
+    questions: BTreeMap<RequestId, (u64, PgId)>,
+    asked: u64,
+    next: Duration,
+}
+
+impl Fencing {
+    /// When there is something to do, if there is.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        (!self.runs.is_empty()).then_some(self.next)
+    }
+
+    /// What was asked of a node is lost.
+    pub(crate) fn link_down(&mut self, node: NodeId) {
+        for asked in self.runs.values_mut().flat_map(|run| run.left.values_mut()) {
+            if asked.as_ref().is_some_and(|asked| asked.node == node) {
+                *asked = None;
+            }
+        }
+    }
+
+    fn done(&mut self, done: &FenceDone) {
+        let Some((token, pg)) = self.questions.remove(&done.request) else { return };
+        let Some(run) = self.runs.get_mut(&token) else { return };
+        if done.result.is_ok() {
+            run.left.remove(&pg);
+        } else if let Some(asked) = run.left.get_mut(&pg)
+            && asked.as_ref().is_some_and(|asked| asked.request == done.request)
+        {
+            *asked = None;
+        }
+    }
+}
+
+impl Node {
+    /// Makes sure that no write of the volume's ended attachments is applied any more: every one of `groups`, which are all
+    /// that hold something of the volume, has to confirm it within `patience`. [`Effect::Fenced`] with `token` answers.
+    ///
+    /// The configuration must say of `attachments` already: a copy that becomes primary later learns of them from there.
+    pub fn fence(
+        &mut self,
+        token: u64,
+        volume: VolumeId,
+        attachments: Attachments,
+        groups: impl IntoIterator<Item = PgId>,
+        patience: Duration,
+    ) {
+        self.learn_attachments(volume, &attachments);
+        let left = groups.into_iter().map(|pg| (pg, None)).collect();
+        self.fencing.runs.insert(token, Run { volume, attachments, left, until: self.now + patience });
+        self.fencing.next = self.now;
+    }
+
+    /// True when this node knows that an attachment of a volume has ended.
+    #[must_use]
+    pub fn is_ended(&self, volume: VolumeId, attachment: Generation) -> bool {
+        self.fences.refuse(volume, attachment)
+    }
+
+    /// Learns of a volume's attachments before the configuration tells.
+    pub(crate) fn learn_attachments(&mut self, volume: VolumeId, attachments: &Attachments) {
+        if self.fences.learn(volume, attachments) {
+            self.attachments_ended();
+        }
+    }
+
+    /// Attachments may have ended: whoever has asked under them is told.
+    pub(crate) fn attachments_ended(&mut self) {
+        let fences = &self.fences;
+        self.gateway.end_attachments(|volume, attachment| fences.refuse(volume, attachment));
+        self.effects.push_back(Effect::AttachmentsEnded);
+    }
+
+    /// A group has answered.
+    pub(crate) fn fence_answered(&mut self, done: &FenceDone) {
+        self.fencing.done(done);
+        self.end_fencing();
+    }
+
+    /// Asks primaries that have not been asked, and ends wishes.
+    pub(crate) fn run_fencing(&mut self) {
+        let now = self.now;
+        if self.fencing.next().is_none_or(|next| now < next) {
+            self.end_fencing();
+            return;
+        }
+        self.fencing.next = now + ASK_AGAIN;
+        let mut questions = Vec::new();
+        let Fencing { runs, questions: open, asked: count, .. } = &mut self.fencing;
+        for (token, run) in runs {
+            for (pg, asked) in &mut run.left {
+                let primary = self.view.groups.get(pg).and_then(|config| self.view.devices.get(&config.primary));
+                let Some(primary) = primary.copied() else { continue };
+                let waits = |asked: &Asked| asked.node == primary && now < asked.at + ANSWER_WAIT;
+                if asked.as_ref().is_some_and(waits) {
+                    continue;
+                }
+                if let Some(before) = asked.take() {
+                    open.remove(&before.request);
+                }
+                *count += 1;
+                let request = RequestId(*count);
+                open.insert(request, (*token, *pg));
+                *asked = Some(Asked { request, node: primary, at: now });
+                let Attachments { generation, standing } = run.attachments.clone();
+                let fence = Fence { request, pg: *pg, volume: run.volume, generation, attachments: standing };
+                questions.push((primary, fence));
+            }
+        }
+        for (node, fence) in questions {
+            self.send_to_node(node, Message::Fence(fence));
+        }
+        self.end_fencing();
+    }
+
+    fn end_fencing(&mut self) {
+        let now = self.now;
+        let over = |(_, run): &(&u64, &Run)| run.left.is_empty() || now >= run.until;
+        let over: Vec<u64> = self.fencing.runs.iter().filter(over).map(|(token, _)| *token).collect();
+        for token in over {
+            let Some(run) = self.fencing.runs.remove(&token) else { continue };
+            let result = if run.left.is_empty() { Ok(()) } else { Err(run.left.into_keys().collect()) };
+            self.effects.push_back(Effect::Fenced(token, result));
+        }
+        if self.fencing.runs.is_empty() {
+            self.fencing.questions.clear();
+        }
+    }
+
+    /// Another node, or this one, says that attachments have ended.
+    pub(crate) fn fenced(&mut self, conn: crate::ConnKey, fence: Fence) {
+        let standing = fence.attachments.clone();
+        self.learn_attachments(fence.volume, &Attachments { generation: fence.generation, standing });
+        let client = azekura_replica::Client(conn.0);
+        let key = self.primary_copy(fence.pg);
+        if key.and_then(|key| self.with_group(key, |group, _| group.fence(client, &fence))).is_none() {
+            let done = FenceDone { request: fence.request, result: Err(IoStatus::Redirect) };
+            self.answer_later(conn, Message::FenceDone(done));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Attachments of a volume that have ended: their writes are let out of the group.
+//!
+//! The node refuses what arrives from an ended attachment; here is what had arrived before. A write that waits, or is
+//! being merged, has no place in the order yet and is refused. One that has a place can't be taken back: it may be on
+//! other copies, and the next primary would commit it. So the answer waits until everything that has a place now is
+//! committed.
+//!
+//! The answer is given only by a primary that may serve when it is told of the fence. Then nobody else has been named
+//! primary so far, and whoever is later reads the volume's attachments together with, or after, its own claim: it
+//! knows of the fence without being told.
+
+use crate::action::{Action, Client};
+use crate::group::{Group, Role};
+use azekura_base::{Generation, IoStatus, RequestId, Sequence, VolumeId};
+use azekura_wire::{Fence, FenceDone, Message};
+
+/// Fences of one group that wait for an answer; further ones are asked to come again.
+const FENCES_MAX: usize = 1024;
+
+/// Fences that wait until what was ordered before them is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    waiting: Vec<(Sequence, Client, RequestId)>,
+}
+
+impl Fences {
+    /// Takes out those that wait for nothing after `committed`.
+    fn reached(&mut self, committed: Sequence) -> Vec<(Client, RequestId)> {
+        let reached = self.waiting.extract_if(.., |(upto, ..)| *upto <= committed);
+        reached.map(|(_, client, request)| (client, request)).collect()
+    }
+}
+
+impl Group {
+    /// Attachments of a volume have ended. Answered when no write of theirs can be applied in this group any more, as
+    /// far as the caller refuses what arrives from now on.
+    pub fn fence(&mut self, client: Client, fence: &Fence) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else {
+            return self.answer_fence(client, fence.request, Err(IoStatus::Redirect));
+        };
+        if !primary.may_serve(now) || primary.fences.waiting.len() >= FENCES_MAX {
+            primary.wanted = true;
+            return self.answer_fence(client, fence.request, Err(IoStatus::Redirect));
+        }
+        let ends = |volume: VolumeId, attachment: Generation| fence.ends(volume, attachment);
+        let refused = primary.drop_unordered(ends);
+        for (client, request) in refused {
+            self.actions.push_back(Action::AnswerWrite(client, request, Err(IoStatus::Fenced)));
+        }
+        let upto = self.tail.end();
+        if let Role::Primary(primary) = &mut self.role {
+            primary.fences.waiting.push((upto, client, fence.request));
+        }
+        self.answer_fences();
+        // What the refused writes were in the way of.
+        self.retry_waiting();
+    }
+
+    /// Answers the fences that need not wait any longer.
+    pub(crate) fn answer_fences(&mut self) {
+        let committed = self.tail.committed();
+        let Role::Primary(primary) = &mut self.role else { return };
+        for (client, request) in primary.fences.reached(committed) {
+            self.answer_fence(client, request, Ok(()));
+        }
+    }
+
+    /// This copy is primary no more: whoever fences asks the next one.
+    pub(crate) fn drop_fences(&mut self) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        for (client, request) in primary.fences.reached(Sequence(u64::MAX)) {
+            self.answer_fence(client, request, Err(IoStatus::Redirect));
+        }
+    }
+
+    fn answer_fence(&mut self, client: Client, request: RequestId, result: Result<(), IoStatus>) {
+        self.actions.push_back(Action::Answer(client, Message::FenceDone(FenceDone { request, result })));
+    }
+}
