@@ -11,6 +11,7 @@ import struct
 import threading
 
 from .harness.nbd import CMD_WRITE, Client, NbdError
+from .harness.process import wait_until
 
 BLOCK = 4096
 _HEAD = struct.Struct("<QQQ")
@@ -123,6 +124,12 @@ class Writer(threading.Thread):
             self.ledger.acknowledge(block, version)
             busy.remove(block)
             self.acks += 1
+
+    def go_on(self, count=300, within_s=180):
+        """Waits until so many more writes are acknowledged."""
+        goal = self.acks + count
+        wait_until(lambda: self.acks >= goal or not self.is_alive(), within_s, f"{count} more acknowledged writes")
+        assert self.acks >= goal, self.error
 
     def finish(self, within_s=180):
         """Lets the writes in flight end, and raises what stopped the writer, if something did."""

@@ -73,6 +73,14 @@ def cluster(make_cluster):
 
 
 @pytest.fixture
+def four_nodes(make_cluster):
+    """Four nodes with etcd, which is on none of them, and the volume vol1 (1 GiB, two copies)."""
+    started = make_cluster(nodes=4, config="etcd")
+    started.create_volume()
+    return started
+
+
+@pytest.fixture
 def each_cluster(make_cluster, config):
     """The same, once with each configuration server."""
     started = make_cluster(config=config)

@@ -8,16 +8,8 @@ from .harness.process import wait_until
 
 
 @pytest.fixture
-def cluster(make_cluster):
-    started = make_cluster(nodes=4, config="etcd")
-    started.create_volume()
-    return started
-
-
-def some_more(writer, count=300):
-    goal = writer.acks + count
-    wait_until(lambda: writer.acks >= goal or not writer.is_alive(), 180, f"{count} more acknowledged writes")
-    assert writer.acks >= goal, writer.error
+def cluster(four_nodes):
+    return four_nodes
 
 
 def device_of(cluster, node):
@@ -31,16 +23,16 @@ def test_a_node_is_emptied_while_a_client_writes(cluster):
     ledger = Ledger(blocks=1500)
     writer = Writer(gateway.uri(), ledger, seed=3)
     writer.start()
-    some_more(writer, 1000)
+    writer.go_on(1000)
     shown = cluster.cli("node", "drain", drained.name, "--wait", 80)
     assert "drained" in shown, shown
     device = device_of(cluster, drained)
     assert (device["groups"], device["leaving"], device["primaries"]) == (0, 0, 0), device
     wait_until(lambda: device_of(cluster, drained)["used_bytes"] == 0, 60, "its space to come back")
-    some_more(writer)
+    writer.go_on()
     cluster.wait_healthy()
     drained.stop()
-    some_more(writer, 500)
+    writer.go_on(500)
     status = cluster.json("status")
     assert status["healthy"], status["problems"]
     writer.finish()

@@ -19,12 +19,6 @@ def cluster(make_cluster):
     return started
 
 
-def some_more(writer, count=300):
-    goal = writer.acks + count
-    wait_until(lambda: writer.acks >= goal or not writer.is_alive(), 180, f"{count} more acknowledged writes")
-    assert writer.acks >= goal, writer.error
-
-
 def check_everywhere(cluster, ledger, when):
     for reader in cluster.nodes:
         faults = ledger.check(reader.uri())
@@ -38,13 +32,13 @@ def test_writes_go_on_without_a_dead_node_and_it_comes_back(cluster, number):
     ledger = Ledger(blocks=1500)
     writer = Writer(gateway.uri(), ledger, seed=number)
     writer.start()
-    some_more(writer)
+    writer.go_on()
     dead.kill()
-    some_more(writer, 2000)
+    writer.go_on(2000)
     dead.start()
-    some_more(writer)
+    writer.go_on()
     cluster.wait_healthy()
-    some_more(writer)
+    writer.go_on()
     writer.finish()
     check_everywhere(cluster, ledger, f"{dead.name} died and came back")
 
@@ -56,9 +50,9 @@ def test_each_copy_alone_has_everything(cluster):
         others = [node for node in cluster.nodes if node is not dead]
         writer = Writer(others[0].uri(), ledger, seed=dead.number)
         writer.start()
-        some_more(writer)
+        writer.go_on()
         dead.kill()
-        some_more(writer, 1000)
+        writer.go_on(1000)
         writer.finish()
         for reader in others:
             faults = ledger.check(reader.uri())
@@ -73,12 +67,12 @@ def test_a_client_finds_its_volume_on_another_node(cluster):
     ledger = Ledger(blocks=1000)
     writer = Writer(cluster.nodes[1].uri(), ledger, seed=5)
     writer.start()
-    some_more(writer)
+    writer.go_on()
     cluster.nodes[1].kill()
     writer.join_cut_off()
     writer = Writer(cluster.nodes[2].uri(), ledger, seed=6)
     writer.start()
-    some_more(writer)
+    writer.go_on()
     writer.finish()
     assert ledger.check(cluster.nodes[0].uri()) == []
     cluster.nodes[1].start()
@@ -92,14 +86,14 @@ def test_a_node_that_stands_still_does_no_harm(cluster, seconds):
     ledger = Ledger(blocks=1000)
     writer = Writer(cluster.nodes[0].uri(), ledger, seed=seconds)
     writer.start()
-    some_more(writer)
+    writer.go_on()
     for still in cluster.nodes[1:]:
         still.process.signal(signal.SIGSTOP)
         try:
             time.sleep(seconds)
         finally:
             still.process.signal(signal.SIGCONT)
-        some_more(writer, 1000)
+        writer.go_on(1000)
         cluster.wait_healthy()
     writer.finish()
     check_everywhere(cluster, ledger, "nodes stood still")
@@ -110,16 +104,16 @@ def test_etcd_away_stops_no_writes(cluster):
     ledger = Ledger(blocks=500)
     writer = Writer(cluster.nodes[0].uri(), ledger, seed=8)
     writer.start()
-    some_more(writer)
+    writer.go_on()
     cluster.etcd.kill()
     before = time.monotonic()
     while time.monotonic() < before + 6:
-        some_more(writer, 100)
+        writer.go_on(100)
     cluster.start_etcd()
     cluster.wait_healthy()
-    some_more(writer)
+    writer.go_on()
     cluster.nodes[2].kill()
-    some_more(writer, 1000)
+    writer.go_on(1000)
     writer.finish()
     cluster.nodes[2].start()
     cluster.wait_healthy()

@@ -15,17 +15,8 @@ GROUPS = 64
 
 
 @pytest.fixture
-def cluster(make_cluster):
-    """Four nodes; the volume's groups have two copies each."""
-    started = make_cluster(nodes=4, config="etcd")
-    started.create_volume()
-    return started
-
-
-def some_more(writer, count=300):
-    goal = writer.acks + count
-    wait_until(lambda: writer.acks >= goal or not writer.is_alive(), 180, f"{count} more acknowledged writes")
-    assert writer.acks >= goal, writer.error
+def cluster(four_nodes):
+    return four_nodes
 
 
 def groups_by_node(cluster):
@@ -50,9 +41,9 @@ def test_the_copies_of_a_dead_node_are_made_anew_elsewhere(cluster):
     ledger = Ledger(blocks=1500)
     writer = Writer(gateway.uri(), ledger, seed=1)
     writer.start()
-    some_more(writer, 1000)
+    writer.go_on(1000)
     dead.kill()
-    some_more(writer, 500)
+    writer.go_on(500)
     time.sleep(7)
     assert groups_by_node(cluster)[dead.name] > 0, "moved although that is forbidden"
     cluster.cli("cluster", "set", "rehome-after", "1s")
@@ -61,7 +52,7 @@ def test_the_copies_of_a_dead_node_are_made_anew_elsewhere(cluster):
     assert status["groups"] == {"healthy": GROUPS}, status
     assert any(dead.name in note for note in status["notes"]), status["notes"]
     assert groups_by_node(cluster)[dead.name] == 0
-    some_more(writer)
+    writer.go_on()
     writer.finish()
     alive = cluster.nodes[:3]
     check_everywhere(alive, ledger, "its copies are elsewhere")
@@ -87,7 +78,7 @@ def test_a_new_node_gets_its_share(make_cluster):
     ledger = Ledger(blocks=1500)
     writer = Writer(cluster.first.uri(), ledger, seed=2)
     writer.start()
-    some_more(writer, 1000)
+    writer.go_on(1000)
     fourth = Node(cluster, 4)
     cluster.nodes.append(fourth)
     fourth.start()
@@ -97,7 +88,7 @@ def test_a_new_node_gets_its_share(make_cluster):
     after = {group["id"]: set(group["members"]) for group in cluster.json("group", "list")}
     moved = sum(len(after[group] - before[group]) for group in before)
     assert moved == share, f"{moved} copies moved for a share of {share}"
-    some_more(writer)
+    writer.go_on()
     writer.finish()
     check_everywhere(cluster.nodes, ledger, "the fourth node has its share")
     for group in cluster.json("group", "list"):

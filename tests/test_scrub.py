@@ -3,15 +3,8 @@
 import json
 
 from .harness.cluster import run_cli
-from .harness.device import log_files
 from .harness.nbd import Client
 from .test_damage import BLOCK, damage, write_marked
-
-
-def unsound(cluster):
-    folders = [path.parent for node in cluster.nodes for path in log_files(node)]
-    checks = [run_cli("store", "check", folder, "--deep") for folder in folders]
-    return sum(check.returncode != 0 for check in checks)
 
 
 def test_a_scrub_mends_what_nobody_reads(make_cluster):
@@ -20,7 +13,7 @@ def test_a_scrub_mends_what_nobody_reads(make_cluster):
     contents = write_marked(cluster)
     cluster.stop()
     damage(cluster, contents, 1)
-    assert unsound(cluster) > 0
+    assert cluster.unsound() > 0
     cluster.start()
     found = cluster.json("scrub", "vol1", "--wait")
     assert found["groups"] > 0
@@ -31,7 +24,7 @@ def test_a_scrub_mends_what_nobody_reads(make_cluster):
         for number, content in enumerate(contents):
             assert client.read(number * BLOCK, BLOCK) == content
     cluster.stop()
-    assert unsound(cluster) == 0
+    assert cluster.unsound() == 0
 
 
 def test_what_no_copy_has_is_reported_and_goes_away_when_written(make_cluster):

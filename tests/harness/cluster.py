@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from .device import log_files
 from .process import Process, free_port, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,6 +201,11 @@ class Cluster:
                 node.stop()
         if self.etcd is not None and self.etcd.alive:
             self.etcd.stop()
+
+    def unsound(self):
+        """How many devices of the stopped cluster `azekura store check --deep` finds fault with."""
+        folders = [path.parent for node in self.nodes for path in log_files(node)]
+        return sum(run_cli("store", "check", folder, "--deep").returncode != 0 for folder in folders)
 
     def destroy(self):
         """Ends everything at once and deletes the folder."""
