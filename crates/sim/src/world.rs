@@ -186,10 +186,11 @@ impl World {
         }
     }
 
-    /// All members of all groups are in sync, follow their primaries and have committed the same.
+    /// All members of all groups are in sync, follow their primaries and have committed the same; former members have
+    /// given up their copies.
     fn settled(&self) -> bool {
         let groups = &self.configuration.view().groups;
-        if groups.values().any(|config| config.in_sync != config.members) {
+        if groups.values().any(|config| config.in_sync != config.members || !config.leaving.is_empty()) {
             return false;
         }
         let mut ends = BTreeMap::new();

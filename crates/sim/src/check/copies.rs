@@ -49,11 +49,7 @@ impl World {
                 }
             }
         }
-        let leaving: BTreeSet<DeviceId> = placements.values().flat_map(|config| &config.leaving).copied().collect();
         for (device, reached) in reached {
-            if leaving.contains(&device) {
-                continue; // It may still hold blocks of a copy that it is giving up.
-            }
             let node = self.devices.get(&device).map(|device| device.node);
             let node = node.and_then(|node| self.machines.get(&node)?.node.as_ref());
             let Some(space) = node.and_then(|node| node.store(device)).map(|store| store.space()) else { continue };
