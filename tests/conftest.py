@@ -101,11 +101,37 @@ def shared_cluster(request):
         shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def module_cluster():
+    """A function that starts a cluster for all tests of a file."""
+    path = new_folder()
+    made = []
+
+    def make(**options):
+        made.append(Cluster(path / f"c{len(made)}", **options))
+        return made[-1].start()
+
+    yield make
+    for cluster in made:
+        cluster.destroy()
+    shutil.rmtree(path, ignore_errors=True)
+
+
 @pytest.fixture
 def volume(request, shared_cluster):
     """A fresh volume of 1 GiB on the shared cluster, deleted after the test."""
-    request.node.clusters = [shared_cluster]
+    yield from _fresh_volume(request, shared_cluster)
+
+
+@pytest.fixture
+def shared_volume(request, shared_cluster):
+    """The same, for clients of several nodes at once."""
+    yield from _fresh_volume(request, shared_cluster, shared=True)
+
+
+def _fresh_volume(request, cluster, **options):
+    request.node.clusters = [cluster]
     name = f"v{next(_volume_numbers)}"
-    shared_cluster.create_volume(name, "1GiB")
+    cluster.create_volume(name, "1GiB", **options)
     yield name
-    shared_cluster.delete_volume(name)
+    cluster.delete_volume(name)

@@ -167,8 +167,9 @@ def test_clients_that_vanish_in_the_middle(shared_cluster, volume):
     still_serves(shared_cluster, volume, mark=6)
 
 
-def test_a_client_that_never_reads_does_not_stop_the_others(shared_cluster, volume):
+def test_a_client_that_never_reads_does_not_stop_the_others(shared_cluster, shared_volume):
     """Replies that nobody takes are bounded: the greedy connection waits, all others are served."""
+    volume = shared_volume
     with Client(shared_cluster.first.uri(volume, tcp=True)) as greedy:
         greedy.socket.settimeout(2)
         try:

@@ -114,7 +114,7 @@ def test_nonsense_arguments(folder):
 
 def test_a_clean_stop_ends_with_code_zero_and_soon(make_cluster):
     cluster = make_cluster()
-    cluster.create_volume()
+    cluster.create_volume(shared=True)
     # Clients that stay connected must not hold up a stop.
     from .harness.nbd import Client
 

@@ -68,7 +68,8 @@ def test_more_space_than_the_overcommit_limit_is_refused(shared_cluster):
     refusal(shared_cluster, "volume", "create", "huge", "60TiB", "--copies", "2")
 
 
-def test_resize_is_seen_by_new_connections(shared_cluster, volume):
+def test_resize_is_seen_by_new_connections(shared_cluster, shared_volume):
+    volume = shared_volume
     with Client(shared_cluster.first.uri(volume)) as before:
         before.write(GIB - 4096, b"e" * 4096)
         shared_cluster.cli("volume", "resize", volume, "2GiB")

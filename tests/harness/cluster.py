@@ -175,8 +175,9 @@ class Cluster:
     def json(self, *arguments, node=None):
         return json.loads(self.cli(*arguments, "--json", node=node))
 
-    def create_volume(self, name="vol1", size="1GiB", copies=2):
-        self.cli("volume", "create", name, size, "--copies", copies)
+    def create_volume(self, name="vol1", size="1GiB", copies=2, shared=False):
+        """A volume for one node's clients at a time, or for those of all nodes."""
+        self.cli("volume", "create", name, size, "--copies", copies, *(["--shared"] if shared else []))
         self.wait_healthy()
         return name
 

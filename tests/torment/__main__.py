@@ -59,7 +59,7 @@ def run(arguments, seed, folder):
         rig.start()
         if arguments.figures is not None:
             return measure(rig, seed, arguments)
-        rig.create_volume("vol1", "1GiB", copies=2)
+        rig.create_volume("vol1", "1GiB", copies=2, shared=True)
         if not arguments.light:
             programs = start_programs(rig, folder)
         kinds = arguments.faults.split(",") if arguments.faults else None

@@ -19,11 +19,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub mod api;
+pub mod attachments;
 pub mod placement;
 pub mod reconcile;
 pub mod snapshot;
 pub mod volumes;
 
+pub use attachments::{Attacher, DataPlane};
 pub use snapshot::{
     DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, NodeSnapshot, NodeStatistics, READ_ONLY, RequestCounters,
     ResyncSnapshot, VolumeSnapshot,
@@ -45,10 +47,16 @@ pub struct Control {
 }
 
 /// Serves the REST API on a bound listener and stands for leader of the control plane.
-pub fn start(listener: TcpListener, meta: MetaClient, node: NodeId, statistics: Arc<dyn NodeStatistics>) -> Control {
+pub fn start(
+    listener: TcpListener,
+    meta: MetaClient,
+    node: NodeId,
+    statistics: Arc<dyn NodeStatistics>,
+    attacher: Attacher,
+) -> Control {
     let leadership = meta.campaign(node);
     let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch()));
-    let router = api::router(api::Api::new(meta, node, statistics));
+    let router = api::router(api::Api::new(meta, node, statistics, attacher));
     let serve = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!("the REST API ended: {error}");

@@ -1,7 +1,7 @@
 //! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
 
 use azekura_meta::cluster::{ClassSpec, VolumeSpec, check_overcommit};
-use azekura_meta::model::{ClassRecord, Model, Unknown, VolumeRecord};
+use azekura_meta::model::{ClassRecord, Model, Unknown, VolumeAccess, VolumeRecord};
 use azekura_meta::{Kind, MetaClient, MetaError};
 
 use crate::placement::{candidates, group_count, place_class};
@@ -22,11 +22,14 @@ pub struct VolumeRequest {
     pub class: Option<String>,
     /// Without a class: the class `replicated-N` of so many copies, made if absent. With a class: must agree with it.
     pub copies: Option<u32>,
+    /// How many may use it at once.
+    pub access: VolumeAccess,
 }
 
 /// Makes a volume. A refused request leaves no class and no groups behind.
 pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result<VolumeRecord, MetaError> {
-    let spec = VolumeSpec { name: request.name.clone(), size_bytes: request.size_bytes, class: String::new() };
+    let VolumeRequest { name, size_bytes, access, .. } = request.clone();
+    let spec = VolumeSpec { name, size_bytes, class: String::new(), access };
     spec.check()?;
     let model = meta.model_of_volumes().await?;
     if model.volumes.contains_key(&request.name) {

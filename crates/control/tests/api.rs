@@ -1,14 +1,16 @@
 //! The REST API of three nodes that share a configuration server, as an HTTP client sees it.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use azekura_base::{DeviceId, LayerId};
-use azekura_control::{Control, DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics};
+use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, VolumeId};
+use azekura_control::attachments::Later;
+use azekura_control::{Attacher, Control, DataPlane, DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
@@ -53,6 +55,25 @@ impl NodeStatistics for Obedient {
     }
 }
 
+/// A data plane that confirms every fence, unless it is one of volume 2's.
+struct Obliging;
+
+impl DataPlane for Obliging {
+    fn fence(
+        &self,
+        volume: VolumeId,
+        _: Generation,
+        _: Vec<Generation>,
+        groups: Vec<PgId>,
+    ) -> Later<'_, Result<(), Vec<PgId>>> {
+        Box::pin(async move { if volume == VolumeId(2) { Err(groups) } else { Ok(()) } })
+    }
+
+    fn ended(&self, _: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
+        Box::pin(async { BTreeSet::new() })
+    }
+}
+
 struct Node {
     api: SocketAddr,
     meta: MetaClient,
@@ -80,7 +101,8 @@ async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let alive = meta.keep_alive(node);
     let answers = Arc::new(AtomicBool::new(true));
     let statistics = Obedient { meta: meta.clone(), device, answers: Arc::clone(&answers) };
-    let control = azekura_control::start(listener, meta.clone(), node, Arc::new(statistics));
+    let attacher = Attacher::new(meta.clone(), Arc::new(Obliging));
+    let control = azekura_control::start(listener, meta.clone(), node, Arc::new(statistics), attacher);
     Node { api, meta, control, alive, answers }
 }
 
@@ -222,4 +244,64 @@ async fn a_cluster_through_its_api() {
     assert!(n2.control.leads() != n3.control.leads());
     let (_, body) = ask(&n2, "GET", "/v1/status", None).await;
     assert!(body["problems"].to_string().contains("node n1 gives no sign of life"), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_are_attached_and_detached() {
+    let folder = tempfile::tempdir().unwrap();
+    let server =
+        EmbeddedServer::start(&folder.path().join("config.redb"), "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let one = start_node(&server, "n1").await;
+    let two = start_node(&server, "n2").await;
+    while two.meta.model().alive.len() < 2 || one.meta.model().alive.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for (name, shared) in [("v", false), ("stuck", false), ("both", true)] {
+        let (status, body) =
+            ask(&one, "POST", "/v1/volumes", Some(json!({ "name": name, "size_bytes": GIB, "shared": shared }))).await;
+        assert_eq!(status, 201, "{body}");
+        assert_eq!(body["access"], if shared { "shared" } else { "exclusive" });
+        assert_eq!((&body["generation"], &body["attachments"]), (&json!(0), &json!([])));
+    }
+    // A process of node 1 attaches for its clients; nobody else gets the volume without force.
+    let attacher = Attacher::new(one.meta.clone(), Arc::new(Obliging));
+    assert_eq!(attacher.attach_for_clients("v", NodeId(1), 7).await.unwrap(), Generation(1));
+    let (status, body) = ask(&two, "POST", "/v1/volumes/v/attach", Some(json!({ "node": "n2" }))).await;
+    assert_eq!(status, 409, "{body}");
+    assert!(body["error"].as_str().unwrap().contains("attached to node n1"), "{body}");
+    assert!(body["hint"].as_str().unwrap().contains("attach v --node n2 --force"), "{body}");
+    let (status, body) = ask(&two, "POST", "/v1/volumes/v/attach", Some(json!({ "node": "n2", "force": true }))).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!((&body["attachments"][0]["node_name"], &body["attachments"][0]["pinned"]), (&json!("n2"), &json!(true)));
+    assert_eq!((body["attachments"].as_array().unwrap().len(), &body["fence_due"]), (1, &json!(false)));
+    let (status, _) = ask(&one, "POST", "/v1/volumes/v/detach", Some(json!({ "node": "n1" }))).await;
+    assert_eq!(status, 409, "it is not attached there any more");
+    let (status, body) = ask(&one, "POST", "/v1/volumes/v/detach", Some(json!({}))).await;
+    assert_eq!((status, &body["attachments"]), (200, &json!([])), "{body}");
+    // Groups that do not confirm are named, and asked again at the next attempt.
+    assert_eq!(attacher.attach_for_clients("stuck", NodeId(1), 7).await.unwrap(), Generation(1));
+    for _ in 0..2 {
+        let wish = json!({ "node": "n2", "force": true });
+        let (status, body) = ask(&one, "POST", "/v1/volumes/stuck/attach", Some(wish)).await;
+        assert_eq!(status, 504, "{body}");
+        assert!(body["error"].as_str().unwrap().contains("placement groups 1, 2"), "{body}");
+    }
+    let (_, body) = ask(&one, "GET", "/v1/volumes/stuck", None).await;
+    assert_eq!((&body["fence_due"], &body["attachments"][0]["node_name"]), (&json!(true), &json!("n2")));
+    // Shared ones stand side by side.
+    assert_eq!(attacher.attach_for_clients("both", NodeId(1), 7).await.unwrap(), Generation(1));
+    let (status, body) = ask(&two, "POST", "/v1/volumes/both/attach", Some(json!({ "node": "n2" }))).await;
+    assert_eq!((status, body["attachments"].as_array().map(Vec::len)), (200, Some(2)), "{body}");
+    for (path, wish, expected) in [
+        ("/v1/volumes/none/attach", json!({ "node": "n1" }), 404),
+        ("/v1/volumes/v/attach", json!({ "node": "n9" }), 404),
+        ("/v1/volumes/v/attach", json!({}), 422),
+        ("/v1/volumes/v/detach", json!({}), 409),
+    ] {
+        let (status, body) = ask(&one, "POST", path, Some(wish)).await;
+        assert_eq!(status, expected, "{path}: {body}");
+    }
+    let (status, _) = ask(&one, "DELETE", "/v1/volumes/both", None).await;
+    assert_eq!(status, 204);
+    assert!(one.meta.model_of_volumes().await.unwrap().attachments.keys().all(|id| *id != VolumeId(3)));
 }

@@ -1,5 +1,7 @@
 //! What can go wrong with the cluster's configuration, told so that a person knows what to do.
 
+use azekura_base::PgId;
+
 use crate::client::EtcdError;
 use crate::model::FailureDomain;
 use crate::size::Size;
@@ -8,6 +10,18 @@ use crate::size::Size;
 fn human(bytes: u128) -> Size {
     Size::new(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
+
+/// The first of some groups, for people.
+fn named_groups(groups: &[PgId]) -> String {
+    let named: Vec<String> = groups.iter().take(GROUPS_NAMED_MAX).map(ToString::to_string).collect();
+    let more = groups.len().saturating_sub(GROUPS_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let kind = if groups.len() == 1 { "placement group" } else { "placement groups" };
+    format!("{kind} {}{more}", named.join(", "))
+}
+
+/// Groups that a message names.
+const GROUPS_NAMED_MAX: usize = 8;
 
 /// Kind of a named thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +210,51 @@ pub enum MetaError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Somebody has the volume.
+    #[error("volume '{volume}' is attached to node {node} ({how})")]
+    Attached {
+        /// The volume.
+        volume: String,
+        /// The node that has it.
+        node: String,
+        /// Since when, and on whose behalf.
+        how: String,
+        /// Where it should have been attached.
+        wanted: String,
+    },
+    /// A volume has as many attachments as it may.
+    #[error("volume '{volume}' is attached to {count} nodes, which is as many as may be")]
+    TooManyAttachments {
+        /// The volume.
+        volume: String,
+        /// Their number.
+        count: usize,
+    },
+    /// There is nothing to detach.
+    #[error("volume '{volume}' is not attached to {}", node.as_deref().map_or("any node".to_owned(), |node| format!("node {node}")))]
+    NotAttached {
+        /// The volume.
+        volume: String,
+        /// The node that was named.
+        node: Option<String>,
+    },
+    /// A node that is not there can't be given a volume.
+    #[error("node {node} gives no sign of life")]
+    NodeAbsent {
+        /// The node.
+        node: String,
+    },
+    /// Former users of a volume could not be kept out everywhere.
+    #[error(
+        "former users of volume '{volume}' are not kept out everywhere yet: {} did not confirm it in time",
+        named_groups(groups)
+    )]
+    NotFenced {
+        /// The volume.
+        volume: String,
+        /// Groups that did not confirm.
+        groups: Vec<PgId>,
+    },
     /// Others kept changing the same records.
     #[error("{what} did not succeed within {seconds} s: others changed the same records all the time")]
     Contended {
@@ -248,6 +307,16 @@ impl MetaError {
             }
             E::ClusterMissing { .. } => {
                 "check --etcd; if the configuration was lost, restore it from a backup before starting nodes".into()
+            }
+            E::Attached { volume, wanted, .. } => format!(
+                "'azekura volume attach {volume} --node {wanted} --force' cuts that node off; where clients agree on \
+                 who writes what, attach with --shared on every node"
+            ),
+            E::TooManyAttachments { volume, .. } => format!("'azekura volume detach {volume} --node NODE' ends one"),
+            E::NotAttached { volume, .. } => format!("'azekura volume show {volume}' tells where it is attached"),
+            E::NodeAbsent { .. } => "'azekura node list' shows which nodes are alive".into(),
+            E::NotFenced { .. } => {
+                "their attachments have ended; wait until 'azekura status' is well, then attach again".into()
             }
             E::NameTaken { kind, .. } => format!("give this {kind} another name"),
             E::Broken { .. } => "repair or remove the record with etcdctl".into(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId};
 use azekura_meta::client::{EtcdClient, EtcdError, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NewGroup, NodeSpec, VolumeSpec};
-use azekura_meta::model::{FailureDomain, LayerState, Model};
+use azekura_meta::model::{FailureDomain, LayerState, Model, VolumeAccess};
 use azekura_meta::{Kind, MetaError};
 use support::Server;
 
@@ -36,7 +36,7 @@ fn device(name: &str, node: NodeId) -> DeviceSpec {
 }
 
 fn volume(name: &str, size_bytes: u64) -> VolumeSpec {
-    VolumeSpec { name: name.to_owned(), size_bytes, class: "c".to_owned() }
+    VolumeSpec { name: name.to_owned(), size_bytes, class: "c".to_owned(), access: VolumeAccess::Exclusive }
 }
 
 /// A class "c" of two copies with groups on two devices of 10 GiB.
@@ -122,7 +122,7 @@ async fn volumes(server: &mut Server) {
         Err(MetaError::Exists { kind: Kind::Class, .. })
     ));
     let made = client.create_volume(&volume("v", GIB)).await.unwrap();
-    assert_eq!((made.id.0, made.head, made.generation), (1, LayerId(1), 1));
+    assert_eq!((made.id.0, made.head, made.access), (1, LayerId(1), VolumeAccess::Exclusive));
     let taken = client.create_volume(&volume("v", GIB)).await.unwrap_err();
     assert!(matches!(taken, MetaError::Exists { kind: Kind::Volume, .. }), "{taken}");
     for bad in [0, 4095, 65 << 40] {

@@ -14,6 +14,25 @@ pub trait Exports {
     /// The export called `name`, which was sent by a client. The empty name is the default export: the only one, where
     /// there is just one, and unknown otherwise.
     fn find(&self, name: &str) -> Option<Export>;
+
+    /// A client wants to send requests to the export called `name`.
+    fn open(&self, name: &str) -> Opening {
+        self.find(name).map_or(Opening::Unknown, Opening::Ready)
+    }
+}
+
+/// Whether an export can be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Yes.
+    Ready(Export),
+    /// There is none of this name.
+    Unknown,
+    /// It is not known yet: the session stands still, gives [`crate::Event::Wanted`] with the export's own name at each
+    /// [`crate::Session::poll`], and asks again at the next.
+    Later(String),
+    /// It is not, and this is what to tell people.
+    Refused(String),
 }
 
 /// One export.

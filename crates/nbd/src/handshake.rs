@@ -1,19 +1,20 @@
 //! The handshake: greeting, client flags, option haggling (*Newstyle negotiation*, *Fixed newstyle negotiation*).
 
-use crate::export::{Export, Exports};
+use crate::export::{Export, Exports, Opening, cut};
 use crate::fields::{Fields, Malformed, string};
 use crate::numbers::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES,
     IHAVEOPT, INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, INIT_PASSWD, OPT_ABORT, OPT_EXPORT_NAME,
     OPT_GO, OPT_INFO, OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
-    OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN,
-    REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT, REP_SERVER,
+    OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_POLICY, REP_ERR_TOO_BIG,
+    REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT, REP_SERVER,
 };
 use crate::request::Opened;
 use crate::session::Step;
 use crate::violation::Violation;
 use crate::{LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX};
 use azekura_base::{Inbox, Outbox};
+use std::borrow::Cow;
 
 /// Bytes before an option's data: magic number, option, length.
 const OPTION_HEADER: usize = 16;
@@ -30,23 +31,25 @@ pub(crate) struct Handshake {
     structured: bool,
     /// The export for which `base:allocation` is selected.
     meta_context: Option<String>,
+    /// An option that opens an export, and its data: it is not known yet whether the export can be opened.
+    waiting: Option<(u32, Vec<u8>)>,
     /// An option with data too long to look at, and how much of that is still to come.
     skip: Option<(u32, u32)>,
 }
 
 /// How an option fails without ending the session: reply type and a sentence for people.
-type OptionError = (u32, &'static str);
+type OptionError = (u32, Cow<'static, str>);
 
 impl From<Malformed> for OptionError {
     fn from(malformed: Malformed) -> OptionError {
         match malformed {
-            Malformed::Invalid => (REP_ERR_INVALID, "the option's data is malformed"),
-            Malformed::TooBig => (REP_ERR_TOO_BIG, "a string is longer than 4096 bytes"),
+            Malformed::Invalid => (REP_ERR_INVALID, "the option's data is malformed".into()),
+            Malformed::TooBig => (REP_ERR_TOO_BIG, "a string is longer than 4096 bytes".into()),
         }
     }
 }
 
-const UNKNOWN_EXPORT: OptionError = (REP_ERR_UNKNOWN, "there is no export of this name");
+const UNKNOWN_EXPORT: OptionError = (REP_ERR_UNKNOWN, Cow::Borrowed("there is no export of this name"));
 
 impl Handshake {
     /// Begins the handshake with the server's greeting.
@@ -54,7 +57,7 @@ impl Handshake {
         out.put(&INIT_PASSWD.to_be_bytes());
         out.put(&IHAVEOPT.to_be_bytes());
         out.put(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
-        Handshake { flags: None, structured: false, meta_context: None, skip: None }
+        Handshake { flags: None, structured: false, meta_context: None, waiting: None, skip: None }
     }
 
     /// Deals with the next thing that the client says.
@@ -62,6 +65,9 @@ impl Handshake {
         let Some(flags) = self.flags else { return self.client_flags(inbox) };
         if let Some((option, left)) = self.skip {
             return Ok(self.skip_data(inbox, out, option, left));
+        }
+        if let Some((option, data)) = self.waiting.take() {
+            return self.open_by(option, data, out, exports, flags);
         }
         let Some(header) = inbox.peek(OPTION_HEADER).and_then(|bytes| bytes.first_chunk::<OPTION_HEADER>()) else {
             return Ok(Step::Starved);
@@ -94,18 +100,19 @@ impl Handshake {
         let data = bytes[OPTION_HEADER..].to_vec();
         inbox.consume(size);
         match option {
-            OPT_EXPORT_NAME => self.export_name(&data, out, exports, flags),
-            OPT_GO => Ok(self.go(&data, out, exports)),
+            OPT_EXPORT_NAME | OPT_GO => self.open_by(option, data, out, exports, flags),
             _ => {
                 let answer = match option {
-                    OPT_INFO => self.info(option, &data, out, exports).map(|_| ()),
+                    OPT_INFO => {
+                        self.info(option, &data, out, |name| exports.find(name).ok_or(UNKNOWN_EXPORT)).map(|_| ())
+                    }
                     OPT_LIST => list(&data, out, exports),
                     OPT_STRUCTURED_REPLY => self.structured_reply(&data),
                     OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.meta_context(option, &data, out, exports),
                     // *TLS support*, NOTLS mode.
-                    OPT_STARTTLS if !data.is_empty() => Err((REP_ERR_INVALID, "the option takes no data")),
-                    OPT_STARTTLS => Err((REP_ERR_UNSUP, "TLS is not served here")),
-                    _ => Err((REP_ERR_UNSUP, "the option is not known")),
+                    OPT_STARTTLS if !data.is_empty() => Err((REP_ERR_INVALID, "the option takes no data".into())),
+                    OPT_STARTTLS => Err((REP_ERR_UNSUP, "TLS is not served here".into())),
+                    _ => Err((REP_ERR_UNSUP, "the option is not known".into())),
                 };
                 put_end(out, option, answer);
                 Ok(Step::Again)
@@ -137,7 +144,7 @@ impl Handshake {
         if option == OPT_SET_META_CONTEXT {
             self.meta_context = None;
         }
-        put_end(out, option, Err((REP_ERR_TOO_BIG, "the option's data is too long")));
+        put_end(out, option, Err((REP_ERR_TOO_BIG, "the option's data is too long".into())));
         Step::Again
     }
 
@@ -153,12 +160,36 @@ impl Handshake {
         Step::Open(export.name, opened)
     }
 
+    /// The two options that end the handshake.
+    fn open_by(
+        &mut self,
+        option: u32,
+        data: Vec<u8>,
+        out: &mut Outbox,
+        exports: &dyn Exports,
+        flags: u32,
+    ) -> Result<Step, Violation> {
+        let step = match option {
+            OPT_GO => self.go(&data, out, exports),
+            _ => self.export_name(&data, out, exports, flags)?,
+        };
+        if matches!(step, Step::Wait(_)) {
+            self.waiting = Some((option, data));
+        }
+        Ok(step)
+    }
+
     /// `NBD_OPT_EXPORT_NAME`: all that can go wrong ends the session.
     fn export_name(&self, data: &[u8], out: &mut Outbox, exports: &dyn Exports, flags: u32) -> Result<Step, Violation> {
         let name = string(data).map_err(|_| Violation::MalformedName)?;
-        // Who opens this way can't have learnt of block sizes, so an export that insists on some is out of reach.
-        let export = exports.find(name).filter(|export| export.block_sizes().min == 1);
-        let export = export.ok_or_else(|| Violation::NoSuchExport(name.to_owned()))?;
+        let unknown = || Violation::NoSuchExport(name.to_owned());
+        let export = match exports.open(name) {
+            // Who opens this way can't have learnt of block sizes, so an export that insists on some is out of reach.
+            Opening::Ready(export) if export.block_sizes().min == 1 => export,
+            Opening::Ready(_) | Opening::Unknown => return Err(unknown()),
+            Opening::Refused(why) => return Err(Violation::Refused { name: name.to_owned(), why }),
+            Opening::Later(own_name) => return Ok(Step::Wait(own_name)),
+        };
         out.put(&export.size.to_be_bytes());
         out.put(&export.flags(self.structured).to_be_bytes());
         if flags & FLAG_C_NO_ZEROES == 0 {
@@ -169,7 +200,21 @@ impl Handshake {
 
     /// `NBD_OPT_GO`: as `NBD_OPT_INFO`, and if that succeeds the handshake is over.
     fn go(&self, data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Step {
-        match self.info(OPT_GO, data, out, exports) {
+        let mut wait = None;
+        let open = |name: &str| match exports.open(name) {
+            Opening::Ready(export) => Ok(export),
+            Opening::Unknown => Err(UNKNOWN_EXPORT),
+            Opening::Refused(why) => Err((REP_ERR_POLICY, why.into())),
+            Opening::Later(own_name) => {
+                wait = Some(own_name);
+                Err(UNKNOWN_EXPORT)
+            }
+        };
+        let answer = self.info(OPT_GO, data, out, open);
+        if let Some(name) = wait {
+            return Step::Wait(name);
+        }
+        match answer {
             Ok(export) => {
                 put_end(out, OPT_GO, Ok(()));
                 self.open(export)
@@ -181,8 +226,14 @@ impl Handshake {
         }
     }
 
-    /// `NBD_OPT_INFO` and `NBD_OPT_GO`, up to the final reply.
-    fn info(&self, option: u32, data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Result<Export, OptionError> {
+    /// `NBD_OPT_INFO` and `NBD_OPT_GO`, up to the final reply. Nothing is replied before `find` has succeeded.
+    fn info(
+        &self,
+        option: u32,
+        data: &[u8],
+        out: &mut Outbox,
+        find: impl FnOnce(&str) -> Result<Export, OptionError>,
+    ) -> Result<Export, OptionError> {
         let mut fields = Fields(data);
         let name = fields.string()?;
         let count = fields.u16()?;
@@ -196,7 +247,7 @@ impl Handshake {
             }
         }
         fields.end()?;
-        let export = exports.find(name).ok_or(UNKNOWN_EXPORT)?;
+        let export = find(name)?;
         let sizes = export.block_sizes();
         let insists = sizes.min != 1;
         if wants_sizes || insists {
@@ -206,7 +257,7 @@ impl Handshake {
             put_reply(out, option, REP_INFO, &[&info]);
         }
         if insists && !wants_sizes {
-            return Err((REP_ERR_BLOCK_SIZE_REQD, "ask for the block sizes of this export, and keep to them"));
+            return Err((REP_ERR_BLOCK_SIZE_REQD, "ask for the block sizes of this export, and keep to them".into()));
         }
         let (size, flags) = (export.size.to_be_bytes(), export.flags(self.structured).to_be_bytes());
         put_reply(out, option, REP_INFO, &[&INFO_EXPORT.to_be_bytes(), &size, &flags]);
@@ -222,10 +273,10 @@ impl Handshake {
     /// `NBD_OPT_STRUCTURED_REPLY`.
     fn structured_reply(&mut self, data: &[u8]) -> Result<(), OptionError> {
         if !data.is_empty() {
-            return Err((REP_ERR_INVALID, "the option takes no data"));
+            return Err((REP_ERR_INVALID, "the option takes no data".into()));
         }
         if self.structured {
-            return Err((REP_ERR_INVALID, "structured replies are negotiated already"));
+            return Err((REP_ERR_INVALID, "structured replies are negotiated already".into()));
         }
         self.structured = true;
         Ok(())
@@ -245,7 +296,7 @@ impl Handshake {
             self.meta_context = None;
         }
         if !self.structured {
-            return Err((REP_ERR_INVALID, "structured replies must be negotiated first"));
+            return Err((REP_ERR_INVALID, "structured replies must be negotiated first".into()));
         }
         let mut fields = Fields(data);
         let name = fields.string()?;
@@ -255,7 +306,7 @@ impl Handshake {
             // Each query takes four bytes at least, so a false count ends here soon.
             let query = fields.string()?;
             if !query.contains(':') {
-                return Err((REP_ERR_INVALID, "a metadata context query lacks its namespace"));
+                return Err((REP_ERR_INVALID, "a metadata context query lacks its namespace".into()));
             }
             found |= query == BASE_ALLOCATION || (listing && query == "base:");
         }
@@ -275,13 +326,13 @@ impl Handshake {
 /// `NBD_OPT_LIST`, up to the final reply.
 fn list(data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Result<(), OptionError> {
     if !data.is_empty() {
-        return Err((REP_ERR_INVALID, "the option takes no data"));
+        return Err((REP_ERR_INVALID, "the option takes no data".into()));
     }
     let mut exports = exports.list();
     exports.retain(|export| export.name.len() <= STRING_MAX);
     let size: usize = exports.iter().map(|e| REPLY_HEADER + 4 + e.name.len() + e.description().len()).sum();
     if size > LIST_REPLY_MAX {
-        return Err((REP_ERR_TOO_BIG, "there are too many exports to list; ask for one by its name"));
+        return Err((REP_ERR_TOO_BIG, "there are too many exports to list; ask for one by its name".into()));
     }
     for export in &exports {
         let length = (export.name.len() as u32).to_be_bytes();
@@ -305,6 +356,6 @@ fn put_reply(out: &mut Outbox, option: u32, kind: u32, parts: &[&[u8]]) {
 fn put_end(out: &mut Outbox, option: u32, answer: Result<(), OptionError>) {
     match answer {
         Ok(()) => put_reply(out, option, REP_ACK, &[]),
-        Err((kind, message)) => put_reply(out, option, kind, &[message.as_bytes()]),
+        Err((kind, message)) => put_reply(out, option, kind, &[cut(&message, STRING_MAX).as_bytes()]),
     }
 }

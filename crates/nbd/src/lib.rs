@@ -46,7 +46,7 @@ mod request;
 mod session;
 mod violation;
 
-pub use export::{BlockSizes, Export, Exports};
+pub use export::{BlockSizes, Export, Exports, Opening};
 pub use reply::{ErrorCode, Extent, ReadPiece};
 pub use request::{Command, RequestToken};
 pub use session::{Event, Session};

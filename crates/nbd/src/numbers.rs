@@ -74,6 +74,8 @@ pub const REP_META_CONTEXT: u32 = 4;
 pub const REP_ERR_UNSUP: u32 = (1 << 31) | 1;
 /// *Option reply types*: the option's data is wrong.
 pub const REP_ERR_INVALID: u32 = (1 << 31) | 3;
+/// *Option reply types*: the server does not want to.
+pub const REP_ERR_POLICY: u32 = (1 << 31) | 2;
 /// *Option reply types*: there is no such export.
 pub const REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
 /// *Option reply types*: the client must ask for the block sizes first.

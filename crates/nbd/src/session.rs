@@ -18,6 +18,12 @@ pub enum Event {
         /// The export's own name, also where the client asked for the default export.
         name: String,
     },
+    /// The client wants to open this export, and [`Exports::open`] could not tell yet whether it can: poll again when it
+    /// can.
+    Wanted {
+        /// The export's own name.
+        name: String,
+    },
     /// A request that is owed one reply.
     Request {
         /// To be given back with the reply.
@@ -52,6 +58,8 @@ pub(crate) enum Step {
     Again,
     /// Nothing goes on without more bytes.
     Starved,
+    /// Nothing goes on before it is known whether this export can be opened.
+    Wait(String),
     /// The option haggling is over.
     Open(String, Opened),
     /// Something for the session's owner.
@@ -163,6 +171,7 @@ impl Session {
                     self.starved = true;
                     return None;
                 }
+                Ok(Step::Wait(name)) => return Some(Event::Wanted { name }),
                 Ok(Step::Open(name, opened)) => {
                     self.structured = opened.structured;
                     self.phase = Phase::Request(opened);

@@ -21,6 +21,13 @@ pub enum Violation {
     OptionWithoutFixedNewstyle(u32),
     /// `NBD_OPT_EXPORT_NAME` named no export that can be opened, and has no other way to fail.
     NoSuchExport(String),
+    /// `NBD_OPT_EXPORT_NAME` named an export that can't be opened now, and has no other way to fail.
+    Refused {
+        /// The export.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// `NBD_OPT_EXPORT_NAME` came with a name that is no string.
     MalformedName,
     /// A request did not begin with its magic number.
@@ -41,6 +48,7 @@ impl fmt::Display for Violation {
                 write!(f, "option {option} was sent without having negotiated fixed newstyle")
             }
             Violation::NoSuchExport(name) => write!(f, "the client asked for the export {name:?}, which is unknown"),
+            Violation::Refused { name, why } => write!(f, "the client can't open {name:?}: {why}"),
             Violation::MalformedName => write!(f, "the client asked for an export by a name that is not valid text"),
             Violation::RequestMagic(magic) => {
                 write!(f, "a request began with {magic:#010x} instead of its magic number")

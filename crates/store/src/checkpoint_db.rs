@@ -8,12 +8,11 @@ use crate::heirs::Heir;
 use crate::leaf::{Leaf, LeafImage, LeafKey};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use redb::{
-    Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError,
-    TableDefinition, TableError,
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError, TableDefinition,
+    TableError,
 };
 use std::fmt::Display;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The checkpoint root, under the one key "root".
@@ -39,9 +38,7 @@ const CACHE_BYTES_MAX: usize = 8 << 20;
 
 /// A saved map in a file.
 pub struct CheckpointDb {
-    /// `None` after a failure, until it can be opened again: the library takes no call after one.
-    database: Option<Database>,
-    path: PathBuf,
+    database: Database,
 }
 
 impl std::fmt::Debug for CheckpointDb {
@@ -51,22 +48,11 @@ impl std::fmt::Debug for CheckpointDb {
 }
 
 fn failed(what: &'static str) -> impl Fn(redb::Error) -> MapError {
-    move |error| MapError::Failed(format!("{what}: {error}"))
-}
-
-/// A checkpoint that could not be saved.
-fn not_saved(error: &redb::Error) -> MapError {
-    let what = format!("a checkpoint can't be saved: {error}");
-    match error {
-        redb::Error::Io(io) if matches!(io.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-            MapError::Full(what)
-        }
-        _ => MapError::Failed(what),
-    }
+    move |error| MapError(format!("{what}: {error}"))
 }
 
 fn wrong(error: impl Display) -> MapError {
-    MapError::Failed(error.to_string())
+    MapError(error.to_string())
 }
 
 impl CheckpointDb {
@@ -75,28 +61,17 @@ impl CheckpointDb {
     /// # Errors
     /// When it can't be opened, is damaged, or another process has it open.
     pub fn open(path: &Path) -> Result<CheckpointDb, MapError> {
-        let database = Self::database(path);
-        let database = database.map_err(|error| MapError::Failed(format!("{}: {error}", path.display())))?;
-        Ok(CheckpointDb { database: Some(database), path: path.to_path_buf() })
-    }
-
-    fn database(path: &Path) -> Result<Database, DatabaseError> {
-        Database::builder().set_cache_size(CACHE_BYTES_MAX).create(path)
+        let database = Database::builder().set_cache_size(CACHE_BYTES_MAX).create(path);
+        let database = database.map_err(|error| MapError(format!("{}: {error}", path.display())))?;
+        Ok(CheckpointDb { database })
     }
 
     fn reading(&self) -> Result<ReadTransaction, MapError> {
-        self.opened().map_err(wrong)?.begin_read().map_err(wrong)
-    }
-
-    fn opened(&self) -> Result<&Database, redb::Error> {
-        self.database.as_ref().ok_or(redb::Error::PreviousIo)
+        self.database.begin_read().map_err(wrong)
     }
 
     fn write(&mut self, batch: &CheckpointBatch) -> Result<(), redb::Error> {
-        if self.database.is_none() {
-            self.database = Some(Self::database(&self.path)?);
-        }
-        let transaction = self.opened()?.begin_write()?;
+        let transaction = self.database.begin_write()?;
         {
             let mut root = transaction.open_table(ROOT)?;
             root.insert(ROOT_KEY, &batch.root.encode()[..])?;
@@ -136,7 +111,7 @@ impl CheckpointDb {
     }
 
     fn read_root(&self) -> Result<Option<RootRows>, redb::Error> {
-        let transaction = self.opened()?.begin_read()?;
+        let transaction = self.database.begin_read()?;
         let table = match transaction.open_table(ROOT) {
             Ok(table) => table,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
@@ -158,7 +133,7 @@ type SegmentCell = (u32, Vec<u8>);
 fn decode(key: (LayerId, ChunkIndex), image: &[u8]) -> Result<(LeafKey, LeafImage), MapError> {
     let (stated, leaf) = Leaf::decode(image)?;
     if (stated.layer, stated.chunk) != key {
-        return Err(MapError::Failed(format!(
+        return Err(MapError(format!(
             "the leaf of {:?} {:?} is stored as {:?} {:?}",
             stated.layer, stated.chunk, key.0, key.1
         )));
@@ -177,12 +152,7 @@ impl SavedMap for CheckpointDb {
     }
 
     fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
-        self.write(&batch).map_err(|error| {
-            // What was saved before is still there: it is wanted for reading, too.
-            drop(self.database.take());
-            self.database = Self::database(&self.path).ok();
-            not_saved(&error)
-        })
+        self.write(&batch).map_err(failed("a checkpoint can't be saved"))
     }
 
     fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<Option<LeafImage>>, MapError> {

@@ -122,18 +122,11 @@ impl std::error::Error for DeviceError {}
 
 /// A saved map that did not do as told, or holds what it should not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MapError {
-    /// It can't be read or written, or is damaged.
-    Failed(String),
-    /// There is no room to write it. Nothing has changed, and the same may be tried again.
-    Full(String),
-}
+pub struct MapError(pub String);
 
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MapError::Failed(what) | MapError::Full(what) => write!(f, "map error: {what}"),
-        }
+        write!(f, "map error: {}", self.0)
     }
 }
 

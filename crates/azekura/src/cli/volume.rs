@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use azekura_control::api::{CreateVolume, ResizeVolume, VolumeView};
+use azekura_control::api::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume, VolumeView};
 use clap::{Args, Subcommand};
 
 use super::api::segment;
@@ -33,6 +33,18 @@ enum Volume {
     List(ApiArgs),
     /// Show one volume, and where clients attach it.
     Show(NameArgs),
+    /// Give a volume to a node's clients, until it is detached.
+    #[command(after_help = "Examples:\n  \
+        azekura volume attach vol1 --node n2           unless another node has it\n  \
+        azekura volume attach vol1 --node n2 --force   and cut off whoever has it\n\n\
+        Clients of any node that open a volume attach it by themselves while they use it, if no other node has it; \
+        attaching it by name is for orchestrators, and for taking it away from a node that hangs. When this command \
+        has succeeded, no write of whoever was cut off can be applied any more.")]
+    Attach(AttachArgs),
+    /// Take a volume away from a node's clients; they are cut off.
+    #[command(after_help = "Example:\n  azekura volume detach vol1 --node n2\n\n\
+        When this command has succeeded, no write of theirs can be applied any more. Unmount first.")]
+    Detach(DetachArgs),
     /// Delete a volume and all its data.
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
@@ -54,6 +66,9 @@ struct CreateArgs {
     /// Copies of every block, each on another machine [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     copies: Option<u32>,
+    /// Clients of several nodes may use it at once: for clients that agree on who writes what.
+    #[arg(long)]
+    shared: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -62,6 +77,37 @@ struct CreateArgs {
 struct NameArgs {
     /// Name of the volume.
     name: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct AttachArgs {
+    /// Name of the volume.
+    name: String,
+    /// The node whose clients get it.
+    #[arg(long)]
+    node: String,
+    /// Cut off whoever has it.
+    #[arg(long)]
+    force: bool,
+    /// Beside other nodes that have it shared: for clients that agree on who writes what.
+    #[arg(long, conflicts_with = "exclusive")]
+    shared: bool,
+    /// For this node alone, although the volume was made to be shared.
+    #[arg(long)]
+    exclusive: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct DetachArgs {
+    /// Name of the volume.
+    name: String,
+    /// The node that it is taken from [default: every node].
+    #[arg(long)]
+    node: Option<String>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -97,6 +143,8 @@ impl VolumeCommand {
                 let volume: VolumeView = arguments.api.client()?.get(&path(&arguments.name))?;
                 if arguments.api.json { print_json(&volume) } else { print(&describe(&volume)) }
             }
+            Volume::Attach(arguments) => attach(arguments),
+            Volume::Detach(arguments) => detach(arguments),
             Volume::Delete(arguments) => delete(&arguments),
             Volume::Resize(arguments) => resize(&arguments),
         }
@@ -112,8 +160,8 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, class, copies, api } = arguments;
-    let body = CreateVolume { name, size_bytes: wanted.bytes(), class, copies };
+    let CreateArgs { name, size: wanted, class, copies, shared, api } = arguments;
+    let body = CreateVolume { name, size_bytes: wanted.bytes(), class, copies, shared };
     let volume: VolumeView = api.client()?.post("/v1/volumes", &body)?;
     if api.json {
         return print_json(&volume);
@@ -134,6 +182,8 @@ fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
         ("SIZE", Align::Right),
         ("COPIES", Align::Right),
         ("CLASS", Align::Left),
+        ("ACCESS", Align::Left),
+        ("ATTACHED", Align::Left),
         ("CREATED", Align::Left),
     ]);
     for volume in &volumes {
@@ -142,6 +192,8 @@ fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
             size(volume).to_string(),
             volume.copies.to_string(),
             volume.class.clone(),
+            volume.access.to_string(),
+            volume.attachments.iter().map(|entry| entry.node_name.as_str()).collect::<Vec<_>>().join(","),
             volume.created.clone(),
         ]);
     }
@@ -150,19 +202,42 @@ fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
 
 fn describe(volume: &VolumeView) -> String {
     let mut text = format!(
-        "  name     {}\n  size     {} ({} bytes)\n  copies   {} (class {})\n  created  {}\n  uuid     {}\n",
+        "  name     {}\n  size     {} ({} bytes)\n  copies   {} (class {})\n  access   {}\n  created  {}\n  uuid     {}\n",
         volume.name,
         size(volume),
         volume.size_bytes,
         volume.copies,
         volume.class,
+        volume.access,
         volume.created,
         volume.uuid
     );
+    for entry in &volume.attachments {
+        let kind = if entry.shared { "shared" } else { "exclusive" };
+        let until = if entry.pinned { "until it is detached" } else { "while its clients use it" };
+        text += &format!("  attached {} since {}, {kind}, {until}\n", entry.node_name, entry.since);
+    }
+    if volume.fence_due {
+        text += "  warning  former users are not kept out everywhere yet; attach it again\n";
+    }
     for (index, uri) in volume.nbd_uris.iter().enumerate() {
-        text += &format!("  {:<8} {uri}\n", if index == 0 { "attach" } else { "" });
+        text += &format!("  {:<8} {uri}\n", if index == 0 { "clients" } else { "" });
     }
     text
+}
+
+fn attach(arguments: AttachArgs) -> Result<ExitCode, CliError> {
+    let AttachArgs { name, node, force, shared, exclusive, api } = arguments;
+    let shared = (shared || exclusive).then_some(shared);
+    let body = AttachVolume { node: node.clone(), shared, force };
+    let volume: VolumeView = api.client()?.post(&format!("{}/attach", path(&name)), &body)?;
+    if api.json { print_json(&volume) } else { print(&format!("Volume {name} is attached to {node}.\n")) }
+}
+
+fn detach(arguments: DetachArgs) -> Result<ExitCode, CliError> {
+    let DetachArgs { name, node, api } = arguments;
+    let volume: VolumeView = api.client()?.post(&format!("{}/detach", path(&name)), &DetachVolume { node })?;
+    if api.json { print_json(&volume) } else { print(&format!("Volume {name} is detached.\n")) }
 }
 
 fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {

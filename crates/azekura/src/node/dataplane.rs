@@ -3,10 +3,11 @@
 //! The loop owns every data socket and device of the process. Other threads reach it through [`Handle`]: they send a
 //! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
 
+use super::attachments::Fence;
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
-use azekura_base::{DeviceId, LayerId, NodeId, PgId, trim_free_buffers};
+use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, trim_free_buffers};
 use azekura_node::{ClusterView, ConnKey, Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
 use azekura_replica::{GroupConfig, ScrubReport};
@@ -34,6 +35,12 @@ pub enum Command {
     SegmentsReady(DeviceId, u32),
     /// A device's map has done what it was asked for.
     MapDone(DeviceId, store::IoId, store::Done),
+    /// Keep former users of a volume out.
+    Fence(Fence),
+    /// A volume is attached to this node for its clients, or is not, and why.
+    Attached(String, Result<Generation, String>),
+    /// A volume is given back.
+    GivenBack(String),
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
     /// Scrub a group that this node is primary of.
@@ -65,6 +72,10 @@ pub enum Report {
     CopyForgotten(DeviceId, PgId),
     /// A device is open, or out of service.
     DeviceOpen(DeviceId, Result<(), String>),
+    /// Clients want a volume.
+    Attach(String),
+    /// No client wants this attachment of a volume any more.
+    GiveBack(String, Generation),
     /// Something that people should know.
     Warn(String),
 }
@@ -127,6 +138,9 @@ pub struct DataPlane {
     reports: tokio_mpsc::UnboundedSender<Report>,
     started: Instant,
     next_trim: Duration,
+    /// Who waits for a fence.
+    fences: BTreeMap<u64, oneshot::Sender<Result<(), Vec<PgId>>>>,
+    fences_asked: u64,
     stopping: Option<oneshot::Sender<()>>,
 }
 
@@ -186,6 +200,8 @@ impl DataPlane {
             reports,
             started: Instant::now(),
             next_trim: TRIM_INTERVAL,
+            fences: BTreeMap::new(),
+            fences_asked: 0,
             stopping: None,
         }
     }
@@ -244,6 +260,7 @@ impl DataPlane {
                 break;
             }
         }
+        self.close_ended();
         for conn in std::mem::take(&mut self.touched) {
             self.rearm(conn);
         }
@@ -325,6 +342,13 @@ impl DataPlane {
             }
             Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
+            Command::Fence(Fence { volume, attachments, groups, patience, answer }) => {
+                self.fences_asked += 1;
+                self.fences.insert(self.fences_asked, answer);
+                self.node.fence(self.fences_asked, volume, attachments, groups, patience);
+            }
+            Command::Attached(volume, outcome) => self.volume_attached(&volume, outcome),
+            Command::GivenBack(volume) => self.volume_given_back(&volume),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
             Command::Scrub(pg) => self.node.scrub(pg),
             Command::Leave(busy) => {
@@ -379,7 +403,10 @@ impl DataPlane {
                     self.report(Report::Warn(format!("a connection with another node broke: {error}")));
                 }
             }
-            Some(Conn::Nbd(_)) => self.ops.forget(conn),
+            Some(Conn::Nbd(_)) => {
+                self.ops.forget(conn);
+                self.user_gone(conn);
+            }
             None => {
                 if let Some(node) = self.dialled.remove(&conn) {
                     self.node.connect_failed(node, false);
@@ -412,7 +439,13 @@ impl DataPlane {
             }
             Effect::Store(device, effect) => self.store_effect(device, effect),
             Effect::Complete(token, outcome) => self.complete_nbd(token, outcome),
-            Effect::Fenced(..) | Effect::AttachmentsEnded => {}
+            Effect::Fenced(token, result) => {
+                if let Some(answer) = self.fences.remove(&token) {
+                    // Whoever asked may have given up.
+                    let _ = answer.send(result);
+                }
+            }
+            Effect::AttachmentsEnded => self.ops.attaching.look = true,
             Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),

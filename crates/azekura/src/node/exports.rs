@@ -1,12 +1,21 @@
 //! Volumes as NBD exports.
 
+use super::attaching::Attaching;
 use azekura_gateway::VolumeView;
-use azekura_nbd::{Export, Exports};
+use azekura_nbd::{Export, Exports, Opening};
+use azekura_reactor::ConnId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All volumes that this node's gateway knows.
-pub struct Volumes<'a>(pub &'a BTreeMap<String, Arc<VolumeView>>);
+/// All volumes that this node's gateway knows, as one connection sees them.
+pub struct Volumes<'a> {
+    /// The volumes by name.
+    pub all: &'a BTreeMap<String, Arc<VolumeView>>,
+    /// Which of them are attached here.
+    pub attaching: &'a Attaching,
+    /// The connection.
+    pub conn: ConnId,
+}
 
 fn export(volume: &VolumeView) -> Export {
     Export { read_only: volume.read_only, ..Export::new(&volume.name, volume.size) }
@@ -14,11 +23,15 @@ fn export(volume: &VolumeView) -> Export {
 
 impl Exports for Volumes<'_> {
     fn list(&self) -> Vec<Export> {
-        self.0.values().map(|volume| export(volume)).collect()
+        self.all.values().map(|volume| export(volume)).collect()
     }
 
     fn find(&self, name: &str) -> Option<Export> {
-        let only = || if name.is_empty() && self.0.len() == 1 { self.0.values().next() } else { None };
-        self.0.get(name).or_else(only).map(|volume| export(volume))
+        let only = || if name.is_empty() && self.all.len() == 1 { self.all.values().next() } else { None };
+        self.all.get(name).or_else(only).map(|volume| export(volume))
+    }
+
+    fn open(&self, name: &str) -> Opening {
+        self.find(name).map_or(Opening::Unknown, |export| self.attaching.opening(self.conn, export))
     }
 }

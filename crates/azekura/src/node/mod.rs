@@ -2,6 +2,8 @@
 //! configuration server, sockets, membership in the cluster, devices, data plane, control plane.
 
 pub mod args;
+mod attaching;
+mod attachments;
 mod data_folder;
 mod dataplane;
 mod device;

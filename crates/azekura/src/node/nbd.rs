@@ -1,20 +1,33 @@
 //! NBD clients: from a session's requests to the gateway, and back.
 
+use super::attaching::Attaching;
 use super::dataplane::{DataPlane, Report};
+use super::exports::Volumes;
 use super::stream::Conn;
 use azekura_base::Generation;
 use azekura_gateway::{Op, Outcome, Piece};
 use azekura_nbd::{Command, ErrorCode, Event, Extent, ReadPiece, RequestToken};
 use azekura_reactor::{Close, ConnId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Requests that one connection may have under way.
 const CONNECTION_REQUESTS_MAX: usize = 1024;
 
+/// A request under way.
+struct Running {
+    /// Who waits for the answer, if he is still there.
+    client: Option<(ConnId, RequestToken)>,
+    volume: Arc<str>,
+    attachment: Generation,
+}
+
 /// Clients' requests under way.
 #[derive(Default)]
 pub struct NbdOps {
-    running: BTreeMap<u64, (ConnId, RequestToken)>,
+    running: BTreeMap<u64, Running>,
+    /// Volumes that clients have attached.
+    pub attaching: Attaching,
     last: u64,
     /// Connections that have opened a volume, and which.
     pub opened: BTreeMap<ConnId, String>,
@@ -31,7 +44,9 @@ impl NbdOps {
 
     /// The connection is gone: nobody waits for its answers.
     pub fn forget(&mut self, conn: ConnId) {
-        self.running.retain(|_, (owner, _)| *owner != conn);
+        for running in self.running.values_mut() {
+            running.client.take_if(|(owner, _)| *owner == conn);
+        }
         self.starved.remove(&conn);
         self.opened.remove(&conn);
     }
@@ -43,31 +58,40 @@ impl DataPlane {
         self.touched.insert(conn);
         loop {
             let room = self.node.has_room();
-            let exports = super::exports::Volumes(self.node.gateway().volumes());
+            let exports = Volumes { all: self.node.gateway().volumes(), attaching: &self.ops.attaching, conn };
             let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) else { return };
             if nbd.session.is_open() && (!room || nbd.session.in_flight() >= CONNECTION_REQUESTS_MAX) {
                 self.ops.starved.insert(conn);
                 return;
             }
             match nbd.session.poll(&exports) {
-                None => return,
+                None => {
+                    // A refusal has been told; whoever asks again gets another answer.
+                    self.ops.attaching.forget_refusal(conn);
+                    return;
+                }
+                Some(Event::Wanted { name }) => {
+                    self.want_volume(conn, &name);
+                    return;
+                }
                 Some(Event::Opened { name }) => {
-                    let only = exports.0.keys().next().cloned();
-                    nbd.volume = if exports.0.contains_key(&name) { Some(name) } else { only };
-                    if let Some(volume) = &nbd.volume {
-                        self.ops.opened.insert(conn, volume.clone());
-                    }
+                    // It was there a moment ago, in the session's poll.
+                    let attachment = self.ops.attaching.attachment(&name).unwrap_or_default();
+                    nbd.volume = Some((name.as_str().into(), attachment));
+                    self.ops.opened.insert(conn, name);
                 }
                 Some(Event::Request { token, command }) => {
                     let Some(op) = op(command) else {
                         nbd.session.reply_done(token);
                         continue;
                     };
-                    let volume = nbd.volume.clone().unwrap_or_default();
+                    let Some((volume, attachment)) = nbd.volume.clone() else { continue };
                     self.ops.last += 1;
                     let id = self.ops.last;
-                    self.ops.running.insert(id, (conn, token));
-                    self.node.submit(id, &volume, Generation(0), op);
+                    self.ops.attaching.begin(&volume, attachment);
+                    self.node.submit(id, &volume, attachment, op);
+                    let client = Some((conn, token));
+                    self.ops.running.insert(id, Running { client, volume, attachment });
                 }
                 Some(Event::Closed) => {
                     self.reactor.close(conn, Close::AfterDrain);
@@ -98,7 +122,14 @@ impl DataPlane {
 
     /// Answers a client.
     pub(super) fn complete_nbd(&mut self, id: u64, outcome: Outcome) {
-        let Some((conn, token)) = self.ops.running.remove(&id) else { return };
+        let Some(Running { client, volume, attachment }) = self.ops.running.remove(&id) else { return };
+        if let Some((conn, token)) = client {
+            self.answer_nbd(conn, token, outcome);
+        }
+        self.request_ended(&volume, attachment);
+    }
+
+    fn answer_nbd(&mut self, conn: ConnId, token: RequestToken, outcome: Outcome) {
         let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) else { return };
         match outcome {
             Outcome::Done => nbd.session.reply_done(token),

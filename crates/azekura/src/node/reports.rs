@@ -1,5 +1,6 @@
 //! What the data plane reports, carried out against the cluster's configuration.
 
+use super::attachments::Keeper;
 use super::dataplane::{Command, Handle, Report};
 use super::statistics::Failures;
 use azekura_base::{DeviceId, PgId};
@@ -20,6 +21,7 @@ pub async fn carry_out(
     client: MetaClient,
     handle: Handle,
     failures: Failures,
+    keeper: Keeper,
     mut reports: mpsc::UnboundedReceiver<Report>,
 ) {
     while let Some(report) = reports.recv().await {
@@ -67,6 +69,10 @@ pub async fn carry_out(
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
                 });
+            }
+            Report::Attach(volume) => drop(tokio::spawn(keeper.clone().attach(volume))),
+            Report::GiveBack(volume, attachment) => {
+                tokio::spawn(keeper.clone().give_back(volume, attachment));
             }
             Report::Propose(pg, device, config) => {
                 tokio::spawn(propose(client.clone(), handle.clone(), pg, device, config));

@@ -1,6 +1,7 @@
 //! Starting and stopping a node.
 
 use super::args::NodeArgs;
+use super::attachments::{Keeper, Plane};
 use super::data_folder::DataFolder;
 use super::dataplane::{DataPlane, Handle, Listeners, OpenDevice, Report};
 use super::device::DeviceDir;
@@ -10,6 +11,7 @@ use super::stream::Conn;
 use super::{dataplane, reports, scrubs, view};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::DeviceId;
+use azekura_control::Attacher;
 use azekura_meta::client::EtcdError;
 use azekura_meta::cluster::{DeviceSpec, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
@@ -105,8 +107,11 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let alive = client.keep_alive(identity.node);
     let failures = Failures::default();
     let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };
-    let control = azekura_control::start(api, client.clone(), identity.node, Arc::new(statistics));
-    let reports = tokio::spawn(reports::carry_out(client.clone(), handle.clone(), failures, report_receiver));
+    let attacher = Attacher::new(client.clone(), Arc::new(Plane(handle.clone())));
+    let keeper = Keeper::new(attacher.clone(), handle.clone(), identity.node, identity.incarnation);
+    let control = azekura_control::start(api, client.clone(), identity.node, Arc::new(statistics), attacher);
+    let reports = reports::carry_out(client.clone(), handle.clone(), failures, keeper, report_receiver);
+    let reports = tokio::spawn(reports);
     tracing::info!("node {} is up: nodes on {}, API on http://{}", identity.node, args.listen, args.api);
 
     let mut data_plane = tokio::task::spawn_blocking(move || data_plane.join());

@@ -1,10 +1,11 @@
 //! What the event loop keeps for each connection.
 
-use azekura_base::{Inbox, Outbox};
+use azekura_base::{Generation, Inbox, Outbox};
 use azekura_nbd::Session;
 use azekura_node::ConnKey;
 use azekura_reactor::Stream;
 use azekura_wire::Decoder;
+use std::sync::Arc;
 
 /// A connection of this node.
 pub enum Conn {
@@ -18,8 +19,8 @@ pub enum Conn {
 pub struct NbdConn {
     /// The protocol.
     pub session: Session,
-    /// The volume that it has opened.
-    pub volume: Option<String>,
+    /// The volume that it has opened, and the attachment that its requests carry.
+    pub volume: Option<(Arc<str>, Generation)>,
 }
 
 /// A connection with another node.

@@ -1,10 +1,10 @@
 //! The cluster's records, as the data plane wants them.
 
 use azekura_gateway::VolumeView;
-use azekura_meta::model::{LayerState, Model};
-use azekura_node::ClusterView;
+use azekura_meta::model::{AttachmentsRecord, LayerState, Model};
+use azekura_node::{Attachments, ClusterView};
 use azekura_replica::GroupConfig;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The data plane's view of `model`.
@@ -44,8 +44,12 @@ pub fn cluster_view(model: &Model) -> ClusterView {
         devices: model.devices.values().map(|device| (device.id, device.node)).collect(),
         groups: model.groups.values().map(|record| (record.id, group(record))).collect(),
         volumes: volumes.collect(),
-        attachments: BTreeMap::new(),
+        attachments: model.attachments.iter().map(|(id, record)| (*id, attachments(record))).collect(),
         parents: model.layers.values().filter_map(|layer| Some((layer.id, layer.parent?))).collect(),
         dropped: dropped.collect(),
     }
+}
+
+fn attachments(record: &AttachmentsRecord) -> Attachments {
+    Attachments { generation: record.generation, standing: record.standing() }
 }

@@ -46,6 +46,10 @@ impl From<MetaError> for ApiError {
         use MetaError as E;
         let status = match &error {
             E::Exists { .. } | E::NameTaken { .. } | E::Contended { .. } | E::NoGroups { .. } => StatusCode::CONFLICT,
+            E::Attached { .. } | E::TooManyAttachments { .. } | E::NotAttached { .. } | E::NodeAbsent { .. } => {
+                StatusCode::CONFLICT
+            }
+            E::NotFenced { .. } => StatusCode::GATEWAY_TIMEOUT,
             E::NotFound { .. } => StatusCode::NOT_FOUND,
             E::InvalidName { .. }
             | E::InvalidSize { .. }

@@ -8,6 +8,7 @@ use axum::routing::{get, post};
 use azekura_base::NodeId;
 use azekura_meta::MetaClient;
 
+use crate::attachments::Attacher;
 use crate::snapshot::NodeStatistics;
 
 mod classes;
@@ -32,8 +33,8 @@ pub use scrub::{ScrubRequest, ScrubStarted};
 pub use settings::{ChangeSettings, SettingsView};
 pub use stats::{ClusterStats, NodeStats};
 pub use status::{ClusterStatus, GroupHealth};
-pub use views::{ClassView, DeviceView, GroupView, NodeView, VolumeView};
-pub use volumes::{CreateVolume, ResizeVolume};
+pub use views::{AttachmentView, ClassView, DeviceView, GroupView, NodeView, VolumeView};
+pub use volumes::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume};
 
 /// Largest request body accepted, bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -44,12 +45,13 @@ pub struct Api {
     meta: MetaClient,
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
+    attacher: Attacher,
 }
 
 impl Api {
     /// The handlers' state for this node.
-    pub fn new(meta: MetaClient, node: NodeId, statistics: Arc<dyn NodeStatistics>) -> Api {
-        Api { meta, node, statistics }
+    pub fn new(meta: MetaClient, node: NodeId, statistics: Arc<dyn NodeStatistics>, attacher: Attacher) -> Api {
+        Api { meta, node, statistics, attacher }
     }
 }
 
@@ -63,6 +65,8 @@ pub fn router(api: Api) -> Router {
         .route("/v1/volumes", get(volumes::list).post(volumes::create))
         .route("/v1/volumes/{name}", get(volumes::show).delete(volumes::delete))
         .route("/v1/volumes/{name}/resize", post(volumes::resize))
+        .route("/v1/volumes/{name}/attach", post(volumes::attach))
+        .route("/v1/volumes/{name}/detach", post(volumes::detach))
         .route("/v1/classes", get(classes::list).post(classes::create))
         .route("/v1/classes/{name}", get(classes::show))
         .route("/v1/nodes", get(members::nodes))

@@ -2,7 +2,9 @@
 
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_meta::Model;
-use azekura_meta::model::{AckRule, DeviceState, FailureDomain, ScrubRecord, VolumeRecord};
+use azekura_meta::model::{
+    AckRule, AttachmentRecord, DeviceState, FailureDomain, ScrubRecord, VolumeAccess, VolumeRecord,
+};
 use serde::{Deserialize, Serialize};
 
 use super::stats::ClusterStats;
@@ -23,14 +25,57 @@ pub struct VolumeView {
     pub class: String,
     /// Copies of every block.
     pub copies: u32,
+    /// How many may use it at once.
+    pub access: VolumeAccess,
+    /// Raised at every change of its attachments.
+    pub generation: u64,
+    /// The nodes whose clients use it, or may.
+    pub attachments: Vec<AttachmentView>,
+    /// Former users are not kept out everywhere yet.
+    pub fence_due: bool,
     /// Time of creation, RFC 3339.
     pub created: String,
     /// NBD URIs of the gateways, every node's: each serves every volume.
     pub nbd_uris: Vec<String>,
 }
 
+/// A node that may use a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttachmentView {
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub node_name: String,
+    /// The generation that the attachment began in.
+    pub generation: u64,
+    /// Others that are shared may stand beside it.
+    pub shared: bool,
+    /// It stays until it is detached; else it ends with the node's last client.
+    pub pinned: bool,
+    /// A process of the node has taken it up for its clients.
+    pub in_use: bool,
+    /// Since when, RFC 3339.
+    pub since: String,
+}
+
+impl AttachmentView {
+    fn new(model: &Model, attachment: &AttachmentRecord) -> AttachmentView {
+        let AttachmentRecord { node, incarnation, generation, shared, pinned, since } = attachment.clone();
+        AttachmentView {
+            node,
+            node_name: crate::attachments::node_name(model, node),
+            generation: generation.0,
+            shared,
+            pinned,
+            in_use: incarnation != 0,
+            since,
+        }
+    }
+}
+
 impl VolumeView {
     pub(super) fn new(model: &Model, volume: &VolumeRecord) -> VolumeView {
+        let attachments = model.attachments.get(&volume.id).map(|record| &record.record);
         let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
         VolumeView {
             name: volume.name.clone(),
@@ -39,6 +84,12 @@ impl VolumeView {
             size_bytes: volume.size_bytes,
             class: volume.class.clone(),
             copies: model.classes.get(&volume.class).map_or(0, |class| class.copies),
+            access: volume.access,
+            generation: attachments.map_or(0, |record| record.generation.0),
+            attachments: attachments
+                .map(|record| record.attachments.iter().map(|entry| AttachmentView::new(model, entry)).collect())
+                .unwrap_or_default(),
+            fence_due: attachments.is_some_and(|record| record.fence_due),
             created: volume.created.clone(),
             nbd_uris: alive.flat_map(|node| &node.nbd_addresses).map(|at| nbd_uri(at, &volume.name)).collect(),
         }

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use azekura_meta::model::VolumeAccess;
 use azekura_meta::{Kind, MetaError};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,32 @@ pub struct CreateVolume {
     /// Copies of every block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u32>,
+    /// Clients of several nodes may use it at once.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+/// Body of `POST /v1/volumes/{name}/attach`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttachVolume {
+    /// The node, by its name.
+    pub node: String,
+    /// Beside other attachments that are shared, or alone; if it is not said, what the volume was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
+    /// End attachments that are in the way.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Body of `POST /v1/volumes/{name}/detach`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DetachVolume {
+    /// The node, by its name; without one, every node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// Body of `POST /v1/volumes/{name}/resize`.
@@ -54,8 +81,9 @@ pub(super) async fn create(
     State(api): State<Api>,
     Body(body): Body<CreateVolume>,
 ) -> Result<(StatusCode, Json<VolumeView>), ApiError> {
-    let CreateVolume { name, size_bytes, class, copies } = body;
-    let made = create_volume(&api.meta, &VolumeRequest { name, size_bytes, class, copies }).await?;
+    let CreateVolume { name, size_bytes, class, copies, shared } = body;
+    let access = if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive };
+    let made = create_volume(&api.meta, &VolumeRequest { name, size_bytes, class, copies, access }).await?;
     // The answer tells the class's copies: the model must know the class.
     let model = api.meta.model_of_volumes().await?;
     Ok((StatusCode::CREATED, Json(VolumeView::new(&model, &made))))
@@ -69,6 +97,26 @@ pub(super) async fn resize(
 ) -> Answer<VolumeView> {
     let grown = api.meta.resize_volume(&name, body.size_bytes).await?;
     Ok(Json(VolumeView::new(&api.meta.model(), &grown)))
+}
+
+/// `POST /v1/volumes/{name}/attach`: answered when no former user's write can be applied any more.
+pub(super) async fn attach(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Body(body): Body<AttachVolume>,
+) -> Answer<VolumeView> {
+    let changed = api.attacher.attach_by_name(&name, &body.node, body.shared, body.force).await?;
+    Ok(Json(VolumeView::new(&*api.meta.model_at(changed.revision).await?, &changed.volume)))
+}
+
+/// `POST /v1/volumes/{name}/detach`: the same.
+pub(super) async fn detach(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Body(body): Body<DetachVolume>,
+) -> Answer<VolumeView> {
+    let changed = api.attacher.detach(&name, body.node.as_deref()).await?;
+    Ok(Json(VolumeView::new(&*api.meta.model_at(changed.revision).await?, &changed.volume)))
 }
 
 /// `DELETE /v1/volumes/{name}`.

@@ -16,6 +16,7 @@ use crate::etcd::KeyValue;
 use crate::model::{Key, Model, PREFIX};
 
 mod alive;
+mod attachments;
 mod classes;
 mod follow;
 mod groups;
@@ -26,6 +27,7 @@ mod settings;
 mod volumes;
 
 pub use alive::{LIFE_TTL_SECONDS, LeaseHold};
+pub use attachments::ChangedAttachments;
 pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
 pub use members::{DeviceSpec, NodeSpec};

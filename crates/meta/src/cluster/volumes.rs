@@ -9,7 +9,9 @@ use tokio::time::Instant;
 use super::{Attempt, MetaClient, OPERATION_TIMEOUT, Try, encode, random_uuid};
 use crate::client::Txn;
 use crate::error::{Kind, MetaError};
-use crate::model::{ClassRecord, DeviceState, Key, LayerRecord, LayerState, Model, Unknown, VolumeRecord};
+use crate::model::{
+    ClassRecord, DeviceState, Key, LayerRecord, LayerState, Model, Unknown, VolumeAccess, VolumeRecord,
+};
 use crate::time::now_rfc3339;
 
 /// Longest name.
@@ -24,6 +26,8 @@ pub struct VolumeSpec {
     pub size_bytes: u64,
     /// Its storage class, which must have groups.
     pub class: String,
+    /// How many may use it at once.
+    pub access: VolumeAccess,
 }
 
 impl VolumeSpec {
@@ -140,7 +144,7 @@ impl MetaClient {
                 class: spec.class.clone(),
                 head: LayerId(layer),
                 group_offset: (id % policy.groups.len() as u64) as u32,
-                generation: 1,
+                access: spec.access,
                 created: created.clone(),
                 unknown: Unknown::default(),
             };
@@ -189,6 +193,7 @@ impl MetaClient {
                 .when_unchanged(&volume.key, volume.mod_revision())
                 .when_unchanged(&volumes.key, volumes.mod_revision())
                 .delete(&volume.key)
+                .delete(&Key::Attachments(wanted).to_string())
                 .put(&volumes.key, encode(&volumes.next_id()?));
             if let Some(mut layer) = head.record::<LayerRecord>()? {
                 layer.state = LayerState::Deleted;

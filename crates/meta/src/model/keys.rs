@@ -1,6 +1,6 @@
 //! The names of the keys, and back.
 
-use azekura_base::{DeviceId, LayerId, NodeId, PgId};
+use azekura_base::{DeviceId, LayerId, NodeId, PgId, VolumeId};
 
 /// Every key of the cluster starts with this.
 pub const PREFIX: &str = "/azekura/v1/";
@@ -28,6 +28,8 @@ pub enum Key<'a> {
     Group(PgId),
     /// A volume, by name.
     Volume(&'a str),
+    /// A volume's attachments.
+    Attachments(VolumeId),
     /// A layer.
     Layer(LayerId),
     /// A device's confirmation that it dropped a deleted layer.
@@ -55,6 +57,7 @@ impl Key<'_> {
             "classes" => Key::Class(name),
             "groups" => Key::Group(PgId(number(name)?)),
             "volumes" => Key::Volume(name),
+            "attachments" => Key::Attachments(VolumeId(number(name)?)),
             "layers" => match name.split_once('/') {
                 None => Key::Layer(LayerId(number(name)?)),
                 Some((layer, rest)) => {
@@ -87,6 +90,7 @@ impl std::fmt::Display for Key<'_> {
             Key::Class(name) => write!(f, "classes/{name}"),
             Key::Group(id) => write!(f, "groups/{id}"),
             Key::Volume(name) => write!(f, "volumes/{name}"),
+            Key::Attachments(id) => write!(f, "attachments/{id}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
         }
@@ -111,6 +115,7 @@ mod tests {
             Key::Class("default"),
             Key::Group(PgId(63)),
             Key::Volume("vol1"),
+            Key::Attachments(VolumeId(4)),
             Key::Layer(LayerId(9)),
             Key::LayerDropped(LayerId(9), DeviceId(3)),
         ];

@@ -12,9 +12,13 @@ use serde::de::DeserializeOwned;
 
 use crate::etcd::{Event, EventType, KeyValue};
 
+mod attachments;
 mod keys;
 mod records;
 
+pub use attachments::{
+    AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
+};
 pub use keys::{Key, PREFIX};
 pub use records::{
     AckRule, AliveRecord, ClassRecord, ClusterRecord, DeviceRecord, DeviceState, FailureDomain, GroupPlan, GroupRecord,
@@ -66,6 +70,8 @@ pub struct Model {
     pub groups: Records<PgId, GroupRecord>,
     /// Volumes.
     pub volumes: Records<String, VolumeRecord>,
+    /// Attachments of volumes; volumes that never had one are not in it.
+    pub attachments: Records<VolumeId, AttachmentsRecord>,
     /// Layers.
     pub layers: Records<LayerId, LayerRecord>,
     /// Devices that dropped a deleted layer.
@@ -167,6 +173,10 @@ impl Model {
             Key::Volume(name) => {
                 let record = kv.and_then(|kv| read(kv, p, |volume: &VolumeRecord| volume.name == name));
                 place(&mut self.volumes, name.to_owned(), record);
+            }
+            Key::Attachments(id) => {
+                let record = kv.and_then(|kv| read(kv, p, |record: &AttachmentsRecord| record.volume == id));
+                place(&mut self.attachments, id, record);
             }
             Key::Layer(id) => {
                 place(&mut self.layers, id, kv.and_then(|kv| read(kv, p, |layer: &LayerRecord| layer.id == id)));

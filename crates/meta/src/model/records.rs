@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
 use serde::{Deserialize, Serialize};
 
+use super::VolumeAccess;
+
 /// Fields of a record that this version does not know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -309,8 +311,9 @@ pub struct VolumeRecord {
     pub head: LayerId,
     /// Where in the class's groups its first chunk goes.
     pub group_offset: u32,
-    /// Raised to fence the former holder of an attachment.
-    pub generation: u64,
+    /// How many may use it at once. Volumes that were made before this was asked are shared.
+    #[serde(default)]
+    pub access: VolumeAccess,
     /// Time of creation, RFC 3339.
     pub created: String,
     #[serde(flatten)]

@@ -1,0 +1,104 @@
+//! Attachments: between the data plane and the control plane.
+
+use super::dataplane::{Command, Handle};
+use azekura_base::{Generation, NodeId, PgId, VolumeId};
+use azekura_control::attachments::{FENCE_WAIT, Later};
+use azekura_control::{Attacher, DataPlane};
+use azekura_node::Attachments;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Mutex, oneshot};
+
+/// Pause before a volume is given back again that could not be.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The control plane's way to the data plane.
+pub struct Plane(pub Handle);
+
+impl DataPlane for Plane {
+    fn fence(
+        &self,
+        volume: VolumeId,
+        generation: Generation,
+        standing: Vec<Generation>,
+        groups: Vec<PgId>,
+    ) -> Later<'_, Result<(), Vec<PgId>>> {
+        let (answer, answered) = oneshot::channel();
+        let all = groups.clone();
+        let attachments = Attachments { generation, standing };
+        self.0.send(Command::Fence(Fence { volume, attachments, groups, patience: FENCE_WAIT, answer }));
+        Box::pin(async move { answered.await.unwrap_or(Err(all)) })
+    }
+
+    fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
+        Box::pin(async move {
+            let seen = self.0.inspect(move |look| {
+                let ended = |(node, incarnation): &(NodeId, u64)| look.node.has_ended(*node, *incarnation);
+                processes.into_iter().filter(ended).collect()
+            });
+            seen.await.unwrap_or_default()
+        })
+    }
+}
+
+/// What [`azekura_node::Node::fence`] is asked.
+pub struct Fence {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its attachments.
+    pub attachments: Attachments,
+    /// Groups that have to confirm.
+    pub groups: Vec<PgId>,
+    /// How long they may take.
+    pub patience: Duration,
+    /// Gets the outcome.
+    pub answer: oneshot::Sender<Result<(), Vec<PgId>>>,
+}
+
+/// Attaches volumes for this node's clients and gives them back, one thing a volume at a time.
+#[derive(Clone)]
+pub struct Keeper {
+    attacher: Attacher,
+    handle: Handle,
+    node: NodeId,
+    incarnation: u64,
+    busy: Arc<std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>>,
+}
+
+impl Keeper {
+    /// A keeper for this process.
+    pub fn new(attacher: Attacher, handle: Handle, node: NodeId, incarnation: u64) -> Keeper {
+        Keeper { attacher, handle, node, incarnation, busy: Arc::default() }
+    }
+
+    /// Its lock; volumes that nobody works on are forgotten.
+    fn lock(&self, volume: &str) -> Arc<Mutex<()>> {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.retain(|name, lock| name == volume || Arc::strong_count(lock) > 1);
+        Arc::clone(busy.entry(volume.to_owned()).or_default())
+    }
+
+    /// Attaches a volume.
+    pub async fn attach(self, volume: String) {
+        let lock = self.lock(&volume);
+        let _alone = lock.lock().await;
+        let outcome = self.attacher.attach_for_clients(&volume, self.node, self.incarnation).await;
+        let outcome = outcome.map_err(|error| {
+            tracing::info!("a client can't have volume {volume}: {error}");
+            error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
+        });
+        self.handle.send(Command::Attached(volume, outcome));
+    }
+
+    /// Gives a volume back.
+    pub async fn give_back(self, volume: String, attachment: Generation) {
+        let lock = self.lock(&volume);
+        let _alone = lock.lock().await;
+        while let Err(error) = self.attacher.give_back(&volume, self.node, attachment).await {
+            tracing::warn!("can't give volume {volume} back: {error}");
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        self.handle.send(Command::GivenBack(volume));
+    }
+}

@@ -1,0 +1,206 @@
+//! Attaching volumes to nodes and detaching them: the record first, then the fence, then the answer
+//! (docs/decisions/0009-attachments.md).
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura_base::{Generation, NodeId, PgId, VolumeId};
+use azekura_meta::cluster::ChangedAttachments;
+use azekura_meta::model::{
+    AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
+};
+use azekura_meta::time::now_rfc3339;
+use azekura_meta::{Kind, MetaClient, MetaError, Model};
+use tokio::time::Instant;
+
+/// How long a client waits for a volume that somebody else has: longer than a dead node's sign of life
+/// ([`azekura_meta::cluster::LIFE_TTL_SECONDS`]) stays.
+pub const CLIENT_WAIT: Duration = Duration::from_secs(8);
+/// How long all groups of a volume may take to confirm a fence.
+pub const FENCE_WAIT: Duration = Duration::from_secs(10);
+/// A client that waits looks this often whether the process in its way has ended.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+const _: () = assert!(CLIENT_WAIT.as_secs() as i64 > azekura_meta::cluster::LIFE_TTL_SECONDS + 1);
+
+/// A future of the data plane's.
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What the data plane does for attachments.
+pub trait DataPlane: Send + Sync + 'static {
+    /// Makes sure that no write of a volume's attachments up to `generation`, other than `standing`, is applied any more in
+    /// any of `groups`; else the groups that have not confirmed it in time.
+    fn fence(
+        &self,
+        volume: VolumeId,
+        generation: Generation,
+        standing: Vec<Generation>,
+        groups: Vec<PgId>,
+    ) -> Later<'_, Result<(), Vec<PgId>>>;
+
+    /// Those of these processes (node and incarnation) that have certainly ended.
+    fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>>;
+}
+
+/// Attaches and detaches volumes. Cheap to clone.
+#[derive(Clone)]
+pub struct Attacher {
+    meta: MetaClient,
+    data_plane: Arc<dyn DataPlane>,
+}
+
+/// A node's name, or its number when it has none.
+pub(crate) fn node_name(model: &Model, node: NodeId) -> String {
+    model.nodes.get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())
+}
+
+fn node_of(model: &Model, name: &str) -> Result<NodeId, MetaError> {
+    let found = model.nodes.values().find(|node| node.name == name || node.id.to_string() == name);
+    found.map(|node| node.id).ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })
+}
+
+impl Attacher {
+    /// Attaches through this node's data plane.
+    pub fn new(meta: MetaClient, data_plane: Arc<dyn DataPlane>) -> Attacher {
+        Attacher { meta, data_plane }
+    }
+
+    /// Attaches a volume to a node until it is detached. `shared`: beside others or alone; `None`: what the volume was
+    /// made for.
+    pub async fn attach_by_name(
+        &self,
+        volume: &str,
+        node: &str,
+        shared: Option<bool>,
+        force: bool,
+    ) -> Result<ChangedAttachments, MetaError> {
+        let model = self.meta.model();
+        let node = node_of(&model, node)?;
+        if !model.alive.contains_key(&node) {
+            return Err(MetaError::NodeAbsent { node: node_name(&model, node) });
+        }
+        self.attach(volume, node, None, shared, force).await
+    }
+
+    /// Attaches a volume to a process for its clients, and waits for it if somebody else has it. Answers the
+    /// attachment's name.
+    pub async fn attach_for_clients(
+        &self,
+        volume: &str,
+        node: NodeId,
+        incarnation: u64,
+    ) -> Result<Generation, MetaError> {
+        let until = Instant::now() + CLIENT_WAIT;
+        loop {
+            let mut models = self.meta.watch_model();
+            models.mark_unchanged();
+            let refusal = match self.attach(volume, node, Some(incarnation), None, false).await {
+                Ok(changed) => match changed.attachments.of(node) {
+                    Some(mine) if mine.incarnation == incarnation => return Ok(mine.generation),
+                    // Ended while it was being fenced.
+                    _ => MetaError::NotAttached { volume: volume.to_owned(), node: None },
+                },
+                Err(refusal @ MetaError::Attached { .. }) => refusal,
+                Err(error) => return Err(error),
+            };
+            if Instant::now() + LOOK_PAUSE >= until {
+                return Err(refusal);
+            }
+            // It is given back, or the sign of life of whoever has it ends; or the data plane notices that he is gone.
+            let _news = tokio::time::timeout(LOOK_PAUSE, models.changed()).await;
+        }
+    }
+
+    /// Gives an attachment back of which nothing is under way.
+    pub async fn give_back(&self, volume: &str, node: NodeId, attachment: Generation) -> Result<(), MetaError> {
+        let given_back = self.meta.change_attachments(volume, |_, now| Ok(now.give_back(node, attachment))).await;
+        match given_back {
+            Ok(_) | Err(MetaError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a volume's attachment to a node, or all of them.
+    pub async fn detach(&self, volume: &str, node: Option<&str>) -> Result<ChangedAttachments, MetaError> {
+        let wanted = node.map(|name| node_of(&self.meta.model(), name)).transpose()?;
+        let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?;
+        if known.attachments.detach(wanted).is_none() && !known.attachments.fence_due {
+            return Err(MetaError::NotAttached { volume: volume.to_owned(), node: node.map(ToOwned::to_owned) });
+        }
+        let changed = self.meta.change_attachments(volume, |_, now| Ok(now.detach(wanted))).await?;
+        self.fence(changed).await
+    }
+
+    async fn attach(
+        &self,
+        volume: &str,
+        node: NodeId,
+        incarnation: Option<u64>,
+        shared: Option<bool>,
+        force: bool,
+    ) -> Result<ChangedAttachments, MetaError> {
+        let now = now_rfc3339();
+        let gone = self.gone(volume).await?;
+        let changed = self.meta.change_attachments(volume, |record, attachments| {
+            let shared = shared.unwrap_or(record.access == VolumeAccess::Shared);
+            let wish = AttachWish { node, incarnation, shared, force };
+            let next = attachments.attach(&wish, |node, incarnation| gone.contains(&(node, incarnation)), &now);
+            next.map(Some).map_err(|what| self.refusal(volume, node, &what))
+        });
+        self.fence(changed.await?).await
+    }
+
+    /// Of the processes that have the volume, those that have certainly ended: they give no sign of life, or the data
+    /// plane has met their successor, or knows that nobody is there.
+    async fn gone(&self, volume: &str) -> Result<BTreeSet<(NodeId, u64)>, MetaError> {
+        let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?;
+        // As new as the attachments: whoever has attached since was alive.
+        let model = self.meta.model_at(known.revision).await?;
+        let processes: Vec<(NodeId, u64)> =
+            known.attachments.attachments.iter().map(|entry| (entry.node, entry.incarnation)).collect();
+        let absent = processes.iter().filter(|(node, _)| !model.alive.contains_key(node)).copied();
+        let mut gone: BTreeSet<(NodeId, u64)> = absent.collect();
+        if !processes.is_empty() {
+            gone.extend(self.data_plane.ended(processes).await);
+        }
+        Ok(gone)
+    }
+
+    /// Answers when nothing of the attachments that have ended can be applied any more.
+    async fn fence(&self, mut changed: ChangedAttachments) -> Result<ChangedAttachments, MetaError> {
+        while changed.attachments.fence_due {
+            let ChangedAttachments { volume, attachments, revision } = &changed;
+            let model = self.meta.model_at(*revision).await?;
+            let groups = model.classes.get(&volume.class).map(|class| class.groups.clone()).unwrap_or_default();
+            let AttachmentsRecord { generation, .. } = *attachments;
+            let fenced = self.data_plane.fence(volume.id, generation, attachments.standing(), groups).await;
+            if let Err(groups) = fenced {
+                return Err(MetaError::NotFenced { volume: volume.name.clone(), groups });
+            }
+            let name = volume.name.clone();
+            changed = self.meta.confirm_fenced(&name, generation).await?;
+        }
+        Ok(changed)
+    }
+
+    fn refusal(&self, volume: &str, wanted: NodeId, what: &InTheWay) -> MetaError {
+        let model = self.meta.model();
+        match what {
+            InTheWay::TooMany => {
+                MetaError::TooManyAttachments { volume: volume.to_owned(), count: VOLUME_ATTACHMENTS_MAX }
+            }
+            InTheWay::Holder(holder) => {
+                let AttachmentRecord { node, pinned, since, .. } = &**holder;
+                let why = if *pinned { "until it is detached" } else { "for its clients" };
+                MetaError::Attached {
+                    volume: volume.to_owned(),
+                    node: node_name(&model, *node),
+                    how: format!("{why}, since {since}"),
+                    wanted: node_name(&model, wanted),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+"""Attachments: one node's clients at a time, unless a volume is shared; and nothing of who was cut off lands later.
+
+The configuration is in etcd: the embedded server would stand still with its node.
+"""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from .acked_writer import Ledger, Writer
+from .harness.cluster import CliError
+from .harness.nbd import CMD_WRITE, Client, NbdError
+from .harness.process import wait_until
+
+BLOCK = 4096
+ESHUTDOWN = 108
+
+
+@pytest.fixture(scope="module")
+def cluster(module_cluster):
+    return module_cluster(config="etcd")
+
+
+@pytest.fixture
+def make_volume(cluster):
+    made = []
+
+    def make(*options):
+        name = f"a{len(made)}-{time.monotonic_ns() % 10**9}"
+        cluster.cli("volume", "create", name, "64MiB", *options)
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        cluster.delete_volume(name)
+
+
+def attached_to(cluster, volume):
+    return [entry["node_name"] for entry in cluster.json("volume", "show", volume)["attachments"]]
+
+
+def refused(cluster, *arguments, node=None):
+    with pytest.raises(CliError) as error:
+        cluster.cli(*arguments, node=node)
+    assert "panicked" not in error.value.stderr
+    return error.value.stderr
+
+
+def test_clients_attach_by_themselves(cluster, make_volume):
+    volume = make_volume()
+    one, two, _ = cluster.nodes
+    assert attached_to(cluster, volume) == []
+    with Client(one.uri(volume)) as client, Client(one.uri(volume, tcp=True)) as second:
+        client.write(0, b"1" * BLOCK)
+        assert second.read(0, BLOCK) == b"1" * BLOCK
+        wait_until(lambda: attached_to(cluster, volume) == ["n1"], 10, "the attachment to be shown")
+        assert "n1" in cluster.cli("volume", "list") and "n1" in cluster.cli("volume", "show", volume)
+        started = time.monotonic()
+        with pytest.raises(ConnectionError) as refusal:
+            Client(two.uri(volume))
+        assert time.monotonic() - started < 30
+        assert "attached to node n1" in str(refusal.value) and "--force" in str(refusal.value)
+        client.write(0, b"2" * BLOCK)
+    with Client(two.uri(volume)) as client:
+        assert client.read(0, BLOCK) == b"2" * BLOCK
+        wait_until(lambda: attached_to(cluster, volume) == ["n2"], 10, "the attachment to be shown")
+    wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back")
+
+
+def test_a_client_that_comes_while_another_leaves_waits(cluster, make_volume):
+    volume = make_volume()
+    for turn in range(12):
+        with Client(cluster.nodes[turn % 3].uri(volume)) as client:
+            assert client.read(0, BLOCK)[:1] == bytes([turn])
+            client.write(0, bytes([turn + 1]) * BLOCK)
+
+
+def test_shared_volumes_are_served_everywhere(cluster, make_volume):
+    volume = make_volume("--shared")
+    clients = [Client(node.uri(volume)) for node in cluster.nodes]
+    for number, client in enumerate(clients):
+        client.write(0, bytes([number + 1]) * BLOCK)
+        assert all(other.read(0, 1) == bytes([number + 1]) for other in clients)
+    wait_until(lambda: attached_to(cluster, volume) == ["n1", "n2", "n3"], 10, "three attachments")
+    # One is cut off; the others go on.
+    cluster.cli("volume", "detach", volume, "--node", "n2")
+    with pytest.raises((NbdError, OSError)):
+        clients[1].write(0, b"x" * BLOCK)
+    for client in (clients[0], clients[2]):
+        assert client.read(0, 1) == bytes([3])
+        client.write(BLOCK, b"y" * BLOCK)
+    for client in clients:
+        client.close()
+
+
+def test_what_was_attached_by_name_stays(cluster, make_volume):
+    volume = make_volume()
+    one, two, three = cluster.nodes
+    cluster.cli("volume", "attach", volume, "--node", "n2", node=three)
+    assert attached_to(cluster, volume) == ["n2"]
+    for _ in range(2):
+        with Client(two.uri(volume)) as client:
+            client.write(0, b"1" * BLOCK)
+    assert attached_to(cluster, volume) == ["n2"]
+    assert "attached to node n2" in refused(cluster, "volume", "attach", volume, "--node", "n1")
+    with pytest.raises(ConnectionError):
+        Client(one.uri(volume))
+    cluster.cli("volume", "attach", volume, "--node", "n1", "--force")
+    with Client(one.uri(volume)) as client:
+        assert client.read(0, 1) == b"1"
+    cluster.cli("volume", "detach", volume)
+    assert attached_to(cluster, volume) == []
+    assert "not attached" in refused(cluster, "volume", "detach", volume)
+    assert "nobody" in refused(cluster, "volume", "attach", volume, "--node", "nobody")
+
+
+def test_force_cuts_off_one_volume_and_no_other(cluster, make_volume):
+    mine, other = make_volume(), make_volume()
+    one, two, _ = cluster.nodes
+    ledger = Ledger(blocks=500)
+    bystander = Writer(one.uri(other), ledger, seed=3)
+    bystander.start()
+    client = Client(one.uri(mine))
+    client.write(0, b"old!" * 1024)
+    wait_until(lambda: bystander.acks > 50, 60, "writes of the bystander")
+    cluster.cli("volume", "attach", mine, "--node", "n2", "--force", node=two)
+    with pytest.raises((NbdError, OSError)) as cut:
+        for _ in range(100):
+            client.write(0, b"late" * 1024)
+    assert not isinstance(cut.value, NbdError) or cut.value.code == ESHUTDOWN
+    client.close()
+    with Client(two.uri(mine)) as client:
+        assert client.read(0, 4) == b"old!"
+        client.write(0, b"new!" * 1024)
+        assert client.read(0, 4) == b"new!"
+    goal = bystander.acks + 100
+    wait_until(lambda: bystander.acks >= goal or not bystander.is_alive(), 60, "more writes of the bystander")
+    bystander.finish()
+    assert ledger.check(one.uri(other)) == []
+
+
+class Flood(threading.Thread):
+    """Sends writes of one value to all blocks, as fast as the connection takes them, and never looks back."""
+
+    def __init__(self, uri, blocks, value):
+        super().__init__(daemon=True)
+        self.client = Client(uri, timeout_s=60)
+        self.blocks, self.value = blocks, value
+        self.sent = 0
+
+    def run(self):
+        try:
+            while True:
+                for block in range(self.blocks):
+                    self.client.send(CMD_WRITE, block * BLOCK, data=self.value * BLOCK)
+                    self.sent += 1
+        except OSError:
+            pass
+
+    def outcome(self):
+        """Reads all answers: the numbers of good and refused ones, until the connection ends."""
+        good = refused = 0
+        try:
+            while True:
+                _, error, _ = self.client.receive()
+                assert error in (0, ESHUTDOWN), error
+                good, refused = good + (error == 0), refused + (error != 0)
+        except OSError:
+            return good, refused
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_nothing_of_a_holder_that_stood_still_lands(cluster, make_volume, turn):
+    """SIGSTOP in the middle of writes, the volume forced elsewhere and rewritten there, SIGCONT: no old write shows."""
+    volume = make_volume()
+    one, two, three = cluster.nodes
+    blocks = 256
+    flood = Flood(one.uri(volume), blocks, b"o")
+    flood.start()
+    wait_until(lambda: flood.sent > 300 * (turn + 1), 60, "writes under way")
+    one.process.signal(signal.SIGSTOP)
+    try:
+        cluster.cli("volume", "attach", volume, "--node", "n2", "--force", node=three)
+        with Client(two.uri(volume)) as client:
+            for block in range(blocks):
+                client.write(block * BLOCK, b"n" * BLOCK)
+            one.process.signal(signal.SIGCONT)
+            good, refused_writes = flood.outcome()
+            print(f"sent {flood.sent}, good {good}, refused {refused_writes}")
+            assert flood.sent > good, "there was nothing in the way of being late"
+            for _ in range(3):
+                data = client.read(0, blocks * BLOCK)
+                late = [block for block in range(blocks) if data[block * BLOCK] != ord("n")]
+                assert late == [], "written by who had lost the volume"
+                time.sleep(0.5)
+    finally:
+        one.process.signal(signal.SIGCONT)
+    cluster.wait_healthy()
+    cluster.cli("volume", "detach", volume)
+    with Client(one.uri(volume)) as client:
+        assert set(client.read(0, blocks * BLOCK)) == {ord("n")}
+
+
+def test_a_dead_gateway_gives_way_soon(cluster, make_volume):
+    volume = make_volume()
+    one, two, _ = cluster.nodes
+    client = Client(one.uri(volume))
+    client.write(0, b"1" * BLOCK)
+    one.kill()
+    started = time.monotonic()
+    with Client(two.uri(volume)) as client:
+        assert client.read(0, 1) == b"1"
+        took = time.monotonic() - started
+    one.start()
+    cluster.wait_healthy()
+    print(f"{took:.2f} s")
+    assert took < 20
+
+
+def test_groups_that_can_not_confirm_are_named(cluster, make_volume):
+    """With one copy, nobody can say what a primary that stands still will do."""
+    volume = make_volume("--copies", "1")
+    one, two, _ = cluster.nodes
+    client = Client(one.uri(volume))
+    for chunk in range(16):
+        client.write(chunk << 22, b"1" * BLOCK)
+    one.process.signal(signal.SIGSTOP)
+    try:
+        text = refused(cluster, "volume", "attach", volume, "--node", "n2", "--force", node=two)
+        assert "placement group" in text and "not kept out everywhere" in text
+    finally:
+        one.process.signal(signal.SIGCONT)
+    cluster.wait_healthy()
+    cluster.cli("volume", "attach", volume, "--node", "n2", "--force", node=two)
+    assert not cluster.json("volume", "show", volume)["fence_due"]
+    with pytest.raises((NbdError, OSError)):
+        client.write(0, b"2" * BLOCK)
+    with Client(two.uri(volume)) as client:
+        assert client.read(0, 1) == b"1"
