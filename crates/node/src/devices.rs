@@ -190,8 +190,13 @@ impl Node {
             self.completed(id, completion);
         }
         while let Some(report) = self.devices.get_mut(&id).and_then(|device| device.store.next_report()) {
-            if let Report::Forgotten { pg } = report {
-                self.effects.push_back(Effect::CopyForgotten(id, pg));
+            match report {
+                Report::Forgotten { pg } => self.effects.push_back(Effect::CopyForgotten(id, pg)),
+                Report::NotSaved { error } => {
+                    let told = format!("device {id}: {error}; it is tried again; make room in the device's folder");
+                    self.effects.push_back(Effect::Warn(told));
+                }
+                _ => {}
             }
         }
     }

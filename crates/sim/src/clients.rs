@@ -1,5 +1,6 @@
 //! Clients: what they ask for, and what becomes of it.
 
+use crate::attachments::{Holders, INSPECTOR};
 use crate::contents::{BLOCK_SECTORS, SECTOR_SIZE, ZERO, decode, encode};
 use crate::events::{Event, Life};
 use crate::history::{NEVER, Seen, Stamp, Written};
@@ -31,6 +32,7 @@ struct Running {
     /// Sectors.
     count: u64,
     start: Stamp,
+    attachment: Generation,
 }
 
 /// Where clients write, in sectors.
@@ -113,13 +115,23 @@ pub(crate) struct Clients {
     random: Random,
     /// Operations that a run's clients start.
     limit: u64,
+    /// The attachment that each operation was asked under, where attachments are in use.
+    attachments: BTreeMap<u64, Generation>,
 }
 
 impl Clients {
     pub(crate) fn new(plan: &Plan, mut random: Random) -> Clients {
         let at = (0..plan.clients).map(|_| NodeId(random.between(1, u64::from(plan.nodes)) as u32)).collect();
         let layout = Layout::new(plan);
-        Clients { at, running: BTreeMap::new(), layout, issued: 0, random, limit: plan.operations }
+        Clients {
+            at,
+            running: BTreeMap::new(),
+            layout,
+            issued: 0,
+            random,
+            limit: plan.operations,
+            attachments: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -132,6 +144,11 @@ impl Clients {
 
     pub(crate) fn all_issued(&self) -> bool {
         self.issued >= self.limit
+    }
+
+    /// When it was confirmed that nothing more of an operation's attachment is applied, if it was.
+    pub(crate) fn fenced_at(&self, operation: u64, holders: &Holders) -> Option<Stamp> {
+        holders.confirmed(*self.attachments.get(&operation)?)
     }
 
     /// The operations under way, for people.
@@ -160,9 +177,10 @@ impl World {
             self.clients.at[client] = *self.clients.random.pick(&nodes);
             return;
         };
+        let Some(attachment) = self.attachment_of(life) else { return };
         let Clients { layout, random, .. } = &mut self.clients;
         let (kind, first, count) = layout.draw(random);
-        self.issue(life, Some(client), kind, first, count);
+        self.issue(life, attachment, Some(client), kind, first, count);
     }
 
     /// The life of a node whose gateway takes requests.
@@ -172,9 +190,12 @@ impl World {
         (node.gateway().volumes().contains_key(VOLUME) && node.has_room()).then_some(life)
     }
 
-    fn issue(&mut self, life: Life, client: Option<usize>, kind: Kind, first: u64, count: u64) {
+    fn issue(&mut self, life: Life, attachment: Generation, client: Option<usize>, kind: Kind, first: u64, count: u64) {
         self.clients.issued += 1;
         let id = self.clients.issued;
+        if self.holders.on {
+            self.clients.attachments.insert(id, attachment);
+        }
         let start = self.history.stamp();
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
         let op = match kind {
@@ -183,12 +204,12 @@ impl World {
             Kind::Zero => Op::Zero { offset, len },
             Kind::Trim => Op::Trim { offset, len },
         };
-        self.clients.running.insert(id, Running { kind, life, client, first, count, start });
+        self.clients.running.insert(id, Running { kind, life, client, first, count, start, attachment });
         self.trace.step(self.now, id, || {
             let block = first / BLOCK_SECTORS;
             format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
         });
-        self.tell(life, |node| node.submit(id, VOLUME, Generation(0), op));
+        self.tell(life, |node| node.submit(id, VOLUME, attachment, op));
     }
 
     /// Starts reads of everything that clients ever wrote, at a node.
@@ -200,7 +221,7 @@ impl World {
         for region in regions {
             let step = WRITE_BLOCKS_MAX * BLOCK_SECTORS;
             for first in region.clone().step_by(step as usize) {
-                self.issue(life, None, Kind::Read, first, step.min(region.end - first));
+                self.issue(life, INSPECTOR, None, Kind::Read, first, step.min(region.end - first));
             }
         }
     }
@@ -219,6 +240,11 @@ impl World {
             format!("{:?} operation {id}: {what}, ends at {end}", op.life.node)
         });
         match outcome {
+            Outcome::Failed(IoStatus::Fenced) if self.holders.has_ended(op.attachment) => {
+                self.report.fenced += 1;
+                self.holders.lose(op.life, op.attachment);
+                self.record(id, &op, NEVER);
+            }
             Outcome::Failed(status) => {
                 self.report.failed += 1;
                 let broken = match status {

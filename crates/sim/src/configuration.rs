@@ -7,8 +7,8 @@ use crate::Mode;
 use crate::events::{Event, Life};
 use crate::random::Random;
 use crate::world::World;
-use azekura_base::{DeviceId, NodeId, PgId};
-use azekura_node::ClusterView;
+use azekura_base::{DeviceId, NodeId, PgId, VolumeId};
+use azekura_node::{Attachments, ClusterView};
 use azekura_replica::GroupConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,11 +55,18 @@ impl Configuration {
         view.groups.insert(pg, config);
     }
 
-    fn away(&self, node: NodeId, now: Duration) -> Option<Duration> {
+    /// Attachments of a volume change.
+    pub(crate) fn set_attachments(&mut self, volume: VolumeId, attachments: Attachments) {
+        let view = Arc::make_mut(&mut self.view);
+        view.revision += 1;
+        view.attachments.insert(volume, attachments);
+    }
+
+    pub(crate) fn away(&self, node: NodeId, now: Duration) -> Option<Duration> {
         self.away.get(&node).copied().filter(|until| now < *until)
     }
 
-    fn delay(&mut self) -> Duration {
+    pub(crate) fn delay(&mut self) -> Duration {
         if self.random.chance(90) { self.random.micros(200, 3000) } else { self.random.spread_millis(3, 300) }
     }
 

@@ -49,6 +49,12 @@ pub(crate) enum Event {
     Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64> },
     /// A node learns of the configuration.
     Configure(Life, Arc<ClusterView>),
+    /// A process attaches the volume for its clients.
+    Attach(Life),
+    /// A process that has attached the volume asks once more to keep former users out.
+    FenceAgain(Life),
+    /// An operator ends attachments by force.
+    Usurp,
     /// A client may start an operation.
     Client(usize),
     /// A node's process starts.

@@ -36,6 +36,26 @@ impl Register {
     pub(crate) fn is_zeroed(&self) -> bool {
         self.writes.iter().any(|write| write.value == ZERO)
     }
+
+    /// The same life, with what `latest` says of writes: it happened by then, or never.
+    ///
+    /// # Errors
+    /// When a write that began later has happened.
+    pub(crate) fn bounded(&self, latest: impl Fn(Value) -> Option<Stamp>) -> Result<Register, String> {
+        let mut register = self.clone();
+        for write in register.writes.iter_mut().filter(|write| write.value != ZERO) {
+            let Some(latest) = latest(write.value) else { continue };
+            let seen = self.reads.iter().any(|read| read.value == write.value);
+            if write.end == NEVER && !seen {
+                continue;
+            }
+            if write.start > latest {
+                return Err(format!("operation {} began at {}, after {latest}", write.value, write.start));
+            }
+            write.end = write.end.min(latest);
+        }
+        Ok(register)
+    }
 }
 
 /// All sectors that were touched.

@@ -8,6 +8,7 @@
 //! everything is read back, and the checkers (`check/`) look at the whole history and at all copies; then all nodes
 //! lose power once more, and it is all looked at again.
 
+mod attachments;
 mod check;
 mod clients;
 mod configuration;

@@ -1,5 +1,6 @@
 //! The nodes' processes: start, turns, and what they ask for.
 
+use crate::attachments::INSPECTOR;
 use crate::check::order::Owner;
 use crate::events::{Event, Life};
 use crate::network::{ConnId, Side, describe};
@@ -7,10 +8,10 @@ use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
-use azekura_base::{ChunkIndex, NodeId, RequestId, SessionId};
+use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId};
 use azekura_node::{Effect, Identity, Node};
 use azekura_replica::GroupState;
-use azekura_wire::{Message, PrepareOk};
+use azekura_wire::{FenceDone, Message, PrepareOk};
 use std::time::Duration;
 
 /// A machine: its process, if one runs.
@@ -128,6 +129,7 @@ impl World {
         self.ends_die(life);
         self.devices.values_mut().filter(|device| device.node == id).for_each(|device| device.crash());
         self.clients_lose(life);
+        self.holders_lose(life);
     }
 
     /// A process takes a turn.
@@ -184,7 +186,9 @@ impl World {
             Effect::Close(key) => self.close(key),
             Effect::Store(device, effect) => self.device_effect(life, device, effect),
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
-            Effect::Scrubbed(..) | Effect::Fenced(..) | Effect::AttachmentsEnded => {}
+            Effect::Scrubbed(..) => {}
+            Effect::Fenced(token, result) => self.fence_ended(token, result),
+            Effect::AttachmentsEnded => self.look_at_attachment(life),
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
             Effect::LayerDropped(..) => {}
             Effect::CopyForgotten(device, pg) => self.copy_forgotten(device, pg),
@@ -211,6 +215,8 @@ impl World {
             {
                 prepare.chunk = ChunkIndex(self.plan.chunks + prepare.pg.0);
             }
+            (Some(Lie::UnheardFence), Message::Fence(fence)) => fence.generation = Generation(0),
+            (Some(Lie::NoFence), Message::Write(write)) => write.attachment = INSPECTOR,
             (Some(Lie::SkippedChanges), Message::CompareOk(ok)) => drop(ok.differing.pop()),
             _ => {}
         }
@@ -229,6 +235,10 @@ impl World {
                 let azekura_wire::Prepare { pg, device, epoch, sequence, .. } = prepare;
                 let ok = PrepareOk { pg, device, epoch, sequence, full: false };
                 (side.other(), Duration::from_micros(400), Message::PrepareOk(ok))
+            }
+            (Some(Lie::UnheardFence), Message::Fence(fence)) => {
+                let done = FenceDone { request: fence.request, result: Ok(()) };
+                (side.other(), Duration::from_micros(400), Message::FenceDone(done))
             }
             _ => return,
         };

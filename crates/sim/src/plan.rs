@@ -20,6 +20,8 @@ pub enum Mode {
     Partitions,
     /// Processes stand still for moments and for longer than leases.
     Stalls,
+    /// As `partitions`, and all the time attachments of the volume are ended by force.
+    Attachments,
     /// Everything but decay, whose repair needs scrubbing.
     All,
 }
@@ -27,7 +29,7 @@ pub enum Mode {
 impl Mode {
     /// Faults last for seconds, so clients must take their time.
     fn is_long(self) -> bool {
-        matches!(self, Mode::Partitions | Mode::Stalls | Mode::All)
+        matches!(self, Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::All)
     }
 }
 
@@ -48,6 +50,10 @@ pub enum Lie {
     NoLiveWrites,
     /// The network leaves blocks out when a copy says which of them differ.
     SkippedChanges,
+    /// Writes that go from node to node are taken for those of an attachment that nobody has ended.
+    NoFence,
+    /// The network answers a `Fence` in the place of the primary, which never hears of it.
+    UnheardFence,
     /// A new primary forgets what was prepared before it.
     #[cfg(feature = "sabotage")]
     ForgottenTail,

@@ -13,6 +13,8 @@ pub enum Invariant {
     OnePrimary,
     /// A write is applied once, however often it is sent.
     AppliedOnce,
+    /// What was written under an attachment that has ended is applied before that is confirmed, or never.
+    Fenced,
     /// 6: a store opens after every crash and keeps what it had called durable.
     StoreKeeps,
     /// 7: a damaged block is never returned as data.
@@ -35,6 +37,7 @@ impl fmt::Display for Invariant {
             Invariant::Linearizable => "invariants 1 and 2 (acknowledged writes are read)",
             Invariant::OnePrimary => "invariant 3 (one primary, one order)",
             Invariant::AppliedOnce => "writes are applied once",
+            Invariant::Fenced => "who has lost the volume writes nothing",
             Invariant::StoreKeeps => "invariant 6 (stores keep what is durable)",
             Invariant::NoDamagedData => "invariant 7 (damaged blocks are not data)",
             Invariant::SpaceExact => "invariant 9 (space is accounted for)",
@@ -76,6 +79,12 @@ pub struct Report {
     pub failed: u64,
     /// Operations whose gateway died.
     pub unknown: u64,
+    /// Operations that were refused because their attachment had ended.
+    pub fenced: u64,
+    /// Times that all groups confirmed to keep ended attachments out.
+    pub fences: u64,
+    /// Times that they did not in time.
+    pub fences_failed: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// Starts of processes.
@@ -113,6 +122,9 @@ impl Report {
         self.done += other.done;
         self.failed += other.failed;
         self.unknown += other.unknown;
+        self.fenced += other.fenced;
+        self.fences += other.fences;
+        self.fences_failed += other.fences_failed;
         for (kind, count) in &other.faults {
             *self.faults.entry(kind).or_default() += count;
         }
@@ -136,11 +148,12 @@ impl fmt::Display for Report {
         const MIB: u64 = 1 << 20;
         writeln!(
             f,
-            "{} operations in {:.0} s of virtual time: {} done, {} failed, {} of unknown outcome",
+            "{} operations in {:.0} s of virtual time: {} done, {} failed, {} fenced, {} of unknown outcome",
             self.operations,
             self.virtual_time.as_secs_f64(),
             self.done,
             self.failed,
+            self.fenced,
             self.unknown
         )?;
         writeln!(
@@ -157,9 +170,11 @@ impl fmt::Display for Report {
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         write!(
             f,
-            "{} starts of processes, {} checksum errors; faults: {}",
+            "{} starts of processes, {} checksum errors, {} fences confirmed and {} not; faults: {}",
             self.starts,
             self.checksum_errors,
+            self.fences,
+            self.fences_failed,
             if faults.is_empty() { "none".into() } else { faults.join(", ") }
         )
     }

@@ -1,5 +1,6 @@
 //! The world of one run: nodes, devices, network, configuration, clients, and the loop that moves time.
 
+use crate::attachments::Holders;
 use crate::check::order::Order;
 use crate::check::{linearizable, zeroed};
 use crate::clients::Clients;
@@ -7,7 +8,7 @@ use crate::configuration::Configuration;
 use crate::device::Device;
 use crate::events::{Event, Queue};
 use crate::faults::Faults;
-use crate::history::History;
+use crate::history::{History, Register};
 use crate::machine::Machine;
 use crate::network::Network;
 use crate::plan::{Lie, Plan, QUIET_MAX, WORKLOAD_MAX};
@@ -44,6 +45,7 @@ pub(crate) struct World {
     pub(crate) history: History,
     pub(crate) order: Order,
     pub(crate) faults: Faults,
+    pub(crate) holders: Holders,
     pub(crate) trace: Trace,
     pub(crate) report: Report,
     /// Clients start operations and faults happen.
@@ -77,6 +79,7 @@ impl World {
             configuration: Configuration::new(view, random.fork()),
             clients: Clients::new(plan, random.fork()),
             faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
+            holders: Holders::new(plan.mode, random.fork()),
             history: History::default(),
             order: Order::default(),
             trace: Trace::new(plan.trace),
@@ -98,6 +101,9 @@ impl World {
             self.queue.push(Duration::from_millis(client as u64), Event::Client(client));
         }
         self.queue.push(Duration::from_millis(500), Event::Fault);
+        if self.holders.on {
+            self.queue.push(Duration::from_millis(700), Event::Usurp);
+        }
         self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
         self.working = false;
         self.end_faults();
@@ -132,7 +138,7 @@ impl World {
     fn quiet_down(&mut self) {
         let limit = self.now + QUIET_MAX;
         let up = |world: &World| world.machines.keys().all(|node| world.ready_life(*node).is_some());
-        if !self.run_until(limit, |world| up(world) && world.clients.idle()) {
+        if !self.run_until(limit, |world| up(world) && world.clients.idle() && world.holders.idle()) {
             let what = format!("not done after {QUIET_MAX:?}: {}; {}", self.clients.describe(), self.describe_groups());
             return self.violate(Invariant::Liveness, what);
         }
@@ -162,16 +168,25 @@ impl World {
     }
 
     fn check_history(&mut self) {
+        let check = |register: &Register| {
+            if register.is_zeroed() { zeroed::check(register) } else { linearizable::check(register) }
+        };
         let mut bad = None;
         for (sector, register) in self.history.registers() {
-            let result = if register.is_zeroed() { zeroed::check(register) } else { linearizable::check(register) };
-            if let Err(what) = result {
-                bad = Some(format!("sector {sector} (block {}): {what}", sector / crate::contents::BLOCK_SECTORS));
+            // Also with what is known of writes under attachments that have ended.
+            let bounded = || register.bounded(|value| self.clients.fenced_at(value, &self.holders));
+            let result = check(register).map_err(|what| (Invariant::Linearizable, what));
+            let fenced = result.and_then(|()| {
+                bounded().and_then(|register| check(&register)).map_err(|what| (Invariant::Fenced, what))
+            });
+            if let Err((invariant, what)) = fenced {
+                let block = sector / crate::contents::BLOCK_SECTORS;
+                bad = Some((invariant, format!("sector {sector} (block {block}): {what}")));
                 break;
             }
         }
-        if let Some(what) = bad {
-            self.violate(Invariant::Linearizable, what);
+        if let Some((invariant, what)) = bad {
+            self.violate(invariant, what);
         }
     }
 
@@ -294,6 +309,9 @@ impl World {
                 self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
             }
             Event::Configure(life, view) => self.configure(life, &view),
+            Event::Attach(life) => self.attach(life),
+            Event::FenceAgain(life) => self.fence_again(life),
+            Event::Usurp => self.usurp(),
             Event::Client(client) => self.client_turn(client),
             Event::Start(node) => self.start(node),
             Event::Leave(life, until) => self.leave(life, until),

@@ -51,3 +51,15 @@ fn a_resync_that_skips_blocks_is_noticed() {
     let caught = caught(Lie::SkippedChanges, Mode::All, 3);
     assert!(caught.contains(&Invariant::CopiesEqual), "{caught:?}");
 }
+
+#[test]
+fn writes_of_who_has_lost_the_volume_are_noticed() {
+    let caught = caught(Lie::NoFence, Mode::Attachments, 4);
+    assert!(caught.len() >= 2 && caught.contains(&Invariant::Fenced), "{caught:?}");
+}
+
+#[test]
+fn fences_that_the_primary_has_not_confirmed_are_noticed() {
+    let caught = caught(Lie::UnheardFence, Mode::Attachments, 8);
+    assert!(caught.contains(&Invariant::Fenced), "{caught:?}");
+}

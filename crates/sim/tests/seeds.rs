@@ -79,11 +79,18 @@ fn all_faults_together_lose_nothing() {
     assert!(faults(&report, "node away") > 3 && faults(&report, "new member") > 1, "{report}");
 }
 
+#[test]
+fn who_has_lost_the_volume_writes_nothing() {
+    let report = run_all(Mode::Attachments, 1..=8);
+    assert!(faults(&report, "attachment ended by force") > 200 && report.fences > 200, "{report}");
+    assert!(report.fenced > 100 && report.done > 3000, "{report}");
+}
+
 /// The panic names the seed.
 #[test]
 fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;
-    for mode in [Mode::Crash, Mode::Partitions, Mode::All] {
+    for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::All] {
         run_all(mode, fresh..=fresh);
     }
 }

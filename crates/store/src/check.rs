@@ -163,7 +163,8 @@ fn check_into(
 ) -> Result<(), OpenError> {
     let inspector = Inspector::open(device)?;
     report.segments = inspector.superblock().segments;
-    let no_checkpoint = || OpenError::Map(MapError("there is no checkpoint: the map does not belong here".into()));
+    let no_checkpoint =
+        || OpenError::Map(MapError::Failed("there is no checkpoint: the map does not belong here".into()));
     let root = map.root().map_err(OpenError::Map)?.ok_or_else(no_checkpoint)?;
     let mut overlay = Overlay { base: map, changes: MemoryMap::new(), hidden: BTreeSet::new() };
     let mut store = Store::open(inspector.options(), inspector.identity(), root);

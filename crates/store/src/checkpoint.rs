@@ -238,22 +238,26 @@ impl Root {
     /// # Errors
     /// When it is damaged or of an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Root, MapError> {
-        let short = || MapError("the checkpoint root is damaged: it is too short".into());
+        let short = || MapError::Failed("the checkpoint root is damaged: it is too short".into());
         let mut reader = Reader { bytes };
         if reader.take::<8>().ok_or_else(short)? != *MAGIC {
-            return Err(MapError("the checkpoint root is damaged: wrong magic".into()));
+            return Err(MapError::Failed("the checkpoint root is damaged: wrong magic".into()));
         }
         let version = u16::from_le_bytes(reader.take().ok_or_else(short)?);
         if version != VERSION {
-            return Err(MapError(format!("checkpoint format version {version} is not known")));
+            return Err(MapError::Failed(format!("checkpoint format version {version} is not known")));
         }
         let mut copy = bytes.to_vec();
         copy.get_mut(12..16).ok_or_else(short)?.fill(0);
         if bytes[12..16] != checksum(&copy).0.to_le_bytes() {
-            return Err(MapError("the checkpoint root is damaged: its checksum does not match".into()));
+            return Err(MapError::Failed("the checkpoint root is damaged: its checksum does not match".into()));
         }
         reader.take::<6>().ok_or_else(short)?;
-        reader.root().ok_or_else(short)
+        let root = reader.root().ok_or_else(short)?;
+        if !reader.bytes.is_empty() {
+            return Err(MapError::Failed("the checkpoint root is damaged: it is too long".into()));
+        }
+        Ok(root)
     }
 }
 
@@ -389,6 +393,7 @@ impl SegmentRow {
             let [used, ..] = reader.take::<4>()?;
             Some(SegmentRow { generation, live, used: used != 0 })
         })();
-        row.ok_or_else(|| MapError("a segment row is damaged: it is too short".into()))
+        let wrong = || MapError::Failed(format!("a segment row of {} bytes is damaged", bytes.len()));
+        row.filter(|_| bytes.len() == Self::BYTES).ok_or_else(wrong)
     }
 }

@@ -8,11 +8,12 @@ use crate::heirs::Heir;
 use crate::leaf::{Leaf, LeafImage, LeafKey};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use redb::{
-    Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError, TableDefinition,
-    TableError,
+    Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError,
+    TableDefinition, TableError,
 };
 use std::fmt::Display;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The checkpoint root, under the one key "root".
@@ -38,7 +39,9 @@ const CACHE_BYTES_MAX: usize = 8 << 20;
 
 /// A saved map in a file.
 pub struct CheckpointDb {
-    database: Database,
+    /// `None` after a failure, until it can be opened again: the library takes no call after one.
+    database: Option<Database>,
+    path: PathBuf,
 }
 
 impl std::fmt::Debug for CheckpointDb {
@@ -48,11 +51,22 @@ impl std::fmt::Debug for CheckpointDb {
 }
 
 fn failed(what: &'static str) -> impl Fn(redb::Error) -> MapError {
-    move |error| MapError(format!("{what}: {error}"))
+    move |error| MapError::Failed(format!("{what}: {error}"))
+}
+
+/// A checkpoint that could not be saved.
+fn not_saved(error: &redb::Error) -> MapError {
+    let what = format!("a checkpoint can't be saved: {error}");
+    match error {
+        redb::Error::Io(io) if matches!(io.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+            MapError::Full(what)
+        }
+        _ => MapError::Failed(what),
+    }
 }
 
 fn wrong(error: impl Display) -> MapError {
-    MapError(error.to_string())
+    MapError::Failed(error.to_string())
 }
 
 impl CheckpointDb {
@@ -61,17 +75,28 @@ impl CheckpointDb {
     /// # Errors
     /// When it can't be opened, is damaged, or another process has it open.
     pub fn open(path: &Path) -> Result<CheckpointDb, MapError> {
-        let database = Database::builder().set_cache_size(CACHE_BYTES_MAX).create(path);
-        let database = database.map_err(|error| MapError(format!("{}: {error}", path.display())))?;
-        Ok(CheckpointDb { database })
+        let database = Self::database(path);
+        let database = database.map_err(|error| MapError::Failed(format!("{}: {error}", path.display())))?;
+        Ok(CheckpointDb { database: Some(database), path: path.to_path_buf() })
+    }
+
+    fn database(path: &Path) -> Result<Database, DatabaseError> {
+        Database::builder().set_cache_size(CACHE_BYTES_MAX).create(path)
     }
 
     fn reading(&self) -> Result<ReadTransaction, MapError> {
-        self.database.begin_read().map_err(wrong)
+        self.opened().map_err(wrong)?.begin_read().map_err(wrong)
+    }
+
+    fn opened(&self) -> Result<&Database, redb::Error> {
+        self.database.as_ref().ok_or(redb::Error::PreviousIo)
     }
 
     fn write(&mut self, batch: &CheckpointBatch) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
+        if self.database.is_none() {
+            self.database = Some(Self::database(&self.path)?);
+        }
+        let transaction = self.opened()?.begin_write()?;
         {
             let mut root = transaction.open_table(ROOT)?;
             root.insert(ROOT_KEY, &batch.root.encode()[..])?;
@@ -111,7 +136,7 @@ impl CheckpointDb {
     }
 
     fn read_root(&self) -> Result<Option<RootRows>, redb::Error> {
-        let transaction = self.database.begin_read()?;
+        let transaction = self.opened()?.begin_read()?;
         let table = match transaction.open_table(ROOT) {
             Ok(table) => table,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
@@ -133,7 +158,7 @@ type SegmentCell = (u32, Vec<u8>);
 fn decode(key: (LayerId, ChunkIndex), image: &[u8]) -> Result<(LeafKey, LeafImage), MapError> {
     let (stated, leaf) = Leaf::decode(image)?;
     if (stated.layer, stated.chunk) != key {
-        return Err(MapError(format!(
+        return Err(MapError::Failed(format!(
             "the leaf of {:?} {:?} is stored as {:?} {:?}",
             stated.layer, stated.chunk, key.0, key.1
         )));
@@ -152,7 +177,12 @@ impl SavedMap for CheckpointDb {
     }
 
     fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
-        self.write(&batch).map_err(failed("a checkpoint can't be saved"))
+        self.write(&batch).map_err(|error| {
+            // What was saved before is still there: it is wanted for reading, too.
+            drop(self.database.take());
+            self.database = Self::database(&self.path).ok();
+            not_saved(&error)
+        })
     }
 
     fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<Option<LeafImage>>, MapError> {

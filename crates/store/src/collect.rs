@@ -26,9 +26,10 @@ const PROBES_MAX: usize = 128;
 const READ_BLOCKS_MAX: u32 = 64;
 /// Dead blocks between live ones that are read along rather than split a read.
 const GAP_BLOCKS_MAX: u32 = 4;
-/// Free segments that garbage collection aims at: at least, and at most.
+/// Free segments that garbage collection aims at, on a device so small or so full that there can't be more.
 const TARGET_MIN: u32 = GC_SEGMENTS + ZERO_SEGMENTS + 1;
-const TARGET_MAX: u32 = 64;
+/// Segments that one checkpoint is to free, at most.
+const FREED_AT_ONCE_MAX: u32 = 256;
 /// Clients count as idle after this time without a batch; collection then goes on by itself.
 const IDLE: Duration = Duration::from_millis(100);
 /// Blocks that collection may move in each idle millisecond (64 MiB/s).
@@ -109,6 +110,8 @@ pub(crate) struct Collector {
     victim: Option<Victim>,
     /// Share of live blocks in the victims of late.
     fullness: f64,
+    /// The last victim: segment and generation.
+    last: Option<(u32, u64)>,
     /// Victims that had nothing to move, because what they hold waits to be applied to the map: not tried again before
     /// something has changed.
     fruitless: BTreeSet<u32>,
@@ -121,10 +124,24 @@ pub(crate) struct Collector {
 }
 
 impl Store {
-    /// Free segments that garbage collection aims at.
+    /// Segments that one checkpoint should free. Blocks that were moved or overwritten at random lie in nearly every
+    /// leaf, so each checkpoint for the sake of space saves nearly every leaf: 12 bytes for each live block. Four tenths of
+    /// the reserve at a time, 4 % of the device, makes that 5 % of what goes into the log meanwhile on a device of which
+    /// 70 % is live. On a fuller one so much free space would cost more, by fuller victims, than it wins: what a free
+    /// segment costs goes with the inverse square of what is not live.
+    pub(crate) fn freed_at_once(&self) -> u32 {
+        let ready = u64::from(self.segments.ready());
+        let share = ready * u64::from(self.options.gc_reserve_percent) / 250;
+        let live = self.segments.live().div_ceil(u64::from(self.options.segment_blocks));
+        let slack = ready.saturating_sub(live + u64::from(TARGET_MIN));
+        share.min(slack * slack * 5 / (ready * 8).max(1)).min(u64::from(FREED_AT_ONCE_MAX)) as u32
+    }
+
+    /// Free segments that garbage collection aims at: beyond the least, those that the next checkpoint is to free, and
+    /// what is written while it is being saved.
     pub(crate) fn gc_target(&self) -> u32 {
-        let share = u64::from(self.segments.ready()) * u64::from(self.options.gc_reserve_percent) / 200;
-        (share as u32).clamp(TARGET_MIN, TARGET_MAX)
+        let freed = self.freed_at_once();
+        TARGET_MIN + freed + freed.min(1) + freed / 16
     }
 
     /// Segments that are free, or will be at the next checkpoint.
@@ -132,15 +149,15 @@ impl Store {
         self.segments.free() + self.segments.empty()
     }
 
-    /// How much is missing to the target: 0 nothing, 1 all.
+    /// How much is missing to the target: 0 nothing, 1 so much that collection has to do its utmost.
     fn urgency(&self) -> f64 {
-        let target = self.gc_target();
-        let missing = target.saturating_sub(self.available());
-        (f64::from(missing) / f64::from(target - GC_SEGMENTS)).min(1.0)
+        let missing = self.gc_target().saturating_sub(self.available());
+        let all = TARGET_MIN - GC_SEGMENTS + self.freed_at_once() / 4;
+        (f64::from(missing) / f64::from(all)).min(1.0)
     }
 
     /// Clients have written `blocks` blocks of log. To stay level, collecting victims that are `fullness` full takes
-    /// fullness / (1 - fullness) blocks for each of them; the factor goes from a half of that to twice, by urgency.
+    /// fullness / (1 - fullness) blocks for each of them; it is 0.8 to 2.4 times that, by urgency.
     pub(crate) fn earn_gc_credit(&mut self, blocks: u32) {
         self.collector.last_client = self.now;
         self.collector.moved_idle = 0;
@@ -148,7 +165,7 @@ impl Store {
         if urgency > 0.0 {
             let full = self.collector.fullness;
             let level = (full / (1.0 - full).max(0.01)).max(0.1);
-            let ratio = (level * (0.5 + 1.5 * urgency)).min(RATIO_MAX);
+            let ratio = (level * (0.8 + 1.6 * urgency)).min(RATIO_MAX);
             self.log.gc_credit = (self.log.gc_credit + ratio * f64::from(blocks)).min(CREDIT_MAX);
         }
     }
@@ -178,7 +195,8 @@ impl Store {
     pub(crate) fn gc_written(&mut self, blocks: u32) {
         self.collector.blocks_in_flight -= blocks;
         self.collector.moved_idle += u64::from(blocks);
-        self.log.gc_credit = (self.log.gc_credit - f64::from(blocks)).max(-CREDIT_MAX);
+        // What was moved because clients waited is not owed.
+        self.log.gc_credit = (self.log.gc_credit - f64::from(blocks)).max(0.0);
     }
 
     /// Goes on with garbage collection, if it is needed.
@@ -231,10 +249,16 @@ impl Store {
         let short = self.segments.free() <= GC_SEGMENTS;
         let Some(segment) = self.segments.victim(head, durable, short, &self.collector.fruitless) else { return false };
         let entry = self.segments.get(segment);
-        let fullness = f64::from(entry.needed()) / f64::from(self.options.segment_blocks);
-        // The first victim counts in full, later ones smooth.
-        let before = self.collector.fullness;
-        self.collector.fullness = if before == 0.0 { fullness } else { before * 0.75 + fullness * 0.25 };
+        // A segment that was collected looks nearly empty until its blocks are durable where they are now: chosen again, it
+        // says nothing of how full victims are.
+        let chosen = Some((segment, entry.generation));
+        if chosen != self.collector.last {
+            let fullness = f64::from(entry.needed()) / f64::from(self.options.segment_blocks);
+            // The first victim counts in full, later ones smooth.
+            let before = self.collector.fullness;
+            self.collector.fullness = if before == 0.0 { fullness } else { before * 0.75 + fullness * 0.25 };
+            self.collector.last = chosen;
+        }
         self.collector.victim = Some(Victim {
             segment,
             generation: entry.generation,

@@ -122,11 +122,18 @@ impl std::error::Error for DeviceError {}
 
 /// A saved map that did not do as told, or holds what it should not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MapError(pub String);
+pub enum MapError {
+    /// It can't be read or written, or is damaged.
+    Failed(String),
+    /// There is no room to write it. Nothing has changed, and the same may be tried again.
+    Full(String),
+}
 
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "map error: {}", self.0)
+        match self {
+            MapError::Failed(what) | MapError::Full(what) => write!(f, "map error: {what}"),
+        }
     }
 }
 

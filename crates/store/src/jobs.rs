@@ -53,6 +53,9 @@ enum Stage {
     Swept {
         /// The log generation then: all that was changed is saved once replay begins behind it.
         generation: u64,
+        /// Nothing was in the log of that generation yet: it is enough that replay begins with it, once no leaf is left
+        /// that was changed in it. A device that rests after it was opened gets no further.
+        fresh: bool,
         since: Duration,
     },
 }
@@ -99,19 +102,29 @@ impl Jobs {
         self.jobs.keys().any(|job| matches!(job, Job::MergeLayer { into, .. } if *into == layer))
     }
 
-    /// Jobs that are over when a checkpoint at `position` is saved.
-    pub fn over(&self, position: u64) -> Vec<Job> {
-        let over = |(_, running): &(&Job, &Running)| matches!(running.stage, Stage::Swept { generation, .. } if generation < position);
+    /// Jobs that are over when a checkpoint at `position` is saved, after which the oldest unsaved change is of generation
+    /// `dirty`.
+    pub fn over(&self, position: u64, dirty: Option<u64>) -> Vec<Job> {
+        let over = |(_, running): &(&Job, &Running)| match running.stage {
+            Stage::Swept { generation, fresh: true, .. } => {
+                generation <= position && dirty.is_none_or(|dirty| dirty > generation)
+            }
+            Stage::Swept { generation, fresh: false, .. } => generation < position,
+            _ => false,
+        };
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
     }
 
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
     pub fn wants_position(&self, limit: u64) -> Option<u64> {
         let swept = |running: &Running| match running.stage {
-            Stage::Swept { generation, .. } => Some(generation),
+            Stage::Swept { generation, fresh, .. } => {
+                let limit = if fresh { limit.saturating_add(1) } else { limit };
+                Some(generation).filter(|generation| *generation < limit)
+            }
             _ => None,
         };
-        self.jobs.values().filter_map(swept).filter(|generation| *generation < limit).max()
+        self.jobs.values().filter_map(swept).max()
     }
 }
 
@@ -183,7 +196,7 @@ impl Store {
     pub(crate) fn job_waits_for_roll(&self) -> bool {
         let Some(head) = self.log.head.as_ref().filter(|head| head.block > 0) else { return false };
         let waits = |(job, running): (&Job, &Running)| match running.stage {
-            Stage::Swept { generation, since } => {
+            Stage::Swept { generation, since, fresh: false } => {
                 let urgent = matches!(job, Job::ForgetGroup(_)) || self.now.saturating_sub(since) >= ROLL_AGE;
                 generation >= head.link.generation && urgent
             }
@@ -229,8 +242,9 @@ impl Store {
                 self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: LEAVES_PER_STEP });
             }
             (None, _) => {
-                let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
-                self.set_stage(job, Stage::Swept { generation, since: self.now });
+                let (generation, block) =
+                    self.log.head.as_ref().map_or((0, 0), |head| (head.link.generation, head.block));
+                self.set_stage(job, Stage::Swept { generation, fresh: block == 0, since: self.now });
             }
         }
     }
@@ -255,7 +269,7 @@ impl Store {
 
     /// Jobs that are over when a checkpoint at `position` is saved.
     pub(crate) fn jobs_over(&self, position: u64) -> Vec<Job> {
-        let mut over = self.jobs.over(position);
+        let mut over = self.jobs.over(position, self.cache.oldest_dirty());
         // Committed writes of a forgotten group may still wait to be passed over.
         over.retain(|job| match job {
             Job::ForgetGroup(pg) => self.groups.get(*pg).is_none_or(|group| group.pending.is_empty()),

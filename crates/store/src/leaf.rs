@@ -157,14 +157,14 @@ impl Leaf {
     /// # Errors
     /// When the image is damaged or of an unknown version.
     pub fn decode(image: &[u8]) -> Result<(LeafKey, Leaf), MapError> {
-        let damaged = |what: &str| MapError(format!("a leaf image is damaged: {what}"));
+        let damaged = |what: &str| MapError::Failed(format!("a leaf image is damaged: {what}"));
         let (head, body) = image.split_at_checked(HEADER_BYTES).ok_or_else(|| damaged("it is too short"))?;
         let mut header: ImageHeader = bytemuck::pod_read_unaligned(head);
         if u32::from_le(header.magic) != MAGIC {
             return Err(damaged("wrong magic"));
         }
         if u16::from_le(header.version) != VERSION {
-            return Err(MapError(format!("leaf format version {} is not known", u16::from_le(header.version))));
+            return Err(MapError::Failed(format!("leaf format version {} is not known", u16::from_le(header.version))));
         }
         let stated = u32::from_le(header.crc);
         header.crc = 0;

@@ -1,4 +1,26 @@
 //! The store of one device: a log that is also the data, and a map that says where each block is.
+//!
+//! Nothing here does I/O or knows the time: [`Store`] takes calls, gives [`Effect`]s to be done, is told what came of them
+//! ([`Done`]), and gives [`Completion`]s and [`Report`]s. The formats are in `docs/formats/log.md` and `map.md`.
+//!
+//! A tour, in the order in which a block meets the files:
+//!
+//! - *Write.* [`Store::append`] takes a [`Record`] (`record.rs`) into the queue of the log; [`Store::pump`] seals what waits
+//!   into one batch, one device write (`log.rs`, `format/`), in a segment (`segments.rs`). Until its group commits it
+//!   waits in `groups.rs`.
+//! - *Commit.* [`Store::commit`] lets the write change the map: an operation (`ops.rs`) on the leaf (`leaf.rs`) of its chunk,
+//!   in memory (`leaf_cache.rs`). Layers have leaves of their own, whose blocks may be an ancestor's (`layers.rs`,
+//!   `inheritance.rs`). Every block is accounted for in its segment and its layer (`accounts.rs`).
+//! - *Read.* From the leaf to addresses to verified extents (`reads.rs`), or from memory (`read_cache.rs`).
+//! - *Checkpoint.* Changed leaves are saved into a database (`saving.rs`; what is saved: `checkpoint.rs`; where:
+//!   `checkpoint_db.rs`, in tests `memory_map.rs`). Then replay begins later, and emptied segments become free.
+//! - *Collection.* Segments with few live blocks are emptied (`collect.rs`). When layers have been merged, `heirs.rs` knows whose
+//!   their blocks are now.
+//! - *Opening.* From the checkpoint along the log to its end (`recovery.rs`, `replay.rs`).
+//! - *In the background.* The ends of layers and groups (`jobs.rs`).
+//! - *Asked by replication.* What changed since, what a chunk holds, what a layer would give back (`modified.rs`, `questions.rs`).
+//! - *Looked at from outside.* A check of a closed device (`check.rs`), a listing of its log (`dump.rs`).
+
 mod accounts;
 mod check;
 mod checkpoint;

@@ -503,7 +503,7 @@ impl Store {
     pub(crate) fn leaves_loaded(&mut self, keys: &[LeafKey], result: Result<Vec<Option<LeafImage>>, MapError>) {
         let checked = result.and_then(|leaves| {
             if leaves.len() != keys.len() {
-                return Err(MapError(format!("{} leaves were asked for, {} came", keys.len(), leaves.len())));
+                return Err(MapError::Failed(format!("{} leaves were asked for, {} came", keys.len(), leaves.len())));
             }
             leaves.iter().flatten().try_for_each(|leaf| self.check_addresses(leaf))?;
             Ok(leaves)
@@ -537,7 +537,9 @@ impl Store {
     fn check_addresses(&self, leaf: &Leaf) -> Result<(), MapError> {
         let bad = leaf.entries.iter().find(|e| e.is_allocated() && self.segments.locate(e.address).is_none());
         match bad {
-            Some(entry) => Err(MapError(format!("a leaf names block {}, which is not on the device", entry.address))),
+            Some(entry) => {
+                Err(MapError::Failed(format!("a leaf names block {}, which is not on the device", entry.address)))
+            }
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! What came of questions about whole chunks and layers, and of work in the background.
 
-use crate::effect::ReadError;
+use crate::effect::{MapError, ReadError};
 use crate::record::Checksums;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, Sequence};
 
@@ -27,6 +27,12 @@ pub enum Report {
         token: u64,
         /// The layer's space.
         result: Result<LayerSpace, ReadError>,
+    },
+    /// There is no room to save the map: it will be tried again. Until then no space becomes free, and a restart has more
+    /// to replay.
+    NotSaved {
+        /// What the saved map said.
+        error: MapError,
     },
     /// A layer that was dropped or merged is gone, with all its space, for good.
     LayerGone {

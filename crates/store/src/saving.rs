@@ -7,6 +7,7 @@ use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::record::PreparedInfo;
+use crate::report::Report;
 use crate::store::{Io, Store};
 use azekura_base::{LayerId, PgId};
 use bytes::Bytes;
@@ -16,6 +17,10 @@ use std::time::Duration;
 const IDLE_AGE: Duration = Duration::from_secs(30);
 /// A checkpoint for replay's sake waits for at least this share of the replay bound of new log.
 const SPACING: u64 = 8;
+/// A checkpoint for which there was no room is tried again after this time, then after twice as long, and so on up to the
+/// most.
+const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(8);
 
 /// A checkpoint that is being saved.
 #[derive(Debug)]
@@ -26,6 +31,10 @@ pub(crate) struct Saving {
     jobs: Vec<Job>,
     /// Work that is over with it.
     over: Vec<Job>,
+    /// What is saved: it may have to be tried again.
+    batch: Box<CheckpointBatch>,
+    /// When it is tried again, and how long that was put off.
+    retry: Option<(Duration, Duration)>,
 }
 
 impl Store {
@@ -63,9 +72,9 @@ impl Store {
 
     /// A checkpoint would free segments, and they are needed: several at a time, unless it is urgent.
     fn wants_space(&self) -> bool {
-        let (free, target) = (self.segments.free(), self.gc_target());
-        free < target
-            && (self.segments.empty() * 4 >= target || free <= GC_SEGMENTS + ZERO_SEGMENTS)
+        let free = self.segments.free();
+        free < self.gc_target()
+            && (self.segments.empty() >= self.freed_at_once().max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
             && self.segments.reclaimable(self.oldest_unsettled()).is_some()
     }
 
@@ -166,9 +175,24 @@ impl Store {
         self.statistics.checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
         self.last_checkpoint = self.now;
         self.last_checkpoint_log_bytes = self.statistics.log_bytes;
-        self.saving = Some(Saving { position, slots, jobs, over });
+        let batch = Box::new(batch);
+        self.saving = Some(Saving { position, slots, jobs, over, batch: batch.clone(), retry: None });
         let io = self.new_io(Io::Checkpoint);
-        self.effects.push_back(Effect::Checkpoint { io, batch: Box::new(batch) });
+        self.effects.push_back(Effect::Checkpoint { io, batch });
+    }
+
+    /// Tries a checkpoint again for which there was no room, if it is time.
+    pub(crate) fn retry_checkpoint(&mut self) {
+        let now = self.now;
+        let due = |saving: &&mut Saving| saving.retry.is_some_and(|(at, _)| at <= now);
+        let Some(batch) = self.saving.as_mut().filter(due).map(|saving| {
+            saving.retry = saving.retry.map(|(_, delay)| (Duration::MAX, delay));
+            saving.batch.clone()
+        }) else {
+            return;
+        };
+        let io = self.new_io(Io::Checkpoint);
+        self.effects.push_back(Effect::Checkpoint { io, batch });
     }
 
     /// Adds the durable writes that are not applied, or not for good dropped, and that replay from generation `position`
@@ -216,10 +240,17 @@ impl Store {
 
     /// The saved map has, or has not, done the transaction.
     pub(crate) fn checkpoint_saved(&mut self, result: Result<(), MapError>) {
-        let Some(saving) = self.saving.take() else { return };
-        if let Err(error) = result {
-            self.fail(Failure::Map(error));
-            return;
+        let Some(mut saving) = self.saving.take() else { return };
+        match result {
+            Ok(()) => {}
+            Err(error @ MapError::Full(_)) if self.is_running() => {
+                let delay = saving.retry.map_or(RETRY_MIN, |(_, delay)| (delay * 2).min(RETRY_MAX));
+                saving.retry = Some((self.now + delay, delay));
+                self.saving = Some(saving);
+                self.reports.push_back(Report::NotSaved { error });
+                return;
+            }
+            Err(error) => return self.fail(Failure::Map(error)),
         }
         self.cache.saved(&saving.slots);
         self.heirs.saved();

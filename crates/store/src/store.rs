@@ -605,6 +605,7 @@ impl Store {
     pub fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
         if self.is_running() {
+            self.retry_checkpoint();
             self.collect();
             self.seal_batches();
         }

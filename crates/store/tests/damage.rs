@@ -192,7 +192,7 @@ fn a_leaf_that_cannot_be_loaded_fails_the_read_alone() {
     rig.store.read(5, PgId(1), azekura_base::LayerId(10), chunk, BlockIndex(0), 1);
     rig.take_effects();
     let Some(Effect::LoadLeaves { io, .. }) = rig.map_waiting.pop() else { panic!("no leaf was asked for") };
-    rig.store.done(io, Done::Leaves(Err(MapError("rotten".into()))));
+    rig.store.done(io, Done::Leaves(Err(MapError::Failed("rotten".into()))));
     assert!(matches!(rig.store.next_completion(), Some(Completion::Read { token: 5, result: Err(ReadError::Map(_)) })));
     assert_eq!(rig.read(1, 10, 2, 0, 1).unwrap(), bytes_of(&filled(1, 1), 1));
 }

@@ -596,7 +596,8 @@ impl World {
         self.look();
         assert!(self.reads.is_empty(), "reads without an end");
         let space = self.space();
-        assert_eq!(self.durable, self.records, "records that never became durable: {space:?}");
+        let state = self.store().describe();
+        assert_eq!(self.durable, self.records, "records that never became durable: {space:?}; {state}");
         self.rig().check_accounts();
     }
 

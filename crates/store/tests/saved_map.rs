@@ -4,10 +4,13 @@
 mod common;
 
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{CheckpointDb, Entry, Heir, Leaf, LeafKey, MemoryMap, Root, SavedMap};
+use azekura_store::{
+    CheckpointDb, Completion, Done, Effect, Entry, Heir, Leaf, LeafKey, MapError, MemoryMap, Report, Root, SavedMap,
+};
 use common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A file name of this test alone, removed with the value.
 struct TempFile(std::path::PathBuf);
@@ -164,4 +167,38 @@ proptest! {
         bad[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(Root::decode(&bad).is_err());
     }
+}
+
+/// A checkpoint for which there was no room is tried again until there is; meanwhile the store goes on.
+#[test]
+fn a_checkpoint_without_room_is_tried_again() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, 0, 0, filled(1, 2), 2);
+    rig.settle();
+    rig.store.begin_checkpoint(|_| None);
+    let mut tries = 0;
+    for second in 1..=20 {
+        rig.store.tick(Duration::from_secs(second));
+        rig.take_effects();
+        while let Some(effect) = rig.map_waiting.pop() {
+            let Effect::Checkpoint { io, .. } = effect else { panic!("{effect:?} was not asked for") };
+            rig.store.done(io, Done::Checkpointed(Err(MapError::Full("no space left".into()))));
+            tries += 1;
+        }
+        rig.take_effects();
+        assert!(!rig.store.checkpoint_due(), "one checkpoint at a time");
+    }
+    assert!((4..8).contains(&tries), "{tries} tries in 20 seconds");
+    let told = rig.reports.iter().filter(|report| matches!(report, Report::NotSaved { .. })).count();
+    assert_eq!(told, tries);
+    assert_eq!(rig.read(1, 10, 0, 0, 2).unwrap(), bytes_of(&filled(1, 2), 2));
+    rig.write(1, 10, 0, 1, filled(2, 1), 1);
+    rig.store.tick(Duration::from_secs(40));
+    rig.settle();
+    assert!(rig.done.iter().any(|done| matches!(done, Completion::Checkpointed)));
+    rig.checkpoint();
+    rig.check_accounts();
+    let (disk, map) = rig.crash(|_, _| true);
+    let mut rig = Rig::open(&tiny(), disk, map).unwrap();
+    assert_eq!(rig.read(1, 10, 0, 0, 2).unwrap(), [bytes_of(&filled(1, 1), 1), bytes_of(&filled(2, 1), 1)].concat());
 }

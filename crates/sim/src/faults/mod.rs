@@ -43,14 +43,14 @@ impl World {
             (Mode::Crash, 85..) => self.crash_all(),
             (Mode::Flips, 0..90) => self.flip_a_bit(),
             (Mode::Flips, 90..) => self.break_some_connection(),
-            (Mode::Partitions, 0..50) => self.cut_some_links(),
-            (Mode::Partitions, 50..60) => self.lose_configuration(),
-            (Mode::Partitions, 60..70) => self.break_some_connection(),
-            (Mode::Partitions, 70..80) => self.slow_a_link(),
-            (Mode::Partitions, 80..85) => self.slow_a_disk(),
-            (Mode::Partitions, 85..91) => self.crash_one(),
-            (Mode::Partitions, 91..95) => self.stop_one(),
-            (Mode::Partitions, 95..) => self.crash_all(),
+            (Mode::Partitions | Mode::Attachments, 0..50) => self.cut_some_links(),
+            (Mode::Partitions | Mode::Attachments, 50..60) => self.lose_configuration(),
+            (Mode::Partitions | Mode::Attachments, 60..70) => self.break_some_connection(),
+            (Mode::Partitions | Mode::Attachments, 70..80) => self.slow_a_link(),
+            (Mode::Partitions | Mode::Attachments, 80..85) => self.slow_a_disk(),
+            (Mode::Partitions | Mode::Attachments, 85..91) => self.crash_one(),
+            (Mode::Partitions | Mode::Attachments, 91..95) => self.stop_one(),
+            (Mode::Partitions | Mode::Attachments, 95..) => self.crash_all(),
             (Mode::Stalls, 0..60) => self.stall_a_node(),
             (Mode::Stalls, 60..70) => self.lose_configuration(),
             (Mode::Stalls, 70..80) => self.break_some_connection(),
@@ -72,7 +72,9 @@ impl World {
         self.trace.step(self.now, 0xfa, || format!("fault: {kind}"));
         let next = match self.plan.mode {
             Mode::Flips => self.faults.random.spread_millis(100, 3000),
-            Mode::Partitions | Mode::Stalls | Mode::All => self.faults.random.spread_millis(50, 8000),
+            Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::All => {
+                self.faults.random.spread_millis(50, 8000)
+            }
             _ => self.faults.random.spread_millis(20, 2000),
         };
         self.queue.push(self.now + next, Event::Fault);

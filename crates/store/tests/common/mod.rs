@@ -10,6 +10,7 @@ use azekura_store::{
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub const IDENTITY: Identity = Identity { cluster: 0xc1c1_c1c1, device: DeviceId(7), instance: 42 };
 
@@ -37,6 +38,8 @@ impl Disk {
 }
 
 /// Steps after which a store that still asks for effects is taken to be going in circles.
+/// Times that a store with waiting records is looked at again before it counts as stuck.
+const NUDGES_MAX: usize = 64;
 const STEPS_MAX: usize = 20_000;
 
 /// Tiny options: many segment changes in few writes.
@@ -152,6 +155,7 @@ impl Rig {
 
     /// Does everything that is to be done.
     pub fn settle(&mut self) {
+        let mut nudges = 0;
         for _ in 0..STEPS_MAX {
             self.store.pump();
             self.take_effects();
@@ -163,6 +167,10 @@ impl Rig {
                 self.finish_map(0);
             } else if self.store.checkpoint_due() {
                 self.store.begin_checkpoint(|_| None);
+            } else if self.store.statistics().records_waiting > 0 && nudges < NUDGES_MAX {
+                // Time goes on while clients wait.
+                nudges += 1;
+                self.store.tick(Duration::ZERO);
             } else {
                 return;
             }
