@@ -45,8 +45,11 @@ pub(crate) struct Group {
     pub incomplete: Option<Sequence>,
     /// As of what is durable.
     pub incomplete_durable: Option<Sequence>,
-    /// All of it is being given up.
+    /// All of it is to be given up: nothing may be appended any more.
     pub forgetting: bool,
+    /// The record that says so is durable: nothing is done to the group's leaves any more but to remove them. Until then a
+    /// crash may bring the group back, with all that it had committed.
+    pub forgotten: bool,
     /// Ordered by sequence, without gaps except across a jump of the commit point.
     pub pending: VecDeque<Pending>,
     pub note: Bytes,

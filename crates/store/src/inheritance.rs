@@ -148,8 +148,8 @@ impl Store {
     /// A leaf of a layer that is merged into its child: what the child inherits is its own from here on, what it has
     /// replaced is given up. The layer's leaf stays, empty, until the job is over: a replay must not fill it again.
     pub(crate) fn merge_leaf(&mut self, key: LeafKey, into: LayerId) -> Step {
-        // A group that is being forgotten must get no new leaves.
-        if self.groups.get_mut(key.pg).forgetting {
+        // A group that is forgotten must get no new leaves.
+        if self.groups.get_mut(key.pg).forgotten {
             return Step::Done;
         }
         let heir = LeafKey { layer: into, ..key };

@@ -149,7 +149,7 @@ impl Store {
     /// Drops what a group that is being forgotten has not committed.
     pub(crate) fn empty_group(&mut self, pg: PgId) {
         let group = self.groups.get_mut(pg);
-        group.forgetting = true;
+        (group.forgetting, group.forgotten) = (true, true);
         let committed = group.committed;
         let kept = group.pending.partition_point(|p| p.info.sequence <= committed);
         let dropped = group.pending.split_off(kept);

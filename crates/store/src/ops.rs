@@ -173,7 +173,7 @@ impl Store {
         let place = Place { generation: pending.origin, ..place };
         let info = pending.info;
         let key = LeafKey { layer: info.layer, chunk: info.chunk, pg };
-        if !self.dropped.contains(&info.layer) && !self.groups.get_mut(pg).forgetting {
+        if !self.dropped.contains(&info.layer) && !self.groups.get_mut(pg).forgotten {
             let slot = match self.leaf_for_change(key, !info.zero) {
                 Ok(slot) => slot,
                 Err(step) => return step,
@@ -243,7 +243,7 @@ impl Store {
         let copy = &state.copy;
         let (first, count) = (copy.first, copy.count);
         let key = LeafKey { layer: copy.layer, chunk: copy.chunk, pg: copy.pg };
-        if !self.dropped.contains(&key.layer) && !self.groups.get_mut(key.pg).forgetting {
+        if !self.dropped.contains(&key.layer) && !self.groups.get_mut(key.pg).forgotten {
             // Also zeros make a leaf: it remembers that the copy came before later writes, which replay has to know.
             let slot = match self.leaf_for_change(key, true) {
                 Ok(slot) => slot,

@@ -214,7 +214,10 @@ impl Store {
                 Job::DropLayer(layer) => {
                     store.dropped.insert(layer);
                 }
-                Job::ForgetGroup(pg) => store.groups.get_mut(pg).forgetting = true,
+                Job::ForgetGroup(pg) => {
+                    let group = store.groups.get_mut(pg);
+                    (group.forgetting, group.forgotten) = (true, true);
+                }
                 Job::MergeLayer { .. } => {}
             }
         }

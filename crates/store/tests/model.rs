@@ -973,6 +973,12 @@ fn minimise() {
 }
 
 #[test]
+fn a_group_holds_what_it_has_committed_until_its_end_is_durable() {
+    replay(include_str!("histories/end-of-a-group-lost.txt"), tiny());
+    replay(include_str!("histories/end-of-a-group-lost-long.txt"), small());
+}
+
+#[test]
 fn an_epoch_that_is_durable_counts_while_a_later_one_waits() {
     replay(include_str!("histories/two-epochs-on-their-way.txt"), tiny());
 }
