@@ -65,7 +65,8 @@ command_up() {
     if ! volume_present; then
         changed=yes
         step "making volume $VOLUME ($(human_size "$SIZE_MIB"), 2 copies, thin)"
-        azekura volume create "$VOLUME" "$(human_size "$SIZE_MIB")" --copies 2 >/dev/null || die "the volume could not be made (message above)"
+        azekura volume create "$VOLUME" "$(human_size "$SIZE_MIB")" --copies 2 --shared >/dev/null ||
+            die "the volume could not be made (message above)"
         wait_healthy
     fi
     nbdinfo --size "$(volume_uri 1 unix)" >/dev/null || die "n1 is healthy but does not answer on NBD: ./dev logs n1"
@@ -97,7 +98,7 @@ print_lines() {
     uri=$(volume_uri 1 unix)
     cat <<TEXT
 
-Volume $VOLUME: 2 copies on 3 nodes, served by each of them. Lines to paste:
+Volume $VOLUME: 2 copies on 3 nodes, served by each of them, also at the same time (--shared). Lines to paste:
 
   look       nbdinfo '$uri'
              qemu-img info $(volume_uri 2 tcp)
