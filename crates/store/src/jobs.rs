@@ -171,6 +171,7 @@ impl Store {
                 Job::MergeLayer { layer, .. } => {
                     self.jobs.is_heir(layer)
                         || self.groups.waits_to_write(layer)
+                        || self.may_come_back(layer)
                         || self.copies.values().any(|waiting| waiting.copy.layer == layer)
                 }
                 Job::DropLayer(layer) => self.jobs.is_heir(layer),
@@ -190,6 +191,12 @@ impl Store {
                 self.sweep(job, keys);
             }
         }
+    }
+
+    /// An epoch that is not durable yet has dropped a write to `layer`: after a crash it may be there again, and be
+    /// committed.
+    fn may_come_back(&self, layer: LayerId) -> bool {
+        self.epochs_waiting.values().flat_map(|waiting| &waiting.dropped).any(|p| p.info.layer == layer)
     }
 
     /// The open segment has to be ended early, so that a job can end.

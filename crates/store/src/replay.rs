@@ -132,6 +132,11 @@ impl Store {
 
     fn replay_write(&mut self, place: Place, entry: &EntryView<'_>) -> Result<(), OpenError> {
         let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
+        // The end of the group dropped what was not committed, perhaps with only a part of it in the replayed log; and what
+        // was committed does not matter any more.
+        if self.groups.get(pg).is_some_and(|group| group.forgotten) {
+            return Ok(());
+        }
         let pending = self.pending_of(place, entry);
         let group = self.groups.get_mut(pg);
         if !group.replayed {

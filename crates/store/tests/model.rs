@@ -979,6 +979,16 @@ fn a_group_holds_what_it_has_committed_until_its_end_is_durable() {
 }
 
 #[test]
+fn a_gap_that_the_end_of_a_group_left_is_no_damage() {
+    replay(include_str!("histories/gap-that-the-end-of-a-group-left.txt"), tiny());
+}
+
+#[test]
+fn a_merge_waits_for_writes_that_may_come_back() {
+    replay(include_str!("histories/merge-before-an-epoch-is-durable.txt"), small());
+}
+
+#[test]
 fn an_epoch_that_is_durable_counts_while_a_later_one_waits() {
     replay(include_str!("histories/two-epochs-on-their-way.txt"), tiny());
 }
