@@ -189,6 +189,8 @@ pub struct GroupSnapshot {
     pub committed: u64,
     /// Copies that it brings up to date, as primary.
     pub resyncs: Vec<ResyncSnapshot>,
+    /// The scrub that it does, as primary.
+    pub scrub: Option<ScrubSnapshot>,
 }
 
 /// What a primary calls itself that serves reads only.
@@ -206,6 +208,20 @@ pub struct ResyncSnapshot {
     pub chunks_done: u64,
     /// Payload bytes sent.
     pub bytes: u64,
+}
+
+/// A scrub of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubSnapshot {
+    /// `light` or `deep`.
+    pub kind: String,
+    /// Chunks of the group.
+    pub chunks: u64,
+    /// Of those, the ones that have been looked at.
+    pub chunks_done: u64,
+    /// Blocks that differed between copies, and chunks that could not be read.
+    pub findings: u64,
 }
 
 #[cfg(test)]

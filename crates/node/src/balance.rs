@@ -4,7 +4,7 @@
 use crate::effect::ConnKey;
 use crate::node::Node;
 use azekura_base::{DeviceId, NodeId, PgId};
-use azekura_replica::{Client, TICK};
+use azekura_replica::{Client, ScrubKind, TICK};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) struct Balance {
     /// Groups that were handed over, and until when they stay.
     settled_until: BTreeMap<PgId, Duration>,
     /// Groups that wait for their scrub.
-    to_scrub: BTreeSet<PgId>,
+    to_scrub: BTreeMap<PgId, ScrubKind>,
     scrubbing: BTreeSet<PgId>,
 }
 
@@ -41,7 +41,7 @@ impl Balance {
             next: now,
             count_at: now + COUNT_INTERVAL,
             settled_until: BTreeMap::new(),
-            to_scrub: BTreeSet::new(),
+            to_scrub: BTreeMap::new(),
             scrubbing: BTreeSet::new(),
         }
     }
@@ -79,10 +79,12 @@ impl Node {
         }
     }
 
-    /// Reads and compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it.
-    pub fn scrub(&mut self, pg: PgId) {
+    /// Compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it. Of
+    /// two kinds that wait, the deep one is done. Void while the group is being scrubbed.
+    pub fn scrub(&mut self, pg: PgId, kind: ScrubKind) {
         if !self.balance.scrubbing.contains(&pg) {
-            self.balance.to_scrub.insert(pg);
+            let waits = self.balance.to_scrub.entry(pg).or_insert(kind);
+            *waits = kind.max(*waits);
         }
     }
 
@@ -94,9 +96,9 @@ impl Node {
         };
         self.balance.scrubbing.retain(goes_on);
         while self.balance.scrubbing.len() < SCRUBS_MAX {
-            let Some(pg) = self.balance.to_scrub.pop_first() else { return };
+            let Some((pg, kind)) = self.balance.to_scrub.pop_first() else { return };
             for (key, group) in self.groups.range_mut((pg, DeviceId(0))..=(pg, DeviceId(u32::MAX))) {
-                if group.scrub() {
+                if group.scrub(kind) {
                     self.balance.scrubbing.insert(pg);
                     self.awake.push_back(*key);
                 }

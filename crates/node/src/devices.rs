@@ -4,10 +4,11 @@ use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::tokens::Tokens;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId, RequestId, Sequence,
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId,
+    RequestId, Sequence,
 };
 use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{Completion, Extent, IoId, ReadError, Report, Store};
+use azekura_store::{ChunkDigest, Completion, Extent, IoId, ReadError, Report, Store};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -36,6 +37,7 @@ pub(crate) enum Under {
     Repair { pg: PgId, epoch: Epoch, id: u64 },
     Changes { pg: PgId, copy: DeviceId, id: u64 },
     Blocks { pg: PgId, layer: LayerId, chunk: ChunkIndex, id: u64 },
+    Checksums { pg: PgId, id: u64 },
     Epoch { pg: PgId, epoch: Epoch },
     Prepared { pg: PgId, sequence: Sequence, epoch: Epoch },
     Edge { pg: PgId, merge: u64, block: BlockIndex },
@@ -196,6 +198,7 @@ impl Node {
                     let told = format!("device {id}: {error}; it is tried again; make room in the device's folder");
                     self.effects.push_back(Effect::Warn(told));
                 }
+                Report::Digest { token, result } => self.digest_done(id, token, result),
                 _ => {}
             }
         }
@@ -296,6 +299,16 @@ impl Node {
         }
     }
 
+    fn digest_done(&mut self, id: DeviceId, token: u64, result: Result<ChunkDigest, ReadError>) {
+        let under = self.devices.get_mut(&id).and_then(|device| device.under.remove(token));
+        let Some(Under::Checksums { pg, id: wish }) = under else { return };
+        if let Err(error) = &result {
+            self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+        }
+        let checksums = result.map(|digest| by_block(&digest)).map_err(|_| IoStatus::Io);
+        self.wake(pg, id, |group| group.checksums_loaded(wish, checksums));
+    }
+
     fn wake(&mut self, pg: PgId, device: DeviceId, f: impl FnOnce(&mut Group)) {
         if let Some(group) = self.groups.get_mut(&(pg, device)) {
             group.advance(self.now);
@@ -324,6 +337,18 @@ fn sent(extents: Vec<Extent>) -> Vec<azekura_wire::Extent> {
         Extent::Zero { count, .. } => azekura_wire::Extent::Zero { count },
     };
     extents.into_iter().map(extent).collect()
+}
+
+/// The checksum of each block of a chunk that takes space.
+fn by_block(digest: &ChunkDigest) -> Vec<Option<Checksum>> {
+    let mut blocks = Vec::with_capacity(CHUNK_BLOCKS);
+    for run in &digest.runs {
+        match &run.checksums {
+            Some(checksums) => blocks.extend(checksums.iter().copied().map(Some)),
+            None => blocks.extend(std::iter::repeat_n(None, usize::from(run.count))),
+        }
+    }
+    blocks
 }
 
 /// The contents of a read of one block.

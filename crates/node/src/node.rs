@@ -10,7 +10,7 @@ use crate::links::Links;
 use crate::view::ClusterView;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
-use azekura_replica::{Group, GroupState, ResyncProgress};
+use azekura_replica::{Group, GroupState, ResyncProgress, ScrubReport};
 use azekura_wire::{Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub struct GroupReport {
     pub state: GroupState,
     /// Copies that this primary brings up to date, and how far they are.
     pub resyncs: Vec<(DeviceId, ResyncProgress)>,
+    /// How far this primary's scrub has come, if one is under way.
+    pub scrub: Option<ScrubReport>,
 }
 
 /// A claim of one of this node's copies that stands in the configuration.
@@ -141,6 +143,7 @@ impl Node {
             prepared: group.prepared(),
             state: group.state(self.now),
             resyncs: group.resyncs().collect(),
+            scrub: group.scrubbing(),
         })
     }
 

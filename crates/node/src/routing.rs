@@ -279,6 +279,11 @@ impl Node {
                     store.read(token, pg, layer, chunk, first, count);
                 });
             }
+            Action::LoadChecksums { id, layer, chunk } => {
+                self.with_store(device, Under::Checksums { pg, id }, |store, token| {
+                    store.digest(token, pg, layer, chunk);
+                });
+            }
             Action::LoadPrepared(sequence, epoch) => {
                 self.with_store(device, Under::Prepared { pg, sequence, epoch }, |store, token| {
                     store.read_prepared(token, pg, sequence);

@@ -39,6 +39,15 @@ pub enum Action {
         /// Number of blocks.
         count: u16,
     },
+    /// Look up the checksums of a chunk's committed blocks, without reading these; [`crate::Group::checksums_loaded`].
+    LoadChecksums {
+        /// Names the wish.
+        id: u64,
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkIndex,
+    },
     /// Apply everything up to this place to the map. Logically immediate.
     Commit(Sequence),
     /// Record, durably, that this copy is in `epoch` and that prepared writes after `keep` are void;

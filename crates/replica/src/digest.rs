@@ -1,13 +1,17 @@
 //! Digests of blocks: what two copies compare instead of sending blocks.
 //!
 //! A block's digest is the first eight bytes of its BLAKE3 hash, a span's those of the hash of its blocks' digests. The
-//! block checksums would not do: with 32 bits, one in four billion changed blocks would be taken for the same.
+//! block checksums would not do to bring a copy up to date: with 32 bits, one in four billion changed blocks would be
+//! taken for the same. They do for a light scrub, which looks for copies that should be equal and are not.
 
-use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS};
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Checksum};
 use azekura_wire::{DIGEST_SPAN_BLOCKS, Extent};
 
 /// Stands for a block that takes no space. Written zeros have another digest: copies agree on space, too.
 const NO_BLOCK: u64 = 0;
+
+/// Tells the digest of a checksum from that of a block that takes no space.
+const CHECKSUM: u64 = 1 << 32;
 
 fn digest(bytes: &[u8]) -> u64 {
     let hash = blake3::hash(bytes);
@@ -24,6 +28,14 @@ pub(crate) fn blocks(extents: &[Extent]) -> Vec<u64> {
             Extent::Data { bytes, .. } => digests.extend(bytes.chunks(BLOCK_SIZE).map(digest)),
         }
     }
+    digests.resize(CHUNK_BLOCKS, NO_BLOCK);
+    digests
+}
+
+/// One digest for each block of a chunk, of which these are the checksums.
+pub(crate) fn of_checksums(checksums: &[Option<Checksum>]) -> Vec<u64> {
+    let digest = |checksum: &Option<Checksum>| checksum.map_or(NO_BLOCK, |checksum| CHECKSUM | u64::from(checksum.0));
+    let mut digests: Vec<u64> = checksums.iter().map(digest).collect();
     digests.resize(CHUNK_BLOCKS, NO_BLOCK);
     digests
 }
@@ -64,6 +76,13 @@ mod tests {
         let differ = |a: &[u64], b: &[u64]| (0..a.len()).filter(|i| a[*i] != b[*i]).collect::<Vec<_>>();
         assert_eq!(differ(&before, &after), [40]);
         assert_eq!(differ(&spans(&before), &spans(&after)), [1]);
+    }
+
+    #[test]
+    fn a_checksum_of_zero_is_not_the_lack_of_a_block() {
+        let digests = of_checksums(&[Some(Checksum(0)), None, Some(Checksum(u32::MAX))]);
+        assert_eq!(digests.len(), CHUNK_BLOCKS);
+        assert_eq!(digests[..4], [1 << 32, 0, (1 << 33) - 1, 0]);
     }
 
     /// A value of the protocol (docs/formats/wire.md).

@@ -154,12 +154,15 @@ impl Group {
         if !self.is_from_primary(from, compare.epoch) {
             return;
         }
-        let Compare { layer, chunk, .. } = compare;
+        let Compare { layer, chunk, light, .. } = compare;
         let id = self.question();
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.learner.compares.insert(id, compare);
-            let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
-            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+            self.actions.push_back(if light {
+                Action::LoadChecksums { id, layer, chunk }
+            } else {
+                Action::LoadBlocks { id, layer, chunk, first: BlockIndex(0), count: CHUNK_BLOCKS as u16 }
+            });
         }
     }
 
@@ -170,10 +173,16 @@ impl Group {
             self.answer_fetch(fetch, contents.ok());
             return;
         }
+        self.answer_compare(id, contents.map(|extents| digest::blocks(&extents)));
+    }
+
+    /// The digests of a chunk's blocks are there, which the primary has asked to compare.
+    pub(crate) fn answer_compare(&mut self, id: u64, digests: Result<Vec<u64>, IoStatus>) {
+        let Role::Secondary(secondary) = &mut self.role else { return };
         let Some(compare) = secondary.learner.compares.remove(&id) else { return };
         // A chunk that can't be read is as different as can be.
-        let unreadable = contents.is_err();
-        let blocks = digest::blocks(&contents.unwrap_or_default());
+        let unreadable = digests.is_err();
+        let blocks = digests.unwrap_or_else(|_| vec![0; CHUNK_BLOCKS]);
         let spans = digest::spans(&blocks);
         let differs = |index: &usize| unreadable || spans.get(*index) != compare.spans.get(*index);
         let span = |index: usize| {

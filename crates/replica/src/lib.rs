@@ -39,7 +39,7 @@ pub use action::{Action, Client, Mismatch};
 pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
 pub use resync::ResyncProgress;
-pub use scrub::ScrubReport;
+pub use scrub::{ScrubKind, ScrubReport};
 
 /// Time between two calls of [`Group::tick`].
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(100);

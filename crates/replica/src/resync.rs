@@ -373,7 +373,8 @@ impl Group {
         let blocks = digest::blocks(&extents);
         let spans = digest::spans(&blocks);
         *digests = Some(blocks);
-        let compare = Compare { pg: self.pg, device, epoch, id, layer: *layer, chunk: *chunk, spans };
+        let (layer, chunk) = (*layer, *chunk);
+        let compare = Compare { pg: self.pg, device, epoch, id, layer, chunk, light: false, spans };
         self.actions.push_back(Action::Send(device, Message::Compare(compare)));
     }
 

@@ -1,6 +1,9 @@
-//! Scrub: the primary reads every chunk of its group, every in-sync copy does too, and their digests are compared. What
-//! fails its checksum on any copy is mended (`mend.rs`) by the way; what differs although it can be read is written anew
-//! from the primary's copy, and reported.
+//! Scrub: the primary and every in-sync copy look at every chunk of the group, and their digests are compared.
+//!
+//! A *deep* look reads the chunk. What fails its checksum on any copy is mended (`mend.rs`) by the way; what differs
+//! although it can be read is written anew from the primary's copy, and reported. A *light* look reads no block: its
+//! digests are the checksums in the map. It finds a copy that lost an update or kept one that others do not have, and
+//! is cheap; a chunk whose maps keep differing is looked at deeply, and only that mends.
 //!
 //! Writes go on meanwhile, and copies apply them at different moments: only what differs at several looks in the same way,
 //! while the primary's own contents stay the same, counts as a difference.
@@ -10,13 +13,15 @@ use crate::digest;
 use crate::group::{Group, Role};
 use crate::pending::Blocks;
 use crate::primary::Standing;
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, DeviceId, IoStatus, LayerId};
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, IoStatus, LayerId};
 use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Message};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Chunks that one group looks at between two ticks: some 80 MiB/s for each copy.
-const CHUNKS_PER_TICK: u32 = 2;
+/// Light looks of one group between two ticks: some 2,500 chunks a second.
+const LOOKS_PER_TICK: u32 = 256;
+/// A deep look stands for so many light ones: 2 chunks between two ticks, some 80 MiB/s for each copy.
+const DEEP_LOOK: u32 = LOOKS_PER_TICK / 2;
 /// Looks at a chunk whose copies differ, before they are taken to differ for good.
 const LOOKS: u8 = 4;
 /// Damaged blocks of one chunk that are mended one after the other, before the chunk is given up.
@@ -28,13 +33,27 @@ const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// A look that takes longer is given up; the copy is away, and will be resynced.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How closely a scrub looks. A deep one includes all that a light one finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScrubKind {
+    /// The checksums in the copies' maps are compared.
+    #[default]
+    Light,
+    /// Every block is read on every copy.
+    Deep,
+}
+
 /// What a scrub has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
+    /// How closely it looks.
+    pub kind: ScrubKind,
     /// Chunks of the group.
     pub chunks: u64,
     /// Of those, the ones that have been looked at.
     pub chunks_done: u64,
+    /// Chunks that a light scrub had to look at deeply, because their copies' maps differed.
+    pub suspect: u64,
     /// Blocks that could be read on two copies and differed. They were written anew.
     pub differing: u64,
     /// Chunks that some copy could not read whole, even after mending.
@@ -60,6 +79,8 @@ pub(crate) struct Scrub {
     listed: bool,
     todo: VecDeque<(LayerId, ChunkIndex)>,
     look: Option<Look>,
+    /// A light scrub looks at this chunk deeply.
+    suspects: bool,
     /// Compared looks at the chunk, and failed ones.
     looks: u8,
     failures: u16,
@@ -75,14 +96,15 @@ pub(crate) struct Scrub {
 impl Group {
     /// Starts a pass over the whole group; [`Action::Scrubbed`] ends it. False when this copy is not an open primary, or
     /// does so already.
-    pub fn scrub(&mut self) -> bool {
+    pub fn scrub(&mut self, kind: ScrubKind) -> bool {
         let me = self.me;
         let Role::Primary(primary) = &mut self.role else { return false };
         if !primary.is_open() || primary.scrub.is_some() {
             return false;
         }
         let id = primary.repairs.name();
-        primary.scrub = Some(Scrub { listing: id, ..Scrub::default() });
+        let report = ScrubReport { kind, ..ScrubReport::default() };
+        primary.scrub = Some(Scrub { listing: id, report, ..Scrub::default() });
         // The list is of everything, for this copy itself.
         self.actions.push_back(Action::ListChanges { id, device: me, after: azekura_base::Sequence::ZERO });
         true
@@ -116,7 +138,7 @@ impl Group {
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         let Some(scrub) = &mut primary.scrub else { return };
-        scrub.budget = CHUNKS_PER_TICK;
+        scrub.budget = LOOKS_PER_TICK;
         if scrub.look.as_ref().is_some_and(|look| now >= look.started + LOOK_PATIENCE) {
             scrub.look = None;
             scrub.differing.clear();
@@ -138,14 +160,16 @@ impl Group {
             self.actions.push_back(Action::Scrubbed(report));
             return;
         };
-        if scrub.budget == 0 {
-            return;
-        }
-        scrub.budget -= 1;
+        let deep = scrub.is_deep();
+        let Some(left) = scrub.budget.checked_sub(if deep { DEEP_LOOK } else { 1 }) else { return };
+        scrub.budget = left;
         let id = primary.repairs.name();
         scrub.look = Some(Look { id, started: now, own: None, asked: BTreeSet::new(), unreadable: false });
-        let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
-        self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+        self.actions.push_back(if deep {
+            Action::LoadBlocks { id, layer, chunk, first: BlockIndex(0), count: CHUNK_BLOCKS as u16 }
+        } else {
+            Action::LoadChecksums { id, layer, chunk }
+        });
     }
 
     /// This copy's chunk is read. Gives the contents back when they were read for something else.
@@ -155,31 +179,53 @@ impl Group {
         contents: Result<Vec<Extent>, IoStatus>,
     ) -> Option<Result<Vec<Extent>, IoStatus>> {
         let Role::Primary(primary) = &mut self.role else { return Some(contents) };
-        let (pg, epoch) = (self.pg, primary.epoch());
-        let Some(scrub) = &mut primary.scrub else { return Some(contents) };
-        let Some(look) = scrub.look.as_mut().filter(|look| look.id == id && look.own.is_none()) else {
+        let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
+        if !looking.is_some_and(|look| look.id == id && look.own.is_none()) {
             return Some(contents);
-        };
-        let (layer, chunk) = scrub.todo.front().copied()?;
-        let Ok(extents) = contents else {
+        }
+        self.look_at(contents.map(|extents| digest::blocks(&extents)));
+        None
+    }
+
+    /// The outcome of [`Action::LoadChecksums`]: one for each block of the chunk that takes space.
+    pub fn checksums_loaded(&mut self, id: u64, checksums: Result<Vec<Option<Checksum>>, IoStatus>) {
+        let digests = checksums.map(|checksums| digest::of_checksums(&checksums));
+        match &self.role {
+            Role::Secondary(_) => self.answer_compare(id, digests),
+            Role::Primary(primary) => {
+                let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
+                if looking.is_some_and(|look| look.id == id && look.own.is_none()) {
+                    self.look_at(digests);
+                }
+            }
+        }
+    }
+
+    /// This copy's digests are there: the others are asked for theirs.
+    fn look_at(&mut self, digests: Result<Vec<u64>, IoStatus>) {
+        let (now, pg) = (self.now, self.pg);
+        let Role::Primary(primary) = &mut self.role else { return };
+        let epoch = primary.epoch();
+        let Some(scrub) = &mut primary.scrub else { return };
+        let light = !scrub.is_deep();
+        let (Some(look), Some((layer, chunk))) = (&mut scrub.look, scrub.todo.front().copied()) else { return };
+        let Ok(blocks) = digests else {
             // The damaged block is being mended: look again.
             scrub.look = None;
-            scrub.try_again(self.now);
-            return None;
+            scrub.try_again(now);
+            return;
         };
-        let blocks = digest::blocks(&extents);
         let spans = digest::spans(&blocks);
         look.own = Some(blocks);
         for (device, peer) in &primary.peers {
             if peer.synced && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);
                 let spans = spans.clone();
-                let compare = Compare { pg, device: *device, epoch, id, layer, chunk, spans };
+                let compare = Compare { pg, device: *device, epoch, id: look.id, layer, chunk, light, spans };
                 self.actions.push_back(Action::Send(*device, Message::Compare(compare)));
             }
         }
         self.end_look();
-        None
     }
 
     /// A copy says what differs in the chunk. False when it was asked for something else.
@@ -218,24 +264,24 @@ impl Group {
             self.run_scrub();
             return;
         }
+        let lasts = |(at, own): &(&(DeviceId, u16), &u64)| scrub.looks == 0 || scrub.doubts.get(*at) == Some(*own);
+        let lasting: BTreeMap<_, _> = differing.iter().filter(lasts).map(|(at, own)| (*at, *own)).collect();
         let mut mends = Vec::new();
-        if differing.is_empty() {
-            scrub.chunk_done();
+        if lasting.is_empty() {
+            scrub.chunk_done(); // They are equal, or differ elsewhere each time: writes passing by.
         } else if scrub.looks < LOOKS {
-            let same = |(at, own): &(&(DeviceId, u16), &u64)| scrub.looks == 0 || scrub.doubts.get(*at) == Some(*own);
-            scrub.doubts = differing.iter().filter(same).map(|(at, own)| (*at, *own)).collect();
+            scrub.doubts = lasting;
             scrub.looks += 1;
             scrub.next_look = now + LOOK_PAUSE;
-            if scrub.doubts.is_empty() {
-                scrub.chunk_done(); // Other blocks each time: writes passing by.
-            }
+        } else if !scrub.is_deep() {
+            scrub.report.suspect += 1;
+            scrub.begin_chunk();
+            scrub.suspects = true;
         } else if let Some((layer, chunk)) = scrub.todo.front().copied() {
-            for ((device, block), own) in &differing {
-                if scrub.doubts.get(&(*device, *block)) == Some(own) {
-                    mends.push((*device, Blocks { layer, chunk, first: BlockIndex(*block), count: 1 }));
-                }
+            scrub.report.differing += lasting.len() as u64;
+            for (device, block) in lasting.into_keys() {
+                mends.push((device, Blocks { layer, chunk, first: BlockIndex(block), count: 1 }));
             }
-            scrub.report.differing += mends.len() as u64;
             scrub.chunk_done();
         }
         for (device, blocks) in mends {
@@ -246,6 +292,11 @@ impl Group {
 }
 
 impl Scrub {
+    /// The present chunk is read, rather than looked up.
+    fn is_deep(&self) -> bool {
+        self.report.kind == ScrubKind::Deep || self.suspects
+    }
+
     /// A copy of the chunk can't be read. What is damaged is being mended, a block at each look.
     fn try_again(&mut self, now: Duration) {
         self.failures += 1;
@@ -259,8 +310,12 @@ impl Scrub {
     fn chunk_done(&mut self) {
         self.todo.pop_front();
         self.report.chunks_done += 1;
-        self.looks = 0;
-        self.failures = 0;
+        self.begin_chunk();
+    }
+
+    /// What is known of a chunk is forgotten.
+    fn begin_chunk(&mut self) {
+        (self.looks, self.failures, self.suspects) = (0, 0, false);
         self.doubts.clear();
     }
 }

@@ -65,6 +65,8 @@ pub(crate) enum Event {
     Exit(Life),
     /// A fault happens.
     Fault,
+    /// Somebody asks for a scrub.
+    Scrub,
 }
 
 impl Event {

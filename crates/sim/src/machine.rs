@@ -186,7 +186,7 @@ impl World {
             Effect::Close(key) => self.close(key),
             Effect::Store(device, effect) => self.device_effect(life, device, effect),
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
-            Effect::Scrubbed(..) => {}
+            Effect::Scrubbed(pg, report) => self.scrubbed(pg, &report),
             Effect::Fenced(token, result) => self.fence_ended(token, result),
             Effect::AttachmentsEnded => self.look_at_attachment(life),
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),

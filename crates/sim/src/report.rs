@@ -105,6 +105,8 @@ pub struct Report {
     pub checkpoints: u64,
     /// Blocks that failed their checksum.
     pub checksum_errors: u64,
+    /// Scrubs of groups that ended.
+    pub scrubs: u64,
     /// Events of the simulation.
     pub events: u64,
     /// Steps in the trace.
@@ -136,6 +138,7 @@ impl Report {
         self.gc_segments += other.gc_segments;
         self.gc_blocks += other.gc_blocks;
         self.checkpoints += other.checkpoints;
+        self.scrubs += other.scrubs;
         self.checksum_errors += other.checksum_errors;
         self.events += other.events;
         self.steps += other.steps;
@@ -170,8 +173,9 @@ impl fmt::Display for Report {
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         write!(
             f,
-            "{} starts of processes, {} checksum errors, {} fences confirmed and {} not; faults: {}",
+            "{} starts of processes, {} scrubs, {} checksum errors, {} fences confirmed and {} not; faults: {}",
             self.starts,
+            self.scrubs,
             self.checksum_errors,
             self.fences,
             self.fences_failed,

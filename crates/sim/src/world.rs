@@ -104,6 +104,7 @@ impl World {
         if self.holders.on {
             self.queue.push(Duration::from_millis(700), Event::Usurp);
         }
+        self.queue.push(Duration::from_millis(700), Event::Scrub);
         self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
         self.working = false;
         self.end_faults();
@@ -317,6 +318,7 @@ impl World {
             Event::Leave(life, until) => self.leave(life, until),
             Event::Exit(life) => self.exit(life),
             Event::Fault => self.fault(),
+            Event::Scrub => self.scrub_some_group(),
         }
     }
 

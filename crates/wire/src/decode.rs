@@ -377,6 +377,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             id: r.u64()?,
             layer: LayerId(r.u64()?),
             chunk: ChunkIndex(r.u32()?),
+            light: r.u8()? != 0,
             spans: (0..DIGEST_SPANS).map(|_| r.u64()).collect::<Option<Vec<_>>>()?,
         }),
         kind::COMPARE_OK => Message::CompareOk(CompareOk {

@@ -255,6 +255,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.id);
             w.put_u64(m.layer.0);
             w.put_u32(m.chunk.0);
+            w.put_u8(u8::from(m.light));
             m.spans.iter().for_each(|digest| w.put_u64(*digest));
             kind::COMPARE
         }

@@ -361,6 +361,8 @@ pub struct Compare {
     pub layer: LayerId,
     /// The chunk.
     pub chunk: ChunkIndex,
+    /// The digests are those of the checksums in the map, and no block is to be read for the answer.
+    pub light: bool,
     /// One digest for each of [`crate::DIGEST_SPANS`] equal spans of the chunk.
     pub spans: Vec<u64>,
 }

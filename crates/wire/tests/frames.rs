@@ -229,6 +229,7 @@ fn message() -> impl Strategy<Value = Message> {
             id: !n,
             layer: LayerId(n),
             chunk: ChunkIndex(9),
+            light: n % 2 == 1,
             spans: (0..DIGEST_SPANS as u64).map(|span| span.wrapping_mul(n)).collect()
         })),
         (any::<u64>(), 0u8..=32).prop_map(|(n, spans)| Message::CompareOk(CompareOk {
@@ -364,6 +365,22 @@ fn golden_fence() {
     });
     let hex: String = bytes_of(&[message]).iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("golden/fence.hex").trim());
+}
+
+#[test]
+fn golden_compare() {
+    let message = Message::Compare(Compare {
+        pg: PgId(0x0102_0304),
+        device: DeviceId(77),
+        epoch: Epoch(5),
+        id: 6,
+        layer: LayerId(10),
+        chunk: ChunkIndex(11),
+        light: true,
+        spans: (0..DIGEST_SPANS as u64).map(|span| span * 0x0101_0101_0101_0101).collect(),
+    });
+    let hex: String = bytes_of(&[message]).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, include_str!("golden/compare.hex").trim());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::drain::{DrainArgs, UndrainArgs};
 use super::output::{print, print_json};
+use super::scrub::scrub_time;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 use crate::size::Size;
@@ -164,7 +165,8 @@ fn groups(groups: &[GroupView]) -> String {
         ("MEMBERS", Align::Left),
         ("EPOCH", Align::Right),
         ("COMMITTED", Align::Right),
-        ("SCRUBBED", Align::Left),
+        ("DEEP SCRUB", Align::Left),
+        ("LIGHT SCRUB", Align::Left),
     ]);
     let numbers = |ids: &[azekura_base::DeviceId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     for group in groups {
@@ -178,7 +180,8 @@ fn groups(groups: &[GroupView]) -> String {
             numbers(&group.members),
             group.epoch.to_string(),
             group.committed.to_string(),
-            azekura_meta::time::rfc3339(std::time::UNIX_EPOCH + std::time::Duration::from_secs(group.scrub.done)),
+            scrub_time(group.scrub.deep.done),
+            scrub_time(group.scrub.light.done),
         ]);
     }
     table.render()

@@ -10,6 +10,7 @@ use clap::Args;
 use super::api::ApiClient;
 use super::output::{print, print_json};
 use super::period::about;
+use super::scrub::last_scrubs;
 use super::{ApiArgs, CliError, lists};
 use crate::size::Size;
 
@@ -166,6 +167,10 @@ fn describe(status: &ClusterStatus) -> String {
     text += &format!("  groups         {groups}: {by_health}\n");
     if let Some(resync) = &status.resync {
         text += &format!("  resync         {}\n", resync_line(resync, None));
+    }
+    if let Some(last) = &status.scrubbed {
+        let under_way = if status.scrubbing > 0 { format!("; {} groups now", status.scrubbing) } else { String::new() };
+        text += &format!("  scrubbed       {}{under_way}\n", last_scrubs(last));
     }
     text += &format!(
         "  volumes        {}, {} in all ({} with copies, when full)\n",

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::api::segment;
 use super::output::{print, print_json};
+use super::scrub::last_scrubs;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 use crate::size::Size;
@@ -219,6 +220,9 @@ fn describe(volume: &VolumeView) -> String {
     }
     if volume.fence_due {
         text += "  warning  former users are not kept out everywhere yet; attach it again\n";
+    }
+    if let Some(last) = &volume.scrubbed {
+        text += &format!("  scrub    {}\n", last_scrubs(last));
     }
     for (index, uri) in volume.nbd_uris.iter().enumerate() {
         text += &format!("  {:<8} {uri}\n", if index == 0 { "clients" } else { "" });

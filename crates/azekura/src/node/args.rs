@@ -57,6 +57,11 @@ pub struct NodeArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 7)]
     pub scrub_days: u32,
 
+    /// Compare the maps of all copies of everything that this node is primary of, every so many hours; 0: only when asked
+    /// for (azekura scrub --light). No block is read, unless the maps differ.
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub light_scrub_hours: u32,
+
     /// On the first start, make one device of this size in the data folder.
     #[arg(long, value_name = "SIZE")]
     pub device_size: Option<Size>,

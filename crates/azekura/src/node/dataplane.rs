@@ -10,7 +10,7 @@ use super::stream::Conn;
 use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, trim_free_buffers};
 use azekura_node::{ClusterView, ConnKey, Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
-use azekura_replica::{GroupConfig, ScrubReport};
+use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
 use azekura_store as store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -44,7 +44,7 @@ pub enum Command {
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
     /// Scrub a group that this node is primary of.
-    Scrub(PgId),
+    Scrub(PgId, ScrubKind),
     /// Take leave of the other nodes; answered with the number of groups that still wait for something.
     Leave(oneshot::Sender<usize>),
     /// Stop; answered when all devices are closed.
@@ -350,7 +350,7 @@ impl DataPlane {
             Command::Attached(volume, outcome) => self.volume_attached(&volume, outcome),
             Command::GivenBack(volume) => self.volume_given_back(&volume),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
-            Command::Scrub(pg) => self.node.scrub(pg),
+            Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());
             }

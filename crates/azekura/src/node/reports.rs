@@ -8,7 +8,7 @@ use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
 use azekura_meta::model::{GroupRecord, ScrubRecord};
 use azekura_meta::time::unix_seconds;
-use azekura_replica::GroupConfig;
+use azekura_replica::{GroupConfig, ScrubKind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -44,7 +44,8 @@ pub async fn carry_out(
             Report::Scrubbed(pg, report) => {
                 if report.differing + report.unreadable > 0 {
                     tracing::error!(
-                        "group {pg}: scrub: {} blocks differed between copies and were written anew, {} chunks could not be read",
+                        "group {pg}: {} scrub: {} blocks differed between copies and were written anew, {} chunks could not be read",
+                        if report.kind == ScrubKind::Light { "light" } else { "deep" },
                         report.differing,
                         report.unreadable
                     );
@@ -52,9 +53,11 @@ pub async fn carry_out(
                 let client = client.clone();
                 tokio::spawn(async move {
                     let (done, findings) = (unix_seconds(), report.differing + report.unreadable);
-                    // Not before it was asked for, even if this clock is behind.
                     let note = |scrub: &mut ScrubRecord| {
-                        (scrub.done, scrub.findings) = (done.max(scrub.wanted), findings);
+                        if report.kind == ScrubKind::Deep {
+                            scrub.deep.ended(done, findings);
+                        }
+                        scrub.light.ended(done, findings);
                     };
                     if let Err(error) = client.update_scrub(pg, note).await {
                         tracing::warn!("can't note that group {pg} was scrubbed: {error}");

@@ -6,9 +6,10 @@ use super::data_folder::DataFolder;
 use super::dataplane::{DataPlane, Handle, Listeners, OpenDevice, Report};
 use super::device::DeviceDir;
 use super::map_thread::MapThread;
+use super::scrubs::{self, Intervals};
 use super::statistics::{Failures, Statistics};
 use super::stream::Conn;
-use super::{dataplane, reports, scrubs, view};
+use super::{dataplane, reports, view};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::DeviceId;
 use azekura_control::Attacher;
@@ -101,9 +102,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         dir?.initialise_rest(id, handle.clone(), Arc::clone(&stop_initialising));
     }
     let follow = tokio::spawn(follow_model(client.clone(), handle.clone()));
-    let day = Duration::from_secs(86_400);
-    let scrub_interval = (args.scrub_days > 0).then(|| day * args.scrub_days);
-    let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, scrub_interval));
+    let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, Intervals::of(&args)));
     let alive = client.keep_alive(identity.node);
     let failures = Failures::default();
     let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };

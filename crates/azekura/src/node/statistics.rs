@@ -4,11 +4,11 @@ use super::dataplane::{Handle, Look};
 use azekura_base::DeviceId;
 use azekura_control::{
     DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics, READ_ONLY, RequestCounters, ResyncSnapshot,
-    VolumeSnapshot,
+    ScrubSnapshot, VolumeSnapshot,
 };
 use azekura_gateway::{Counters, LATENCY_BUCKETS};
 use azekura_node::{GroupReport, Node};
-use azekura_replica::{GroupState, ResyncProgress};
+use azekura_replica::{GroupState, ResyncProgress, ScrubKind, ScrubReport};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -136,6 +136,20 @@ fn group(report: &GroupReport) -> GroupSnapshot {
         sequence: report.prepared.0,
         committed: report.committed.0,
         resyncs: report.resyncs.iter().map(resync).collect(),
+        scrub: report.scrub.as_ref().map(scrub),
+    }
+}
+
+fn scrub(report: &ScrubReport) -> ScrubSnapshot {
+    let kind = match report.kind {
+        ScrubKind::Light => "light",
+        ScrubKind::Deep => "deep",
+    };
+    ScrubSnapshot {
+        kind: kind.into(),
+        chunks: report.chunks,
+        chunks_done: report.chunks_done,
+        findings: report.differing + report.unreadable,
     }
 }
 

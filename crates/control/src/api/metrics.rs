@@ -6,14 +6,17 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 
-use super::Api;
 use super::error::ApiError;
+use super::{Api, LastScrubs};
 use crate::snapshot::{NodeSnapshot, RequestCounters};
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, ApiError> {
+    let (model, me) = (api.meta.model(), api.node);
     let snapshot = super::stats::node(State(api)).await?;
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], render(&snapshot)))
+    let here = |device| model.devices.get(device).is_some_and(|device| device.node == me);
+    let reigns = model.groups.values().map(|group| &group.record).filter(|group| here(&group.primary));
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], render(&snapshot, LastScrubs::of(reigns))))
 }
 
 /// The text under construction.
@@ -36,8 +39,8 @@ impl Text {
     }
 }
 
-/// The snapshot as text.
-fn render(snapshot: &NodeSnapshot) -> String {
+/// The snapshot as text, with the last scrubs of the groups that this node is primary of.
+fn render(snapshot: &NodeSnapshot, scrubbed: Option<LastScrubs>) -> String {
     let mut text = Text::default();
     text.family("build_info", "gauge", "Always 1; the version of the program.");
     text.sample("build_info", &[("version", &snapshot.version), ("node", &snapshot.name)], 1);
@@ -51,6 +54,7 @@ fn render(snapshot: &NodeSnapshot) -> String {
     devices(&mut text, snapshot);
     groups(&mut text, snapshot);
     resyncs(&mut text, snapshot);
+    scrubs(&mut text, snapshot, scrubbed);
     text.0
 }
 
@@ -152,10 +156,39 @@ fn resyncs(text: &mut Text, snapshot: &NodeSnapshot) {
     }
 }
 
+/// Scrubs that this node's primaries do, and when they last did.
+fn scrubs(text: &mut Text, snapshot: &NodeSnapshot, scrubbed: Option<LastScrubs>) {
+    let mut sums = std::collections::BTreeMap::from([("deep", [0; 3]), ("light", [0; 3])]);
+    for scrub in snapshot.groups.iter().filter_map(|group| group.scrub.as_ref()) {
+        let Some(sum) = sums.get_mut(scrub.kind.as_str()) else { continue };
+        for (sum, value) in sum.iter_mut().zip([1, scrub.chunks, scrub.chunks_done]) {
+            *sum += value;
+        }
+    }
+    let families = [
+        ("scrub_groups", "Groups of this node's primaries that are being scrubbed."),
+        ("scrub_chunks", "Their chunks."),
+        ("scrub_chunks_done", "Chunks of those that have been looked at."),
+    ];
+    for (index, (name, help)) in families.into_iter().enumerate() {
+        text.family(name, "gauge", help);
+        for (kind, sum) in &sums {
+            text.sample(name, &[("kind", kind)], sum[index]);
+        }
+    }
+    let Some(LastScrubs { deep, light, findings }) = scrubbed else { return };
+    let help = "When the groups of this node's primaries were last scrubbed, the oldest of them; seconds since 1970.";
+    text.family("scrub_oldest_timestamp_seconds", "gauge", help);
+    text.sample("scrub_oldest_timestamp_seconds", &[("kind", "deep")], deep);
+    text.sample("scrub_oldest_timestamp_seconds", &[("kind", "light")], light);
+    text.family("scrub_findings", "gauge", "Differing blocks and unreadable chunks at those groups' last scrubs.");
+    text.sample("scrub_findings", &[], findings);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{DeviceSnapshot, GroupSnapshot, ResyncSnapshot, VolumeSnapshot};
+    use crate::snapshot::{DeviceSnapshot, GroupSnapshot, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot};
 
     #[test]
     fn every_line_is_a_comment_or_a_sample() {
@@ -168,12 +201,13 @@ mod tests {
             groups: vec![GroupSnapshot {
                 role: "primary".into(),
                 state: "active".into(),
+                scrub: Some(ScrubSnapshot { kind: "light".into(), chunks: 9, chunks_done: 5, findings: 0 }),
                 resyncs: vec![ResyncSnapshot { device: 7, chunks: 9, chunks_done: 4, bytes: 8192 }],
                 ..GroupSnapshot::default()
             }],
             ..NodeSnapshot::default()
         };
-        let text = render(&snapshot);
+        let text = render(&snapshot, Some(LastScrubs { deep: 1_800_000_000, light: 1_800_000_500, findings: 2 }));
         assert!(text.contains("azekura_build_info{version=\"\",node=\"n\\\"1\\\\\"} 1\n"), "{text}");
         assert!(
             text.contains(
@@ -182,6 +216,8 @@ mod tests {
         );
         assert!(text.contains("azekura_groups{role=\"primary\",state=\"active\"} 1\n"));
         assert!(text.contains("azekura_resync_chunks_done{device=\"7\"} 4\n"));
+        assert!(text.contains("azekura_scrub_chunks_done{kind=\"light\"} 5\n"));
+        assert!(text.contains("azekura_scrub_oldest_timestamp_seconds{kind=\"deep\"} 1800000000\n"));
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("azekura_") && value.parse::<f64>().is_ok(), "{line}");

@@ -29,7 +29,7 @@ mod volumes;
 pub use classes::CreateClass;
 pub use error::ErrorBody;
 pub use resync::{ResyncRate, ResyncStatus, ResyncView};
-pub use scrub::{ScrubRequest, ScrubStarted};
+pub use scrub::{LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
 pub use settings::{ChangeSettings, SettingsView};
 pub use stats::{ClusterStats, NodeStats};
 pub use status::{ClusterStatus, GroupHealth};

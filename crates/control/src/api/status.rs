@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Answer;
 use super::stats::{ClusterStats, gather};
-use super::{Api, DeviceView, NodeView, ResyncStatus};
+use super::{Api, DeviceView, LastScrubs, NodeView, ResyncStatus};
 use crate::snapshot::{GroupSnapshot, READ_ONLY};
 
 /// What a primary's copy calls itself when it serves.
@@ -47,6 +47,12 @@ pub struct ClusterStatus {
     /// Copies that are being made or brought up to date.
     #[serde(default)]
     pub resync: Option<ResyncStatus>,
+    /// When the copies of all groups were last compared; nothing before there are groups.
+    #[serde(default)]
+    pub scrubbed: Option<LastScrubs>,
+    /// Groups that are being scrubbed now.
+    #[serde(default)]
+    pub scrubbing: usize,
     /// The cluster's id.
     pub cluster: Option<String>,
     /// Nodes.
@@ -129,6 +135,8 @@ fn judge(model: &Model, stats: &ClusterStats, link: Option<String>, configuratio
         problems,
         notes: notes(model, &nodes, &devices),
         resync: stats.resync.clone(),
+        scrubbed: LastScrubs::of(model.groups.values().map(|group| &group.record)),
+        scrubbing: index.copies.values().filter(|copy| copy.scrub.is_some()).count(),
         cluster: model.cluster.as_ref().map(|cluster| cluster.id.clone()),
         groups,
         volumes: model.volumes.len(),
@@ -159,6 +167,13 @@ fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<Strin
             0 => format!("{name} is drained: it can be taken out"),
             left => format!("{name} is being drained: {left} groups left"),
         });
+    }
+    let findings = LastScrubs::of(model.groups.values().map(|group| &group.record)).map_or(0, |last| last.findings);
+    if findings > 0 {
+        notes.push(format!(
+            "the last scrubs met {findings} blocks that differed between copies, or chunks that could not be read; the \
+             logs of the nodes name them, and another scrub tells whether they are mended"
+        ));
     }
     notes
 }

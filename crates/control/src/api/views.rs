@@ -7,6 +7,7 @@ use azekura_meta::model::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::LastScrubs;
 use super::stats::ClusterStats;
 use crate::snapshot::DeviceSnapshot;
 
@@ -37,6 +38,9 @@ pub struct VolumeView {
     pub created: String,
     /// NBD URIs of the gateways, every node's: each serves every volume.
     pub nbd_uris: Vec<String>,
+    /// When its copies were last compared; nothing before its placement groups are there.
+    #[serde(default)]
+    pub scrubbed: Option<LastScrubs>,
 }
 
 /// A node that may use a volume.
@@ -77,6 +81,7 @@ impl VolumeView {
     pub(super) fn new(model: &Model, volume: &VolumeRecord) -> VolumeView {
         let attachments = model.attachments.get(&volume.id).map(|record| &record.record);
         let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
+        let groups = model.classes.get(&volume.class).into_iter().flat_map(|class| &class.groups);
         VolumeView {
             name: volume.name.clone(),
             id: volume.id.0,
@@ -92,6 +97,7 @@ impl VolumeView {
             fence_due: attachments.is_some_and(|record| record.fence_due),
             created: volume.created.clone(),
             nbd_uris: alive.flat_map(|node| &node.nbd_addresses).map(|at| nbd_uri(at, &volume.name)).collect(),
+            scrubbed: LastScrubs::of(groups.filter_map(|pg| model.groups.get(pg)).map(|group| &group.record)),
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{Attempt, MetaClient, Try, encode};
 use crate::client::{EtcdError, Txn};
 use crate::error::{Kind, MetaError};
-use crate::model::{ClassRecord, GroupPlan, GroupRecord, Key, Model, ScrubRecord, Unknown, Versioned};
+use crate::model::{ClassRecord, GroupPlan, GroupRecord, Key, Model, ScrubRecord, ScrubTimes, Unknown, Versioned};
 use crate::time::unix_seconds;
 
 /// Groups of one class.
@@ -207,6 +207,7 @@ fn conflict(current: Option<GroupRecord>, mod_revision: i64) -> CasOutcome<Group
 }
 
 fn new_group(id: PgId, class: &str, new: NewGroup) -> GroupRecord {
+    let new_scrub = ScrubTimes { done: unix_seconds(), ..ScrubTimes::default() };
     GroupRecord {
         id,
         class: class.to_owned(),
@@ -214,7 +215,7 @@ fn new_group(id: PgId, class: &str, new: NewGroup) -> GroupRecord {
         epoch: Epoch(1),
         reign: 0,
         away: std::collections::BTreeMap::new(),
-        scrub: ScrubRecord { done: unix_seconds(), ..ScrubRecord::default() },
+        scrub: ScrubRecord { deep: new_scrub, light: new_scrub },
         primary: new.primary,
         in_sync: new.members.clone(),
         members: new.members,

@@ -22,7 +22,7 @@ pub use attachments::{
 pub use keys::{Key, PREFIX};
 pub use records::{
     AckRule, AliveRecord, ClassRecord, ClusterRecord, DeviceRecord, DeviceState, FailureDomain, GroupPlan, GroupRecord,
-    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, SettingsRecord, Unknown, VolumeRecord,
+    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes, SettingsRecord, Unknown, VolumeRecord,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.

@@ -243,18 +243,33 @@ pub struct GroupRecord {
     pub unknown: Unknown,
 }
 
-/// When a group was scrubbed. Times are seconds since 1970.
+/// When a group was scrubbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ScrubRecord {
-    /// When somebody last asked for it.
-    #[serde(default)]
+    /// Scrubs that read every block of every copy.
+    pub deep: ScrubTimes,
+    /// Scrubs that compare the copies' maps. A deep one counts as one of these, too.
+    pub light: ScrubTimes,
+}
+
+/// Scrubs of one kind. Times are seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubTimes {
+    /// When somebody last asked for one.
     pub wanted: u64,
-    /// When it last ended, or the group was made.
-    #[serde(default)]
+    /// When one last ended, or the group was made.
     pub done: u64,
     /// Blocks that differed between copies, and chunks that could not be read, at that time.
-    #[serde(default)]
     pub findings: u64,
+}
+
+impl ScrubTimes {
+    /// A scrub has ended at this time: not before it was asked for, even if this clock is behind.
+    pub fn ended(&mut self, at: u64, findings: u64) {
+        (self.done, self.findings) = (at.max(self.wanted), findings);
+    }
 }
 
 impl GroupRecord {

@@ -125,6 +125,8 @@ pub struct Copy {
     writing: VecDeque<(Item, u32)>,
     /// Blocks that the group wants: id, chunk, first, count.
     loads: VecDeque<(u64, ChunkIndex, u16, u16)>,
+    /// Chunks of which the group wants the checksums.
+    lookups: VecDeque<(u64, ChunkIndex)>,
     /// Listings of changes that the group wants.
     listings: VecDeque<(u64, DeviceId, Sequence)>,
 }
@@ -153,12 +155,16 @@ pub struct Cluster {
     pub history: BTreeMap<Sequence, (SessionId, RequestId)>,
     /// Blocks of chunk 0 that can't be read, by copy.
     pub damaged: BTreeSet<(DeviceId, u16)>,
+    /// Copies whose map can't be read.
+    pub unreadable_maps: BTreeSet<DeviceId>,
     /// Reports of scrubs.
     pub scrubbed: Vec<ScrubReport>,
     /// Blocks that no copy can give.
     pub hopeless: Vec<BlockIndex>,
     /// Payload blocks that were sent as repairs.
     pub repaired: u64,
+    /// Blocks that groups have read.
+    pub blocks_read: u64,
     lives: u64,
     /// Notes that copies want kept, and whether they wait for [`Cluster::save_notes`].
     notes: Vec<(DeviceId, u64)>,
@@ -186,9 +192,11 @@ impl Cluster {
             prepares: Vec::new(),
             history: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            unreadable_maps: BTreeSet::new(),
             scrubbed: Vec::new(),
             hopeless: Vec::new(),
             repaired: 0,
+            blocks_read: 0,
             notes: Vec::new(),
             notes_wait: false,
             lives: 0,
@@ -214,6 +222,7 @@ impl Cluster {
             live: Log::default(),
             writing: VecDeque::new(),
             loads: VecDeque::new(),
+            lookups: VecDeque::new(),
             listings: VecDeque::new(),
         };
         self.copies.insert(me, copy);
@@ -296,6 +305,7 @@ impl Cluster {
                 copy.writing.push_back((item, 0));
             }
             Action::LoadBlocks { id, chunk, first, count, .. } => copy.loads.push_back((id, chunk, first.0, count)),
+            Action::LoadChecksums { id, chunk, .. } => copy.lookups.push_back((id, chunk)),
             Action::ListChanges { id, device, after } => copy.listings.push_back((id, device, after)),
             Action::SaveNote(name) => {
                 self.notes.push((me, name));
@@ -377,6 +387,12 @@ impl Cluster {
     pub fn corrupt(&mut self, n: u32, block: u16) {
         let at = (ChunkIndex(0), block);
         self.copy(n).live.map.insert(at, Bytes::from(vec![0xee; BLOCK_SIZE]));
+    }
+
+    /// A copy has lost the last update of a block: its map shows what was there before, nothing.
+    pub fn lose(&mut self, n: u32, block: u16) {
+        let lost = self.copy(n).live.map.remove(&(ChunkIndex(0), block));
+        assert!(lost.is_some(), "there is nothing to lose");
     }
 
     /// The committed contents of a whole copy; blocks of zeros are left out.
@@ -509,10 +525,16 @@ impl Cluster {
                 self.run(me);
                 return true;
             }
+            self.blocks_read += u64::from(count);
             let blocks = (first..first + count).map(|n| copy.live.contents(chunk, n));
             let bytes = Bytes::from(blocks.collect::<Vec<_>>().concat());
             let extent = azekura_wire::Extent::Data { checksums: block_checksums(&bytes).collect(), bytes };
             copy.group.blocks_loaded(id, Ok(vec![extent]));
+        } else if let Some((id, chunk)) = copy.lookups.pop_front() {
+            let taken = |n| copy.live.map.get(&(chunk, n)).filter(|block| !is_zero(block));
+            let checksums = (0..CHUNK_BLOCKS as u16).map(|n| taken(n).map(|block| checksum(block)));
+            let found = if self.unreadable_maps.contains(&me) { Err(IoStatus::Io) } else { Ok(checksums.collect()) };
+            copy.group.checksums_loaded(id, found);
         } else if let Some((id, device, after)) = copy.listings.pop_front() {
             let changes = copy.live.changed.iter().filter(|(_, last)| **last > after);
             let changes = changes.map(|(chunk, _)| (LAYER, *chunk)).collect();
@@ -666,6 +688,7 @@ impl Cluster {
         writing.iter().take(kept).for_each(|(item, _)| copy.durable.put(item));
         copy.live = copy.durable.clone();
         copy.loads.clear();
+        copy.lookups.clear();
         copy.listings.clear();
         copy.group = Group::new(PG, me, self.lives, config, recovered(&copy.durable), self.now);
         self.run(me);

@@ -3,5 +3,6 @@
 pub(crate) mod copies;
 pub(crate) mod linearizable;
 pub(crate) mod order;
+mod scrubs;
 mod serving;
 pub(crate) mod zeroed;
