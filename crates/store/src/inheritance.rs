@@ -59,11 +59,18 @@ impl Store {
             Ok(owner) => owner,
             Err(step) => return step,
         };
+        // At replay, the blocks may still be a layer's that was merged into this one when the record was written: the
+        // merge is done again later.
+        let merged = match self.jobs.merged_into(key.layer).map(|layer| self.leaf_here(LeafKey { layer, ..key })) {
+            Some(Err(step)) => return step,
+            Some(Ok(merged)) => merged,
+            None => None,
+        };
         let inheritors = match self.inheritors(key, reaches) {
             Ok(slots) => slots,
             Err(step) => return step,
         };
-        for slot in owner.into_iter().chain(inheritors) {
+        for slot in merged.into_iter().chain(owner).chain(inheritors) {
             self.move_blocks(slot, moved, place, position);
         }
         self.segments.release(place.segment);

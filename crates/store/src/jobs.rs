@@ -97,9 +97,17 @@ impl Jobs {
             .is_some_and(|(job, _)| matches!(job, Job::MergeLayer { layer: l, .. } if *l == layer))
     }
 
-    /// Another layer is being merged into `layer`, whose own end has to wait for that.
+    /// The layer that is being merged into `layer`, whose own end has to wait for that.
+    pub fn merged_into(&self, layer: LayerId) -> Option<LayerId> {
+        self.jobs.keys().find_map(|job| match *job {
+            Job::MergeLayer { layer: merged, into } if into == layer => Some(merged),
+            _ => None,
+        })
+    }
+
+    /// Another layer is being merged into `layer`.
     fn is_heir(&self, layer: LayerId) -> bool {
-        self.jobs.keys().any(|job| matches!(job, Job::MergeLayer { into, .. } if *into == layer))
+        self.merged_into(layer).is_some()
     }
 
     /// Jobs that are over when a checkpoint at `position` is saved, after which the oldest unsaved change is of generation

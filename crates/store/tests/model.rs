@@ -989,6 +989,11 @@ fn a_merge_waits_for_writes_that_may_come_back() {
 }
 
 #[test]
+fn a_relocation_reaches_a_layer_whose_merge_is_done_again() {
+    replay(include_str!("histories/relocation-after-a-merge.txt"), small());
+}
+
+#[test]
 fn an_epoch_that_is_durable_counts_while_a_later_one_waits() {
     replay(include_str!("histories/two-epochs-on-their-way.txt"), tiny());
 }
