@@ -175,6 +175,14 @@ fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<Strin
              logs of the nodes name them, and another scrub tells whether they are mended"
         ));
     }
+    for unfenced in model.attachments.values().filter(|record| record.fence_due) {
+        let Some(volume) = model.volume_by_id(unfenced.volume) else { continue };
+        let name = &volume.name;
+        notes.push(format!(
+            "former users of volume {name} are not kept out everywhere yet; nobody is given it before they are: \
+             'azekura volume show {name}'"
+        ));
+    }
     notes
 }
 

@@ -147,3 +147,21 @@ fn a_group_below_its_minimum_is_read_only() {
     }
     assert_eq!(judged(&model, &stats).groups, BTreeMap::from([(GroupHealth::ReadOnly, 1)]));
 }
+
+#[test]
+fn a_volume_whose_former_users_may_still_write_is_named() {
+    let mut model = model();
+    let mut put = |key: &str, value: &str| {
+        let key = format!("/azekura/v1/{key}").into_bytes();
+        let kv = KeyValue { key, value: value.as_bytes().to_vec(), mod_revision: 2, ..KeyValue::default() };
+        model.apply(&[azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+    };
+    put(
+        "volumes/v",
+        r#"{"id":1,"uuid":"u","name":"v","size_bytes":4096,"class":"c","head":1,"group_offset":0,"created":""}"#,
+    );
+    put("attachments/1", r#"{"volume":1,"generation":4,"fence_due":true,"attachments":[]}"#);
+    assert!(model.problems.is_empty(), "{:?}", model.problems);
+    let status = judged(&model, &stats());
+    assert!(status.healthy && status.notes.iter().any(|note| note.contains("volume v")), "{:?}", status.notes);
+}
