@@ -66,7 +66,7 @@ pub struct Leaf {
     pub modified: Sequence,
     /// Relocations and copies up to this log sequence have been considered: replay skips them.
     pub log_upto: u64,
-    /// The same for copies from another replica. A new child has what its parent has of relocations, and no copies.
+    /// The same for copies from another replica.
     pub copied_upto: u64,
     /// One entry a block.
     pub entries: [Entry; CHUNK_BLOCKS],
@@ -106,12 +106,11 @@ struct ImageHeader {
 const HEADER_BYTES: usize = size_of::<ImageHeader>();
 
 impl Leaf {
-    /// A leaf of a child layer: the same blocks, all inherited.
+    /// A leaf of a child layer: the same blocks, all inherited, with the relocations and copies that they have seen.
     #[must_use]
     pub fn child(&self) -> Leaf {
         let mut child = self.clone();
         child.modified = Sequence::ZERO;
-        child.copied_upto = 0;
         for entry in child.entries.iter_mut().filter(|e| e.is_allocated()) {
             entry.flags |= Entry::INHERITED;
         }

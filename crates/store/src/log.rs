@@ -143,6 +143,8 @@ pub(crate) struct Log {
     pub last_crc: u32,
     /// Every batch up to here is on stable storage.
     pub durable: u64,
+    /// At replay, the log position before the entry that is being replayed.
+    pub replayed: u64,
     pub incarnation: u64,
     /// Encoded entries of the batch being made.
     pub scratch: Vec<u8>,

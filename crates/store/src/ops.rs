@@ -162,7 +162,7 @@ impl Store {
 
     /// The stamp for an operation that is asked for now.
     pub(crate) fn stamp(&self) -> u64 {
-        log_position(self.log.durable, usize::MAX)
+        log_position(self.log.durable, usize::MAX).max(self.log.replayed)
     }
 
     fn apply_write(&mut self, pg: PgId, sequence: Sequence, stamp: u64) -> Step {
@@ -456,7 +456,14 @@ impl Store {
             Content::Absent => {}
         }
         let leaf = match self.nearest(key)? {
-            Some(ancestor) => self.cache.leaf(ancestor).map(Leaf::child).unwrap_or_default(),
+            Some(ancestor) => {
+                let mut leaf = self.cache.leaf(ancestor).map(Leaf::child).unwrap_or_default();
+                if !self.is_running() {
+                    // At replay the ancestor may have been saved after copies into the child that are still to be done.
+                    leaf.copied_upto = 0;
+                }
+                leaf
+            }
             None if create => Leaf::default(),
             None => return Ok(None),
         };

@@ -26,6 +26,7 @@ impl Store {
         let address = if entry.kind.has_payload() { address } else { 0 };
         let place = Place { log: sequence, address, segment: link.segment, generation: link.generation };
         let position = log_position(sequence, index);
+        self.log.replayed = position - 1;
         match entry.kind {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
             Kind::WriteAgain => self.replay_write_again(place, entry),

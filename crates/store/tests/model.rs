@@ -994,6 +994,11 @@ fn a_relocation_reaches_a_layer_whose_merge_is_done_again() {
 }
 
 #[test]
+fn a_leaf_that_is_made_after_a_copy_does_not_take_it_again() {
+    replay(include_str!("histories/leaf-made-after-a-copy.txt"), tiny());
+}
+
+#[test]
 fn an_epoch_that_is_durable_counts_while_a_later_one_waits() {
     replay(include_str!("histories/two-epochs-on-their-way.txt"), tiny());
 }
