@@ -1,7 +1,7 @@
 //! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
 
 use azekura_meta::cluster::{ClassSpec, VolumeSpec, check_overcommit};
-use azekura_meta::model::{ClassRecord, Model, Unknown, VolumeAccess, VolumeRecord};
+use azekura_meta::model::{AckRule, ClassRecord, Model, Unknown, VolumeAccess, VolumeRecord};
 use azekura_meta::{Kind, MetaClient, MetaError};
 
 use crate::placement::{candidates, group_count, place_class};
@@ -10,6 +10,9 @@ use crate::placement::{candidates, group_count, place_class};
 pub const DEFAULT_CLASS: &str = "default";
 /// Copies of the default class.
 pub const DEFAULT_COPIES: u32 = 2;
+
+/// Copies of a class that comes with an ack rule other than `all`.
+const COPIES_OF_RULES: u32 = 3;
 
 /// A volume as people ask for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct VolumeRequest {
     pub copies: Option<u32>,
     /// How many may use it at once.
     pub access: VolumeAccess,
+    /// Without a class: the class `replicated-N-RULE`, made if absent, if it is not `all`. With a class: must agree with it.
+    pub ack_rule: Option<AckRule>,
 }
 
 /// Makes a volume. A refused request leaves no class and no groups behind.
@@ -35,17 +40,27 @@ pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result
     if model.volumes.contains_key(&request.name) {
         return Err(MetaError::Exists { kind: Kind::Volume, name: request.name.clone() });
     }
-    let (name, made_by_itself) = match (&request.class, request.copies) {
-        (Some(class), _) => (class.clone(), None),
-        (None, Some(copies)) => {
+    let rule = request.ack_rule.filter(|rule| *rule != AckRule::All);
+    let (name, made_by_itself) = match (&request.class, request.copies, rule) {
+        (Some(class), ..) => (class.clone(), None),
+        (None, Some(copies), None) => {
             let name = format!("replicated-{copies}");
             (name.clone(), Some(ClassSpec::new(&name, copies)))
         }
-        (None, None) => (DEFAULT_CLASS.to_owned(), Some(ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES))),
+        (None, copies, Some(ack_rule)) => {
+            let copies = copies.unwrap_or(COPIES_OF_RULES);
+            let name = format!("replicated-{copies}-{ack_rule}");
+            (name.clone(), Some(ClassSpec { ack_rule, ..ClassSpec::new(&name, copies) }))
+        }
+        (None, None, None) => (DEFAULT_CLASS.to_owned(), Some(ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES))),
     };
     let class = ensure_class(meta, &model, &name, made_by_itself, request.size_bytes).await?;
     if let Some(copies) = request.copies.filter(|copies| *copies != class.copies) {
         let reason = format!("it keeps {} copies of every block, not {copies}", class.copies);
+        return Err(MetaError::InvalidClass { name, reason });
+    }
+    if let Some(rule) = request.ack_rule.filter(|rule| *rule != class.ack_rule) {
+        let reason = format!("its writes are acknowledged by the rule '{}', not '{rule}'", class.ack_rule);
         return Err(MetaError::InvalidClass { name, reason });
     }
     ensure_groups(meta, &class).await?;
@@ -66,6 +81,7 @@ async fn ensure_class(
     let Some(spec) = spec else {
         return Err(MetaError::NotFound { kind: Kind::Class, name: name.to_owned() });
     };
+    spec.check()?;
     place_class(model, &draft(&spec), 1)?;
     check_overcommit(model, &draft(&spec), size_bytes)?;
     match meta.create_class(&spec).await {
@@ -97,6 +113,6 @@ async fn ensure_groups(meta: &MetaClient, class: &ClassRecord) -> Result<(), Met
     if !class.groups.is_empty() {
         return Ok(());
     }
-    let devices = candidates(&meta.model(), class.failure_domain).len();
+    let devices = candidates(&meta.model(), class).len();
     meta.create_groups(&class.name, group_count(devices, class.copies), place_class).await.map(|_| ())
 }

@@ -5,8 +5,8 @@ use crate::reading;
 use crate::statistics::VolumeStatistics;
 use crate::view::{GroupView, VolumeView};
 use crate::{
-    COPIES_WAIT, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL, STATUS_CHUNKS_MAX,
-    WRITE_WINDOW,
+    COPIES_WAIT, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, MENDING_READS_MAX, PARTS_PER_OP_MAX, RETRY_INTERVAL,
+    STATUS_CHUNKS_MAX, WRITE_WINDOW,
 };
 use azekura_base::{
     BLOCK_SIZE, CHUNK_SIZE, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId,
@@ -574,6 +574,16 @@ impl Gateway {
     fn try_elsewhere(&mut self, id: RequestId, node: NodeId, status: IoStatus) {
         let Some(under) = self.reads.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
         under.tried.push(node);
+        if status == IoStatus::Io
+            && under.tried.len() < MENDING_READS_MAX
+            && self.groups.get(&under.pg).is_some_and(|group| group.primary_reads)
+        {
+            under.at = None;
+            under.primary_only = true;
+            under.retry_at = self.now + RETRY_INTERVAL;
+            self.idle_parts += 1;
+            return;
+        }
         let copies = self.groups.get(&under.pg).map_or(&[][..], |group| &group.copies);
         if status == IoStatus::Fenced || copies.iter().all(|copy| under.tried.contains(copy)) {
             self.read_done(id, Err(status));
@@ -698,7 +708,7 @@ mod tests {
             groups: [PgId(0), PgId(1)].into(),
             group_offset: 1,
         };
-        let group = |primary, copies: &[NodeId]| GroupView { primary, copies: copies.to_vec() };
+        let group = |primary, copies: &[NodeId]| GroupView { primary, copies: copies.to_vec(), primary_reads: false };
         let groups = BTreeMap::from([(PgId(0), group(FAR, &[HOME, FAR])), (PgId(1), group(FAR, &[FAR]))]);
         gateway.configure(BTreeMap::from([("v".into(), Arc::new(volume))]), groups);
         gateway

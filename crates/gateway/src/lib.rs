@@ -31,5 +31,7 @@ pub const PARTS_PER_OP_MAX: u64 = 16;
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a write waits for a group that has too few copies in sync, before it fails.
 pub const COPIES_WAIT: Duration = Duration::from_secs(30);
+/// Times that a damaged block is asked for where only the primary answers, and mends it meanwhile.
+pub const MENDING_READS_MAX: usize = 50;
 /// One block status request looks at this many chunks at most.
 pub const STATUS_CHUNKS_MAX: u64 = 64;

@@ -44,6 +44,8 @@ impl VolumeView {
 pub struct GroupView {
     /// The node of the primary.
     pub primary: NodeId,
-    /// The nodes of all in-sync copies, the primary's among them.
+    /// The nodes of the copies that answer readers, the primary's among them.
     pub copies: Vec<NodeId>,
+    /// Only the primary answers readers, and mends its damaged blocks from copies that don't.
+    pub primary_reads: bool,
 }

@@ -51,7 +51,8 @@ impl Node {
             let followers: Vec<(DeviceId, bool)> = group.followers(self.now).collect();
             for (device, reads) in followers {
                 if let Some(node) = self.view.devices.get(&device) {
-                    let beat = GroupBeat { pg: group.id(), device, epoch: group.epoch(), commit: group.committed() };
+                    let (epoch, commit, floor) = (group.epoch(), group.committed(), group.floor());
+                    let beat = GroupBeat { pg: group.id(), device, epoch, commit, floor };
                     by_node.entry(*node).or_default()[usize::from(!reads)].push(beat);
                     if let Some((_, arrived)) = self.beats.stamps.get(node).filter(|_| reads) {
                         group.heartbeat_sent(device, *arrived);
@@ -85,7 +86,7 @@ impl Node {
         for beat in &heartbeat.groups {
             let key = (beat.pg, beat.device);
             let Some(group) = self.groups.get_mut(&key) else { continue };
-            if group.heartbeat(beat.epoch, beat.commit, lease_until, now) {
+            if group.heartbeat(beat.epoch, beat.commit, beat.floor, lease_until, now) {
                 let full = self.devices.get(&beat.device).is_some_and(|device| device.full);
                 copies.push(CopyBeat { pg: beat.pg, device: beat.device, full });
             }

@@ -10,7 +10,7 @@ use crate::links::Links;
 use crate::view::ClusterView;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
-use azekura_replica::{Group, GroupState, ResyncProgress, ScrubReport};
+use azekura_replica::{AckRule, Group, GroupState, ResyncProgress, ScrubReport};
 use azekura_wire::{Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -163,8 +163,11 @@ impl Node {
         let node_of = |device: &DeviceId| self.view.devices.get(device).copied();
         let groups = self.view.groups.iter().filter_map(|(pg, config)| {
             let primary = node_of(&config.primary)?;
-            let copies: BTreeSet<NodeId> = config.in_sync.iter().filter_map(node_of).collect();
-            Some((*pg, GroupView { primary, copies: copies.into_iter().collect() }))
+            // Where not every copy has to hold a write before it is acknowledged, none knows alone what is.
+            let primary_reads = config.ack != AckRule::All;
+            let readers = config.in_sync.iter().filter(|device| !primary_reads || **device == config.primary);
+            let copies: BTreeSet<NodeId> = readers.filter_map(node_of).collect();
+            Some((*pg, GroupView { primary, copies: copies.into_iter().collect(), primary_reads }))
         });
         let groups = groups.collect();
         self.gateway.configure(self.view.volumes.clone(), groups);

@@ -36,10 +36,11 @@ impl Group {
     /// far as the caller refuses what arrives from now on.
     pub fn fence(&mut self, client: Client, fence: &Fence) {
         let now = self.now;
+        let serving = self.may_serve(now);
         let Role::Primary(primary) = &mut self.role else {
             return self.answer_fence(client, fence.request, Err(IoStatus::Redirect));
         };
-        if !primary.may_serve(now) || primary.fences.waiting.len() >= FENCES_MAX {
+        if !serving || primary.fences.waiting.len() >= FENCES_MAX {
             primary.wanted = true;
             return self.answer_fence(client, fence.request, Err(IoStatus::Redirect));
         }

@@ -1,14 +1,17 @@
 //! The group itself: what both roles share, and how roles change.
 
 use crate::action::Action;
+use crate::lease::GRACE;
 use crate::pending::{Blocks, Pending, Tail};
 use crate::primary::Primary;
+use crate::quorum::AckRule;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
 use azekura_wire::Body;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// After a pause of this length between two ticks, silence says more about this process than about others.
@@ -35,6 +38,12 @@ pub struct GroupConfig {
     pub leaving: BTreeSet<DeviceId>,
     /// With fewer copies in sync than this, nothing is written.
     pub copies_min: u32,
+    /// When a write is acknowledged. Never changes.
+    pub ack: AckRule,
+    /// Copies that the group is to have. Never changes.
+    pub copies: u32,
+    /// The sites of devices, where the rule asks for them.
+    pub sites: BTreeMap<DeviceId, Arc<str>>,
 }
 
 impl GroupConfig {
@@ -48,9 +57,12 @@ impl GroupConfig {
             reign: 0,
             in_sync: members.clone(),
             away: BTreeMap::new(),
+            copies: members.len() as u32,
             members,
             leaving: BTreeSet::new(),
             copies_min: 1,
+            ack: AckRule::All,
+            sites: BTreeMap::new(),
         }
     }
 
@@ -168,6 +180,11 @@ pub struct Group {
     ticked: Duration,
     /// The last epoch that this process has agreed to follow: it follows no older one.
     pub(crate) followed: Epoch,
+    /// Until when the primary of the recorded epoch may count on this copy: under a rule that does not wait for all copies,
+    /// nobody else is followed before.
+    pub(crate) promised_until: Duration,
+    /// Every in-sync copy holds everything up to here, as far as this copy has heard.
+    pub(crate) floor: Sequence,
     /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own wishes.
     pub(crate) questions: u64,
     /// Notes that this copy has asked to be kept.
@@ -224,6 +241,9 @@ impl Group {
             now,
             ticked: now,
             followed: recovered.epoch,
+            // What an earlier process has promised is forgotten.
+            promised_until: now + GRACE,
+            floor: Sequence::ZERO,
             questions: 0,
             notes: 0,
             actions: VecDeque::new(),
@@ -289,7 +309,7 @@ impl Group {
     /// True while this copy answers readers as primary.
     #[must_use]
     pub fn is_serving(&self, now: Duration) -> bool {
-        matches!(&self.role, Role::Primary(primary) if primary.may_serve(now))
+        self.may_serve(now)
     }
 
     /// The group's condition at time `now`.
@@ -300,6 +320,11 @@ impl Group {
             Role::Primary(primary) => primary.state(),
             Role::Secondary(_) if !self.config.in_sync.contains(&self.me) => GroupState::OutOfSync,
             Role::Secondary(secondary) if secondary.has_lease(now) => GroupState::Following,
+            Role::Secondary(secondary)
+                if !self.config.has_readers() && secondary.primary.is_some() && self.is_bound(now) =>
+            {
+                GroupState::Following
+            }
             Role::Secondary(_) => GroupState::WithoutPrimary,
         }
     }

@@ -9,6 +9,7 @@ use crate::group::{Group, GroupConfig, Role};
 use crate::primary::Standing;
 use azekura_base::DeviceId;
 use azekura_wire::{HandOver, Leaving, Message};
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// How long writes are held back for a hand-over at most.
@@ -51,12 +52,16 @@ impl Group {
 
     /// Hands over if that was asked for and nothing is under way.
     pub(crate) fn try_hand_over(&mut self) {
-        let now = self.now;
+        let (now, end) = (self.now, self.tail.end());
         let Role::Primary(primary) = &mut self.role else { return };
         let Some((to, until)) = primary.handing_over else { return };
         if now >= until {
             primary.handing_over = None;
-        } else if self.tail.len() == 0 && primary.merges.is_empty() && self.proposal.is_none() {
+        } else if self.tail.len() == 0
+            && primary.merges.is_empty()
+            && self.proposal.is_none()
+            && primary.has_all(to, end)
+        {
             self.release(to);
         }
     }
@@ -99,7 +104,7 @@ impl Group {
         if config.epoch > epoch || !whole || self.leaving {
             return;
         }
-        let removed = leaving && is_recent(secondary.ordered_at, now);
+        let removed = leaving && config.waits_for_all() && is_recent(secondary.ordered_at, now);
         let predecessor = Predecessor { device: config.primary, leaving, removed };
         self.claim(Some(predecessor));
     }
@@ -112,9 +117,11 @@ impl Group {
         match &mut self.role {
             Role::Primary(primary) if primary.is_proposed() => true,
             Role::Primary(primary) => {
-                let ready = primary.peers.iter().find(|(_, peer)| {
+                let ready = primary.peers.iter().filter(|(_, peer)| {
                     matches!(peer.standing, Standing::InSync) && peer.synced && !peer.gone && now < peer.lease_until
                 });
+                // One that lacks nothing need not be waited for.
+                let ready = ready.max_by_key(|(device, peer)| (peer.acked, Reverse(**device)));
                 let Some(to) = ready.map(|(device, _)| *device) else { return false };
                 self.hand_over(to);
                 true

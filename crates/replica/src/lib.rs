@@ -27,6 +27,7 @@ mod mend;
 mod merge;
 mod pending;
 mod primary;
+mod quorum;
 mod resync;
 #[cfg(feature = "sabotage")]
 #[doc(hidden)]
@@ -38,6 +39,7 @@ mod sessions;
 pub use action::{Action, Client, Mismatch};
 pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
+pub use quorum::AckRule;
 pub use resync::ResyncProgress;
 pub use scrub::{ScrubKind, ScrubReport};
 

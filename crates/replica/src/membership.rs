@@ -8,8 +8,9 @@ use crate::group::{Group, GroupConfig, Role};
 use crate::hand_over::{Predecessor, is_recent};
 use crate::lease::{GRACE, LEASE};
 use crate::primary::{Primary, Standing};
+use crate::quorum::AckRule;
 use crate::secondary::Secondary;
-use azekura_base::{DeviceId, IoStatus, Sequence};
+use azekura_base::{DeviceId, Epoch, IoStatus, Sequence};
 use std::time::Duration;
 
 /// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
@@ -20,6 +21,10 @@ const SILENCE: Duration = Duration::from_millis(750);
 const STUCK: Duration = Duration::from_secs(3);
 /// How long a new primary waits for a copy's first word.
 const FIRST_WORD: Duration = Duration::from_secs(3);
+/// How long a new primary that has heard enough copies waits for others that it can reach.
+const GATHERING: Duration = Duration::from_millis(300);
+/// How long it waits for any, if it does not know how far they are at least.
+const GATHERING_AT_START: Duration = Duration::from_secs(2);
 /// Secondaries try to take over one after the other.
 const STAGGER: Duration = Duration::from_millis(100);
 /// A primary whose device is a member no more tries to hand over this often.
@@ -33,14 +38,15 @@ impl Group {
     /// The cluster's configuration of this group, as last read.
     pub fn configure(&mut self, config: GroupConfig) {
         if config.version > self.config.version {
-            self.adopt(config);
+            let own = self.proposal.as_ref() == Some(&config);
+            self.adopt(config, own);
         }
     }
 
-    /// True while this copy has proposed to reign and has not heard whether it may.
+    /// True while this copy has proposed to reign, or to begin its reign, and has not heard whether it may.
     #[must_use]
     pub fn is_claiming(&self) -> bool {
-        matches!(&self.role, Role::Primary(primary) if primary.is_proposed())
+        matches!(&self.role, Role::Primary(primary) if primary.is_proposed() || primary.is_gathering())
     }
 
     /// The outcome of [`Action::Propose`]: true when the proposed configuration now stands. When false, what stands
@@ -49,7 +55,7 @@ impl Group {
         let Some(proposal) = self.proposal.take_if(|proposal| proposal.version == version) else { return };
         if accepted {
             if proposal.version > self.config.version {
-                self.adopt(proposal);
+                self.adopt(proposal, true);
             }
         } else if matches!(&self.role, Role::Primary(primary) if primary.is_proposed()) {
             self.step_down();
@@ -57,12 +63,23 @@ impl Group {
     }
 
     fn propose(&mut self, config: GroupConfig) {
+        if let Role::Primary(primary) = &mut self.role
+            && !primary.is_proposed()
+            && config.in_sync != self.config.in_sync
+        {
+            primary.doubts.push((config.version, config.in_sync.clone()));
+        }
         self.proposal = Some(config.clone());
         self.actions.push_back(Action::Propose(config));
     }
 
-    fn adopt(&mut self, config: GroupConfig) {
+    fn adopt(&mut self, config: GroupConfig, own: bool) {
         self.config = config;
+        let version = self.config.version;
+        if let Role::Primary(primary) = &mut self.role {
+            primary.doubts.retain(|(proposed, _)| *proposed > version);
+            primary.confirmed |= own && !primary.is_proposed();
+        }
         let reigning = self.config.primary == self.me && self.config.reign == self.incarnation;
         match &mut self.role {
             Role::Primary(primary) if reigning && primary.epoch() == self.config.epoch => {
@@ -92,7 +109,10 @@ impl Group {
         config.epoch = self.config.epoch.max(self.log_epoch).max(self.followed).next();
         config.primary = self.me;
         config.reign = self.incarnation;
-        if self.config.primary != self.me && predecessor.is_none_or(|predecessor| predecessor.removed) {
+        if self.config.primary != self.me
+            && self.config.waits_for_all()
+            && predecessor.is_none_or(|predecessor| predecessor.removed)
+        {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
         }
@@ -100,6 +120,9 @@ impl Group {
         // A copy that was handed the group and never took it may still answer readers.
         primary.after_readers = self.config.primary != self.me && self.config.reign == 0;
         primary.predecessor = predecessor;
+        // A reign of this very device has ended with the process, or when it stepped down.
+        let own = self.config.primary == self.me && self.config.reign != 0;
+        primary.ended = if own || predecessor.is_some() { self.config.epoch } else { Epoch(0) };
         self.role = Role::Primary(Box::new(primary));
         self.propose(config);
     }
@@ -179,6 +202,7 @@ impl Group {
     /// A secondary whose primary is silent takes over.
     pub(crate) fn watch_primary(&mut self, stalled: bool) {
         self.depart();
+        self.follow_suitor();
         let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return };
         if stalled {
@@ -204,14 +228,18 @@ impl Group {
     pub(crate) fn watch_copies(&mut self, stalled: bool) {
         let me = self.me;
         let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
+        let waits_for_all = self.config.ack == AckRule::All;
+        self.raise_floor();
         let Role::Primary(primary) = &mut self.role else { return };
         if primary.is_proposed() {
             return;
         }
+        let gathering = !waits_for_all && primary.is_gathering();
         let open = primary.is_open();
         let mut config = self.config.next();
         let mut greet = Vec::new();
         let mut in_doubt = false;
+        let mut lacking = false;
         for (device, peer) in &mut primary.peers {
             if stalled {
                 peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
@@ -224,13 +252,15 @@ impl Group {
                 greet.push(*device);
             }
             let patience = if open { SILENCE } else { FIRST_WORD };
-            let failed = peer.gone || now >= peer.heard + patience || now >= peer.moved + STUCK;
+            let failed = peer.gone || now >= peer.heard + patience || now >= peer.moved + STUCK || peer.lags();
+            let known = if waits_for_all { committed } else { peer.acked };
+            lacking |= (failed || peer.lost.is_some()) && peer.acked < committed;
             match &peer.standing {
                 // A copy that the configuration does not name answers no readers: its lease ends first. A silent copy's
                 // ends on its own, and others get no more of it when it is time.
-                Standing::InSync if now < peer.reads_until => {}
+                Standing::InSync if now < peer.reads_until || gathering => {}
                 Standing::InSync if peer.lost.is_some() || failed => {
-                    config.remove(*device, peer.lost.unwrap_or(committed).min(committed));
+                    config.remove(*device, peer.lost.unwrap_or(known).min(committed));
                 }
                 Standing::Joining if peer.synced && now < peer.lease_until => {
                     config.in_sync.insert(*device);
@@ -246,7 +276,7 @@ impl Group {
         // What is written to now and then would wait for a copy that takes leave when the next write comes.
         let parting =
             primary.peers.values().any(|peer| peer.gone) && is_recent(primary.ordered_at, now) && !self.leaving;
-        let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting;
+        let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting || lacking && !waits_for_all;
         let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
         // One that is a member no more goes when its replacement is there, whether or not anybody wants anything.
         let enough = config.in_sync.len() >= config.members.len();
@@ -254,7 +284,8 @@ impl Group {
         let to_leave = open && !config.members.contains(&me);
         if self.proposal.is_none() {
             // Whether an earlier proposal has named a copy that failed since is known when the next one is decided.
-            if config.in_sync != self.config.in_sync && (wanted || grows || relieved) || in_doubt {
+            let changed = config.in_sync != self.config.in_sync && (wanted || grows || relieved);
+            if (changed || in_doubt) && self.keeps_what_is_committed(&config) {
                 self.propose(config);
             } else {
                 self.drop_failed_joiners(now);
@@ -264,6 +295,7 @@ impl Group {
             self.hand_over_and_leave();
         }
         greet.into_iter().for_each(|device| self.greet(device));
+        self.gather();
         self.watch_learners();
         self.run_mends();
         self.tick_scrub();
@@ -291,6 +323,59 @@ impl Group {
                 return;
             }
         }
+    }
+
+    /// Enough of the copies that would be in sync hold what is committed.
+    fn keeps_what_is_committed(&self, config: &GroupConfig) -> bool {
+        let Role::Primary(primary) = &self.role else { return false };
+        if config.ack == AckRule::All || !primary.is_open() {
+            return true;
+        }
+        let acked = |device: DeviceId| match primary.peers.get(&device) {
+            Some(peer) => peer.acked,
+            None if device == self.me => self.durable,
+            None => Sequence::ZERO,
+        };
+        config.held_by_enough(&config.in_sync, self.me, acked) >= self.tail.committed()
+    }
+
+    /// Under a rule that does not wait for all copies, a reign begins with those that have everything that a new primary
+    /// has found, once it has heard enough copies to have found every acknowledged write. The others are left behind.
+    pub(crate) fn gather(&mut self) {
+        let (now, me, end, floor) = (self.now, self.me, self.tail.end(), self.floor);
+        let Role::Primary(primary) = &self.role else { return };
+        if self.config.ack == AckRule::All
+            || !primary.is_gathering()
+            || primary.is_proposed()
+            || self.proposal.is_some()
+        {
+            return;
+        }
+        let heard = |device| device == me || primary.peers.get(&device).is_some_and(|peer| peer.answered);
+        let enough = self.config.hears_enough(heard);
+        #[cfg(feature = "sabotage")]
+        let enough = enough || crate::sabotage::is_hasty();
+        if !enough || self.durable < end {
+            return;
+        }
+        let mut config = self.config.next();
+        for (device, peer) in &primary.peers {
+            let usable = peer.lost.is_none() && !peer.gone;
+            if usable && peer.synced && peer.acked >= end {
+                continue;
+            }
+            // Who has just started does not know how far the others are: to leave one behind would be dear.
+            let patience = if floor > Sequence::ZERO { GATHERING } else { GATHERING_AT_START };
+            let in_reach = self.connected.contains(device) || floor == Sequence::ZERO;
+            #[cfg(feature = "sabotage")]
+            let in_reach = in_reach && !crate::sabotage::is_hasty();
+            if usable && in_reach && now < primary.began + patience {
+                return;
+            }
+            // How far it is has been heard from it now, or from the primary before.
+            config.remove(*device, peer.lost.unwrap_or(peer.acked).max(floor));
+        }
+        self.propose(config);
     }
 
     /// A copy that was about to join and fell silent starts anew. Only while no proposal could still make it a member.

@@ -9,6 +9,7 @@ use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
+use crate::quorum::AckRule;
 use crate::resync::{Repairs, Resync};
 use crate::scrub::Scrub;
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
@@ -19,6 +20,8 @@ use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, W
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// Most bytes that may be on their way to a copy that writes need not wait for; then it is left behind.
+const BACKLOG_BYTES_MAX: usize = 64 << 20;
 /// What a primary asks its surroundings is numbered from its epoch, shifted by this.
 pub(crate) const REIGN_SHIFT: u32 = 32;
 
@@ -63,8 +66,38 @@ pub(crate) struct Peer {
     pub(crate) gone: bool,
     /// It joins, and this version of the configuration, whose outcome is not known, names it in sync.
     pub(crate) named: Option<u64>,
-    /// It no longer has writes that it had acknowledged: this is how far it goes.
+    /// It can't go on from where it is, because it has lost writes or has others: it is good up to here.
     pub(crate) lost: Option<Sequence>,
+    /// It has said how far it is since this reign began.
+    pub(crate) answered: bool,
+    /// What was sent to it and is not durable there, where writes need not wait for it.
+    backlog: Backlog,
+}
+
+/// Writes on their way to a copy that need not be waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    writes: VecDeque<(Sequence, usize)>,
+    bytes: usize,
+}
+
+impl Backlog {
+    fn sent(&mut self, sequence: Sequence, bytes: usize) {
+        self.writes.push_back((sequence, bytes));
+        self.bytes += bytes;
+    }
+
+    fn acked(&mut self, sequence: Sequence) {
+        while let Some((_, bytes)) = self.writes.front().filter(|(sent, _)| *sent <= sequence) {
+            self.bytes -= bytes;
+            self.writes.pop_front();
+        }
+    }
+
+    /// More than is to wait for one copy.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.writes.len() > PENDING_WRITES_MAX || self.bytes > BACKLOG_BYTES_MAX
+    }
 }
 
 impl Peer {
@@ -85,6 +118,8 @@ impl Peer {
             gone: false,
             named: None,
             lost: None,
+            answered: false,
+            backlog: Backlog::default(),
         }
     }
 
@@ -92,6 +127,11 @@ impl Peer {
     pub(crate) fn learning(resync: Resync, base: Sequence, again: Sequence, now: Duration) -> Peer {
         let standing = Standing::Learning(Box::new(resync));
         Peer { synced: true, opened: true, sent: base, again, acked: base, ..Peer::new(standing, now) }
+    }
+
+    /// It lags by more than is to wait for it.
+    pub(crate) fn lags(&self) -> bool {
+        self.backlog.is_too_long()
     }
 
     /// Writes wait for it.
@@ -128,6 +168,14 @@ pub(crate) struct Primary {
     pub(crate) blocked_until: Duration,
     /// The copy that was to reign here before may still answer readers when this reign begins.
     pub(crate) after_readers: bool,
+    /// The in-sync sets that were proposed, by version, and may stand unheard: what is enough must be enough in each.
+    pub(crate) doubts: Vec<(u64, BTreeSet<DeviceId>)>,
+    /// The configuration was changed after enough copies had left the primary before: what was gathered is all there is.
+    pub(crate) confirmed: bool,
+    /// When the configuration named this process as primary.
+    pub(crate) began: Duration,
+    /// The reign that had ended by itself when this one was claimed.
+    pub(crate) ended: Epoch,
     /// The primary that has handed over.
     pub(crate) predecessor: Option<Predecessor>,
     /// When a write was last ordered.
@@ -163,6 +211,10 @@ impl Primary {
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
             blocked_until: Duration::ZERO,
             after_readers: false,
+            doubts: Vec::new(),
+            confirmed: false,
+            began: now,
+            ended: Epoch(0),
             predecessor: None,
             ordered_at: None,
             loading: None,
@@ -215,15 +267,26 @@ impl Primary {
         if peer.counts() {
             peer.synced = false;
             peer.asked = Duration::ZERO;
+            peer.backlog = Backlog::default();
         } else {
             self.forget_learner(device);
         }
     }
 
     /// Invariant 3: while every copy that could take over has promised to follow nobody else, no other primary commits.
-    pub(crate) fn may_serve(&self, now: Duration) -> bool {
+    fn has_all_leases(&self, now: Duration) -> bool {
         let could_reign = |peer: &&Peer| matches!(peer.standing, Standing::InSync) || peer.named.is_some();
         self.is_open() && self.peers.values().filter(could_reign).all(|peer| now < peer.lease_until)
+    }
+
+    /// A copy lacks nothing up to `end`.
+    pub(crate) fn has_all(&self, device: DeviceId, end: Sequence) -> bool {
+        self.peers.get(&device).is_some_and(|peer| peer.acked >= end)
+    }
+
+    /// The epoch began, and what was prepared before is being gathered.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.stage == Stage::Reconciling && !self.confirmed
     }
 
     pub(crate) fn state(&self) -> GroupState {
@@ -268,12 +331,15 @@ impl Group {
         }
         if let Role::Primary(primary) = &mut self.role {
             primary.stage = Stage::Reconciling;
+            primary.began = now;
             for peer in primary.peers.values_mut() {
                 (peer.heard, peer.moved) = (now, now);
                 // What it was told in the epoch before may still let it answer readers.
-                peer.reads_until = readers_until(now);
+                if self.config.has_readers() {
+                    peer.reads_until = readers_until(now);
+                }
             }
-            if primary.after_readers {
+            if primary.after_readers && self.config.has_readers() {
                 primary.blocked_until = readers_until(now);
             }
             if let Some(predecessor) = primary.predecessor
@@ -283,6 +349,7 @@ impl Group {
             }
         }
         self.greet_all();
+        self.gather();
         self.try_commit();
     }
 
@@ -326,7 +393,8 @@ impl Group {
         let Some(peer) = primary.peers.get_mut(&device) else { return };
         if peer.counts() && !(peer.synced && peer.opened == open) {
             peer.asked = now;
-            let sync = Sync { pg: self.pg, device, epoch, committed, open };
+            let (recorded, ended) = (self.log_epoch, primary.ended);
+            let sync = Sync { pg: self.pg, device, epoch, committed, open, recorded, ended };
             self.actions.push_back(Action::Send(device, Message::Sync(sync)));
         }
     }
@@ -344,14 +412,29 @@ impl Group {
         if !peer.counts() {
             return; // The answer to a question that was asked before the copy was left behind.
         }
-        if stage == Stage::Reconciling && ok.prepared > end {
-            // It holds more than this copy, perhaps acknowledged: this device has lost the end of its log.
+        let waits_for_all = self.config.ack == AckRule::All;
+        let more = if waits_for_all { ok.prepared > end } else { (ok.recorded, ok.prepared) > (self.log_epoch, end) };
+        if stage == Stage::Reconciling && more {
+            // It holds more than this copy, perhaps acknowledged: this device has lost the end of its log, or writes were
+            // acknowledged without it.
             self.propose_primary(device);
             return;
+        }
+        // Not before: what it has to say must have been taken to heart.
+        peer.answered = true;
+        if stage == Stage::Reconciling && !waits_for_all && ok.recorded < self.log_epoch {
+            // What it has prepared was decided in an epoch that it has not seen, perhaps otherwise.
+            peer.lost = Some(ok.committed);
+            self.gather();
+            return;
+        }
+        if !waits_for_all && ok.open && peer.synced && peer.opened && (peer.acked..=peer.sent).contains(&ok.prepared) {
+            return; // Asked twice: what it lacks is on its way.
         }
         // Fewer than are committed, or than it acknowledged: its log is not the one that it was.
         if ok.prepared < self.tail.committed() || ok.prepared < peer.acked || ok.prepared > end {
             peer.lost = Some(ok.prepared);
+            self.gather();
             return;
         }
         if stage != Stage::Reconciling && !ok.open {
@@ -362,7 +445,9 @@ impl Group {
         peer.sent = ok.prepared;
         peer.again = end;
         peer.acked = ok.prepared;
+        peer.backlog = Backlog::default();
         self.pump(device);
+        self.gather();
         self.try_commit();
         self.try_open();
     }
@@ -378,22 +463,71 @@ impl Group {
         (peer.full, peer.heard) = (ok.full, now);
         if ok.sequence > peer.acked {
             peer.acked = ok.sequence;
+            peer.backlog.acked(ok.sequence);
             peer.moved = now;
         }
+        self.gather();
         self.try_commit();
     }
 
     /// The secondary on `device` has promised, in answer to a heartbeat that was sent at `sent`, to follow nobody
     /// else. True when that lets this copy answer readers.
     pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool, now: Duration) -> bool {
+        let before = self.may_serve(now);
         let Role::Primary(primary) = &mut self.role else { return false };
-        let before = primary.may_serve(now);
         if let Some(peer) = primary.peers.get_mut(&device) {
             peer.lease_until = peer.lease_until.max(sent + LEASE);
             peer.heard = peer.heard.max(now);
             peer.full = full;
         }
-        !before && primary.may_serve(now)
+        !before && self.may_serve(now)
+    }
+
+    /// Invariant 3: nobody else commits while those that a new primary would have to hear follow this one.
+    pub(crate) fn may_serve(&self, now: Duration) -> bool {
+        let Role::Primary(primary) = &self.role else { return false };
+        if self.config.ack == AckRule::All {
+            return primary.has_all_leases(now);
+        }
+        let bound = |device: DeviceId| {
+            device == self.me || primary.peers.get(&device).is_some_and(|peer| now < peer.lease_until)
+        };
+        let enough = |in_sync: &BTreeSet<DeviceId>| self.config.could_acknowledge(in_sync, bound);
+        primary.is_open() && enough(&self.config.in_sync) && primary.doubts.iter().all(|(_, in_sync)| enough(in_sync))
+    }
+
+    /// Everything up to here is durable on enough copies, whichever proposed configuration stands. A copy that joins is
+    /// waited for.
+    pub(crate) fn held_by_enough(&self) -> Sequence {
+        let Role::Primary(primary) = &self.role else { return Sequence::ZERO };
+        let (me, durable) = (self.me, self.durable);
+        if self.config.ack == AckRule::All || !primary.is_open() {
+            return primary.counting().map(|peer| peer.acked).min().unwrap_or(durable).min(durable);
+        }
+        let acked = |device: DeviceId| match primary.peers.get(&device) {
+            _ if device == me => durable,
+            Some(peer) => peer.acked,
+            None => Sequence::ZERO,
+        };
+        let enough = |in_sync: &BTreeSet<DeviceId>| self.config.held_by_enough(in_sync, me, acked);
+        let joining = primary.peers.values().filter(|peer| matches!(peer.standing, Standing::Joining));
+        let doubts = primary.doubts.iter().map(|(_, in_sync)| enough(in_sync));
+        doubts.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(&self.config.in_sync))
+    }
+
+    /// Everything up to here is on every in-sync copy: a copy that is left behind has at least that.
+    pub(crate) fn raise_floor(&mut self) {
+        let Role::Primary(primary) = &self.role else { return };
+        if primary.is_open() {
+            let everywhere = primary.counting().map(|peer| peer.acked).min().unwrap_or(self.durable);
+            self.floor = self.floor.max(everywhere.min(self.tail.committed()));
+        }
+    }
+
+    /// Every in-sync copy holds everything up to here, for heartbeats to tell.
+    #[must_use]
+    pub fn floor(&self) -> Sequence {
+        self.floor
     }
 
     /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that is
@@ -429,7 +563,7 @@ impl Group {
                 && self.config.members.contains(device)
                 && peer.lost.is_none()
                 && !is_sluggish(peer.moved, now);
-            (*device, serving && stays)
+            (*device, serving && stays && self.config.has_readers())
         })
     }
 
@@ -440,6 +574,7 @@ impl Group {
     pub fn write(&mut self, client: Client, write: WriteRequest, trusted: bool) -> Result<(), Mismatch> {
         check(&write, trusted)?;
         let answer = |result| Action::AnswerWrite(client, write.request, result);
+        let serving = self.may_serve(self.now);
         let Role::Primary(primary) = &mut self.role else {
             self.actions.push_back(answer(Err(IoStatus::Redirect)));
             return Ok(());
@@ -457,7 +592,7 @@ impl Group {
         }
         let too_many = self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX;
         let closed = !primary.is_open() || primary.handing_over.is_some();
-        if !primary.may_serve(self.now) {
+        if !serving {
             primary.wanted = true;
         }
         if !closed && self.config.in_sync.len() < self.config.copies_min as usize {
@@ -567,11 +702,19 @@ impl Group {
                 return;
             }
             peer.sent = next;
+            let optional = self.config.ack != AckRule::All && peer.counts();
             // Nothing waits for a copy that learns: the write may be answered, and forgotten, before this arrives.
             let first_time = next > peer.again && peer.counts();
             let Some(write) = self.tail.get_mut(next).cloned() else { return };
+            if optional {
+                let bytes = write.body.as_ref().map_or(0, |body| match body {
+                    Body::Data { bytes, .. } => bytes.len(),
+                    _ => 0,
+                });
+                peer.backlog.sent(next, bytes);
+            }
             if let Some(prepare) = prepare_of(self, &write, device) {
-                let holder = write.client.filter(|_| write.as_sent && first_time);
+                let holder = write.client.filter(|_| write.as_sent && first_time && !optional);
                 self.actions.push_back(Action::SendPrepare(device, prepare, holder));
             }
         }
@@ -594,14 +737,16 @@ impl Group {
         followers.into_iter().for_each(|device| self.pump(device));
     }
 
-    /// Commits what every in-sync copy holds (ack rule `all`).
+    /// Commits what enough copies hold. At the beginning of an epoch those are all that are in sync, under any rule.
     pub(crate) fn try_commit(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
         if primary.is_proposed() || self.now < primary.blocked_until {
             return;
         }
-        let everywhere = primary.counting().map(|peer| peer.acked).min().unwrap_or(self.durable);
-        let upto = everywhere.min(self.durable);
+        if self.config.ack != AckRule::All && primary.is_gathering() {
+            return;
+        }
+        let upto = self.held_by_enough();
         if upto > self.tail.committed() {
             self.commit(upto);
             self.answer_fences();

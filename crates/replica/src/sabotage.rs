@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 thread_local! {
     static TAIL_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
+    static HASTY: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, a new primary forgets what was prepared before it.
@@ -13,4 +14,13 @@ pub fn forget_tail(on: bool) {
 
 pub(crate) fn forgets_tail() -> bool {
     TAIL_FORGOTTEN.get()
+}
+
+/// From now on, on this thread, a new primary hears nobody but those that answer at once before it begins its reign.
+pub fn hurry(on: bool) {
+    HASTY.set(on);
+}
+
+pub(crate) fn is_hasty() -> bool {
+    HASTY.get()
 }

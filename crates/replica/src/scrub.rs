@@ -178,6 +178,7 @@ impl Group {
         id: u64,
         contents: Result<Vec<Extent>, IoStatus>,
     ) -> Option<Result<Vec<Extent>, IoStatus>> {
+        let committed = self.tail.committed();
         let Role::Primary(primary) = &mut self.role else { return Some(contents) };
         let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
         if !looking.is_some_and(|look| look.id == id && look.own.is_none()) {
@@ -218,7 +219,8 @@ impl Group {
         let spans = digest::spans(&blocks);
         look.own = Some(blocks);
         for (device, peer) in &primary.peers {
-            if peer.synced && matches!(peer.standing, Standing::InSync) {
+            // A copy that lags would differ in what it has yet to write.
+            if peer.synced && peer.acked >= committed && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);
                 let spans = spans.clone();
                 let compare = Compare { pg, device: *device, epoch, id: look.id, layer, chunk, light, spans };

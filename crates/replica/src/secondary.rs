@@ -3,7 +3,9 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, Role};
 use crate::learner::Learner;
+use crate::lease::GRACE;
 use crate::pending::{Blocks, Pending};
+use crate::quorum::AckRule;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, Epoch, IoStatus, Sequence, block_checksums};
 use azekura_wire::{Body, HandOver, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync, SyncOk};
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub(crate) struct Secondary {
     pub(crate) ordered_at: Option<Duration>,
     /// The primary has stopped in favour of this copy.
     pub(crate) inheritance: Option<HandOver>,
+    /// A new primary that waits until the promise to the one before has run out.
+    pub(crate) suitor: Option<(Client, Sync)>,
     /// This copy has handed the group over, and lets its successor claim it until then.
     pub(crate) released_until: Duration,
 }
@@ -56,6 +60,7 @@ impl Secondary {
             told_leaving: false,
             ordered_at: None,
             inheritance: None,
+            suitor: None,
             released_until: Duration::ZERO,
         }
     }
@@ -81,6 +86,7 @@ impl Secondary {
         self.learner = Learner::default();
         self.told_leaving = false;
         self.inheritance = None;
+        self.suitor = None;
     }
 }
 
@@ -101,7 +107,8 @@ impl Group {
         if epoch < self.promised() || replacing {
             let open = false;
             let (pg, device, epoch, full) = (self.pg, self.me, self.promised(), self.full);
-            let refusal = SyncOk { pg, device, epoch, prepared: Sequence::ZERO, open, full };
+            let (recorded, committed) = (self.epoch, Sequence::ZERO);
+            let refusal = SyncOk { pg, device, epoch, prepared: Sequence::ZERO, open, full, recorded, committed };
             self.actions.push_back(Action::Answer(from, Message::SyncOk(refusal)));
             return false;
         }
@@ -118,6 +125,21 @@ impl Group {
 
     /// The primary of an epoch asks, on connection `from`, how far this copy is.
     pub fn sync(&mut self, from: Client, sync: Sync) {
+        let faithful = sync.epoch > self.epoch && sync.ended != self.epoch && self.is_bound(self.now);
+        if let Role::Secondary(secondary) = &mut self.role
+            && self.config.ack != AckRule::All
+            && faithful
+            && sync.epoch > secondary.following
+        {
+            // The primary before may count on this copy for a while; it gets no new promise.
+            secondary.suitor = Some((from, sync));
+            secondary.heard = self.now;
+            return;
+        }
+        if self.epoch == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
+            // Asked twice. What is on its way here may be committed already, and is not sent again.
+            return self.tell_place(sync.epoch);
+        }
         if !self.listen_to(from, sync.epoch) {
             return;
         }
@@ -125,6 +147,23 @@ impl Group {
             secondary.question = Some(Question::Sync(sync));
         }
         self.answer_primary();
+    }
+
+    /// A promise to the primary of the recorded epoch has not run out.
+    pub(crate) fn is_bound(&self, now: Duration) -> bool {
+        now < self.promised_until
+    }
+
+    /// Follows the new primary that has been waiting, when the promise to the one before has run out.
+    pub(crate) fn follow_suitor(&mut self) {
+        if self.is_bound(self.now) {
+            return;
+        }
+        if let Role::Secondary(secondary) = &mut self.role
+            && let Some((from, sync)) = secondary.suitor.take()
+        {
+            self.sync(from, sync);
+        }
     }
 
     /// Answers the primary's question once everything that was on its way to the log is there.
@@ -140,12 +179,16 @@ impl Group {
             Question::Sync(sync) => {
                 // What the primary calls committed was durable on every in-sync copy: this one has it too, unless it
                 // has lost its data.
-                self.commit(sync.committed.min(self.durable));
+                // Under other rules that holds for copies whose order is the primary's.
+                if self.config.ack == AckRule::All || sync.open || sync.recorded == self.epoch {
+                    self.commit(sync.committed.min(self.durable));
+                }
                 if sync.open && self.epoch < sync.epoch {
                     // All that was prepared in earlier epochs is committed; there is nothing else.
                     let keep = self.tail.committed();
                     drop(self.tail.truncate(keep));
                     self.durable = keep;
+                    self.floor = self.floor.max(keep);
                     self.start_epoch(sync.epoch, keep);
                     return;
                 }
@@ -154,21 +197,21 @@ impl Group {
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.question = None;
         }
-        let message = match question {
-            Question::Learn(ok) => Message::LearnOk(ok),
-            Question::Sync(_) => Message::SyncOk(SyncOk {
-                pg: self.pg,
-                device: self.me,
-                epoch: following,
-                prepared: self.durable,
-                open: self.epoch == following,
-                full: self.full,
-            }),
-        };
-        self.send_to_primary(message);
-        if let Question::Learn(ok) = question {
-            self.begun(ok);
+        match question {
+            Question::Sync(_) => self.tell_place(following),
+            Question::Learn(ok) => {
+                self.send_to_primary(Message::LearnOk(ok));
+                self.begun(ok);
+            }
         }
+    }
+
+    /// Says how far this copy is.
+    fn tell_place(&mut self, following: Epoch) {
+        let (recorded, prepared, committed) = (self.epoch, self.durable, self.tail.committed());
+        let (pg, device, open, full) = (self.pg, self.me, recorded == following, self.full);
+        let ok = SyncOk { pg, device, epoch: following, prepared, open, full, recorded, committed };
+        self.send_to_primary(Message::SyncOk(ok));
     }
 
     /// True when a message of `epoch` on connection `from` is from the primary that this copy follows.
@@ -252,12 +295,23 @@ impl Group {
         }
     }
 
-    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; reads may be answered here until
+    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; every in-sync copy holds everything
+    /// up to `floor`. Reads may be answered here until
     /// `lease_until`. False when this copy does not follow that epoch, or has not recorded it: then the primary gets
     /// no promise.
-    pub fn heartbeat(&mut self, epoch: Epoch, commit: Sequence, lease_until: Duration, now: Duration) -> bool {
+    pub fn heartbeat(
+        &mut self,
+        epoch: Epoch,
+        commit: Sequence,
+        floor: Sequence,
+        lease_until: Duration,
+        now: Duration,
+    ) -> bool {
         let Role::Secondary(secondary) = &mut self.role else { return false };
         if self.proposal.is_some() || self.leaving || secondary.told_leaving || epoch != secondary.following {
+            return false;
+        }
+        if secondary.suitor.is_some() {
             return false;
         }
         secondary.heard = secondary.heard.max(now);
@@ -266,6 +320,8 @@ impl Group {
             return false;
         }
         secondary.lease_until = secondary.lease_until.max(lease_until);
+        self.promised_until = self.promised_until.max(now + GRACE);
+        self.floor = self.floor.max(floor);
         self.follow_commit(commit);
         true
     }
@@ -297,9 +353,10 @@ impl Group {
     /// answers while it has a lease and knows of no uncommitted write to these blocks: an acknowledged write is
     /// prepared here, so either it is committed here too, or it is in the tail.
     fn may_answer(&mut self, blocks: &Blocks, now: Duration) -> bool {
+        let serving = self.may_serve(now);
         match &mut self.role {
             Role::Primary(primary) => {
-                let may = primary.may_serve(now);
+                let may = serving;
                 primary.wanted |= !may;
                 may
             }

@@ -138,8 +138,8 @@ fn leases_end_by_themselves() {
 fn a_heartbeat_of_another_epoch_gives_no_lease() {
     let mut cluster = Cluster::new(2);
     let (epoch, later) = (cluster.config.epoch, cluster.now + Duration::from_secs(100));
-    assert!(!cluster.group(1).heartbeat(Epoch(epoch.0 - 1), Sequence(0), later, Duration::ZERO));
-    assert!(!cluster.group(1).heartbeat(epoch.next(), Sequence(0), later, Duration::ZERO));
+    assert!(!cluster.group(1).heartbeat(Epoch(epoch.0 - 1), Sequence(0), Sequence(0), later, Duration::ZERO));
+    assert!(!cluster.group(1).heartbeat(epoch.next(), Sequence(0), Sequence(0), later, Duration::ZERO));
     cluster.now += LEASE;
     assert_eq!(cluster.read(1, 0), Err(IoStatus::Redirect));
 }
@@ -147,10 +147,27 @@ fn a_heartbeat_of_another_epoch_gives_no_lease() {
 #[test]
 fn an_older_primary_is_refused() {
     let mut cluster = Cluster::new(2);
-    let old = Sync { pg: PG, device: device(1), epoch: Epoch(1), committed: Sequence(0), open: false };
+    let old = Sync {
+        pg: PG,
+        device: device(1),
+        epoch: Epoch(1),
+        committed: Sequence(0),
+        open: false,
+        recorded: Epoch(1),
+        ended: Epoch(0),
+    };
     cluster.group(1).sync(Client(99), old);
     let epoch = cluster.config.epoch;
-    let refusal = SyncOk { pg: PG, device: device(1), epoch, prepared: Sequence(0), open: false, full: false };
+    let refusal = SyncOk {
+        pg: PG,
+        device: device(1),
+        epoch,
+        prepared: Sequence(0),
+        open: false,
+        full: false,
+        recorded: epoch,
+        committed: Sequence(0),
+    };
     let action = cluster.group(1).next_action();
     assert_eq!(action, Some(Action::Answer(Client(99), azekura_wire::Message::SyncOk(refusal))));
     assert_eq!(cluster.group(1).epoch(), epoch);
@@ -193,7 +210,16 @@ fn a_copy_that_has_lost_its_data_is_noticed() {
     *cluster.group(1) = empty;
     cluster.reconnect(1);
     let epoch = cluster.config.epoch;
-    let lost = SyncOk { pg: PG, device: device(1), epoch, prepared: Sequence(0), open: true, full: false };
+    let lost = SyncOk {
+        pg: PG,
+        device: device(1),
+        epoch,
+        prepared: Sequence(0),
+        open: true,
+        full: false,
+        recorded: epoch,
+        committed: Sequence(0),
+    };
     cluster.group(0).sync_ok(device(1), lost);
     assert_eq!(cluster.state(0), GroupState::CopyLost(device(1)));
 }

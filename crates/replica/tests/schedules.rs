@@ -45,8 +45,21 @@ enum Step {
     },
 }
 
+impl Step {
+    /// The copies that it names exist.
+    fn is_of(&self, copies: u32) -> bool {
+        match self {
+            Step::Deliver(a, b) | Step::Answer(a, b) | Step::Break(a, b) | Step::HandOver(a, b) => a.max(b) < &copies,
+            Step::Persist(n) | Step::Leave(n) | Step::Isolate(n) | Step::Load(n) | Step::Restart { n, .. } => {
+                *n < copies
+            }
+            _ => true,
+        }
+    }
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let copy = || 0u32..3;
+    let copy = || 0u32..4;
     prop_oneof![
         6 => (0u16..4, any::<bool>()).prop_map(|(block, partial)| Step::Write { block, partial }),
         3 => Just(Step::Retry),
@@ -75,12 +88,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn copies_agree_and_nothing_is_lost_or_applied_twice(steps in proptest::collection::vec(step(), 1..300)) {
-        let mut cluster = Cluster::new(3);
+    fn copies_agree_and_nothing_is_lost_or_applied_twice(
+        rule in prop_oneof![Just(AckRule::All), Just(AckRule::Majority), Just(AckRule::EachSite)],
+        copies in 3u32..5,
+        steps in proptest::collection::vec(step(), 1..300),
+    ) {
+        let copies = if rule == AckRule::All { 3 } else { copies };
+        let mut cluster = Cluster::with_rule(copies, rule, &["a", "a", "b", "b"]);
         let mut asked = Vec::new();
         let mut acknowledged = BTreeSet::new();
         let mut leaving = BTreeSet::new();
-        for step in steps {
+        for step in steps.into_iter().filter(|step| step.is_of(copies)) {
             match step {
                 Step::Write { block, partial } => {
                     asked.push((block, partial));
@@ -129,11 +147,11 @@ proptest! {
         }
         cluster.heal();
         cluster.pass(Duration::from_secs(15));
-        prop_assert_eq!(cluster.config.in_sync.len(), 3, "everybody comes back: {:?}", cluster.config);
+        prop_assert_eq!(cluster.config.in_sync.len(), copies as usize, "everybody comes back: {:?}", cluster.config);
         prop_assert_eq!(cluster.state(cluster.primary()), GroupState::Active);
         let committed = cluster.committed(cluster.primary());
         cluster.beat();
-        for n in 0..3 {
+        for n in 0..copies {
             prop_assert_eq!(cluster.committed(n), committed);
             prop_assert_eq!(cluster.map(n), cluster.map(0), "copy {}", n);
         }

@@ -26,6 +26,7 @@ mod report;
 mod trace;
 mod world;
 
+pub use azekura_replica::AckRule;
 pub use plan::{Lie, Mode, Plan};
 pub use random::Random;
 pub use report::{Invariant, Report, Violation};
@@ -39,7 +40,10 @@ use std::time::Duration;
 /// What did not hold. A panic of the code under test is one, too.
 pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
     #[cfg(feature = "sabotage")]
-    azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
+    {
+        azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
+        azekura_replica::sabotage::hurry(plan.lie == Some(Lie::HastyClaim));
+    }
     let run = || world::World::new(seed, plan)?.run();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());

@@ -1,6 +1,6 @@
 //! Runs the simulator over many seeds.
 
-use azekura_sim::{Lie, Mode, Plan, Report, Violation, run};
+use azekura_sim::{AckRule, Lie, Mode, Plan, Report, Violation, run};
 use clap::Parser;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -39,6 +39,9 @@ struct Arguments {
     /// Faults.
     #[arg(long, value_enum, default_value_t = Mode::All)]
     mode: Mode,
+    /// When writes are acknowledged; without it, each seed has its own rule.
+    #[arg(long, value_enum)]
+    ack: Option<Ack>,
     /// Let a part of the simulated world break its promises.
     #[arg(long, value_enum)]
     lie: Option<Lie>,
@@ -48,6 +51,33 @@ struct Arguments {
     /// Print every step.
     #[arg(long)]
     trace: bool,
+}
+
+/// The ack rules.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Ack {
+    All,
+    Majority,
+    EachSite,
+}
+
+impl Ack {
+    /// The rule of a seed's run.
+    fn of(seed: u64) -> Ack {
+        match seed % 4 {
+            2 => Ack::Majority,
+            3 => Ack::EachSite,
+            _ => Ack::All,
+        }
+    }
+
+    fn rule(self) -> AckRule {
+        match self {
+            Ack::All => AckRule::All,
+            Ack::Majority => AckRule::Majority,
+            Ack::EachSite => AckRule::EachSite,
+        }
+    }
 }
 
 type Outcome = (u64, Result<Report, Violation>);
@@ -85,7 +115,8 @@ fn main() -> ExitCode {
 fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outcome>) {
     loop {
         let Some(seed) = left.lock().unwrap_or_else(PoisonError::into_inner).next() else { return };
-        let mut plan = Plan::draw(arguments.mode, seed);
+        let ack = arguments.ack.unwrap_or_else(|| Ack::of(seed));
+        let mut plan = Plan::draw(arguments.mode, seed).with_rule(ack.rule());
         plan.operations = arguments.operations.unwrap_or(plan.operations);
         plan.lie = arguments.lie;
         plan.trace = arguments.trace;
@@ -159,6 +190,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
         format!("cargo run --release -p azekura-sim -- --mode {} --first {seed} --seeds 1", name(&arguments.mode));
     if let Some(operations) = arguments.operations {
         command += &format!(" --operations {operations}");
+    }
+    if let Some(ack) = &arguments.ack {
+        command += &format!(" --ack {}", name(ack));
     }
     if let Some(lie) = &arguments.lie {
         command += &format!(" --lie {}", name(lie));

@@ -1,6 +1,7 @@
 //! What a run does: how large, with which faults.
 
 use crate::random::Random;
+use azekura_replica::AckRule;
 use azekura_store::Options;
 use std::time::Duration;
 
@@ -57,6 +58,9 @@ pub enum Lie {
     /// A new primary forgets what was prepared before it.
     #[cfg(feature = "sabotage")]
     ForgottenTail,
+    /// A new primary begins its reign without having heard as many copies as its ack rule needs.
+    #[cfg(feature = "sabotage")]
+    HastyClaim,
 }
 
 /// A run's size and faults.
@@ -72,6 +76,8 @@ pub struct Plan {
     pub devices_per_node: u32,
     /// Copies of each placement group, on different nodes.
     pub copies: u32,
+    /// When writes are acknowledged.
+    pub ack: AckRule,
     /// Placement groups.
     pub groups: u32,
     /// Chunks of the volume.
@@ -98,6 +104,7 @@ impl Plan {
             nodes,
             devices_per_node: random.between(1, 2) as u32,
             copies: if random.chance(70) { 2 } else { 3 },
+            ack: AckRule::All,
             groups: random.between(2, 4) as u32,
             chunks: 4,
             clients: random.between(2, 6) as u32,
@@ -105,6 +112,17 @@ impl Plan {
             pause_ms_max: if mode.is_long() { 1000 } else { 40 },
             trace: false,
         }
+    }
+
+    /// The same with an ack rule, and as many copies as make it differ from the others.
+    #[must_use]
+    pub fn with_rule(self, ack: AckRule) -> Plan {
+        let copies = match ack {
+            AckRule::All => self.copies,
+            AckRule::Majority => 3,
+            AckRule::EachSite => self.nodes,
+        };
+        Plan { ack, copies, ..self }
     }
 
     /// A store's options: a small device with small limits, so that everything in it happens often.

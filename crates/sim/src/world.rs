@@ -18,7 +18,7 @@ use crate::trace::Trace;
 use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
 use azekura_gateway::VolumeView;
 use azekura_node::ClusterView;
-use azekura_replica::{GroupConfig, GroupState};
+use azekura_replica::{AckRule, GroupConfig, GroupState};
 use azekura_wire::Message;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -163,7 +163,9 @@ impl World {
                 return self.violate(Invariant::Liveness, what);
             }
         }
+        self.let_copies_answer(AckRule::All);
         self.compare_copies();
+        self.let_copies_answer(self.plan.ack);
         self.record_unanswered();
         self.check_history();
     }
@@ -343,7 +345,12 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
             let node = candidates.swap_remove(random.below(candidates.len() as u64) as usize);
             members.push(device(node, random.below(u64::from(plan.devices_per_node)) as u32));
         }
-        groups.insert(pg, GroupConfig::new(members[0], members.into_iter().collect()));
+        // Two sites; the rule that asks for them has a copy on every node.
+        let site = |node: NodeId| if node.0 % 2 == 1 { "east" } else { "west" };
+        let sites = devices.clone().map(|(device, node)| (device, site(node).into()));
+        let sites = if plan.ack == AckRule::EachSite { sites.collect() } else { BTreeMap::new() };
+        let config = GroupConfig::new(members[0], members.into_iter().collect());
+        groups.insert(pg, GroupConfig { ack: plan.ack, sites, ..config });
     }
     let volume = VolumeView {
         id: VOLUME_ID,

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use azekura_sim::{Invariant, Lie, Mode, Plan, run};
+use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, run};
 
 /// The invariants that `seeds` seeds break while something lies.
 fn caught(lie: Lie, mode: Mode, seeds: u64) -> Vec<Invariant> {
@@ -38,6 +38,16 @@ fn a_primary_that_ignores_the_end_of_its_lease_is_noticed() {
 fn a_new_primary_that_forgets_what_was_prepared_is_noticed() {
     let caught = caught(Lie::ForgottenTail, Mode::All, 8);
     assert!(caught.contains(&Invariant::Linearizable), "{caught:?}");
+}
+
+#[test]
+fn a_new_primary_that_hears_too_few_copies_is_noticed() {
+    let violation = |seed| {
+        let plan = Plan { lie: Some(Lie::HastyClaim), ..Plan::draw(Mode::Partitions, seed) };
+        run(seed, &plan.with_rule(AckRule::Majority)).err()
+    };
+    let caught: Vec<Invariant> = (1..=12).filter_map(violation).map(|violation| violation.invariant).collect();
+    assert!(!caught.is_empty(), "{caught:?}");
 }
 
 #[test]

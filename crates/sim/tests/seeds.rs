@@ -2,17 +2,21 @@
 
 #![allow(clippy::unwrap_used)]
 
-use azekura_sim::{Mode, Plan, Report, run};
+use azekura_sim::{AckRule, Mode, Plan, Report, run};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::RangeInclusive;
 
 /// Runs the seeds and adds up what they did.
 fn run_all(mode: Mode, seeds: RangeInclusive<u64>) -> Report {
+    run_with(AckRule::All, mode, seeds)
+}
+
+fn run_with(ack: AckRule, mode: Mode, seeds: RangeInclusive<u64>) -> Report {
     let mut total = Report::default();
     for seed in seeds {
-        match run(seed, &Plan::draw(mode, seed)) {
+        match run(seed, &Plan::draw(mode, seed).with_rule(ack)) {
             Ok(report) => total.add(&report),
-            Err(violation) => panic!("mode {mode:?}, seed {seed}: {violation}"),
+            Err(violation) => panic!("mode {mode:?}, {ack:?}, seed {seed}: {violation}"),
         }
     }
     total
@@ -86,11 +90,27 @@ fn who_has_lost_the_volume_writes_nothing() {
     assert!(report.fenced > 100 && report.done > 3000, "{report}");
 }
 
+#[test]
+fn writes_that_a_majority_has_are_never_lost() {
+    for mode in [Mode::Crash, Mode::Partitions, Mode::All] {
+        run_with(AckRule::Majority, mode, 1..=3);
+    }
+}
+
+#[test]
+fn writes_that_each_site_has_are_never_lost() {
+    for mode in [Mode::Crash, Mode::Partitions, Mode::All] {
+        run_with(AckRule::EachSite, mode, 1..=3);
+    }
+}
+
 /// The panic names the seed.
 #[test]
 fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;
-    for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::All] {
-        run_all(mode, fresh..=fresh);
+    for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
+        for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::All] {
+            run_with(ack, mode, fresh..=fresh);
+        }
     }
 }

@@ -305,6 +305,8 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             epoch: Epoch(r.u64()?),
             committed: Sequence(r.u64()?),
             open: r.u8()? != 0,
+            recorded: Epoch(r.u64()?),
+            ended: Epoch(r.u64()?),
         }),
         kind::SYNC_OK => Message::SyncOk(SyncOk {
             pg: PgId(r.u32()?),
@@ -313,6 +315,8 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             prepared: Sequence(r.u64()?),
             open: r.u8()? != 0,
             full: r.u8()? != 0,
+            recorded: Epoch(r.u64()?),
+            committed: Sequence(r.u64()?),
         }),
         kind::LEARN => Message::Learn(Learn {
             pg: PgId(r.u32()?),
@@ -417,6 +421,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
                     device: DeviceId(r.u32()?),
                     epoch: Epoch(r.u64()?),
                     commit: Sequence(r.u64()?),
+                    floor: Sequence(r.u64()?),
                 })
             };
             let groups = (0..count).map(beat).collect::<Option<Vec<_>>>()?;

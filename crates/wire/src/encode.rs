@@ -174,6 +174,8 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.epoch.0);
             w.put_u64(m.committed.0);
             w.put_u8(u8::from(m.open));
+            w.put_u64(m.recorded.0);
+            w.put_u64(m.ended.0);
             kind::SYNC
         }
         Message::SyncOk(m) => {
@@ -183,6 +185,8 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.prepared.0);
             w.put_u8(u8::from(m.open));
             w.put_u8(u8::from(m.full));
+            w.put_u64(m.recorded.0);
+            w.put_u64(m.committed.0);
             kind::SYNC_OK
         }
         Message::Learn(m) => {
@@ -301,6 +305,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
                 w.put_u32(group.device.0);
                 w.put_u64(group.epoch.0);
                 w.put_u64(group.commit.0);
+                w.put_u64(group.floor.0);
             }
             kind::HEARTBEAT
         }

@@ -294,6 +294,10 @@ pub struct Sync {
     /// False while the primary gathers what was prepared in earlier epochs: the secondary keeps what it has, follows
     /// nobody older, and says how far it is. True once all of that is committed: the secondary records the epoch.
     pub open: bool,
+    /// The epoch that the primary has recorded.
+    pub recorded: Epoch,
+    /// The reign in which the primary has made sure that nobody serves any more, 0 if there is none.
+    pub ended: Epoch,
 }
 
 /// The secondary follows the epoch, and has recorded it if it was to; it holds everything up to `prepared`.
@@ -311,6 +315,10 @@ pub struct SyncOk {
     pub open: bool,
     /// The secondary's device takes no more data.
     pub full: bool,
+    /// The epoch that is recorded on the device.
+    pub recorded: Epoch,
+    /// Everything up to here is committed, as far as the secondary knows.
+    pub committed: Sequence,
 }
 
 /// The primary of `epoch` starts to bring a copy up to date: what is ordered after `base` follows as [`Prepare`], what
@@ -525,6 +533,8 @@ pub struct GroupBeat {
     pub epoch: Epoch,
     /// Everything up to here is committed.
     pub commit: Sequence,
+    /// Every in-sync copy holds everything up to here.
+    pub floor: Sequence,
 }
 
 /// The sender is alive, and primary of `groups`. Times are the named clock's microseconds: only their owner

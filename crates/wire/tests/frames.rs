@@ -110,7 +110,13 @@ fn message() -> impl Strategy<Value = Message> {
     let beat = proptest::collection::vec((any::<u32>(), any::<u64>()), 0..50).prop_map(|groups| {
         let groups = groups
             .into_iter()
-            .map(|(pg, n)| GroupBeat { pg: PgId(pg), device: DeviceId(77), epoch: Epoch(n), commit: Sequence(!n) })
+            .map(|(pg, n)| GroupBeat {
+                pg: PgId(pg),
+                device: DeviceId(77),
+                epoch: Epoch(n),
+                commit: Sequence(!n),
+                floor: Sequence(n / 2),
+            })
             .collect();
         Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: 2, groups })
     });
@@ -159,7 +165,9 @@ fn message() -> impl Strategy<Value = Message> {
             device: DeviceId(77),
             epoch: Epoch(n),
             committed: Sequence(!n),
-            open: n % 2 == 1
+            open: n % 2 == 1,
+            recorded: Epoch(n / 3),
+            ended: Epoch(n / 7)
         })),
         (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::SyncOk(SyncOk {
             pg: PgId(pg),
@@ -167,7 +175,9 @@ fn message() -> impl Strategy<Value = Message> {
             epoch: Epoch(n),
             prepared: Sequence(!n),
             open: n % 3 == 0,
-            full: n % 2 == 0
+            full: n % 2 == 0,
+            recorded: Epoch(n / 3),
+            committed: Sequence(n / 5)
         })),
         (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..300)).prop_map(|(n, note)| Message::Learn(Learn {
             pg: PgId(1),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use azekura_control::api::{ClassView, CreateClass};
-use azekura_meta::model::FailureDomain;
+use azekura_meta::model::{AckRule, FailureDomain};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::api::segment;
@@ -23,6 +23,7 @@ enum Class {
     /// Make a storage class.
     #[command(after_help = "Examples:\n  \
         azekura class create safe --copies 3 --copies-min 2   writes go on with two of three copies\n  \
+        azekura class create fast --copies 3 --ack majority   writes wait for two of three copies\n  \
         azekura class create single --copies 1                one copy: a lost device is lost data\n  \
         azekura class create lab --copies 2 --failure-domain device\n\
         \x20                                                       copies on one machine's devices")]
@@ -54,6 +55,28 @@ impl From<Domain> for FailureDomain {
     }
 }
 
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Ack {
+    /// Every in-sync copy is durable.
+    All,
+    /// More than half of the copies are durable; reads go to the primary.
+    Majority,
+    /// More than half of the copies in the primary's site and one in every other site are durable; reads go to the
+    /// primary.
+    EachSite,
+}
+
+impl From<Ack> for AckRule {
+    fn from(ack: Ack) -> AckRule {
+        match ack {
+            Ack::All => AckRule::All,
+            Ack::Majority => AckRule::Majority,
+            Ack::EachSite => AckRule::EachSite,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 struct CreateArgs {
     /// Name of the class.
@@ -64,6 +87,9 @@ struct CreateArgs {
     /// What two copies of a block never share.
     #[arg(long, value_enum, default_value_t = Domain::Host)]
     failure_domain: Domain,
+    /// When a write is acknowledged.
+    #[arg(long, value_enum, default_value_t = Ack::All)]
+    ack: Ack,
     /// With fewer copies than this, volumes can only be read.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     copies_min: u32,
@@ -91,6 +117,7 @@ impl ClassCommand {
                     name: arguments.name,
                     copies: arguments.copies,
                     failure_domain: Some(arguments.failure_domain.into()),
+                    ack_rule: Some(arguments.ack.into()),
                     copies_min: Some(arguments.copies_min),
                     overcommit_ratio: arguments.overcommit,
                 };
@@ -126,6 +153,7 @@ fn table(classes: &[ClassView]) -> String {
         ("COPIES", Align::Right),
         ("MINIMUM", Align::Right),
         ("APART", Align::Left),
+        ("ACK", Align::Left),
         ("OVERCOMMIT", Align::Right),
         ("GROUPS", Align::Right),
         ("VOLUMES", Align::Right),
@@ -136,6 +164,7 @@ fn table(classes: &[ClassView]) -> String {
             class.copies.to_string(),
             class.copies_min.to_string(),
             class.failure_domain.to_string(),
+            class.ack_rule.to_string(),
             class.overcommit_ratio.to_string(),
             class.groups.to_string(),
             class.volumes.to_string(),

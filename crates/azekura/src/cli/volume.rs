@@ -7,6 +7,7 @@ use azekura_control::api::{AttachVolume, CreateVolume, DetachVolume, ResizeVolum
 use clap::{Args, Subcommand};
 
 use super::api::segment;
+use super::class::Ack;
 use super::output::{print, print_json};
 use super::scrub::last_scrubs;
 use super::table::{Align, Table};
@@ -26,6 +27,7 @@ enum Volume {
     #[command(after_help = "Examples:\n  \
         azekura volume create vol1 10GiB                 two copies, on different machines\n  \
         azekura volume create db 500G --copies 3         three copies\n  \
+        azekura volume create fast 1T --ack majority     three copies, a write waits for two\n  \
         azekura volume create scratch 1T --class single  with the policy of a storage class\n\n\
         Sizes: 10GiB, 10G, 512M, 1.5T or a number of bytes; units are powers of 1024.")]
     Create(CreateArgs),
@@ -70,6 +72,9 @@ struct CreateArgs {
     /// Clients of several nodes may use it at once: for clients that agree on who writes what.
     #[arg(long)]
     shared: bool,
+    /// When a write is acknowledged [default: all, or as the class says].
+    #[arg(long, value_enum)]
+    ack: Option<Ack>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -161,8 +166,9 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, class, copies, shared, api } = arguments;
-    let body = CreateVolume { name, size_bytes: wanted.bytes(), class, copies, shared };
+    let CreateArgs { name, size: wanted, class, copies, ack, shared, api } = arguments;
+    let ack_rule = ack.map(Into::into);
+    let body = CreateVolume { name, size_bytes: wanted.bytes(), class, copies, ack_rule, shared };
     let volume: VolumeView = api.client()?.post("/v1/volumes", &body)?;
     if api.json {
         return print_json(&volume);
@@ -203,12 +209,13 @@ fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
 
 fn describe(volume: &VolumeView) -> String {
     let mut text = format!(
-        "  name     {}\n  size     {} ({} bytes)\n  copies   {} (class {})\n  access   {}\n  created  {}\n  uuid     {}\n",
+        "  name     {}\n  size     {} ({} bytes)\n  copies   {} (class {})\n  ack      {}\n  access   {}\n  created  {}\n  uuid     {}\n",
         volume.name,
         size(volume),
         volume.size_bytes,
         volume.copies,
         volume.class,
+        volume.ack_rule,
         volume.access,
         volume.created,
         volume.uuid

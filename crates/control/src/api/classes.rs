@@ -22,6 +22,9 @@ pub struct CreateClass {
     /// What two copies never share; a host, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<FailureDomain>,
+    /// When a write is acknowledged; when all in-sync copies are durable, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_rule: Option<AckRule>,
     /// With fewer in-sync copies a group is read-only; 1, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_min: Option<u32>,
@@ -54,7 +57,7 @@ pub(super) async fn create(
         name: body.name,
         copies: body.copies,
         failure_domain: body.failure_domain.unwrap_or(FailureDomain::Host),
-        ack_rule: AckRule::All,
+        ack_rule: body.ack_rule.unwrap_or(AckRule::All),
         copies_min: body.copies_min.unwrap_or(1),
         overcommit_ratio: body.overcommit_ratio.unwrap_or(DEFAULT_OVERCOMMIT_RATIO),
     };

@@ -70,7 +70,7 @@ fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) 
         if !class.groups.iter().any(holds) {
             continue;
         }
-        let rest = candidates_where(model, class.failure_domain, stays);
+        let rest = candidates_where(model, class, stays);
         let domains: BTreeSet<u32> = rest.iter().map(|candidate| candidate.domain).collect();
         if domains.len() < class.copies as usize {
             return refuse(format!(

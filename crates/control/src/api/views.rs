@@ -34,6 +34,8 @@ pub struct VolumeView {
     pub attachments: Vec<AttachmentView>,
     /// Former users are not kept out everywhere yet.
     pub fence_due: bool,
+    /// When a write is acknowledged.
+    pub ack_rule: AckRule,
     /// Time of creation, RFC 3339.
     pub created: String,
     /// NBD URIs of the gateways, every node's: each serves every volume.
@@ -95,6 +97,7 @@ impl VolumeView {
                 .map(|record| record.attachments.iter().map(|entry| AttachmentView::new(model, entry)).collect())
                 .unwrap_or_default(),
             fence_due: attachments.is_some_and(|record| record.fence_due),
+            ack_rule: model.classes.get(&volume.class).map_or(AckRule::All, |class| class.ack_rule),
             created: volume.created.clone(),
             nbd_uris: alive.flat_map(|node| &node.nbd_addresses).map(|at| nbd_uri(at, &volume.name)).collect(),
             scrubbed: LastScrubs::of(groups.filter_map(|pg| model.groups.get(pg)).map(|group| &group.record)),

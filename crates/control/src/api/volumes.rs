@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use azekura_meta::model::VolumeAccess;
+use azekura_meta::model::{AckRule, VolumeAccess};
 use azekura_meta::{Kind, MetaError};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,9 @@ pub struct CreateVolume {
     /// Copies of every block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u32>,
+    /// When a write is acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_rule: Option<AckRule>,
     /// Clients of several nodes may use it at once.
     #[serde(default)]
     pub shared: bool,
@@ -81,9 +84,10 @@ pub(super) async fn create(
     State(api): State<Api>,
     Body(body): Body<CreateVolume>,
 ) -> Result<(StatusCode, Json<VolumeView>), ApiError> {
-    let CreateVolume { name, size_bytes, class, copies, shared } = body;
+    let CreateVolume { name, size_bytes, class, copies, ack_rule, shared } = body;
     let access = if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive };
-    let made = create_volume(&api.meta, &VolumeRequest { name, size_bytes, class, copies, access }).await?;
+    let request = VolumeRequest { name, size_bytes, class, copies, ack_rule, access };
+    let made = create_volume(&api.meta, &request).await?;
     // The answer tells the class's copies: the model must know the class.
     let model = api.meta.model_of_volumes().await?;
     Ok((StatusCode::CREATED, Json(VolumeView::new(&model, &made))))

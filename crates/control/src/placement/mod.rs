@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use azekura_base::DeviceId;
 use azekura_meta::MetaError;
 use azekura_meta::cluster::NewGroup;
-use azekura_meta::model::{ClassRecord, DeviceRecord, DeviceState, FailureDomain, Model};
+use azekura_meta::model::{AckRule, ClassRecord, DeviceRecord, DeviceState, FailureDomain, Model};
 
 mod primaries;
 mod quota;
@@ -39,6 +39,8 @@ pub struct Candidate {
     pub weight: u64,
     /// Its failure domain: two copies never share one.
     pub domain: u32,
+    /// Its site, where a group's copies must not all be in one; `None`: they may.
+    pub site: Option<u32>,
     /// It may be given copies that it does not hold. One that is away for a moment keeps what it has.
     pub takes: bool,
 }
@@ -63,23 +65,24 @@ pub fn group_count(devices: usize, copies: u32) -> u32 {
 
 /// The devices that may take copies of a class, with their failure domains numbered.
 #[must_use]
-pub fn candidates(model: &Model, domain: FailureDomain) -> Vec<Candidate> {
-    candidates_where(model, domain, |device| (device.state == DeviceState::Up).then_some(true))
+pub fn candidates(model: &Model, class: &ClassRecord) -> Vec<Candidate> {
+    candidates_where(model, class, |device| (device.state == DeviceState::Up).then_some(true))
 }
 
 /// Devices as `judge` sees them: `None`, it must hold nothing; else whether it may be given copies.
 pub fn candidates_where(
     model: &Model,
-    domain: FailureDomain,
+    class: &ClassRecord,
     judge: impl Fn(&DeviceRecord) -> Option<bool>,
 ) -> Vec<Candidate> {
     let mut numbers: BTreeMap<(String, String, u32), u32> = BTreeMap::new();
+    let mut sites: BTreeMap<String, u32> = BTreeMap::new();
     let sized = model.devices.values().filter(|device| device.capacity_bytes > 0);
     sized
         .filter_map(|device| {
             let takes = judge(device)?;
             let node = model.nodes.get(&device.node)?;
-            let name = match domain {
+            let name = match class.failure_domain {
                 FailureDomain::Site => (node.site.clone(), String::new(), 0),
                 FailureDomain::Rack => (node.site.clone(), node.rack.clone(), 0),
                 FailureDomain::Host => (String::new(), String::new(), node.id.0),
@@ -87,14 +90,26 @@ pub fn candidates_where(
             };
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
             let domain = *numbers.entry(name).or_insert(next);
-            Some(Candidate { id: device.id, weight: device.capacity_bytes, domain, takes })
+            let next = u32::try_from(sites.len()).unwrap_or(u32::MAX);
+            let site = *sites.entry(node.site.clone()).or_insert(next);
+            let site = (class.ack_rule == AckRule::EachSite).then_some(site);
+            Some(Candidate { id: device.id, weight: device.capacity_bytes, domain, site, takes })
         })
         .collect()
 }
 
+/// There are no two sites to choose from, if sites matter.
+fn are_in_one_site(candidates: &[Candidate]) -> bool {
+    candidates.iter().map(|candidate| candidate.site).collect::<BTreeSet<_>>().len() < 2
+}
+
 /// Places the first groups of a class.
 pub fn place_class(model: &Model, class: &ClassRecord, count: u32) -> Result<Vec<NewGroup>, MetaError> {
-    let candidates = candidates(model, class.failure_domain);
+    let candidates = candidates(model, class);
+    if class.ack_rule == AckRule::EachSite && are_in_one_site(&candidates) {
+        let reason = "its writes are acknowledged by each site, and all devices are in one (azekura node --site)";
+        return Err(MetaError::InvalidClass { name: class.name.clone(), reason: reason.to_owned() });
+    }
     let members =
         place(&candidates, class.copies, count, &class.name, &[]).map_err(|error| MetaError::NotEnoughDevices {
             class: class.name.clone(),
@@ -139,6 +154,8 @@ struct Layout<'a> {
     /// Fewest groups that a device should have: its quota, rounded down.
     floors: Vec<usize>,
     loads: Vec<usize>,
+    /// A group's copies must not all be in one site.
+    spread: bool,
     groups: Vec<Vec<usize>>,
 }
 
@@ -154,6 +171,7 @@ impl<'a> Layout<'a> {
             limits,
             floors,
             loads: vec![0; candidates.len()],
+            spread: copies > 1 && candidates.iter().all(|c| c.site.is_some()) && !are_in_one_site(candidates),
             groups: vec![Vec::with_capacity(copies); count],
         }
     }
@@ -171,10 +189,16 @@ impl<'a> Layout<'a> {
         score(self.class_seed, group as u64, candidate.id, candidate.weight)
     }
 
-    /// Whether a group has a copy in the device's failure domain, other than `except`.
+    /// Whether a group has a copy in the device's failure domain, other than `except`, or would have all in one site.
     fn is_domain_used(&self, group: usize, device: usize, except: Option<usize>) -> bool {
         let domain = self.domain(device);
-        self.groups[group].iter().any(|member| Some(*member) != except && self.domain(*member) == domain)
+        let mut others = self.groups[group].iter().filter(|member| Some(**member) != except);
+        if others.clone().any(|member| self.domain(*member) == domain) {
+            return true;
+        }
+        let site = self.candidates[device].site;
+        let full = others.clone().count() + 1 >= self.copies;
+        self.spread && full && others.all(|member| self.candidates[*member].site == site)
     }
 
     fn add(&mut self, group: usize, device: usize) {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn candidate(id: u32, weight: u64, domain: u32) -> Candidate {
-    Candidate { id: DeviceId(id), weight, domain, takes: true }
+    Candidate { id: DeviceId(id), weight, domain, site: None, takes: true }
 }
 
 /// Loads by device id.
@@ -37,6 +37,20 @@ fn group_counts() {
     }
     assert_eq!(group_count(50_000, 3), 8192);
     assert_eq!(group_count(usize::MAX, 0), 8192);
+}
+
+#[test]
+fn copies_are_in_several_sites_where_that_matters() {
+    let on = |id: u32| Candidate { site: Some(u32::from(id > 4)), ..candidate(id, 8 << 30, id) };
+    let candidates: Vec<Candidate> = (1..=6).map(on).collect();
+    for copies in 2..=4 {
+        let groups = place(&candidates, copies, 64, "default", &[]).unwrap();
+        assert!(is_sound(&candidates, copies, &groups));
+        for members in &groups {
+            assert!(members.iter().any(|id| id.0 > 4) && members.iter().any(|id| id.0 <= 4), "{members:?}");
+        }
+        assert_eq!(place(&candidates, copies, 64, "default", &groups).unwrap(), groups);
+    }
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn is_lost(device: &DeviceRecord, gone: &BTreeSet<NodeId>) -> bool {
 
 /// The devices that a class's copies may be on. Those of a node that is absent, but not for long, keep theirs.
 fn homes(model: &Model, class: &ClassRecord, gone: &BTreeSet<NodeId>) -> Vec<Candidate> {
-    candidates_where(model, class.failure_domain, |device| {
+    candidates_where(model, class, |device| {
         let usable = device.state == DeviceState::Up && !is_lost(device, gone);
         usable.then(|| model.alive.contains_key(&device.node))
     })

@@ -43,12 +43,20 @@ impl ClassSpec {
         }
     }
 
-    fn check(&self) -> Result<(), MetaError> {
+    /// Refuses what makes no sense.
+    pub fn check(&self) -> Result<(), MetaError> {
         check_name(Kind::Class, &self.name)?;
         let reason = if !(1..=COPIES_MAX).contains(&self.copies) {
             format!("copies must be 1 to {COPIES_MAX}, not {}", self.copies)
         } else if !(1..=self.copies).contains(&self.copies_min) {
             format!("minimum copies must be 1 to {} (its copies), not {}", self.copies, self.copies_min)
+        } else if self.ack_rule == AckRule::Majority && self.copies < 3 {
+            format!(
+                "a majority of {} copies is all of them: use the ack rule 'all', or three copies or more",
+                self.copies
+            )
+        } else if self.ack_rule == AckRule::EachSite && self.copies < 2 {
+            "one copy is in one site: use the ack rule 'all', or more copies".to_owned()
         } else if !(0.1..=1e6).contains(&self.overcommit_ratio) {
             format!("the overcommit ratio must be 0.1 to 1000000, not {}", self.overcommit_ratio)
         } else {

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{Attempt, Found, MetaClient, Try, encode};
 use crate::client::Txn;
 use crate::error::{Kind, MetaError};
-use crate::model::{DeviceRecord, DeviceState, Key, Model, NodeRecord, Unknown};
+use crate::model::{AckRule, DeviceRecord, DeviceState, GroupRecord, Key, Model, NodeRecord, Unknown};
 
 /// What a node says about itself.
 #[derive(Clone, Debug)]
@@ -54,6 +54,10 @@ trait Member: Send + Sync + Clone + Serialize + DeserializeOwned + PartialEq {
     fn find(&self, model: &Model) -> Option<u32>;
     /// The name, if another record has it.
     fn taken_name(&self, model: &Model) -> Option<String>;
+    /// Why this record can't replace the registered one.
+    fn refusal(&self, _registered: &Self, _model: &Model) -> Option<MetaError> {
+        None
+    }
     /// This record with the id, and with what only the cluster decides, of the registered one.
     fn keeping(self, registered: Option<&Self>, id: u32) -> Self;
 }
@@ -77,6 +81,24 @@ impl Member for NodeRecord {
     fn taken_name(&self, model: &Model) -> Option<String> {
         let taken = model.nodes.values().any(|node| node.name == self.name && node.uuid != self.uuid);
         taken.then(|| self.name.clone())
+    }
+
+    /// Acknowledged writes may be on one copy of each site only: which site a copy is in must not change behind them.
+    fn refusal(&self, registered: &NodeRecord, model: &Model) -> Option<MetaError> {
+        let here = |device: &DeviceId| model.devices.get(device).is_some_and(|device| device.node == registered.id);
+        let by_site = |class: &str| model.classes.get(class).is_some_and(|class| class.ack_rule == AckRule::EachSite);
+        let holds = |group: &GroupRecord| {
+            by_site(&group.class) && group.members.iter().chain(&group.in_sync).any(|device| here(device))
+        };
+        let bound = self.site != registered.site && model.groups.values().any(|group| holds(&group.record));
+        bound.then(|| MetaError::InvalidSetting {
+            name: "site".to_owned(),
+            reason: format!(
+                "the node holds copies of a storage class that is acknowledged by each site, and is registered in site \
+                 '{}'; drain it before it moves",
+                registered.site
+            ),
+        })
     }
 
     fn keeping(mut self, registered: Option<&NodeRecord>, id: u32) -> NodeRecord {
@@ -186,6 +208,9 @@ impl MetaClient {
             if let Some(id) = wanted.find(&model) {
                 let [found] = self.get_all([&M::key(id)], deadline).await?;
                 let registered: Option<M> = found.record()?;
+                if let Some(error) = registered.as_ref().and_then(|registered| wanted.refusal(registered, &model)) {
+                    return Err(error);
+                }
                 let record = wanted.clone().keeping(registered.as_ref(), id);
                 if registered.as_ref() == Some(&record) {
                     return Ok(Attempt::Done(record));

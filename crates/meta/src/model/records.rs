@@ -179,6 +179,16 @@ pub struct GroupPlan {
     pub count: u32,
 }
 
+impl std::fmt::Display for AckRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AckRule::All => "all",
+            AckRule::Majority => "majority",
+            AckRule::EachSite => "each-site",
+        })
+    }
+}
+
 /// A storage class: the policy of its volumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassRecord {

@@ -175,8 +175,14 @@ pub struct Cluster {
 impl Cluster {
     /// `count` new copies, connected, settled.
     pub fn new(count: u32) -> Cluster {
+        Cluster::with_rule(count, AckRule::All, &[])
+    }
+
+    /// The same with an ack rule and the copies' sites.
+    pub fn with_rule(count: u32, ack: AckRule, sites: &[&str]) -> Cluster {
         let in_sync: BTreeSet<DeviceId> = (0..count).map(device).collect();
-        let config = GroupConfig::new(device(0), in_sync.clone());
+        let sites = in_sync.iter().zip(sites).map(|(device, site)| (*device, (*site).into())).collect();
+        let config = GroupConfig { ack, sites, ..GroupConfig::new(device(0), in_sync.clone()) };
         let mut cluster = Cluster {
             config: config.clone(),
             copies: BTreeMap::new(),
@@ -601,7 +607,7 @@ impl Cluster {
         let now = self.now;
         for me in self.copies.keys().copied().collect::<Vec<_>>() {
             let group = &self.copies[&me].group;
-            let (epoch, committed) = (group.epoch(), group.committed());
+            let (epoch, committed, floor) = (group.epoch(), group.committed(), group.floor());
             let followers: Vec<(DeviceId, bool)> = group.followers(now).collect();
             for (to, reads) in followers {
                 if !self.conns.contains_key(&(me, to)) {
@@ -611,7 +617,7 @@ impl Cluster {
                     self.copies.get_mut(&me).unwrap().group.heartbeat_sent(to, now);
                 }
                 let lease = if reads { now + LEASE } else { Duration::ZERO };
-                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, lease, now) {
+                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, floor, lease, now) {
                     self.copies.get_mut(&me).unwrap().group.heartbeat_ok(to, now, false, now);
                 }
                 self.run(to);

@@ -9,6 +9,7 @@ use crate::{Invariant, Mode};
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Generation, IoStatus, PgId, RequestId,
 };
+use azekura_replica::AckRule;
 use azekura_wire::{Extent, Hello, Message, ReadRequest, Run, StatusRequest, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -58,6 +59,19 @@ impl World {
                 return self.violate(Invariant::SpaceExact, what);
             }
         }
+    }
+
+    /// Under some ack rules secondaries answer nobody. While nothing is written, all rules are one.
+    pub(crate) fn let_copies_answer(&mut self, ack: AckRule) {
+        if self.plan.ack == AckRule::All {
+            return;
+        }
+        for (pg, mut config) in self.configuration.view().groups.clone() {
+            config.version += 1;
+            config.ack = ack;
+            self.configuration.replace(pg, config);
+        }
+        self.inform_all();
     }
 
     fn observe(&mut self, life: Life) -> ConnId {
