@@ -4,12 +4,14 @@
 help_sim() {
     cat <<'TEXT'
 usage: ./dev sim [--seeds N] [--minutes M] [--mode MODE] [--first SEED] [--threads N] [--keep-going] [--lie LIE] [--trace]
+                 [--ack RULE]
 
 Runs simulated clusters with seeds that nobody knows, on all processors, and stops at the first that breaks an invariant
 with the command that runs it again.
   --seeds N      seeds to run (default: as many as fit into the minutes)
   --minutes M    stop after so many minutes (default: 5)
   --mode MODE    calm, connections, crash, flips, partitions, stalls or all (default: all)
+  --ack RULE     all, majority or each-site (default: each seed has its own)
   --first SEED   start with this seed instead of a fresh one
   --keep-going   count violations instead of stopping
   --trace        print every step; for one seed
@@ -25,7 +27,7 @@ command_sim() {
             --minutes) need_value "$1" $# && minutes=$2 && shift ;;
             --first) need_value "$1" $# && first=--first=$2 && shift ;;
             --threads) need_value "$1" $# && threads=$2 && shift ;;
-            --mode | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
+            --mode | --ack | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
             --keep-going | --trace) arguments+=("$1") ;;
             *) die "sim does not know '$1' (./dev sim --help)" ;;
         esac

@@ -178,7 +178,6 @@ impl Group {
         id: u64,
         contents: Result<Vec<Extent>, IoStatus>,
     ) -> Option<Result<Vec<Extent>, IoStatus>> {
-        let committed = self.tail.committed();
         let Role::Primary(primary) = &mut self.role else { return Some(contents) };
         let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
         if !looking.is_some_and(|look| look.id == id && look.own.is_none()) {
@@ -204,7 +203,7 @@ impl Group {
 
     /// This copy's digests are there: the others are asked for theirs.
     fn look_at(&mut self, digests: Result<Vec<u64>, IoStatus>) {
-        let (now, pg) = (self.now, self.pg);
+        let (now, pg, committed) = (self.now, self.pg, self.tail.committed());
         let Role::Primary(primary) = &mut self.role else { return };
         let epoch = primary.epoch();
         let Some(scrub) = &mut primary.scrub else { return };

@@ -87,9 +87,8 @@ impl Member for NodeRecord {
     fn refusal(&self, registered: &NodeRecord, model: &Model) -> Option<MetaError> {
         let here = |device: &DeviceId| model.devices.get(device).is_some_and(|device| device.node == registered.id);
         let by_site = |class: &str| model.classes.get(class).is_some_and(|class| class.ack_rule == AckRule::EachSite);
-        let holds = |group: &GroupRecord| {
-            by_site(&group.class) && group.members.iter().chain(&group.in_sync).any(|device| here(device))
-        };
+        let holds =
+            |group: &GroupRecord| by_site(&group.class) && group.members.iter().chain(&group.in_sync).any(&here);
         let bound = self.site != registered.site && model.groups.values().any(|group| holds(&group.record));
         bound.then(|| MetaError::InvalidSetting {
             name: "site".to_owned(),

@@ -1,0 +1,44 @@
+"""Ack rules: writes that need not wait for every copy are never lost; what can't be met is refused."""
+
+import pytest
+
+from .acked_writer import Ledger, Writer
+from .harness.cluster import CliError
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    return make_cluster(config="etcd")
+
+
+def test_writes_of_a_majority_survive_each_node(cluster):
+    cluster.cli("volume", "create", "vol1", "1GiB", "--ack", "majority")
+    volume = cluster.json("volume", "show", "vol1")
+    assert (volume["copies"], volume["ack_rule"], volume["class"]) == (3, "majority", "replicated-3-majority")
+    cluster.wait_healthy()
+    ledger = Ledger(blocks=1000)
+    for dead in cluster.nodes:
+        others = [node for node in cluster.nodes if node is not dead]
+        writer = Writer(others[0].uri(), ledger, seed=dead.number)
+        writer.start()
+        writer.go_on()
+        dead.kill()
+        writer.go_on(1000)
+        writer.finish()
+        for reader in others:
+            faults = ledger.check(reader.uri())
+            assert not faults, f"without {dead.name}, read through {reader.name}: {faults[:5]}"
+        dead.start()
+        cluster.wait_healthy()
+    for reader in cluster.nodes:
+        assert ledger.check(reader.uri()) == []
+
+
+def test_rules_that_cannot_be_met_are_refused(cluster):
+    with pytest.raises(CliError, match=r"a majority of 2 copies is all of them"):
+        cluster.cli("volume", "create", "v", "1GiB", "--copies", "2", "--ack", "majority")
+    with pytest.raises(CliError, match=r"all devices are in one"):
+        cluster.cli("volume", "create", "v", "1GiB", "--ack", "each-site")
+    with pytest.raises(CliError, match=r"copies"):
+        cluster.cli("class", "create", "c", "--copies", "2", "--ack", "majority")
+    assert cluster.json("class", "list") == []
