@@ -5,21 +5,23 @@ help_sim() {
     cat <<'TEXT'
 usage: ./dev sim [--seeds N] [--minutes M] [--mode MODE] [--first SEED] [--threads N] [--keep-going] [--lie LIE] [--trace]
                  [--ack RULE]
+       ./dev sim --record [--minutes M]
 
 Runs simulated clusters with seeds that nobody knows, on all processors, and stops at the first that breaks an invariant
 with the command that runs it again.
   --seeds N      seeds to run (default: as many as fit into the minutes)
   --minutes M    stop after so many minutes (default: 5)
-  --mode MODE    calm, connections, crash, flips, partitions, stalls or all (default: all)
+  --mode MODE    calm, connections, crash, flips, partitions, stalls, attachments or all (default: all)
   --ack RULE     all, majority or each-site (default: each seed has its own)
   --first SEED   start with this seed instead of a fresh one
   --keep-going   count violations instead of stopping
   --trace        print every step; for one seed
+  --record       run all modes one after the other, and write what was run into docs/reliability.md
 TEXT
 }
 
 command_sim() {
-    local arguments=() seeds=1000000000 minutes=5 first=--fresh threads
+    local arguments=() seeds=1000000000 minutes=5 first=--fresh record=no threads
     threads=$(nproc)
     while (($# > 0)); do
         case $1 in
@@ -28,6 +30,7 @@ command_sim() {
             --first) need_value "$1" $# && first=--first=$2 && shift ;;
             --threads) need_value "$1" $# && threads=$2 && shift ;;
             --mode | --ack | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
+            --record) record=yes ;;
             --keep-going | --trace) arguments+=("$1") ;;
             *) die "sim does not know '$1' (./dev sim --help)" ;;
         esac
@@ -36,6 +39,12 @@ command_sim() {
     ensure_tools "${BUILD_TOOLS[@]}"
     ensure_rust
     cd "$ROOT" || die "cannot enter $ROOT"
+    if [[ $record == yes ]]; then
+        cargo build --release --quiet -p azekura-sim || die "the simulator could not be built (messages above)"
+        ensure_python "${TEST_MODULES[@]}"
+        exec "$PYTHON" -m tests.torment.simulated \
+            --binary "${CARGO_TARGET_DIR:-$ROOT/target}/release/azekura-sim" --minutes "$minutes" --threads "$threads"
+    fi
     exec cargo run --release --quiet -p azekura-sim -- \
         "$first" --seeds "$seeds" --minutes "$minutes" --threads "$threads" "${arguments[@]}"
 }
