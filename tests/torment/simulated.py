@@ -32,7 +32,11 @@ def run(binary, mode, minutes, threads):
     command = [binary, "--mode", mode, "--fresh", "--seeds", "1000000000", "--keep-going"]
     command += ["--minutes", str(minutes), "--threads", str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return parse(done.stdout + done.stderr)
+    said = done.stdout + done.stderr
+    # Each names the invariant and the command that runs it again.
+    violations = [line for line in said.splitlines() if "invariant" in line or "again:" in line]
+    print("\n".join(violations), flush=True)
+    return parse(said)
 
 
 def table(rows, faults):
