@@ -46,6 +46,23 @@ struct Tail {
     next: Option<Link>,
 }
 
+/// What the checkpoint says of who wrote the log.
+#[derive(Debug, Clone, Copy)]
+struct Saved {
+    /// The log was durable up to here.
+    durable: u64,
+    /// The incarnation that wrote, or would have written, whatever comes after that.
+    incarnation: u64,
+}
+
+impl Saved {
+    /// False: an earlier incarnation wrote the batch, and a later one has opened without it. Pieces of what was written
+    /// since may make it whole again.
+    fn allows(self, header: &BatchHeader) -> bool {
+        header.sequence <= self.durable || header.incarnation >= self.incarnation
+    }
+}
+
 /// The state of opening. See the module's description.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -63,6 +80,7 @@ pub(crate) struct Recovery {
     incarnation: u64,
     /// Everything up to here is proven to have been durable.
     durable: u64,
+    saved: Saved,
     /// Everything is replayed: what is left is to save the new incarnation.
     ended: bool,
     error: Option<OpenError>,
@@ -86,6 +104,7 @@ impl Recovery {
             previous: position.previous,
             incarnation: 0,
             durable: checkpoint.root.durable,
+            saved: Saved { durable: checkpoint.root.durable, incarnation: checkpoint.root.incarnation },
             ended: false,
             error: None,
         }
@@ -131,6 +150,7 @@ impl Store {
     pub(crate) fn recovery_read(&mut self, result: Result<Bytes, DeviceError>) {
         let Some(recovery) = self.recovery() else { return };
         let wait = std::mem::replace(&mut recovery.wait, Wait::Leaves);
+        let saved = recovery.saved;
         let bytes = match result {
             Ok(bytes) => bytes,
             Err(error) => return self.fail_open(OpenError::Device(error)),
@@ -153,6 +173,7 @@ impl Store {
                         && summary.first_sequence == link.first_sequence
                         && summary.first_previous == link.first_previous
                         && header.sequence == link.first_sequence + u64::from(summary.batches)
+                        && saved.allows(header)
                         && summary.next_segment < self.options.segments
                         && summary.next_segment != link.segment
                 });
@@ -508,6 +529,7 @@ impl Recovery {
         header.sequence == self.sequence
             && header.previous == self.previous
             && header.incarnation >= self.incarnation
+            && self.saved.allows(header)
             && header.generation == link.generation
             && header.segment == link.segment
             && header.block == block
@@ -529,6 +551,7 @@ impl Recovery {
         let mut proofs = headers.map(|batch| batch.header).filter(|header| {
             header.generation == generation
                 && header.incarnation >= self.incarnation
+                && self.saved.allows(header)
                 && header.sequence > self.sequence
                 && header.durable >= self.sequence
         });

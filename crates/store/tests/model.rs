@@ -999,6 +999,11 @@ fn a_leaf_that_is_made_after_a_copy_does_not_take_it_again() {
 }
 
 #[test]
+fn a_batch_that_was_given_up_does_not_come_back() {
+    replay(include_str!("histories/batch-given-up-comes-back.txt"), tiny());
+}
+
+#[test]
 fn an_epoch_that_is_durable_counts_while_a_later_one_waits() {
     replay(include_str!("histories/two-epochs-on-their-way.txt"), tiny());
 }
