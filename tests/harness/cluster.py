@@ -175,6 +175,10 @@ class Cluster:
     def json(self, *arguments, node=None):
         return json.loads(self.cli(*arguments, "--json", node=node))
 
+    def json_of_unhealthy(self, *arguments):
+        """The output of a command that may end with exit code 1 because not all is well."""
+        return json.loads(run_cli(*arguments, "--json", api=self.first.api).stdout)
+
     def create_volume(self, name="vol1", size="1GiB", copies=2, shared=False):
         """A volume for one node's clients at a time, or for those of all nodes."""
         self.cli("volume", "create", name, size, "--copies", copies, *(["--shared"] if shared else []))

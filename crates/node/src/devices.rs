@@ -1,14 +1,15 @@
 //! The stores of this node's devices: what is under way in them, and what comes of it.
 
-use crate::effect::{ConnKey, Effect};
+use crate::effect::{Breakdown, ConnKey, Effect};
 use crate::node::Node;
 use crate::tokens::Tokens;
+use crate::{DAMAGED_BLOCKS_MAX, REFUSED_READS_MAX};
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId,
     RequestId, Sequence,
 };
 use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{ChunkDigest, Completion, Extent, IoId, ReadError, Report, Store};
+use azekura_store::{ChunkDigest, Completion, Extent, IoId, OpenError, ReadError, Report, Store};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -29,6 +30,36 @@ pub(crate) struct Device {
     /// Notes that groups want kept: those for the next checkpoint, and those in the present one.
     pub(crate) notes_wanted: Vec<(PgId, u64)>,
     notes_saving: Vec<(PgId, u64)>,
+    errors: Errors,
+}
+
+/// Errors of a device since the process started.
+#[derive(Default)]
+struct Errors {
+    /// Blocks that have failed their checksum.
+    damaged: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
+    refused_reads: u32,
+    /// They are more than a sound device has, and that has been told.
+    too_many: bool,
+}
+
+impl Errors {
+    /// Counts an error of a read in this chunk. What to tell when that makes them too many.
+    fn count(&mut self, place: Option<(LayerId, ChunkIndex)>, error: &ReadError) -> Option<String> {
+        match (error, place) {
+            (ReadError::Checksum { block }, Some((layer, chunk))) if !self.too_many => {
+                self.damaged.insert((layer, chunk, *block));
+            }
+            (ReadError::Device(_), _) => self.refused_reads += 1,
+            _ => {}
+        }
+        let (damaged, refused) = (self.damaged.len(), self.refused_reads);
+        if self.too_many || damaged < DAMAGED_BLOCKS_MAX && refused < REFUSED_READS_MAX {
+            return None;
+        }
+        self.too_many = true;
+        Some(format!("{damaged} blocks have failed their checksum and {refused} reads were refused; the last: {error}"))
+    }
 }
 
 /// Something that a store was asked for.
@@ -47,6 +78,16 @@ pub(crate) enum Under {
     Forget,
 }
 
+impl Under {
+    /// The chunk that is read.
+    fn chunk(&self) -> Option<(LayerId, ChunkIndex)> {
+        match self {
+            Under::Read { layer, chunk, .. } | Under::Blocks { layer, chunk, .. } => Some((*layer, *chunk)),
+            _ => None,
+        }
+    }
+}
+
 impl Node {
     /// Takes a device in; its store has just been opened and asks for its first effects at the next poll.
     pub fn add_device(&mut self, id: DeviceId, store: Store) {
@@ -60,6 +101,7 @@ impl Node {
             checkpointing: false,
             notes_wanted: Vec::new(),
             notes_saving: Vec::new(),
+            errors: Errors::default(),
         };
         self.devices.insert(id, device);
     }
@@ -212,8 +254,15 @@ impl Node {
                 self.effects.push_back(Effect::DeviceOpen(id, Ok(())));
                 self.follow_view(id);
             }
-            Completion::Recovered(Err(error)) => self.give_up(id, error.to_string()),
-            Completion::Failed(failure) => self.give_up(id, failure.to_string()),
+            Completion::Recovered(Err(error)) => {
+                // Whatever is wrong with the options or the version, another program may know how to read it.
+                let for_good =
+                    matches!(error, OpenError::NotFormatted | OpenError::Identity(_) | OpenError::Damaged(_));
+                self.give_up(id, Breakdown { reason: error.to_string(), for_good });
+            }
+            Completion::Failed(failure) => {
+                self.give_up(id, Breakdown { reason: failure.to_string(), for_good: false });
+            }
             Completion::Checkpointed => {
                 device.checkpointing = false;
                 for (pg, name) in std::mem::take(&mut device.notes_saving) {
@@ -256,7 +305,9 @@ impl Node {
             Completion::Read { token, result } => {
                 let under = device.under.remove(token);
                 if let Err(error) = &result {
+                    let too_many = device.errors.count(under.as_ref().and_then(Under::chunk), error);
                     self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+                    self.effects.extend(too_many.map(|why| Effect::DeviceFailing(id, why)));
                     self.found_damaged(id, under.as_ref(), error);
                 }
                 self.read_done(id, under, result);
@@ -318,7 +369,7 @@ impl Node {
     }
 
     /// The store has stopped: its copies are out of service until the process is started again.
-    fn give_up(&mut self, id: DeviceId, why: String) {
+    fn give_up(&mut self, id: DeviceId, why: Breakdown) {
         self.effects.push_back(Effect::DeviceOpen(id, Err(why)));
         let keys: Vec<_> = self.groups.keys().filter(|(_, device)| *device == id).copied().collect();
         for key in keys {
@@ -377,5 +428,42 @@ fn recovered(store: &Store, pg: PgId) -> Recovered {
         tail: tail.collect(),
         note: store.note(pg),
         committed_since: store.replayed_requests(pg).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_store::DeviceError;
+
+    #[test]
+    fn many_damaged_blocks_are_too_many_and_one_that_is_read_often_is_not() {
+        let mut errors = Errors::default();
+        let at =
+            |block: usize| (Some((LayerId(1), ChunkIndex(2))), ReadError::Checksum { block: BlockIndex(block as u16) });
+        for _ in 0..10 * DAMAGED_BLOCKS_MAX {
+            let (place, error) = at(7);
+            assert_eq!(errors.count(place, &error), None);
+        }
+        let told: Vec<String> = (100..100 + DAMAGED_BLOCKS_MAX)
+            .filter_map(|block| {
+                let (place, error) = at(block);
+                errors.count(place, &error)
+            })
+            .collect();
+        assert_eq!(told.len(), 1, "it is told once");
+        assert!(told[0].starts_with("256 blocks have failed their checksum and 0 reads"), "{}", told[0]);
+    }
+
+    #[test]
+    fn reads_that_the_device_refuses_are_counted_wherever_they_are() {
+        let mut errors = Errors::default();
+        let refused = ReadError::Device(DeviceError("Input/output error".into()));
+        for _ in 1..REFUSED_READS_MAX {
+            assert_eq!(errors.count(None, &refused), None);
+        }
+        assert_eq!(errors.count(None, &ReadError::NotPrepared), None);
+        assert!(errors.count(None, &refused).is_some_and(|why| why.contains("Input/output error")));
+        assert_eq!(errors.count(None, &refused), None);
     }
 }

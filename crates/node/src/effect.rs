@@ -10,6 +10,15 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnKey(pub u64);
 
+/// Why a device is out of service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breakdown {
+    /// What has happened, for people.
+    pub reason: String,
+    /// What it held is gone: it does not come back with the next start of the process.
+    pub for_good: bool,
+}
+
 /// One thing to do.
 #[derive(Debug)]
 pub enum Effect {
@@ -37,7 +46,9 @@ pub enum Effect {
     /// A device has given up its copy of a group that it was to leave.
     CopyForgotten(DeviceId, PgId),
     /// A device's store is open, or has stopped for good.
-    DeviceOpen(DeviceId, Result<(), String>),
+    DeviceOpen(DeviceId, Result<(), Breakdown>),
+    /// A device has had more errors than a sound one has. It goes on serving what it can.
+    DeviceFailing(DeviceId, String),
     /// Something that people should know.
     Warn(String),
 }

@@ -23,7 +23,7 @@ mod routing;
 mod tokens;
 mod view;
 
-pub use effect::{ConnKey, Effect};
+pub use effect::{Breakdown, ConnKey, Effect};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use view::ClusterView;
@@ -39,5 +39,9 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// A node that answers nothing for so long, heartbeats included, is taken for cut off: the connection is closed and dialled
 /// anew.
 pub const LINK_SILENCE: Duration = Duration::from_millis(1500);
+/// A device on which so many different blocks have failed their checksum, since the process started, is failing.
+pub const DAMAGED_BLOCKS_MAX: usize = 256;
+/// A device that has refused so many reads, since the process started, is failing.
+pub const REFUSED_READS_MAX: u32 = 16;
 /// Connections from other nodes, including ones that have not greeted yet.
 pub const INBOUND_MAX: usize = 4096;

@@ -278,8 +278,9 @@ impl Group {
             primary.peers.values().any(|peer| peer.gone) && is_recent(primary.ordered_at, now) && !self.leaving;
         let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting || lacking && !waits_for_all;
         let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
-        // One that is a member no more goes when its replacement is there, whether or not anybody wants anything.
-        let enough = config.in_sync.len() >= config.members.len();
+        // One that is a member no more goes when its replacement is there, whether or not anybody wants anything; and when
+        // an epoch can't open without it, since only an open one brings replacements up to date.
+        let enough = config.in_sync.len() >= config.members.len() || !open;
         let relieved = enough && self.config.in_sync.difference(&config.in_sync).any(|d| !config.members.contains(d));
         let to_leave = open && !config.members.contains(&me);
         if self.proposal.is_none() {

@@ -194,7 +194,10 @@ impl World {
             Effect::CopyForgotten(device, pg) => self.copy_forgotten(device, pg),
             Effect::DeviceOpen(device, Ok(())) => self.trace.remark(now, || format!("{name:?} {device:?} is open")),
             Effect::DeviceOpen(device, Err(why)) => {
-                self.violate(Invariant::StoreKeeps, format!("{device:?} of {name:?} has stopped: {why}"));
+                self.violate(Invariant::StoreKeeps, format!("{device:?} of {name:?} has stopped: {}", why.reason));
+            }
+            Effect::DeviceFailing(device, why) => {
+                self.trace.remark(now, || format!("{name:?} {device:?} is failing: {why}"));
             }
             Effect::Warn(what) => {
                 self.trace.remark(now, || format!("{name:?} warns: {what}"));

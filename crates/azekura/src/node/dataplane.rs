@@ -8,7 +8,7 @@ use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
 use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, trim_free_buffers};
-use azekura_node::{ClusterView, ConnKey, Effect, Identity, Node};
+use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
 use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
 use azekura_store as store;
@@ -71,7 +71,9 @@ pub enum Report {
     /// A device has given up its copy of a group that it was to leave.
     CopyForgotten(DeviceId, PgId),
     /// A device is open, or out of service.
-    DeviceOpen(DeviceId, Result<(), String>),
+    DeviceOpen(DeviceId, Result<(), Breakdown>),
+    /// A device has had too many errors.
+    DeviceFailing(DeviceId, String),
     /// Clients want a volume.
     Attach(String),
     /// No client wants this attachment of a volume any more.
@@ -451,6 +453,7 @@ impl DataPlane {
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),
             Effect::CopyForgotten(device, pg) => self.report(Report::CopyForgotten(device, pg)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
+            Effect::DeviceFailing(device, why) => self.report(Report::DeviceFailing(device, why)),
             Effect::Warn(what) => self.report(Report::Warn(what)),
         }
     }

@@ -11,7 +11,9 @@ use azekura_base::{DeviceId, PageBuf};
 
 use azekura_store::{CheckpointDb, Identity, Options, SUPERBLOCK_AREA_BLOCKS, SavedMap, Store};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,6 +46,18 @@ pub struct DeviceFile {
     /// Segments whose blocks have been written at least once.
     pub segments_ready: u32,
 }
+
+/// What a device held is gone for good.
+#[derive(Debug)]
+pub struct DeviceLost(String);
+
+impl fmt::Display for DeviceLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DeviceLost {}
 
 /// A device's folder, opened by this process.
 pub struct DeviceDir {
@@ -134,7 +148,8 @@ impl DeviceDir {
     /// Opens the store; formats it first if it never was.
     ///
     /// # Errors
-    /// When the device belongs to another cluster, or can't be read or written.
+    /// When the device belongs to another cluster, or can't be read or written; [`DeviceLost`] when the log or the map that
+    /// it had is not there.
     pub fn open_store(&mut self, cluster: u128, id: DeviceId, flush: bool) -> Result<(Store, CheckpointDb)> {
         let hex = format!("{cluster:032x}");
         self.check_cluster(cluster)?;
@@ -149,9 +164,12 @@ impl DeviceDir {
         let options = self.options(flush);
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");
+        let formatted = self.file.cluster.is_some();
+        if formatted {
+            self.check_presence(&map_path)?;
+        }
         let mut map =
             CheckpointDb::open(&map_path).with_context(|| format!("can't open the map {}", map_path.display()))?;
-        let formatted = self.file.cluster.is_some();
         if !formatted {
             let format = Store::format(&options, &identity).context("can't format the device")?;
             let log = self.log()?;
@@ -165,11 +183,29 @@ impl DeviceDir {
             self.save()?;
         }
         let root = map.root().context("can't read the map")?.with_context(|| {
-            format!("the map {} is empty although the device was formatted: it was lost", map_path.display())
+            DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))
         })?;
         let mut store = Store::open(options, identity, root);
         store.segments_ready(self.file.segments_ready);
         Ok((store, map))
+    }
+
+    /// Refuses a device whose log or map is missing or has been cut off.
+    fn check_presence(&self, map: &Path) -> Result<()> {
+        for (path, size_min) in [(self.log_path().as_path(), self.file.size), (map, 1)] {
+            match std::fs::metadata(path) {
+                Ok(file) if file.is_file() && file.len() < size_min => {
+                    let what = format!("{} has {} bytes, of {size_min}", path.display(), file.len());
+                    return Err(DeviceLost(what).into());
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    return Err(DeviceLost(format!("{} is not there", path.display())).into());
+                }
+                // Whatever else is wrong shows when it is opened.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     fn log(&self) -> Result<File> {

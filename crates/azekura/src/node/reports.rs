@@ -6,8 +6,9 @@ use super::statistics::Failures;
 use azekura_base::{DeviceId, PgId};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
-use azekura_meta::model::{GroupRecord, ScrubRecord};
-use azekura_meta::time::unix_seconds;
+use azekura_meta::model::{DeviceFailure, FailureKind, GroupRecord, ScrubRecord};
+use azekura_meta::time::{now_rfc3339, unix_seconds};
+use azekura_node::Breakdown;
 use azekura_replica::{GroupConfig, ScrubKind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -27,10 +28,21 @@ pub async fn carry_out(
     while let Some(report) = reports.recv().await {
         match report {
             Report::Warn(what) => tracing::warn!("{what}"),
-            Report::DeviceOpen(device, Ok(())) => tracing::info!("device {device} is open"),
-            Report::DeviceOpen(device, Err(why)) => {
-                tracing::error!("device {device} is out of service: {why}; its copies are not served from this node");
-                failures.lock().unwrap_or_else(PoisonError::into_inner).insert(device, why);
+            Report::DeviceOpen(device, Ok(())) => {
+                tracing::info!("device {device} is open");
+                tokio::spawn(note_failure(client.clone(), device, None));
+            }
+            Report::DeviceOpen(device, Err(Breakdown { reason, for_good })) => {
+                tracing::error!(
+                    "device {device} is out of service: {reason}; its copies are not served from this node"
+                );
+                failures.lock().unwrap_or_else(PoisonError::into_inner).insert(device, reason.clone());
+                let kind = if for_good { FailureKind::Lost } else { FailureKind::Stopped };
+                tokio::spawn(note_failure(client.clone(), device, Some((kind, reason))));
+            }
+            Report::DeviceFailing(device, reason) => {
+                tracing::error!("device {device} has too many errors: {reason}; its copies get new homes");
+                tokio::spawn(note_failure(client.clone(), device, Some((FailureKind::Failing, reason))));
             }
             Report::LayerDropped(device, layer) => {
                 let client = client.clone();
@@ -81,6 +93,15 @@ pub async fn carry_out(
                 tokio::spawn(propose(client.clone(), handle.clone(), pg, device, config));
             }
         }
+    }
+}
+
+/// Notes in the configuration what is wrong with a device, or that nothing is.
+async fn note_failure(client: MetaClient, device: DeviceId, failure: Option<(FailureKind, String)>) {
+    let failure = failure.map(|(kind, reason)| DeviceFailure { kind, reason, since: now_rfc3339() });
+    while let Err(error) = client.note_device_failure(device, failure.as_ref()).await {
+        tracing::warn!("can't note the state of device {device}: {error}");
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 

@@ -4,7 +4,7 @@ use super::args::NodeArgs;
 use super::attachments::{Keeper, Plane};
 use super::data_folder::DataFolder;
 use super::dataplane::{DataPlane, Handle, Listeners, OpenDevice, Report};
-use super::device::DeviceDir;
+use super::device::{DeviceDir, DeviceLost};
 use super::map_thread::MapThread;
 use super::scrubs::{self, Intervals};
 use super::statistics::{Failures, Statistics};
@@ -15,9 +15,11 @@ use azekura_base::DeviceId;
 use azekura_control::Attacher;
 use azekura_meta::client::EtcdError;
 use azekura_meta::cluster::{DeviceSpec, NodeSpec};
+use azekura_meta::model::{DeviceFailure, FailureKind};
 use azekura_meta::server::EmbeddedServer;
+use azekura_meta::time::now_rfc3339;
 use azekura_meta::{MetaClient, MetaError};
-use azekura_node::{ClusterView, Identity};
+use azekura_node::{Breakdown, ClusterView, Identity};
 use azekura_reactor::{DeviceOptions, Options, Reactor};
 
 use azekura_store::{CheckpointDb, Store};
@@ -87,8 +89,8 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         () = stop.wait() => return Ok(()),
     };
     let (identity, name) = join(&client, &mut folder, &args).await?;
-    let devices = open_devices(&client, &folder, &args, identity).await?;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
+    let devices = open_devices(&client, &folder, &args, identity, &report_sender).await?;
     let (handle_sender, handle) = oneshot::channel();
     let rest: Vec<_> = devices.iter().map(|device| (device.id, DeviceDir::open(device.dir.path()))).collect();
     let ready = Membership { identity, devices, reports: report_sender };
@@ -239,15 +241,19 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> 
     Ok((identity, node.name))
 }
 
-/// Registers and opens the node's devices.
+/// Registers and opens the node's devices. What can't be opened, or is not there any more, is reported, and the node does
+/// without it.
 async fn open_devices(
     client: &MetaClient,
     folder: &DataFolder,
     args: &NodeArgs,
     identity: Identity,
+    reports: &mpsc::UnboundedSender<Report>,
 ) -> Result<Vec<ReadyDevice>> {
     let mut ready = Vec::new();
-    for mut dir in folder.devices(args.device_size.map(|size| size.bytes()), args.devices)? {
+    let dirs = folder.devices(args.device_size.map(|size| size.bytes()), args.devices)?;
+    note_missing(client, &dirs, identity).await?;
+    for mut dir in dirs {
         let name = dir.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let spec = DeviceSpec {
             uuid: dir.file.uuid.clone(),
@@ -263,9 +269,33 @@ async fn open_devices(
             let (store, map) = dir.open_store(cluster, id, flush)?;
             Ok(ReadyDevice { id, dir, store, map })
         };
-        ready.push(tokio::task::spawn_blocking(open).await.context("opening a device failed")??);
+        match tokio::task::spawn_blocking(open).await.context("opening a device failed")? {
+            Ok(device) => ready.push(device),
+            Err(error) => out_of_service(reports, id, &error),
+        }
     }
     Ok(ready)
+}
+
+/// Notes which of the node's registered devices are not in its data folder any more. Another device may have such a
+/// one's name then.
+async fn note_missing(client: &MetaClient, dirs: &[DeviceDir], identity: Identity) -> Result<()> {
+    let model = client.model();
+    let is_missing = |uuid: &String| !dirs.iter().any(|dir| dir.file.uuid == *uuid);
+    for record in model.devices.values().filter(|record| record.node == identity.node && is_missing(&record.uuid)) {
+        let reason = format!("{} is not in its node's data folder any more", record.name);
+        tracing::error!("device {}: {reason}", record.id);
+        let failure = DeviceFailure { kind: FailureKind::Lost, reason, since: now_rfc3339() };
+        client.note_device_failure(record.id, Some(&failure)).await?;
+    }
+    Ok(())
+}
+
+/// Reports that a device can't be used.
+fn out_of_service(reports: &mpsc::UnboundedSender<Report>, device: DeviceId, error: &anyhow::Error) {
+    let for_good = error.downcast_ref::<DeviceLost>().is_some();
+    // The reports are worked off as long as the node is up.
+    let _ = reports.send(Report::DeviceOpen(device, Err(Breakdown { reason: format!("{error:#}"), for_good })));
 }
 
 type Start = (Membership, oneshot::Sender<Result<Handle>>);
@@ -324,15 +354,16 @@ fn open_sockets(args: &NodeArgs) -> Result<(Reactor<Conn>, Listeners)> {
 
 fn assemble(mut reactor: Reactor<Conn>, listeners: Listeners, membership: Membership) -> Result<DataPlane> {
     let mut files = Vec::new();
-    for device in &membership.devices {
+    for device in membership.devices {
         let path = device.dir.log_path();
-        let file = reactor
-            .open_device(&path, DeviceOptions::default())
-            .with_context(|| format!("can't open the log {}", path.display()))?;
-        files.push(file);
+        let opened = reactor.open_device(&path, DeviceOptions::default());
+        match opened.with_context(|| format!("can't open the log {}", path.display())) {
+            Ok(file) => files.push((device, file)),
+            Err(error) => out_of_service(&membership.reports, device.id, &error),
+        }
     }
     let mut data_plane = DataPlane::new(reactor, membership.identity, listeners, membership.reports);
-    for (device, file) in membership.devices.into_iter().zip(files) {
+    for (device, file) in files {
         let map = MapThread::start(device.id, device.map, data_plane.handle())?;
         data_plane.add_device(device.id, OpenDevice { file, map }, device.store);
     }

@@ -61,7 +61,7 @@ fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) 
     let refuse = |reason: String| Err(MetaError::DrainRefused { what: what.to_owned(), reason });
     let stays = |device: &azekura_meta::model::DeviceRecord| {
         let alive = model.alive.contains_key(&device.node);
-        (device.state == DeviceState::Up && alive && !devices.contains(&device.id)).then_some(true)
+        (device.is_sound() && alive && !devices.contains(&device.id)).then_some(true)
     };
     for class in model.classes.values() {
         let holds = |id: &azekura_base::PgId| {

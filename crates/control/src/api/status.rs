@@ -7,7 +7,7 @@ use axum::extract::State;
 use azekura_base::{DeviceId, PgId};
 use azekura_meta::Model;
 use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
-use azekura_meta::model::{DeviceState, GroupRecord};
+use azekura_meta::model::{DeviceState, FailureKind, GroupRecord};
 use serde::{Deserialize, Serialize};
 
 use super::error::Answer;
@@ -161,6 +161,17 @@ fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<Strin
     for node in nodes.iter().filter(|node| !node.alive && !is_missed(model, node)) {
         notes.push(format!("node {} is absent, and nothing is missing: it holds no copies", node.name));
     }
+    for device in devices.iter().filter(|device| device.failure.is_some() && !holds_something(model, device)) {
+        let DeviceView { id, name, node_name, .. } = device;
+        let reason = device.problem.clone().unwrap_or_default();
+        let what = match device.failure {
+            Some(FailureKind::Failing) => "is failing",
+            _ => "has failed",
+        };
+        notes.push(format!(
+            "device {id} ({name} of node {node_name}) {what}, and nothing is missing: it holds no copies; replace it ({reason})"
+        ));
+    }
     for device in devices.iter().filter(|device| device.state == DeviceState::Draining) {
         let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);
         notes.push(match device.groups_left() {
@@ -184,6 +195,20 @@ fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<Strin
         ));
     }
     notes
+}
+
+/// Whether a failed device holds something that the cluster needs. One whose copies all have new homes is not missed.
+fn holds_something(model: &Model, device: &DeviceView) -> bool {
+    model.groups.is_empty() || device.groups > 0
+}
+
+/// When copies on what is away are given up.
+fn rehome_hint(model: &Model) -> String {
+    let hint = model.settings().rehome_after_seconds.map(|seconds| match seconds {
+        ..60 => format!("; after {seconds} s its copies get new homes"),
+        _ => format!("; after {} min its copies get new homes", seconds / 60),
+    });
+    hint.unwrap_or_default()
 }
 
 fn problems(
@@ -220,11 +245,7 @@ fn problems(
             if !is_missed(model, node) {
                 continue;
             }
-            let rehome = model.settings().rehome_after_seconds.map(|seconds| match seconds {
-                ..60 => format!("; after {seconds} s its copies get new homes"),
-                _ => format!("; after {} min its copies get new homes", seconds / 60),
-            });
-            let rehome = rehome.unwrap_or_default();
+            let rehome = rehome_hint(model);
             problems.push(format!("node {} gives no sign of life: start it, or look into its log{rehome}", node.name));
         } else if let Some(problem) = &stats.problem {
             problems.push(format!("node {} can't be asked at {}: {problem}", node.name, node.api_address));
@@ -232,8 +253,17 @@ fn problems(
     }
     for device in devices {
         let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);
-        if let Some(problem) = &device.problem {
-            problems.push(format!("{name}: {problem}"));
+        if device.failure.is_some() && !holds_something(model, device) {
+            // Nothing is missed: that is a note.
+        } else if let Some(problem) = &device.problem {
+            problems.push(match device.failure {
+                Some(FailureKind::Stopped) => format!("{name} has failed: {problem}{}", rehome_hint(model)),
+                Some(FailureKind::Lost) => format!("{name} has failed: {problem}; its copies get new homes"),
+                Some(FailureKind::Failing) => {
+                    format!("{name} is failing: {problem}; {} groups are still to leave it", device.groups_left())
+                }
+                None => format!("{name}: {problem}"),
+            });
         } else if device.state == DeviceState::Down {
             problems.push(format!("{name} is out of service"));
         }

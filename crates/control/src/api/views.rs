@@ -3,7 +3,7 @@
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_meta::Model;
 use azekura_meta::model::{
-    AckRule, AttachmentRecord, DeviceState, FailureDomain, ScrubRecord, VolumeAccess, VolumeRecord,
+    AckRule, AttachmentRecord, DeviceState, FailureDomain, FailureKind, ScrubRecord, VolumeAccess, VolumeRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -228,10 +228,14 @@ pub struct DeviceView {
     pub node_name: String,
     /// What it is meant to be.
     pub state: DeviceState,
-    /// What it is: `open`, another word of its node, or `unknown` while the node does not answer.
+    /// What it is: `open`, another word of its node, or `unknown` while the node does not answer; `failed` or `failing`
+    /// when its node has found that.
     pub status: String,
     /// What is wrong with it.
     pub problem: Option<String>,
+    /// How badly it has failed, if it has.
+    #[serde(default)]
+    pub failure: Option<FailureKind>,
     /// Size, bytes.
     pub capacity_bytes: u64,
     /// Bytes in use; 0 while the node does not answer.
@@ -280,8 +284,16 @@ impl DeviceView {
                     node: device.node,
                     node_name: model.nodes.get(&device.node).map(|node| node.name.clone()).unwrap_or_default(),
                     state: device.state,
-                    status: live.map_or_else(|| "unknown".to_owned(), |live| live.state.clone()),
-                    problem: live.and_then(|live| live.problem.clone()),
+                    status: match &device.failure {
+                        Some(failure) if failure.kind == FailureKind::Failing => "failing".to_owned(),
+                        Some(_) => "failed".to_owned(),
+                        None => live.map_or_else(|| "unknown".to_owned(), |live| live.state.clone()),
+                    },
+                    problem: match &device.failure {
+                        Some(failure) => Some(failure.reason.clone()),
+                        None => live.and_then(|live| live.problem.clone()),
+                    },
+                    failure: device.failure.as_ref().map(|failure| failure.kind),
                     capacity_bytes: live
                         .map(|live| live.capacity_bytes)
                         .filter(|capacity| *capacity > 0)

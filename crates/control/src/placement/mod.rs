@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use azekura_base::DeviceId;
 use azekura_meta::MetaError;
 use azekura_meta::cluster::NewGroup;
-use azekura_meta::model::{AckRule, ClassRecord, DeviceRecord, DeviceState, FailureDomain, Model};
+use azekura_meta::model::{AckRule, ClassRecord, DeviceRecord, FailureDomain, Model};
 
 mod primaries;
 mod quota;
@@ -66,7 +66,7 @@ pub fn group_count(devices: usize, copies: u32) -> u32 {
 /// The devices that may take copies of a class, with their failure domains numbered.
 #[must_use]
 pub fn candidates(model: &Model, class: &ClassRecord) -> Vec<Candidate> {
-    candidates_where(model, class, |device| (device.state == DeviceState::Up).then_some(true))
+    candidates_where(model, class, |device| device.is_sound().then_some(true))
 }
 
 /// Devices as `judge` sees them: `None`, it must hold nothing; else whether it may be given copies.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use azekura_meta::etcd::KeyValue;
+use azekura_meta::model::DeviceFailure;
 
 use super::*;
 
@@ -56,6 +57,13 @@ fn set_state(model: &mut Model, id: u32, state: DeviceState) {
     put(model, &format!("devices/{id}"), &serde_json::to_string(&record).unwrap());
 }
 
+/// Device `id` fails, or is well again.
+fn fail(model: &mut Model, id: u32, kind: Option<FailureKind>) {
+    let failure = kind.map(|kind| DeviceFailure { kind, reason: "smoke".into(), since: String::new() });
+    let record = DeviceRecord { failure, ..model.devices[&DeviceId(id)].record.clone() };
+    put(model, &format!("devices/{id}"), &serde_json::to_string(&record).unwrap());
+}
+
 fn store(model: &mut Model, record: &GroupRecord) {
     put(model, &format!("groups/{}", record.id), &serde_json::to_string(record).unwrap());
 }
@@ -102,7 +110,7 @@ fn loads(model: &Model) -> BTreeMap<u32, usize> {
 
 /// Rounds until nothing is left to do; the number of copies that moved.
 fn rounds(model: &mut Model, gone: &[u32]) -> usize {
-    let gone = gone.iter().map(|id| NodeId(*id)).collect();
+    let gone = gone.iter().map(|id| DeviceId(*id)).collect();
     let mut copies = 0;
     for _ in 0..200 {
         let moves = plan(model, &gone);
@@ -135,7 +143,7 @@ fn the_copies_of_a_dead_node_get_new_homes_and_no_others_move() {
     die(&mut model, 2);
     settle(&mut model);
     assert_eq!(plan(&model, &BTreeSet::new()), [], "not before its time");
-    let moves = plan(&model, &[NodeId(2)].into());
+    let moves = plan(&model, &[DeviceId(2)].into());
     assert_eq!(moves.len(), lost, "all at once: what has one copy does not wait");
     assert_eq!(rounds(&mut model, &[2]), lost);
     assert!(model.groups.values().all(|group| group.is_settled() && !group.needs(DeviceId(2))));
@@ -164,7 +172,7 @@ fn too_few_nodes_leave_everything_where_it_is() {
     let mut model = cluster(2);
     die(&mut model, 2);
     settle(&mut model);
-    assert_eq!(plan(&model, &[NodeId(2)].into()), []);
+    assert_eq!(plan(&model, &[DeviceId(2)].into()), []);
 }
 
 #[test]
@@ -213,14 +221,14 @@ fn a_copy_comes_back_only_when_the_former_one_is_gone() {
     join(&mut model, 3);
     die(&mut model, 2);
     settle(&mut model);
-    let moves = plan(&model, &[NodeId(2)].into());
+    let moves = plan(&model, &[DeviceId(2)].into());
     carry_out(&mut model, &moves);
     // Node 3 dies, too, and node 2 is back, but has not given up its copies yet.
     put(&mut model, "alive/2", r#"{"node":2,"since":""}"#);
     die(&mut model, 3);
-    assert_eq!(plan(&model, &[NodeId(3)].into()), []);
+    assert_eq!(plan(&model, &[DeviceId(3)].into()), []);
     settle(&mut model);
-    assert_eq!(plan(&model, &[NodeId(3)].into()).len(), 64);
+    assert_eq!(plan(&model, &[DeviceId(3)].into()).len(), 64);
 }
 
 #[test]
@@ -235,9 +243,57 @@ fn absence_is_counted_from_when_it_was_seen() {
     absences.look(&model, start + 2 * second);
     assert_eq!(absences.next(Some(minute), start + second), Some(start + 61 * second));
     assert_eq!(absences.next(None, start), None);
-    assert!(absences.longer_than(minute, start + 60 * second).is_empty());
-    assert_eq!(absences.longer_than(minute, start + 61 * second), [NodeId(2)].into());
+    assert!(absences.lost(&model, minute, start + 60 * second).is_empty());
+    assert_eq!(absences.lost(&model, minute, start + 61 * second), [DeviceId(2)].into());
     put(&mut model, "alive/2", r#"{"node":2,"since":""}"#);
     absences.look(&model, start + 62 * second);
-    assert!(absences.longer_than(Duration::ZERO, start + 90 * second).is_empty());
+    assert!(absences.lost(&model, Duration::ZERO, start + 90 * second).is_empty());
+}
+
+#[test]
+fn a_device_that_has_stopped_is_waited_for_as_a_node_is() {
+    let (mut model, mut absences) = (cluster(4), Absences::default());
+    let (start, minute) = (Instant::now(), Duration::from_secs(60));
+    let lost = loads(&model)[&2];
+    fail(&mut model, 2, Some(FailureKind::Stopped));
+    settle(&mut model);
+    absences.look(&model, start);
+    assert_eq!(absences.next(Some(minute), start), Some(start + minute));
+    let soon = absences.lost(&model, minute, start + minute / 2);
+    assert_eq!(plan(&model, &soon), [], "it keeps what it has, and is given nothing");
+    let late = absences.lost(&model, minute, start + minute);
+    assert_eq!(late, [DeviceId(2)].into());
+    assert_eq!(plan(&model, &late).len(), lost);
+    assert_eq!(rounds(&mut model, &[2]), lost);
+    assert!(model.groups.values().all(|group| group.is_settled() && !group.needs(DeviceId(2))));
+    // Its node is started again, and it is well: its share.
+    fail(&mut model, 2, None);
+    absences.look(&model, start + 2 * minute);
+    assert!(absences.lost(&model, Duration::ZERO, start + 3 * minute).is_empty());
+    settle(&mut model);
+    assert_eq!(rounds(&mut model, &[]), 32);
+}
+
+#[test]
+fn what_is_gone_for_good_is_not_waited_for() {
+    let (mut model, absences) = (cluster(4), Absences::default());
+    let now = Instant::now();
+    let lost = loads(&model)[&3];
+    fail(&mut model, 3, Some(FailureKind::Lost));
+    settle(&mut model);
+    let gone = absences.lost(&model, Duration::from_secs(600), now);
+    assert_eq!(gone, [DeviceId(3)].into());
+    let moves = plan(&model, &gone);
+    assert!(moves.len() == lost && moves.iter().all(|wanted| wanted.reason == Reason::Repair));
+}
+
+#[test]
+fn a_failing_device_is_emptied_while_it_serves() {
+    let mut model = cluster(4);
+    let held = loads(&model)[&1];
+    fail(&mut model, 1, Some(FailureKind::Failing));
+    let moves = plan(&model, &BTreeSet::new());
+    assert!(moves.len() == 8 && moves.iter().all(|wanted| wanted.reason == Reason::Drain));
+    assert_eq!(rounds(&mut model, &[]), held);
+    assert_eq!(loads(&model)[&1], 0);
 }

@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use super::{Attempt, Found, MetaClient, Try, encode};
 use crate::client::Txn;
 use crate::error::{Kind, MetaError};
-use crate::model::{AckRule, DeviceRecord, DeviceState, GroupRecord, Key, Model, NodeRecord, Unknown};
+use crate::model::{
+    AckRule, DeviceFailure, DeviceRecord, DeviceState, FailureKind, GroupRecord, Key, Model, NodeRecord, Unknown,
+};
 
 /// What a node says about itself.
 #[derive(Clone, Debug)]
@@ -124,7 +126,9 @@ impl Member for DeviceRecord {
     }
 
     fn taken_name(&self, model: &Model) -> Option<String> {
-        let same = |device: &DeviceRecord| device.node == self.node && device.name == self.name;
+        // What is gone for good has no use for its name.
+        let lost = |device: &DeviceRecord| device.failure.as_ref().is_some_and(|f| f.kind == FailureKind::Lost);
+        let same = |device: &DeviceRecord| device.node == self.node && device.name == self.name && !lost(device);
         let taken = model.devices.values().any(|device| same(device) && device.uuid != self.uuid);
         taken.then(|| self.name.clone())
     }
@@ -133,6 +137,7 @@ impl Member for DeviceRecord {
         self.id = DeviceId(id);
         if let Some(registered) = registered {
             self.state = registered.state;
+            self.failure.clone_from(&registered.failure);
             self.unknown = registered.unknown.clone();
         }
         self
@@ -168,11 +173,40 @@ impl MetaClient {
                 let found = Found { key: key.clone(), kv };
                 let not_found = || MetaError::NotFound { kind: Kind::Device, name: device.to_string() };
                 let record: DeviceRecord = found.record()?.ok_or_else(not_found)?;
-                if record.state != state {
-                    let changed = DeviceRecord { state, ..record };
+                let mut changed = DeviceRecord { state, ..record.clone() };
+                if state == DeviceState::Up && changed.is_served() {
+                    changed.failure = None; // Somebody wants it used in spite of its errors.
+                }
+                if changed != record {
                     txn = txn.when_unchanged(key, found.mod_revision()).put(key, encode(&changed));
                 }
             }
+            self.commit(txn, ()).await
+        })
+        .await
+    }
+
+    /// Notes what is wrong with a device, or that nothing is. That a device has had too many errors stays known when its
+    /// store is opened again.
+    pub async fn note_device_failure(
+        &self,
+        device: DeviceId,
+        failure: Option<&DeviceFailure>,
+    ) -> Result<(), MetaError> {
+        let key = &Key::Device(device);
+        self.settle("noting the state of a device", |Try { deadline, .. }| async move {
+            let [found] = self.get_all([key], deadline).await?;
+            let not_found = || MetaError::NotFound { kind: Kind::Device, name: device.to_string() };
+            let record: DeviceRecord = found.record()?.ok_or_else(not_found)?;
+            let stays = failure.is_none() && record.is_served();
+            if stays
+                || record.failure.as_ref().map(|known| (known.kind, &known.reason))
+                    == failure.map(|f| (f.kind, &f.reason))
+            {
+                return Ok(Attempt::Done(()));
+            }
+            let changed = DeviceRecord { failure: failure.cloned(), ..record };
+            let txn = Txn::new().when_unchanged(&found.key, found.mod_revision()).put(&found.key, encode(&changed));
             self.commit(txn, ()).await
         })
         .await
@@ -188,6 +222,7 @@ impl MetaClient {
             name: spec.name.clone(),
             capacity_bytes: spec.capacity_bytes,
             state: DeviceState::Up,
+            failure: None,
             unknown: Unknown::default(),
         })
         .await

@@ -9,9 +9,7 @@ use tokio::time::Instant;
 use super::{Attempt, MetaClient, OPERATION_TIMEOUT, Try, encode, random_uuid};
 use crate::client::Txn;
 use crate::error::{Kind, MetaError};
-use crate::model::{
-    ClassRecord, DeviceState, Key, LayerRecord, LayerState, Model, Unknown, VolumeAccess, VolumeRecord,
-};
+use crate::model::{ClassRecord, Key, LayerRecord, LayerState, Model, Unknown, VolumeAccess, VolumeRecord};
 use crate::time::now_rfc3339;
 
 /// Longest name.
@@ -78,7 +76,7 @@ pub fn promised_bytes(model: &Model) -> u128 {
 /// Sum of the sizes of the devices in use.
 #[must_use]
 pub fn usable_capacity_bytes(model: &Model) -> u128 {
-    let used = model.devices.values().filter(|device| device.state == DeviceState::Up);
+    let used = model.devices.values().filter(|device| device.is_sound());
     used.map(|device| u128::from(device.capacity_bytes)).sum()
 }
 

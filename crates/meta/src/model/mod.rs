@@ -21,8 +21,9 @@ pub use attachments::{
 };
 pub use keys::{Key, PREFIX};
 pub use records::{
-    AckRule, AliveRecord, ClassRecord, ClusterRecord, DeviceRecord, DeviceState, FailureDomain, GroupPlan, GroupRecord,
-    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes, SettingsRecord, Unknown, VolumeRecord,
+    AckRule, AliveRecord, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState, FailureDomain,
+    FailureKind, GroupPlan, GroupRecord, LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes,
+    SettingsRecord, Unknown, VolumeRecord,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -223,10 +224,10 @@ impl Model {
         self.groups.values().filter(move |group| group.needs(device))
     }
 
-    /// Whether the node that a device is attached to is alive.
+    /// Whether a device is served: the node that it is attached to is alive, and has not said that the device has failed.
     #[must_use]
     pub fn is_device_alive(&self, device: DeviceId) -> bool {
-        self.devices.get(&device).is_some_and(|device| self.alive.contains_key(&device.node))
+        self.devices.get(&device).is_some_and(|device| self.alive.contains_key(&device.node) && device.is_served())
     }
 }
 

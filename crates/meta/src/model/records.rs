@@ -139,9 +139,49 @@ pub struct DeviceRecord {
     pub capacity_bytes: u64,
     /// Whether it takes data.
     pub state: DeviceState,
+    /// What its node has found wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<DeviceFailure>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
+}
+
+impl DeviceRecord {
+    /// Its node serves what it holds, as far as the node's own messages say.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.failure.as_ref().is_none_or(|failure| failure.kind == FailureKind::Failing)
+    }
+
+    /// It is in use, and nothing is known to be wrong with it.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.state == DeviceState::Up && self.failure.is_none()
+    }
+}
+
+/// How badly a device has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// Its store has stopped: nothing of it is served. It may serve again after its node's next start.
+    Stopped,
+    /// What it held is gone for good.
+    Lost,
+    /// It is served, and has had more errors than a sound device has: it is to be emptied.
+    Failing,
+}
+
+/// What a node has found wrong with one of its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFailure {
+    /// How badly it has failed.
+    pub kind: FailureKind,
+    /// What has happened, for people.
+    pub reason: String,
+    /// When it was noticed, RFC 3339.
+    pub since: String,
 }
 
 /// What may fail at once: two copies of a group never share one of these.

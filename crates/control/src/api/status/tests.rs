@@ -165,3 +165,33 @@ fn a_volume_whose_former_users_may_still_write_is_named() {
     let status = judged(&model, &stats());
     assert!(status.healthy && status.notes.iter().any(|note| note.contains("volume v")), "{:?}", status.notes);
 }
+
+#[test]
+fn a_failed_device_is_told_with_its_reason_until_it_holds_nothing() {
+    for (kind, word) in [("stopped", "has failed: smoke; after 10 min"), ("lost", "has failed: smoke; its copies get")]
+    {
+        let mut model = model();
+        let mut put = |key: &str, value: String| {
+            let kv =
+                KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
+            model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+        };
+        let failure = format!(r#""failure":{{"kind":"{kind}","reason":"smoke","since":""}},"state""#);
+        put("devices/2", DEVICE.replace("ID", "2").replace(r#""state""#, &failure));
+        let status = judged(&model, &stats());
+        assert!(status.problems.iter().any(|problem| problem.contains(word)), "{:?}", status.problems);
+        assert_eq!(status.groups, BTreeMap::from([(GroupHealth::Degraded, 1)]));
+        assert_eq!(status.devices[1].status, "failed");
+        // Its copy has a new home.
+        let mut put = |key: &str, value: String| {
+            let kv =
+                KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
+            model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 3);
+        };
+        put("classes/c", CLASS.replace(r#""copies":2"#, r#""copies":1"#));
+        put("groups/1", GROUP.replace("[1,2]", "[1]"));
+        let status = judged(&model, &stats());
+        assert!(status.healthy, "{:?}", status.problems);
+        assert!(status.notes.iter().any(|note| note.contains("nothing is missing")), "{:?}", status.notes);
+    }
+}

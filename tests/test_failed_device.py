@@ -1,0 +1,161 @@
+"""A device fails while its node lives: that is told, and its copies get new homes. Clients notice nothing.
+
+The configuration is in etcd: the embedded server would go down with its node.
+"""
+
+import random
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from .acked_writer import Ledger, Writer
+from .harness.cluster import run_cli
+from .harness.device import find_blocks, flip_bit, log_files
+from .harness.nbd import Client
+from .harness.process import wait_until
+
+GROUPS = 64
+BLOCK = 4096
+CHUNK = 4 << 20
+RUN_BLOCKS = 64
+RUNS = 16
+
+
+@pytest.fixture
+def cluster(four_nodes):
+    return four_nodes
+
+
+def device_of(cluster, node):
+    return next(device for device in cluster.json("device", "list") if device["node_name"] == node.name)
+
+
+def healthy(cluster):
+    return run_cli("status", "--json", api=cluster.first.api).returncode == 0
+
+
+def check_everywhere(nodes, ledger, when):
+    for reader in nodes:
+        faults = ledger.check(reader.uri())
+        assert not faults, f"{when}, read through {reader.name}: {faults[:5]}"
+
+
+def by_number(cluster, number):
+    return next(device for device in cluster.json("device", "list") if device["id"] == number)
+
+
+def all_copies_elsewhere(cluster, number):
+    assert by_number(cluster, number)["groups"] == 0
+    assert cluster.json("status")["groups"] == {"healthy": GROUPS}
+    for group in cluster.json("group", "list"):
+        assert len(group["in_sync"]) == 2 and number not in group["members"], group
+
+
+def set_immutable(path, immutable):
+    """From then on the kernel refuses writes to the file, also of those who have it open. False where it can't."""
+    command = ["chattr", "+i" if immutable else "-i", str(path)]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.root
+def test_a_device_that_refuses_writes(cluster):
+    gateway, node = cluster.nodes[0], cluster.nodes[3]
+    log = log_files(node)[0]
+    cluster.cli("cluster", "set", "rehome-after", "never")
+    ledger = Ledger(blocks=1500)
+    writer = Writer(gateway.uri(), ledger, seed=1)
+    writer.start()
+    writer.go_on(500)
+    if not set_immutable(log, True):
+        writer.finish()
+        pytest.skip("this file system knows no immutable files")
+    try:
+        wait_until(lambda: device_of(cluster, node)["status"] == "failed", 60, "the device's failure to be noticed")
+        writer.go_on(500)
+    finally:
+        set_immutable(log, False)
+    device = device_of(cluster, node)
+    assert device["failure"] == "stopped" and "Operation not permitted" in device["problem"], device
+    problems = cluster.json_of_unhealthy("status")["problems"]
+    assert any(f"device {device['id']}" in problem and "has failed" in problem for problem in problems), problems
+    assert all(alive["alive"] for alive in cluster.json_of_unhealthy("status")["nodes"])
+    time.sleep(5)
+    assert device_of(cluster, node)["groups"] > 0, "moved although that is forbidden"
+    cluster.cli("cluster", "set", "rehome-after", "1s")
+    wait_until(lambda: healthy(cluster), 180, "health without the device")
+    all_copies_elsewhere(cluster, device["id"])
+    assert any("has failed, and nothing is missing" in note for note in cluster.json("status")["notes"])
+    writer.go_on()
+    writer.finish()
+    check_everywhere(cluster.nodes, ledger, "the device has failed")
+
+    # The file can be written again: after a start of its node the device gets its share.
+    node.stop()
+    node.start()
+    wait_until(lambda: device_of(cluster, node)["groups"] == GROUPS // 2, 180, "its share")
+    cluster.wait_healthy()
+    assert device_of(cluster, node)["failure"] is None
+    check_everywhere(cluster.nodes, ledger, "the device is back")
+
+
+@pytest.mark.parametrize("lost", ["map", "log", "device"])
+def test_what_is_gone_for_good_is_not_waited_for(cluster, lost):
+    """The node starts without the device, and the default patience of ten minutes does not hold the repair up."""
+    gateway, node = cluster.nodes[0], cluster.nodes[3]
+    ledger = Ledger(blocks=800)
+    writer = Writer(gateway.uri(), ledger, seed=2)
+    writer.start()
+    writer.go_on(500)
+    log = log_files(node)[0]
+    node.stop()
+    if lost == "map":
+        (log.parent / "map.redb").unlink()
+    elif lost == "device":
+        shutil.rmtree(log.parent)
+    else:
+        with open(log, "r+b") as file:
+            file.truncate(1 << 20)
+    failed = device_of(cluster, node)["id"]
+    node.start()
+    wait_until(lambda: by_number(cluster, failed)["failure"] == "lost", 60, "the loss to be noticed")
+    wait_until(lambda: healthy(cluster), 180, "health without the device")
+    all_copies_elsewhere(cluster, failed)
+    writer.go_on()
+    writer.finish()
+    check_everywhere(cluster.nodes, ledger, "the device is lost")
+
+
+def test_a_device_with_many_damaged_blocks_is_emptied(cluster):
+    """It serves meanwhile; what is damaged is mended from the other copies."""
+    node = cluster.nodes[3]
+    generator = random.Random(3)
+    contents = [generator.randbytes(BLOCK) for _ in range(RUNS * RUN_BLOCKS)]
+    with Client(cluster.first.uri()) as client:
+        for run in range(RUNS):
+            blocks = contents[run * RUN_BLOCKS : (run + 1) * RUN_BLOCKS]
+            client.write(run * CHUNK, b"".join(blocks))
+    cluster.stop()
+    log = log_files(node)[0]
+    found = find_blocks(log, contents)
+    assert len(found) > 256, "half of the groups have a copy there"
+    for number, places in found.items():
+        flip_bit(log, places[-1] + number % BLOCK, number % 8)
+    cluster.start()
+    cluster.cli("scrub", "vol1", "--wait")
+    wait_until(lambda: device_of(cluster, node)["groups"] == 0, 180, "the device to be empty")
+    device = device_of(cluster, node)
+    assert device["status"] == "failing"
+    cluster.wait_healthy()
+    all_copies_elsewhere(cluster, device["id"])
+    with Client(cluster.first.uri()) as client:
+        for run in range(RUNS):
+            data = client.read(run * CHUNK, RUN_BLOCKS * BLOCK)
+            assert data == b"".join(contents[run * RUN_BLOCKS : (run + 1) * RUN_BLOCKS])
+    # Somebody wants it used all the same.
+    cluster.cli("device", "undrain", device_of(cluster, node)["id"])
+    wait_until(lambda: device_of(cluster, node)["groups"] == GROUPS // 2, 180, "its share")
