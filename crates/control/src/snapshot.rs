@@ -36,6 +36,20 @@ pub struct NodeSnapshot {
     pub devices: Vec<DeviceSnapshot>,
     /// The copies of placement groups on its devices.
     pub groups: Vec<GroupSnapshot>,
+    /// How work in the background is held back.
+    pub background: BackgroundSnapshot,
+}
+
+/// How work in the background leaves room for clients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackgroundSnapshot {
+    /// Bytes a second that it may move; nothing while there is no limit.
+    pub rate_bytes_per_second: Option<u64>,
+    /// 99th percentile of clients' requests in the last window that was judged, microseconds.
+    pub p99_us: f64,
+    /// The same without work in the background, microseconds; 0 when not known.
+    pub quiet_p99_us: f64,
 }
 
 /// Requests for one volume at one gateway.

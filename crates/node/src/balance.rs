@@ -3,8 +3,9 @@
 
 use crate::effect::ConnKey;
 use crate::node::Node;
+use crate::throttle::{Throttle, ThrottleReport};
 use azekura_base::{DeviceId, NodeId, PgId};
-use azekura_replica::{Client, ScrubKind, TICK};
+use azekura_replica::{Client, Group, ScrubKind, TICK};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use std::time::Duration;
 const RESYNCS_MAX: usize = 4;
 /// Groups of a node that are scrubbed at once.
 const SCRUBS_MAX: usize = 2;
+/// How often it is decided how much the background may move.
+const GRANT_INTERVAL: Duration = Duration::from_millis(10);
 /// How often writers are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 /// Writes in that time that make a group worth a hand-over. Not fewer while one that begins when the configuration store
@@ -34,6 +37,10 @@ pub(crate) struct Balance {
     /// Groups that wait for their scrub.
     to_scrub: BTreeMap<PgId, ScrubKind>,
     scrubbing: BTreeSet<PgId>,
+    /// Groups with work in the background, as of the last tick.
+    background: Vec<(PgId, DeviceId)>,
+    throttle: Throttle,
+    grant_at: Duration,
 }
 
 impl Balance {
@@ -44,11 +51,19 @@ impl Balance {
             settled_until: BTreeMap::new(),
             to_scrub: BTreeMap::new(),
             scrubbing: BTreeSet::new(),
+            background: Vec::new(),
+            throttle: Throttle::new(now),
+            grant_at: now,
         }
     }
 
     pub(crate) fn next(&self) -> Duration {
-        self.next
+        if self.background.is_empty() { self.next } else { self.next.min(self.grant_at) }
+    }
+
+    /// A client's request was answered after this time.
+    pub(crate) fn answered(&mut self, time: Duration) {
+        self.throttle.answered(time);
     }
 
     pub(crate) fn scrub_ended(&mut self, pg: PgId) {
@@ -71,13 +86,46 @@ impl Node {
             resyncs += if start { wishes - active } else { 0 };
             group.allow_resync(start);
             group.tick(self.now);
+            group.drain_write_times().for_each(|time| self.balance.throttle.answered(time));
             self.awake.push_back(*key);
         }
         self.start_scrubs();
+        let works = self.groups.iter().filter(|(_, group)| group.has_background());
+        self.balance.background = works.map(|(key, _)| *key).collect();
+        self.balance.grant_at = self.now;
         if self.now >= self.balance.count_at {
             self.balance.count_at = self.now + COUNT_INTERVAL;
             self.hand_over_groups();
         }
+    }
+
+    /// Hands out what the background may move now, in equal parts.
+    pub(crate) fn grant_background(&mut self) {
+        let Balance { background, throttle, grant_at, .. } = &mut self.balance;
+        if self.now < *grant_at {
+            return;
+        }
+        *grant_at = self.now + GRANT_INTERVAL;
+        let mut used = 0;
+        for key in background.iter() {
+            used += self.groups.get_mut(key).map_or(0, Group::take_background_use);
+        }
+        throttle.used(used);
+        throttle.advance(self.now, !background.is_empty());
+        let grant = throttle.grant().map(|bytes| bytes / background.len().max(1) as u64);
+        for key in background.iter() {
+            if let Some(group) = self.groups.get_mut(key) {
+                group.advance(self.now);
+                group.allow_background(grant);
+                self.awake.push_back(*key);
+            }
+        }
+    }
+
+    /// How the background is held back.
+    #[must_use]
+    pub fn throttle(&self) -> ThrottleReport {
+        self.balance.throttle.report()
     }
 
     /// Compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it. Of

@@ -13,6 +13,7 @@ use azekura_store::{ChunkDigest, Completion, Extent, IoId, OpenError, ReadError,
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A device and its store.
 pub(crate) struct Device {
@@ -72,7 +73,7 @@ pub(crate) enum Under {
     Epoch { pg: PgId, epoch: Epoch },
     Prepared { pg: PgId, sequence: Sequence, epoch: Epoch },
     Edge { pg: PgId, merge: u64, block: BlockIndex },
-    Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId },
+    Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId, at: Duration },
     Status { client: ConnKey, request: RequestId },
     Drop { layer: LayerId },
     Forget,
@@ -338,7 +339,8 @@ impl Node {
                 let contents = result.map(sent).map_err(|_| IoStatus::Io);
                 self.wake(pg, id, |group| group.blocks_loaded(blocks, contents));
             }
-            Some(Under::Read { client, request, .. }) => {
+            Some(Under::Read { client, request, at, .. }) => {
+                self.balance.answered(self.now.saturating_sub(at));
                 let result = result.map(sent).map_err(|_| IoStatus::Io);
                 self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
             }

@@ -7,7 +7,8 @@
 //! A write's way through the files: the client's request enters at `clients.rs` and leaves the gateway as a message;
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`), and performs what groups ask for;
 //! `devices.rs` holds the stores and matches their completions. `heartbeat.rs` keeps leases alive and
-//! lets groups notice who has fallen silent; `balance.rs` decides which of them bring copies up to date, and which hand over.
+//! lets groups notice who has fallen silent; `balance.rs` decides which of them bring copies up to date, and which hand over;
+//! `throttle.rs` how much of that there may be beside clients' requests.
 //! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do.
 
 mod balance;
@@ -20,12 +21,14 @@ mod heartbeat;
 mod links;
 mod node;
 mod routing;
+mod throttle;
 mod tokens;
 mod view;
 
 pub use effect::{Breakdown, ConnKey, Effect};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
+pub use throttle::ThrottleReport;
 pub use view::ClusterView;
 
 use std::time::Duration;

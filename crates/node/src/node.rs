@@ -240,6 +240,7 @@ impl Node {
         self.run_fencing();
         self.beat();
         self.tick_groups();
+        self.grant_background();
         let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
         for device in &devices {
             self.tick_device(*device);

@@ -296,7 +296,8 @@ impl Node {
             }
             Action::ServeRead(client, read) => {
                 let (layer, chunk) = (read.layer, read.chunk);
-                let under = Under::Read { pg, layer, chunk, client: ConnKey(client.0), request: read.request };
+                let (client, request, at) = (ConnKey(client.0), read.request, self.now);
+                let under = Under::Read { pg, layer, chunk, client, request, at };
                 self.with_store(device, under, |store, token| {
                     store.read(token, pg, read.layer, read.chunk, read.first, read.count);
                 });

@@ -1,6 +1,7 @@
 //! The group itself: what both roles share, and how roles change.
 
 use crate::action::Action;
+use crate::background::Allowance;
 use crate::lease::GRACE;
 use crate::pending::{Blocks, Pending, Tail};
 use crate::primary::Primary;
@@ -189,6 +190,9 @@ pub struct Group {
     pub(crate) questions: u64,
     /// Notes that this copy has asked to be kept.
     pub(crate) notes: u64,
+    pub(crate) allowance: Allowance,
+    /// How long writes took to be answered, the latest of them.
+    pub(crate) write_times: Vec<Duration>,
     pub(crate) actions: VecDeque<Action>,
 }
 
@@ -220,6 +224,7 @@ impl Group {
                 body: zero.then_some(Body::Zero),
                 client: None,
                 as_sent: false,
+                ordered_at: now,
             });
         }
         let mut group = Group {
@@ -246,6 +251,8 @@ impl Group {
             floor: Sequence::ZERO,
             questions: 0,
             notes: 0,
+            allowance: Allowance::default(),
+            write_times: Vec::new(),
             actions: VecDeque::new(),
             config,
         };
@@ -436,6 +443,7 @@ impl Group {
             let Some(write) = self.tail.commit_next() else { break };
             self.sessions.committed(write.session, write.request, write.oldest);
             if let Some(client) = write.client {
+                self.note_write_time(write.ordered_at);
                 self.actions.push_back(Action::AnswerWrite(client, write.request, Ok(())));
             }
         }

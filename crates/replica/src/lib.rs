@@ -13,9 +13,10 @@
 //! copies take leave without being missed first (`hand_over.rs`); how a new primary gathers what was
 //! prepared before it (`primary.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
 //! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
-//! and found before somebody needs it (`scrub.rs`). What becomes of the writes of an attachment that has ended: `fence.rs`.
+//! and found before somebody needs it (`scrub.rs`), and how much of all this there may be at a time (`background.rs`). What becomes of the writes of an attachment that has ended: `fence.rs`.
 
 mod action;
+mod background;
 mod digest;
 mod fence;
 mod group;

@@ -128,5 +128,6 @@ fn merged(sequence: azekura_base::Sequence, merge: Merge) -> Pending {
         body: Some(Body::Data { bytes, checksums }),
         client: Some(client),
         as_sent: false,
+        ordered_at: std::time::Duration::ZERO,
     }
 }

@@ -4,6 +4,7 @@ use crate::Client;
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, RequestId, Sequence, SessionId};
 use azekura_wire::Body;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// A range of blocks in one chunk of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub(crate) struct Pending {
     pub(crate) client: Option<Client>,
     /// The blocks are those that the gateway sent, not merged ones.
     pub(crate) as_sent: bool,
+    /// When it was given its place.
+    pub(crate) ordered_at: Duration,
 }
 
 /// The tail: places `committed + 1 ..= end`, without gaps.

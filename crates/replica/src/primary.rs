@@ -651,12 +651,14 @@ impl Group {
             body: Some(body),
             client: Some(client),
             as_sent: true,
+            ordered_at: Duration::ZERO,
         });
         None
     }
 
     /// Gives a write its place: from here on it will be committed, or be void with this epoch.
-    pub(crate) fn order(&mut self, write: Pending) {
+    pub(crate) fn order(&mut self, mut write: Pending) {
+        write.ordered_at = self.now;
         let prepare = prepare_of(self, &write, self.me);
         self.tail.push(write);
         if let Some(prepare) = prepare {

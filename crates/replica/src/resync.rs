@@ -4,7 +4,7 @@
 //! primary goes through the chunks that were changed while the copy was away. It compares each with the copy by
 //! digests and sends the blocks that differ. A block is read while no write to it is under way and new ones are held
 //! back, and sent before them on the same connection, so the copy applies the repair in the right place of the order
-//! without a place of its own. When all chunks are done, writes wait for the copy too, and the configuration is asked
+//! without a place of its own. Both take from what the group may do in the background (`background.rs`). When all chunks are done, writes wait for the copy too, and the configuration is asked
 //! to name it in sync.
 
 use crate::PENDING_WRITES_MAX;
@@ -14,7 +14,9 @@ use crate::group::{Group, Role};
 use crate::mend::body_of;
 use crate::pending::Blocks;
 use crate::primary::{Peer, Primary, REIGN_SHIFT, Standing};
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence,
+};
 use azekura_wire::{
     Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
 };
@@ -275,7 +277,7 @@ impl Group {
         let Standing::Learning(resync) = &mut peer.standing else { return };
         // A repair comes behind everything that is in its contents.
         let mut blocked = VecDeque::new();
-        while resync.repairing.len() < REPAIRS_MAX && peer.sent >= committed {
+        while resync.repairing.len() < REPAIRS_MAX && peer.sent >= committed && self.allowance.is_open() {
             let Some(blocks) = resync.found.pop_front() else { break };
             if self.tail.touches(&blocks) || merges.touches(&blocks) || repairs.hold(&blocks) || mending.hold(&blocks) {
                 blocked.push_back(blocks);
@@ -284,12 +286,14 @@ impl Group {
             let id = repairs.name();
             repairs.reading.insert(id, Reading { device, blocks });
             resync.repairing.insert(id, blocks);
+            self.allowance.take(usize::from(blocks.count) * BLOCK_SIZE);
             let Blocks { layer, chunk, first, count } = blocks;
             self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
         }
         resync.found.append(&mut blocked);
-        while resync.comparing.len() < COMPARES_MAX && resync.found.len() < FOUND_MAX {
+        while resync.comparing.len() < COMPARES_MAX && resync.found.len() < FOUND_MAX && self.allowance.is_open() {
             let Some((layer, chunk)) = resync.todo.pop_front() else { break };
+            self.allowance.take(CHUNK_SIZE);
             let id = repairs.name();
             resync.comparing.insert(id, (layer, chunk, None));
             let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
@@ -370,6 +374,7 @@ impl Group {
         };
         let Some((layer, chunk, digests)) = resync.comparing.get_mut(&id) else { return };
         *heard = self.now;
+        self.allowance.settle_chunk(&extents);
         let blocks = digest::blocks(&extents);
         let spans = digest::spans(&blocks);
         *digests = Some(blocks);

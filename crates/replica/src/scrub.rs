@@ -13,7 +13,7 @@ use crate::digest;
 use crate::group::{Group, Role};
 use crate::pending::Blocks;
 use crate::primary::Standing;
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, IoStatus, LayerId};
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, IoStatus, LayerId};
 use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Message};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -22,6 +22,8 @@ use std::time::Duration;
 const LOOKS_PER_TICK: u32 = 256;
 /// A deep look stands for so many light ones: 2 chunks between two ticks, some 80 MiB/s for each copy.
 const DEEP_LOOK: u32 = LOOKS_PER_TICK / 2;
+/// What a light look counts for in the group's allowance: it may load a leaf of the map, and costs a message each way.
+const LIGHT_LOOK_BYTES: usize = 16 << 10;
 /// Looks at a chunk whose copies differ, before they are taken to differ for good.
 const LOOKS: u8 = 4;
 /// Damaged blocks of one chunk that are mended one after the other, before the chunk is given up.
@@ -147,7 +149,7 @@ impl Group {
         self.run_scrub();
     }
 
-    fn run_scrub(&mut self) {
+    pub(crate) fn run_scrub(&mut self) {
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         let Some(scrub) = &mut primary.scrub else { return };
@@ -162,7 +164,11 @@ impl Group {
         };
         let deep = scrub.is_deep();
         let Some(left) = scrub.budget.checked_sub(if deep { DEEP_LOOK } else { 1 }) else { return };
+        if !self.allowance.is_open() {
+            return;
+        }
         scrub.budget = left;
+        self.allowance.take(if deep { CHUNK_SIZE } else { LIGHT_LOOK_BYTES });
         let id = primary.repairs.name();
         scrub.look = Some(Look { id, started: now, own: None, asked: BTreeSet::new(), unreadable: false });
         self.actions.push_back(if deep {
@@ -182,6 +188,9 @@ impl Group {
         let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
         if !looking.is_some_and(|look| look.id == id && look.own.is_none()) {
             return Some(contents);
+        }
+        if let Ok(extents) = &contents {
+            self.allowance.settle_chunk(extents);
         }
         self.look_at(contents.map(|extents| digest::blocks(&extents)));
         None

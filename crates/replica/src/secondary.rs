@@ -258,6 +258,7 @@ impl Group {
             body: None,
             client: None,
             as_sent: false,
+            ordered_at: now,
         });
         let told = prepare.commit;
         // What is prepared before the epoch is recorded belongs to the tail of the epochs before it. And the log must

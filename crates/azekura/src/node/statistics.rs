@@ -3,11 +3,11 @@
 use super::dataplane::{Handle, Look};
 use azekura_base::DeviceId;
 use azekura_control::{
-    DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics, READ_ONLY, RequestCounters, ResyncSnapshot,
-    ScrubSnapshot, VolumeSnapshot,
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics, READ_ONLY, RequestCounters,
+    ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 use azekura_gateway::{Counters, LATENCY_BUCKETS};
-use azekura_node::{GroupReport, Node};
+use azekura_node::{GroupReport, Node, ThrottleReport};
 use azekura_replica::{GroupState, ResyncProgress, ScrubKind, ScrubReport};
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -73,8 +73,14 @@ fn look_at(look: &Look<'_>) -> NodeSnapshot {
         volumes: volumes.collect(),
         devices: node.device_ids().map(|id| device(node, id)).collect(),
         groups: node.groups().map(|report| group(&report)).collect(),
+        background: background(node.throttle()),
         ..NodeSnapshot::default()
     }
+}
+
+fn background(report: ThrottleReport) -> BackgroundSnapshot {
+    let ThrottleReport { rate, p99_us, quiet_p99_us } = report;
+    BackgroundSnapshot { rate_bytes_per_second: rate, p99_us, quiet_p99_us }
 }
 
 fn counters(counters: &Counters) -> RequestCounters {

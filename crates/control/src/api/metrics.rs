@@ -176,6 +176,23 @@ fn scrubs(text: &mut Text, snapshot: &NodeSnapshot, scrubbed: Option<LastScrubs>
             text.sample(name, &[("kind", kind)], sum[index]);
         }
     }
+    let background = &snapshot.background;
+    let families = [
+        ("background_rate_bytes_per_second", "What resync and scrub may move; no sample without a limit."),
+        ("background_p99_seconds", "99th percentile of requests at this node's groups in the last window."),
+        ("background_quiet_p99_seconds", "The same without work in the background."),
+    ];
+    let values = [
+        background.rate_bytes_per_second.map(|rate| rate as f64),
+        Some(background.p99_us / 1e6),
+        Some(background.quiet_p99_us / 1e6),
+    ];
+    for ((name, help), value) in families.into_iter().zip(values) {
+        text.family(name, "gauge", help);
+        if let Some(value) = value {
+            text.sample(name, &[], value);
+        }
+    }
     let Some(LastScrubs { deep, light, findings }) = scrubbed else { return };
     let help = "When the groups of this node's primaries were last scrubbed, the oldest of them; seconds since 1970.";
     text.family("scrub_oldest_timestamp_seconds", "gauge", help);
