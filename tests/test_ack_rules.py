@@ -11,6 +11,24 @@ def cluster(make_cluster):
     return make_cluster(config="etcd")
 
 
+def outlive(cluster, dead, ledger, seed):
+    """Writes through a node that lives go on while `dead` die together, and none that was acknowledged is lost."""
+    others = [node for node in cluster.nodes if node not in dead]
+    writer = Writer(others[0].uri(), ledger, seed=seed)
+    writer.start()
+    writer.go_on()
+    for node in dead:
+        node.kill()
+    writer.go_on(1000)
+    writer.finish()
+    for reader in others:
+        faults = ledger.check(reader.uri())
+        assert not faults, f"without {[node.name for node in dead]}, read through {reader.name}: {faults[:5]}"
+    for node in dead:
+        node.start()
+    cluster.wait_healthy()
+
+
 def test_writes_of_a_majority_survive_each_node(cluster):
     cluster.cli("volume", "create", "vol1", "1GiB", "--ack", "majority")
     volume = cluster.json("volume", "show", "vol1")
@@ -18,18 +36,21 @@ def test_writes_of_a_majority_survive_each_node(cluster):
     cluster.wait_healthy()
     ledger = Ledger(blocks=1000)
     for dead in cluster.nodes:
-        others = [node for node in cluster.nodes if node is not dead]
-        writer = Writer(others[0].uri(), ledger, seed=dead.number)
-        writer.start()
-        writer.go_on()
-        dead.kill()
-        writer.go_on(1000)
-        writer.finish()
-        for reader in others:
-            faults = ledger.check(reader.uri())
-            assert not faults, f"without {dead.name}, read through {reader.name}: {faults[:5]}"
-        dead.start()
-        cluster.wait_healthy()
+        outlive(cluster, [dead], ledger, seed=dead.number)
+    for reader in cluster.nodes:
+        assert ledger.check(reader.uri()) == []
+
+
+def test_writes_of_each_site_survive_each_site(make_cluster):
+    cluster = make_cluster(nodes=4, config="etcd", sites=["east", "east", "west", "west"])
+    cluster.cli("volume", "create", "vol1", "1GiB", "--copies", "3", "--ack", "each-site")
+    volume = cluster.json("volume", "show", "vol1")
+    assert (volume["copies"], volume["ack_rule"]) == (3, "each_site")
+    cluster.wait_healthy()
+    ledger = Ledger(blocks=1000)
+    east, west = cluster.nodes[:2], cluster.nodes[2:]
+    for seed, dead in enumerate([west[:1], east, west], start=1):
+        outlive(cluster, dead, ledger, seed)
     for reader in cluster.nodes:
         assert ledger.check(reader.uri()) == []
 

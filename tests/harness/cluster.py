@@ -78,6 +78,8 @@ class Node:
         words += ["--listen", f"{HOST}:{self.listen_port}", "--api", f"{HOST}:{self.api_port}"]
         words += ["--nbd", f"{HOST}:{self.nbd_port}", "--nbd-socket", self.socket]
         words += ["--config", self.cluster.config_url, "--device-size", self.cluster.device_size]
+        if self.number <= len(self.cluster.sites):
+            words += ["--site", self.cluster.sites[self.number - 1]]
         if self.cluster.config == "embedded" and self.number == 1:
             words += ["--serve-config", f"{HOST}:{self.cluster.config_port}"]
         return [str(word) for word in words]
@@ -102,11 +104,13 @@ class Node:
 class Cluster:
     """Nodes n1…nN and their configuration server: "embedded" (inside n1) or "etcd" (Debian's)."""
 
-    def __init__(self, folder, nodes=3, config="embedded", device_size="2GiB"):
+    def __init__(self, folder, nodes=3, config="embedded", device_size="2GiB", sites=()):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config = config
         self.device_size = device_size
+        # The site of each node; nodes beyond them name none.
+        self.sites = tuple(sites)
         self.config_port = free_port()
         self.etcd = None
         self.etcd_peer_port = free_port() if config == "etcd" else None
