@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from .harness.cluster import CliError
 from .harness.nbd import ENOSPC, Client, NbdError
 from .harness.process import wait_until
 
@@ -68,6 +69,58 @@ def test_a_full_device_answers_enospc_and_goes_on_after_trim(make_cluster):
         assert client.read(0, MIB) == noise(10_000)
         for number in range(given_up, full_at):
             assert client.read(number * MIB, MIB) == noise(number), f"MiB {number} after a crash of a full cluster"
+
+
+def test_full_ratios_warn_and_then_stop_writes_until_they_are_raised(make_cluster):
+    cluster = make_cluster(device_size="512MiB")
+    cluster.create_volume(size="512MiB")
+    cluster.cli("cluster", "set", "nearly-full", "10%")
+    cluster.cli("cluster", "set", "full", "30%")
+    with Client(cluster.first.uri(), timeout_s=300) as client:
+        full_at = fill(client, 0, 512)
+        devices = cluster.json("space")["devices"]
+        assert any(device["full"] for device in devices), devices
+        # Whatever was under way when the limit was passed is a few MiB.
+        for device in devices:
+            assert device["used_bytes"] <= device["capacity_bytes"] * 0.3 + 32 * MIB, devices
+        problems = cluster.json_of_unhealthy("status")["problems"]
+        assert any("is full: delete volumes, trim them, or add devices" in problem for problem in problems), problems
+        # Reads and TRIM go on; so do writes, once there is more room, without another step.
+        assert client.read(0, MIB) == noise(0)
+        client.trim(0, MIB)
+        cluster.cli("cluster", "set", "full", "95%")
+        wait_until(lambda: fill(client, full_at, full_at + 8) == full_at + 8, 30, "writes below the raised limit")
+        problems = cluster.json_of_unhealthy("status")["problems"]
+        assert any("is nearly full" in problem for problem in problems), problems
+    with pytest.raises(CliError, match="nearly-full <= full"):
+        cluster.cli("cluster", "set", "nearly-full", "96%")
+
+
+def test_space_adds_up(make_cluster):
+    cluster = make_cluster()
+    cluster.create_volume("one", "256MiB")
+    cluster.create_volume("two", "128MiB", copies=3)
+    for name, written in (("one", 5), ("two", 3)):
+        with Client(cluster.first.uri(name)) as client:
+            for number in range(written):
+                client.write(number * MIB, noise(number))
+    space = cluster.json("space")
+    assert space["missing"] == []
+    volumes = {volume["name"]: volume for volume in space["volumes"]}
+    for name, size, copies, written in (("one", 256, 2, 5), ("two", 128, 3, 3)):
+        assert volumes[name]["provisioned_bytes"] == size * copies * MIB
+        assert volumes[name]["written_bytes"] == volumes[name]["unique_bytes"] == written * copies * MIB
+        assert volumes[name]["shared_bytes"] == 0
+    whole = space["cluster"]
+    assert whole["used_bytes"] == whole["unique_bytes"] == (5 * 2 + 3 * 3) * MIB
+    assert (whole["snapshot_bytes"], whole["leaving_bytes"]) == (0, 0)
+    assert whole["provisioned_bytes"] == (256 * 2 + 128 * 3) * MIB
+    for device in space["devices"]:
+        assert device["physical_bytes"] == device["reserved_bytes"] + device["capacity_bytes"]
+        assert device["capacity_bytes"] == device["used_bytes"] + device["free_bytes"]
+    assert sum(device["used_bytes"] for device in space["devices"]) == whole["used_bytes"]
+    cluster.nodes[2].kill()
+    wait_until(lambda: "NOT in the figures: node n3" in cluster.cli("space"), 30, "a node that is missing")
 
 
 def test_deleting_a_volume_frees_its_space(make_cluster):

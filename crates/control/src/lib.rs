@@ -27,8 +27,8 @@ pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
 pub use snapshot::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, NodeSnapshot, NodeStatistics, READ_ONLY,
-    RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, LayerUse, NodeSnapshot, NodeStatistics,
+    READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 
 /// Longest wait for the leadership to be given back.

@@ -12,7 +12,15 @@ pub const LATENCY_BUCKETS: usize = 26;
 pub trait NodeStatistics: Send + Sync + 'static {
     /// The node's counters now; `None` when its data plane does not answer.
     fn snapshot(&self) -> Pin<Box<dyn Future<Output = Option<NodeSnapshot>> + Send + '_>>;
+
+    /// What layers hold on the node's devices now; `None` when its data plane does not answer.
+    fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>>;
 }
+
+/// Bytes of the blocks that each layer owns, by the numbers of device and layer. A block that several layers show counts
+/// for the one that it was written to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerUse(pub BTreeMap<u32, BTreeMap<u64, u64>>);
 
 /// One node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -151,6 +159,10 @@ pub struct DeviceSnapshot {
     pub capacity_bytes: u64,
     /// Bytes of blocks that the map reaches.
     pub live_bytes: u64,
+    /// Bytes of the whole log; what it has over the capacity is the reserve of garbage collection.
+    pub size_bytes: u64,
+    /// Bytes of segments that are not free.
+    pub occupied_bytes: u64,
     /// It takes no more data.
     pub full: bool,
     /// Segments that can be written to at once.

@@ -1,7 +1,7 @@
 //! The REST API of three nodes that share a configuration server, as an HTTP client sees it.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, VolumeId};
 use azekura_control::attachments::Later;
-use azekura_control::{Attacher, Control, DataPlane, DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics};
+use azekura_control::{
+    Attacher, Control, DataPlane, DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot, NodeStatistics,
+};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
@@ -51,6 +53,14 @@ impl NodeStatistics for Obedient {
                 ..NodeSnapshot::default()
             };
             self.answers.load(Ordering::Relaxed).then_some(snapshot)
+        })
+    }
+
+    fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>> {
+        Box::pin(async {
+            let layers = self.meta.model().layers.keys().map(|layer| (layer.0, 4096)).collect();
+            let layers = LayerUse(BTreeMap::from([(self.device.0, layers)]));
+            self.answers.load(Ordering::Relaxed).then_some(layers)
         })
     }
 }

@@ -9,7 +9,7 @@ use azekura_base::{
     RequestId, Sequence,
 };
 use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{ChunkDigest, Completion, Extent, IoId, OpenError, ReadError, Report, Store};
+use azekura_store::{ChunkDigest, Completion, Extent, IoId, OpenError, ReadError, Report, Space, Store};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -211,11 +211,17 @@ impl Node {
             device.notes_saving = std::mem::take(&mut device.notes_wanted);
             device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
         }
-        let full = device.store.space().full;
+        let full = is_full(&device.store.space(), self.view.full_percent);
         if full != device.full {
             device.full = full;
             self.groups.iter_mut().filter(|(key, _)| key.1 == id).for_each(|(_, group)| group.set_full(full));
         }
+    }
+
+    /// Whether a device takes no more data from clients.
+    #[must_use]
+    pub fn is_full(&self, id: DeviceId) -> bool {
+        self.devices.get(&id).is_some_and(|device| device.full)
     }
 
     /// Hands the store's collected records and its effects to the event loop.
@@ -410,6 +416,12 @@ fn first_block(extents: Vec<Extent>) -> Bytes {
         Some(Extent::Data { bytes, .. }) => bytes,
         Some(Extent::Zero { .. }) | None => PageBuf::zeroed(BLOCK_SIZE).freeze(),
     }
+}
+
+/// Whether a device takes no more data from clients. What brings copies up to date may still use the rest.
+fn is_full(space: &Space, percent: Option<u8>) -> bool {
+    let limit = percent.map_or(space.capacity, |percent| space.capacity / 100 * u64::from(percent));
+    space.full || space.used >= limit
 }
 
 fn recovered(store: &Store, pg: PgId) -> Recovered {

@@ -15,6 +15,8 @@ pub struct ClusterView {
     pub revision: u64,
     /// Where nodes listen for each other.
     pub nodes: BTreeMap<NodeId, SocketAddr>,
+    /// Share of a device's capacity from which on it takes no more data from clients, in percent; `None`: all of it.
+    pub full_percent: Option<u8>,
     /// Which node has a device.
     pub devices: BTreeMap<DeviceId, NodeId>,
     /// The placement groups.

@@ -11,6 +11,12 @@ pub struct Space {
     pub capacity: u64,
     /// Bytes of blocks that the map reaches.
     pub live: u64,
+    /// The same, with what is on its way to the device.
+    pub used: u64,
+    /// Bytes of the whole log. What it has over the capacity is the reserve of garbage collection.
+    pub size: u64,
+    /// Bytes of the segments that are not free: live blocks, and what garbage collection has yet to win back.
+    pub occupied: u64,
     /// Segments that can be written to at once.
     pub free_segments: u32,
     /// All segments.
@@ -81,16 +87,21 @@ impl Space {
         // What is on its way will be live soon.
         let waiting = store.log.queue_blocks + store.segments.pinned();
         let live = store.segments.live() * block;
-        let used = store.segments.ready() - store.segments.free();
+        let used = live + waiting * block;
+        let segment = u64::from(options.segment_blocks) * block;
+        let taken = store.segments.ready() - store.segments.free();
         Space {
             capacity,
             live,
+            used,
+            size: u64::from(store.segments.len()) * segment,
+            occupied: u64::from(taken) * segment,
             free_segments: store.segments.free(),
             segments: store.segments.len(),
-            gc_backlog: (u64::from(used) * u64::from(options.segment_blocks)).saturating_sub(store.segments.live())
+            gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks)).saturating_sub(store.segments.live())
                 as u32
                 / options.segment_blocks,
-            full: live + waiting * block >= capacity,
+            full: used >= capacity,
             near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,
         }
     }

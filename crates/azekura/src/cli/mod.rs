@@ -14,6 +14,7 @@ mod node;
 mod output;
 mod period;
 mod scrub;
+mod space;
 mod status;
 mod store;
 mod table;
@@ -35,6 +36,7 @@ pub use output::CliError;
         azekura status                        is everything well, and if not, what to do\n  \
         azekura volume create vol1 10GiB      a new volume, two copies of everything\n  \
         azekura volume list                   all volumes\n  \
+        azekura space                         what is promised, written, shared and free\n  \
         azekura top                           who reads and writes how much, live\n\n\
         'azekura COMMAND --help' explains a command."
 )]
@@ -52,6 +54,7 @@ enum Command {
     Group(lists::GroupCommand),
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand),
+    Space(space::SpaceArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
     Store(store::StoreCommand),
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Group(command) => command.run(),
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
+        Command::Space(arguments) => arguments.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
         Command::Store(command) => command.run(),

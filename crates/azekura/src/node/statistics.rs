@@ -3,12 +3,13 @@
 use super::dataplane::{Handle, Look};
 use azekura_base::DeviceId;
 use azekura_control::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, NodeSnapshot, NodeStatistics, READ_ONLY, RequestCounters,
-    ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot, NodeStatistics, READ_ONLY,
+    RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 use azekura_gateway::{Counters, LATENCY_BUCKETS};
 use azekura_node::{GroupReport, Node, ThrottleReport};
 use azekura_replica::{GroupState, ResyncProgress, ScrubKind, ScrubReport};
+use azekura_store::Store;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,6 +53,18 @@ impl NodeStatistics for Statistics {
             Some(snapshot)
         })
     }
+
+    fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>> {
+        Box::pin(self.handle.inspect(|look| {
+            let devices = look.node.device_ids().filter_map(|id| Some((id.0, look.node.store(id)?)));
+            LayerUse(devices.map(|(id, store)| (id, layers(store))).collect())
+        }))
+    }
+}
+
+/// Bytes of the blocks that each layer owns.
+fn layers(store: &Store) -> BTreeMap<u64, u64> {
+    store.layers().map(|(layer, blocks)| (layer.0, blocks * azekura_base::BLOCK_SIZE as u64)).collect()
 }
 
 fn look_at(look: &Look<'_>) -> NodeSnapshot {
@@ -105,7 +118,9 @@ fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
         problem: None,
         capacity_bytes: space.capacity,
         live_bytes: space.live,
-        full: space.full,
+        size_bytes: space.size,
+        occupied_bytes: space.occupied,
+        full: node.is_full(id),
         free_segments: u64::from(space.free_segments),
         segments: u64::from(space.segments),
         log_bytes: statistics.log_bytes,

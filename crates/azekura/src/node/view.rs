@@ -36,6 +36,7 @@ pub fn cluster_view(model: &Model) -> ClusterView {
     ClusterView {
         revision: u64::try_from(model.revision).unwrap_or(0),
         nodes: model.nodes.values().map(|node| (node.id, node.data_address)).collect(),
+        full_percent: Some(model.settings().full_percent),
         devices: model.devices.values().map(|device| (device.id, device.node)).collect(),
         groups: groups.collect(),
         volumes: volumes.collect(),

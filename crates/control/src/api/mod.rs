@@ -21,6 +21,7 @@ mod peers;
 mod resync;
 mod scrub;
 mod settings;
+mod space;
 mod stats;
 mod status;
 mod views;
@@ -31,6 +32,7 @@ pub use error::ErrorBody;
 pub use resync::{ResyncRate, ResyncStatus, ResyncView};
 pub use scrub::{LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
 pub use settings::{ChangeSettings, SettingsView};
+pub use space::{ClassSpace, ClusterSpace, DeviceSpace, SpaceView, VolumeSpace, Written};
 pub use stats::{ClusterStats, NodeStats};
 pub use status::{ClusterStatus, GroupHealth};
 pub use views::{AttachmentView, ClassView, DeviceView, GroupView, NodeView, VolumeView};
@@ -62,6 +64,8 @@ pub fn router(api: Api) -> Router {
         .route("/v1/status", get(status::status))
         .route("/v1/stats", get(stats::cluster))
         .route("/v1/node/stats", get(stats::node))
+        .route("/v1/space", get(space::show))
+        .route("/v1/node/layers", get(space::node))
         .route("/v1/volumes", get(volumes::list).post(volumes::create))
         .route("/v1/volumes/{name}", get(volumes::show).delete(volumes::delete))
         .route("/v1/volumes/{name}/resize", post(volumes::resize))

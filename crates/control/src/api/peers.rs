@@ -3,15 +3,50 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use azekura_base::NodeId;
+use azekura_meta::Model;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 
+/// Nodes asked at once.
+const PEERS_AT_ONCE: usize = 64;
 /// Longest wait for another node's answer.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Largest answer accepted, bytes: 10,000 groups' counters and more.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// GETs `path` from every node that gives signs of life, except from this one, which has `own` (`None`: it can't be had).
+/// By node number, ascending; an error is a sentence's end.
+pub(super) async fn ask_all<T: DeserializeOwned + Send + 'static>(
+    here: NodeId,
+    model: &Model,
+    own: impl Future<Output = Option<T>> + Send + 'static,
+    path: &'static str,
+) -> Vec<(NodeId, Result<T, String>)> {
+    let mut answers = Vec::with_capacity(model.nodes.len());
+    let mut asked = JoinSet::new();
+    let mut own = Some(own);
+    for (id, address) in model.nodes.values().map(|node| (node.id, node.api_address)) {
+        if asked.len() >= PEERS_AT_ONCE {
+            answers.extend(asked.join_next().await.and_then(Result::ok));
+        }
+        if let Some(own) = own.take_if(|_| id == here) {
+            asked.spawn(async move { (id, own.await.ok_or_else(|| "its data plane does not answer".to_owned())) });
+        } else if model.alive.contains_key(&id) {
+            asked.spawn(async move { (id, get(address, path).await) });
+        } else {
+            answers.push((id, Err("it gives no sign of life".to_owned())));
+        }
+    }
+    while let Some(outcome) = asked.join_next().await {
+        answers.extend(outcome.ok());
+    }
+    answers.sort_by_key(|(node, _)| *node);
+    answers
+}
 
 /// GETs `path` from another node; an error is a sentence's end ("no answer in time").
 pub(super) async fn get<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, String> {

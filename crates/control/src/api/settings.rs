@@ -16,11 +16,20 @@ pub struct SettingsView {
     pub rehome_after_seconds: Option<u64>,
     /// Most groups that move at once to empty a device or to fill a new one.
     pub moves_at_once: u32,
+    /// Share of a device's capacity from which on people are warned, percent.
+    pub nearly_full_percent: u8,
+    /// Share of a device's capacity from which on it takes no more data from clients, percent.
+    pub full_percent: u8,
 }
 
 impl From<SettingsRecord> for SettingsView {
     fn from(record: SettingsRecord) -> SettingsView {
-        SettingsView { rehome_after_seconds: record.rehome_after_seconds, moves_at_once: record.moves_at_once }
+        SettingsView {
+            rehome_after_seconds: record.rehome_after_seconds,
+            moves_at_once: record.moves_at_once,
+            nearly_full_percent: record.nearly_full_percent,
+            full_percent: record.full_percent,
+        }
     }
 }
 
@@ -34,6 +43,12 @@ pub struct ChangeSettings {
     /// See [`SettingsView`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves_at_once: Option<u32>,
+    /// See [`SettingsView`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nearly_full_percent: Option<u8>,
+    /// See [`SettingsView`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_percent: Option<u8>,
 }
 
 /// A field that is there, whether or not it is `null`.
@@ -48,7 +63,8 @@ pub(super) async fn show(State(api): State<Api>) -> Answer<SettingsView> {
 
 /// `POST /v1/settings`.
 pub(super) async fn change(State(api): State<Api>, Body(body): Body<ChangeSettings>) -> Answer<SettingsView> {
-    let ChangeSettings { rehome_after_seconds, moves_at_once } = body;
-    let settings = api.meta.change_settings(SettingsChange { rehome_after_seconds, moves_at_once }).await?;
+    let ChangeSettings { rehome_after_seconds, moves_at_once, nearly_full_percent, full_percent } = body;
+    let change = SettingsChange { rehome_after_seconds, moves_at_once, nearly_full_percent, full_percent };
+    let settings = api.meta.change_settings(change).await?;
     Ok(Json(settings.into()))
 }

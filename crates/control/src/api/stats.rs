@@ -6,14 +6,10 @@ use axum::http::StatusCode;
 use azekura_base::NodeId;
 use azekura_meta::Model;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 
 use super::error::{Answer, ApiError};
 use super::{Api, ResyncStatus, peers};
 use crate::snapshot::NodeSnapshot;
-
-/// Nodes asked at once.
-const PEERS_AT_ONCE: usize = 64;
 
 /// One node's counters, or why they are missing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,34 +67,19 @@ async fn own_snapshot(api: &Api) -> Option<NodeSnapshot> {
 
 /// Asks every node that gives signs of life.
 pub(super) async fn gather(api: &Api, model: &Model) -> ClusterStats {
-    let mut nodes = Vec::with_capacity(model.nodes.len());
-    let mut asked = JoinSet::new();
-    for node in model.nodes.values() {
-        let (id, name, address) = (node.id, node.name.clone(), node.api_address);
+    let own = {
         let api = api.clone();
-        let is_alive = model.alive.contains_key(&id);
-        if asked.len() >= PEERS_AT_ONCE {
-            nodes.extend(asked.join_next().await.and_then(Result::ok));
+        async move { own_snapshot(&api).await }
+    };
+    let answers = peers::ask_all(api.node, model, own, "/v1/node/stats").await;
+    let nodes = answers.into_iter().map(|(node, outcome)| {
+        let name = model.nodes.get(&node).map(|node| node.name.clone()).unwrap_or_default();
+        match outcome {
+            Ok(snapshot) => NodeStats { node, name, snapshot: Some(snapshot), problem: None },
+            Err(problem) => NodeStats { node, name, snapshot: None, problem: Some(problem) },
         }
-        asked.spawn(async move {
-            let outcome = if id == api.node {
-                own_snapshot(&api).await.ok_or_else(|| "its data plane does not answer".to_owned())
-            } else if is_alive {
-                peers::get(address, "/v1/node/stats").await
-            } else {
-                Err("it gives no sign of life".to_owned())
-            };
-            match outcome {
-                Ok(snapshot) => NodeStats { node: id, name, snapshot: Some(snapshot), problem: None },
-                Err(problem) => NodeStats { node: id, name, snapshot: None, problem: Some(problem) },
-            }
-        });
-    }
-    while let Some(outcome) = asked.join_next().await {
-        nodes.extend(outcome.ok());
-    }
-    nodes.sort_by_key(|stats| stats.node);
-    let mut stats = ClusterStats { nodes, resync: None };
+    });
+    let mut stats = ClusterStats { nodes: nodes.collect(), resync: None };
     stats.resync = ResyncStatus::of(model, &stats);
     stats
 }

@@ -17,8 +17,6 @@ use crate::snapshot::{GroupSnapshot, READ_ONLY};
 
 /// What a primary's copy calls itself when it serves.
 const ACTIVE: &str = "active";
-/// A device is nearly full from this share of its capacity on.
-const NEARLY_FULL: f64 = 0.85;
 
 /// How a placement group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -267,9 +265,10 @@ fn problems(
         } else if device.state == DeviceState::Down {
             problems.push(format!("{name} is out of service"));
         }
+        let nearly_full = u64::from(model.settings().nearly_full_percent);
         if device.full {
             problems.push(format!("{name} is full: delete volumes, trim them, or add devices"));
-        } else if device.used_bytes as f64 >= device.capacity_bytes as f64 * NEARLY_FULL && device.used_bytes > 0 {
+        } else if device.used_bytes > 0 && device.used_bytes >= device.capacity_bytes / 100 * nearly_full {
             problems.push(format!("{name} is nearly full: delete volumes, trim them, or add devices"));
         }
     }

@@ -15,6 +15,10 @@ pub struct SettingsChange {
     pub rehome_after_seconds: Option<Option<u64>>,
     /// See [`SettingsRecord::moves_at_once`]; 1 to [`MOVES_AT_ONCE_MAX`].
     pub moves_at_once: Option<u32>,
+    /// See [`SettingsRecord::nearly_full_percent`]; 1 to [`SettingsRecord::full_percent`].
+    pub nearly_full_percent: Option<u8>,
+    /// See [`SettingsRecord::full_percent`]; up to 100.
+    pub full_percent: Option<u8>,
 }
 
 impl MetaClient {
@@ -33,6 +37,14 @@ impl MetaClient {
             }
             if let Some(moves) = change.moves_at_once {
                 settings.moves_at_once = moves;
+            }
+            settings.nearly_full_percent = change.nearly_full_percent.unwrap_or(settings.nearly_full_percent);
+            settings.full_percent = change.full_percent.unwrap_or(settings.full_percent);
+            let (nearly, full) = (settings.nearly_full_percent, settings.full_percent);
+            if !(1..=full).contains(&nearly) || full > 100 {
+                let name = if change.full_percent.is_some() { "full" } else { "nearly-full" }.to_owned();
+                let reason = format!("1 <= nearly-full <= full <= 100 does not hold for {nearly} and {full}");
+                return Err(MetaError::InvalidSetting { name, reason });
             }
             if before.as_ref() == Some(&settings) {
                 return Ok(Attempt::Done(settings));

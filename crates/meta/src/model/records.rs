@@ -42,6 +42,10 @@ impl ClusterRecord {
 pub const REHOME_AFTER_SECONDS_DEFAULT: u64 = 600;
 /// Groups that move at once for balance, unless it is set.
 pub const MOVES_AT_ONCE_DEFAULT: u32 = 8;
+/// Share of a device's capacity from which on people are warned, unless it is set, percent.
+pub const NEARLY_FULL_PERCENT_DEFAULT: u8 = 85;
+/// Share of a device's capacity from which on it takes no more data from clients, unless it is set, percent.
+pub const FULL_PERCENT_DEFAULT: u8 = 95;
 
 fn default_rehome_after() -> Option<u64> {
     Some(REHOME_AFTER_SECONDS_DEFAULT)
@@ -49,6 +53,14 @@ fn default_rehome_after() -> Option<u64> {
 
 fn default_moves() -> u32 {
     MOVES_AT_ONCE_DEFAULT
+}
+
+fn default_nearly_full() -> u8 {
+    NEARLY_FULL_PERCENT_DEFAULT
+}
+
+fn default_full() -> u8 {
+    FULL_PERCENT_DEFAULT
 }
 
 /// What can be set for the whole cluster.
@@ -61,6 +73,13 @@ pub struct SettingsRecord {
     /// waiting for that.
     #[serde(default = "default_moves")]
     pub moves_at_once: u32,
+    /// Share of a device's capacity from which on people are warned, percent.
+    #[serde(default = "default_nearly_full")]
+    pub nearly_full_percent: u8,
+    /// Share of a device's capacity from which on it takes no more data from clients, percent. The rest is for copies
+    /// that lose their device and come here.
+    #[serde(default = "default_full")]
+    pub full_percent: u8,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -71,6 +90,8 @@ impl Default for SettingsRecord {
         SettingsRecord {
             rehome_after_seconds: default_rehome_after(),
             moves_at_once: default_moves(),
+            nearly_full_percent: default_nearly_full(),
+            full_percent: default_full(),
             unknown: Unknown::default(),
         }
     }

@@ -1,0 +1,239 @@
+//! Where space is: what volumes were promised, what is written, what snapshots share, what devices hold.
+//!
+//! All figures are bytes on devices, with every copy counted. A layer's blocks are counted once, at the layer that owns
+//! them, so that what all layers own adds up to what all devices have in use.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use azekura_base::{DeviceId, LayerId};
+use azekura_meta::Model;
+use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
+use azekura_meta::model::LayerState;
+use serde::{Deserialize, Serialize};
+
+use super::error::{Answer, ApiError};
+use super::{Api, ClusterStats, peers, stats};
+use crate::snapshot::LayerUse;
+
+/// What volumes and classes have on the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// What it would take if every byte were written: sizes times copies.
+    pub provisioned_bytes: u64,
+    /// What is held for it: `unique_bytes` and `shared_bytes`.
+    pub written_bytes: u64,
+    /// What was written since the last snapshot: nobody else needs it.
+    pub unique_bytes: u64,
+    /// What it stands on: blocks of snapshots, its own or those that it was cloned from.
+    pub shared_bytes: u64,
+}
+
+/// A volume's space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeSpace {
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// Copies of every block.
+    pub copies: u32,
+    /// Its space.
+    #[serde(flatten)]
+    pub written: Written,
+}
+
+/// A class's space: what its volumes share is counted once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassSpace {
+    /// Its name.
+    pub name: String,
+    /// Its volumes.
+    pub volumes: usize,
+    /// Its space.
+    #[serde(flatten)]
+    pub written: Written,
+}
+
+/// A device's space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceSpace {
+    /// Its number.
+    pub id: DeviceId,
+    /// Its name.
+    pub name: String,
+    /// Its node's name.
+    pub node_name: String,
+    /// What it takes of the disk.
+    pub physical_bytes: u64,
+    /// Of that, what garbage collection keeps for itself.
+    pub reserved_bytes: u64,
+    /// The rest: what can be stored.
+    pub capacity_bytes: u64,
+    /// Blocks that somebody needs.
+    pub used_bytes: u64,
+    /// Overwritten and deleted blocks whose space has yet to be won back. It counts as free.
+    pub garbage_bytes: u64,
+    /// What still can be stored.
+    pub free_bytes: u64,
+    /// It takes no more data from clients.
+    pub full: bool,
+}
+
+/// The whole cluster's space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterSpace {
+    /// What volumes would take if every byte of them were written.
+    pub provisioned_bytes: u64,
+    /// The devices' sizes, of which overcommit limits are multiples.
+    pub physical_bytes: u64,
+    /// Of that, what garbage collection keeps for itself.
+    pub reserved_bytes: u64,
+    /// What can be stored.
+    pub capacity_bytes: u64,
+    /// Blocks that somebody needs.
+    pub used_bytes: u64,
+    /// Of those, what volumes have to themselves.
+    pub unique_bytes: u64,
+    /// Of those, what is in snapshots.
+    pub snapshot_bytes: u64,
+    /// Of those, what is on its way to be given back: of deleted volumes and snapshots, and of groups that have moved.
+    pub leaving_bytes: u64,
+    /// Overwritten and deleted blocks whose space has yet to be won back. It counts as free.
+    pub garbage_bytes: u64,
+    /// What still can be stored.
+    pub free_bytes: u64,
+}
+
+/// `GET /v1/space`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceView {
+    /// The cluster.
+    pub cluster: ClusterSpace,
+    /// Classes.
+    pub classes: Vec<ClassSpace>,
+    /// Devices.
+    pub devices: Vec<DeviceSpace>,
+    /// Volumes.
+    pub volumes: Vec<VolumeSpace>,
+    /// Nodes that did not answer, and why: what is on their devices is not in the figures.
+    pub missing: Vec<String>,
+}
+
+/// `GET /v1/node/layers`.
+pub(super) async fn node(State(api): State<Api>) -> Answer<LayerUse> {
+    api.statistics.layers().await.map(Json).ok_or_else(|| {
+        let hint = "look into the node's log; restart the node if it stays like this".to_owned();
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "this node's data plane does not answer", Some(hint))
+    })
+}
+
+/// `GET /v1/space`.
+pub(super) async fn show(State(api): State<Api>) -> Answer<SpaceView> {
+    let model = api.meta.model_of_volumes().await?;
+    let stats = stats::gather(&api, &model).await;
+    let own = {
+        let api = api.clone();
+        async move { api.statistics.layers().await }
+    };
+    let answers = peers::ask_all(api.node, &model, own, "/v1/node/layers").await;
+    let mut layers = BTreeMap::<LayerId, u64>::new();
+    let mut missing = Vec::new();
+    for (node, answer) in answers {
+        match answer {
+            Ok(found) => found.0.values().flatten().for_each(|(layer, bytes)| {
+                *layers.entry(LayerId(*layer)).or_default() += bytes;
+            }),
+            Err(problem) => {
+                let name = model.nodes.get(&node).map_or_else(|| node.to_string(), |node| node.name.clone());
+                missing.push(format!("{name}: {problem}"));
+            }
+        }
+    }
+    Ok(Json(SpaceView { missing, ..space(&model, &stats, &layers) }))
+}
+
+/// The layers that `head` stands on, nearest first.
+fn ancestors(model: &Model, head: LayerId) -> impl Iterator<Item = LayerId> + '_ {
+    let parent = |layer: &LayerId| model.layers.get(layer).and_then(|record| record.parent);
+    // A loop in broken records must not hold anybody up.
+    std::iter::successors(parent(&head), move |layer| parent(layer)).take(model.layers.len())
+}
+
+/// Puts together what devices and layers hold.
+fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -> SpaceView {
+    let own = |layer: &LayerId| layers.get(layer).copied().unwrap_or(0);
+    let mut classes: BTreeMap<&str, (usize, Written, BTreeSet<LayerId>)> =
+        model.classes.keys().map(|name| (name.as_str(), Default::default())).collect();
+    let mut volumes = Vec::with_capacity(model.volumes.len());
+    let mut unique_bytes = 0;
+    for volume in model.volumes.values() {
+        let copies = model.classes.get(&volume.class).map_or(1, |class| class.copies);
+        let below: Vec<LayerId> = ancestors(model, volume.head).collect();
+        let (unique, shared) = (own(&volume.head), below.iter().map(own).sum::<u64>());
+        let written = Written {
+            provisioned_bytes: volume.size_bytes.saturating_mul(u64::from(copies)),
+            written_bytes: unique + shared,
+            unique_bytes: unique,
+            shared_bytes: shared,
+        };
+        unique_bytes += unique;
+        if let Some((count, sum, stands_on)) = classes.get_mut(volume.class.as_str()) {
+            *count += 1;
+            sum.provisioned_bytes = sum.provisioned_bytes.saturating_add(written.provisioned_bytes);
+            sum.unique_bytes += unique;
+            stands_on.extend(below);
+        }
+        volumes.push(VolumeSpace { name: volume.name.clone(), class: volume.class.clone(), copies, written });
+    }
+    let classes = classes.into_iter().map(|(name, (volumes, mut written, stands_on))| {
+        written.shared_bytes = stands_on.iter().map(own).sum();
+        written.written_bytes = written.unique_bytes + written.shared_bytes;
+        ClassSpace { name: name.to_owned(), volumes, written }
+    });
+    let classes: Vec<ClassSpace> = classes.collect();
+    let devices: Vec<DeviceSpace> = devices(model, stats).collect();
+    let frozen = |layer: &&LayerId| model.layers.get(layer).is_some_and(|record| record.state == LayerState::Frozen);
+    let snapshot_bytes = layers.keys().filter(frozen).map(own).sum();
+    let sum = |of: fn(&DeviceSpace) -> u64| devices.iter().map(of).sum::<u64>();
+    let clamp = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+    let used_bytes = sum(|device| device.used_bytes);
+    let cluster = ClusterSpace {
+        provisioned_bytes: clamp(promised_bytes(model)),
+        physical_bytes: clamp(usable_capacity_bytes(model)),
+        reserved_bytes: sum(|device| device.reserved_bytes),
+        capacity_bytes: sum(|device| device.capacity_bytes),
+        used_bytes,
+        unique_bytes,
+        snapshot_bytes,
+        leaving_bytes: used_bytes.saturating_sub(unique_bytes + snapshot_bytes),
+        garbage_bytes: sum(|device| device.garbage_bytes),
+        free_bytes: sum(|device| device.free_bytes),
+    };
+    SpaceView { cluster, classes, devices, volumes, missing: Vec::new() }
+}
+
+fn devices<'a>(model: &'a Model, stats: &'a ClusterStats) -> impl Iterator<Item = DeviceSpace> + 'a {
+    model.devices.values().map(|device| {
+        let snapshot = stats.snapshot(device.node);
+        let live = snapshot.and_then(|node| node.devices.iter().find(|live| live.id == device.id.0));
+        let live = live.cloned().unwrap_or_default();
+        DeviceSpace {
+            id: device.id,
+            name: device.name.clone(),
+            node_name: model.nodes.get(&device.node).map(|node| node.name.clone()).unwrap_or_default(),
+            physical_bytes: device.capacity_bytes,
+            reserved_bytes: live.size_bytes.saturating_sub(live.capacity_bytes),
+            capacity_bytes: live.capacity_bytes,
+            used_bytes: live.live_bytes,
+            garbage_bytes: live.occupied_bytes.saturating_sub(live.live_bytes),
+            free_bytes: live.capacity_bytes.saturating_sub(live.live_bytes),
+            full: live.full,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;
