@@ -15,6 +15,8 @@ MIB = 2**20
 SEGMENT_BYTES = 32 * MIB
 # A log needs room: the devices together hold this many times the data's copies, so that cleaning is not the subject.
 ROOM = 2.5
+# And every log keeps this much for itself, whatever its size: segments for cleaning and for what gives space back.
+LOG_RESERVE_BYTES = 6 * SEGMENT_BYTES
 DEVICE_BYTES_MIN = 1024 * MIB
 # With many devices on one machine a small one will do; the program takes no device under 320 MiB.
 SMALL_DEVICE_BYTES_MIN = 320 * MIB
@@ -71,7 +73,7 @@ class Azekura(Target):
         holders = sum(node.has_devices for node in self.cluster_nodes) * self.devices
         least = SMALL_DEVICE_BYTES_MIN if self.devices > 3 else DEVICE_BYTES_MIN
         share = int(place.data_bytes * self.copies * ROOM) // holders
-        self.device_bytes = max(least, share // SEGMENT_BYTES * SEGMENT_BYTES)
+        self.device_bytes = max(least, share // SEGMENT_BYTES * SEGMENT_BYTES + LOG_RESERVE_BYTES)
         self.holders = holders
 
     @property
