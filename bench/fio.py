@@ -44,8 +44,14 @@ def run(words, runtime_s=600, folder=None):
     except subprocess.TimeoutExpired:
         raise FioError(f"fio did not end within {runtime_s + GRACE_S} s: {' '.join(words)}") from None
     if done.returncode != 0:
-        raise FioError(f"fio failed ({done.returncode}): {' '.join(words)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise FioError(f"fio failed ({done.returncode}): {complaint(done.stdout, done.stderr)}\n{' '.join(words)}")
     return decode(done.stdout)
+
+
+def complaint(stdout, stderr):
+    """What fio says went wrong: not its report, which it prints all the same."""
+    notes = stdout[: stdout.find("{")] if "{" in stdout else stdout
+    return f"{stderr}{notes}".strip()[-2000:] or "without a word"
 
 
 def decode(text):

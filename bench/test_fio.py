@@ -77,3 +77,10 @@ def test_command_line_has_the_same_words_for_every_target():
     assert [word for word in words if word not in engine] == [
         word for word in other if "=libaio" not in word and "=f" not in word
     ]
+
+
+def test_a_complaint_is_what_fio_says_beside_its_report():
+    error = "fio: io_u error on file vol1: No space left on device: write offset=4096, buflen=4096"
+    assert fio.complaint(f"{error}\n{{\n  \"jobs\" : []\n}}\n", "") == error
+    assert fio.complaint('{"jobs": []}', f"{error}\n") == error
+    assert fio.complaint("", "") == "without a word"
