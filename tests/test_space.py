@@ -104,6 +104,8 @@ def test_space_adds_up(make_cluster):
         with Client(cluster.first.uri(name)) as client:
             for number in range(written):
                 client.write(number * MIB, noise(number))
+    # The last write of each group counts at its other copies when they hear of its commitment: a heartbeat later.
+    wait_until(lambda: cluster.used_bytes() == (5 * 2 + 3 * 3) * MIB, 30, "the use of what was written")
     space = cluster.json("space")
     assert space["missing"] == []
     volumes = {volume["name"]: volume for volume in space["volumes"]}

@@ -159,8 +159,6 @@ pub struct DeviceSnapshot {
     pub capacity_bytes: u64,
     /// Bytes of blocks that the map reaches.
     pub live_bytes: u64,
-    /// Bytes of the whole log; what it has over the capacity is the reserve of garbage collection.
-    pub size_bytes: u64,
     /// Bytes of segments that are not free.
     pub occupied_bytes: u64,
     /// It takes no more data.

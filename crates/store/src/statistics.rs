@@ -13,8 +13,6 @@ pub struct Space {
     pub live: u64,
     /// The same, with what is on its way to the device.
     pub used: u64,
-    /// Bytes of the whole log. What it has over the capacity is the reserve of garbage collection.
-    pub size: u64,
     /// Bytes of the segments that are not free: live blocks, and what garbage collection has yet to win back.
     pub occupied: u64,
     /// Segments that can be written to at once.
@@ -94,7 +92,6 @@ impl Space {
             capacity,
             live,
             used,
-            size: u64::from(store.segments.len()) * segment,
             occupied: u64::from(taken) * segment,
             free_segments: store.segments.free(),
             segments: store.segments.len(),

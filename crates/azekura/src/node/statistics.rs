@@ -118,7 +118,6 @@ fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
         problem: None,
         capacity_bytes: space.capacity,
         live_bytes: space.live,
-        size_bytes: space.size,
         occupied_bytes: space.occupied,
         full: node.is_full(id),
         free_segments: u64::from(space.free_segments),

@@ -68,7 +68,7 @@ pub struct DeviceSpace {
     pub node_name: String,
     /// What it takes of the disk.
     pub physical_bytes: u64,
-    /// Of that, what garbage collection keeps for itself.
+    /// Of that, what the log keeps for itself: for garbage collection, and on a new device what is not prepared yet.
     pub reserved_bytes: u64,
     /// The rest: what can be stored.
     pub capacity_bytes: u64,
@@ -219,13 +219,14 @@ fn devices<'a>(model: &'a Model, stats: &'a ClusterStats) -> impl Iterator<Item 
     model.devices.values().map(|device| {
         let snapshot = stats.snapshot(device.node);
         let live = snapshot.and_then(|node| node.devices.iter().find(|live| live.id == device.id.0));
+        let reserved_bytes = live.map_or(0, |live| device.capacity_bytes.saturating_sub(live.capacity_bytes));
         let live = live.cloned().unwrap_or_default();
         DeviceSpace {
             id: device.id,
             name: device.name.clone(),
             node_name: model.nodes.get(&device.node).map(|node| node.name.clone()).unwrap_or_default(),
             physical_bytes: device.capacity_bytes,
-            reserved_bytes: live.size_bytes.saturating_sub(live.capacity_bytes),
+            reserved_bytes,
             capacity_bytes: live.capacity_bytes,
             used_bytes: live.live_bytes,
             garbage_bytes: live.occupied_bytes.saturating_sub(live.live_bytes),

@@ -63,7 +63,6 @@ fn cloned() -> Model {
 fn stats() -> ClusterStats {
     let device = DeviceSnapshot {
         id: 1,
-        size_bytes: 1000,
         capacity_bytes: 900,
         live_bytes: 310,
         occupied_bytes: 400,
