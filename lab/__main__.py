@@ -27,6 +27,7 @@ def arguments(words):
     show = commands.add_parser("report", help="write the report from what is measured")
     show.add_argument("--into", metavar="FOLDER", type=Path, help="default: .lab/report")
     show.add_argument("--sample", action="store_true", help="into docs/lab, as the project's sample report")
+    show.add_argument("--note", metavar="TEXT", help="how it was measured, shown at the top of the report")
     for command in (run, show):
         plans = command.add_mutually_exclusive_group()
         plans.add_argument("--quick", dest="plan", action="store_const", const="quick", help="the plan 'quick'")
@@ -77,7 +78,7 @@ def show(options):
     if not kept.sessions():
         raise PlanError(f"nothing is measured in {path}: ./dev lab run --all --{plan.name}")
     folder = SAMPLE_FOLDER if options.sample else options.into or path.parent / "report"
-    for written in report.write(kept, folder):
+    for written in report.write(kept, folder, options.note):
         print(written)
     return 0
 

@@ -26,7 +26,11 @@ def test_a_busy_machine_is_told(kept, reported, tmp_path):
     busy = results.Results(tmp_path / "busy.jsonl")
     busy.lines = [session, *(line for line in kept.lines if line.get("experiment") == "E4")]
     for path in report.write(busy, tmp_path):
-        assert "busy with other work" in path.read_text() and "load 3.2 on 2" in path.read_text()
+        text = path.read_text()
+        assert "busy with other work" in text and "load 3.2 on 2" in text and "not to be quoted" in text
+    for path in report.write(busy, tmp_path, note="Other work <slept> meanwhile."):
+        text = html.unescape(path.read_text())
+        assert "load 3.2 on 2" in text and "Other work <slept> meanwhile." in text and "not to be quoted" not in text
 
 
 def test_plots_are_well_formed_and_follow_the_readers_colours(reported):

@@ -17,8 +17,10 @@ BUSY_LOAD = 0.5
 PUBLISHED = HERE.parent / "published.yaml"
 
 
-def write(kept, folder):
-    """Writes index.html, report.md and plots/*.svg for `kept` (a Results) into the folder; the paths written."""
+def write(kept, folder, note=None):
+    """Writes index.html, report.md and plots/*.svg for `kept` (a Results) into the folder; the paths written.
+
+    `note` is a sentence of whoever measured, for the reader."""
     sections = _sections(kept)
     palette = Palette(label for _, section in sections for plot in section.plots for label in plot.series)
     drawn = {plot.name: draw(plot, palette) for _, section in sections for plot in section.plots if plot.series}
@@ -28,7 +30,7 @@ def write(kept, folder):
         old.unlink()
     for name, svg in drawn.items():
         (folder / "plots" / f"{name}.svg").write_text(standalone(svg))
-    shown = {"sections": sections, "drawn": drawn, "about": _about(kept), "targets": _targets(kept)}
+    shown = {"sections": sections, "drawn": drawn, "about": {**_about(kept), "note": note}, "targets": _targets(kept)}
     environment = _environment()
     written = []
     for template, name in (("page.html.j2", "index.html"), ("page.md.j2", "report.md")):
