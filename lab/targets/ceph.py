@@ -179,7 +179,9 @@ class Ceph(Target):
         wait_until(self._all_clean, READY_WITHIN_S, "the placement groups")
         self._run("rbd", "pool", "init", POOL)
         for volume in range(self.place.volumes):
-            self._run("rbd", "create", "--size", f"{self.place.volume_bytes}B", f"{POOL}/vol{volume}")
+            # Several clients share an image in E0: with the exclusive lock, the default, they would only hand it about.
+            size = f"{self.place.volume_bytes}B"
+            self._run("rbd", "create", "--image-shared", "--size", size, f"{POOL}/vol{volume}")
 
     def _status(self):
         for server in self.servers:
