@@ -15,8 +15,6 @@ MIB = 2**20
 SEGMENT_BYTES = 32 * MIB
 # A log needs room: the devices together hold this many times the data's copies, so that cleaning is not the subject.
 ROOM = 2.5
-# And every log keeps this much for itself, whatever its size: segments for cleaning and for what gives space back.
-LOG_RESERVE_BYTES = 6 * SEGMENT_BYTES
 DEVICE_BYTES_MIN = 1024 * MIB
 # With many devices on one machine a small one will do; the program takes no device under 320 MiB.
 SMALL_DEVICE_BYTES_MIN = 320 * MIB
@@ -71,9 +69,9 @@ class Azekura(Target):
         self.cluster_nodes = [Node(self, number, not (diskless and number == 1)) for number in range(1, nodes + 1)]
         self.config = f"http://{self.first.address}:{free_port()}"
         holders = sum(node.has_devices for node in self.cluster_nodes) * self.devices
-        least = SMALL_DEVICE_BYTES_MIN if self.devices > 3 else DEVICE_BYTES_MIN
+        least = SMALL_DEVICE_BYTES_MIN if self.devices > 6 else DEVICE_BYTES_MIN
         share = int(place.data_bytes * self.copies * ROOM) // holders
-        self.device_bytes = max(least, share // SEGMENT_BYTES * SEGMENT_BYTES + LOG_RESERVE_BYTES)
+        self.device_bytes = max(least, share // SEGMENT_BYTES * SEGMENT_BYTES)
         self.holders = holders
 
     @property
