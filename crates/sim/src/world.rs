@@ -250,8 +250,10 @@ impl World {
         let describe = |(id, device): (&DeviceId, &Device)| {
             let store = self.machines.get(&device.node)?.node.as_ref()?.store(*id)?;
             let (space, statistics) = (store.space(), store.statistics());
+            let stuck = statistics.records_waiting > 0 && statistics.batches_in_flight == 0;
+            let why = if stuck { store.describe() } else { String::new() };
             Some(format!(
-                "{id:?}: {} of {} segments free, {} KiB live of {}, full {}, {} records waiting, {} batches in flight",
+                "{id:?}: {} of {} segments free, {} KiB live of {}, full {}, {} records waiting, {} batches in flight {why}",
                 space.free_segments,
                 space.segments,
                 space.live >> 10,

@@ -66,6 +66,15 @@ fn records_without_payload_leave_garbage_collection_its_space() {
 }
 
 #[test]
+fn what_waits_for_space_or_for_a_checkpoint_is_done() {
+    // An epoch's record behind others on a full device, and a group given up on a device that nobody writes to.
+    for (mode, seed) in [(Mode::Connections, 983_697_035), (Mode::All, 893_675_380)] {
+        let ack = [AckRule::All, AckRule::All, AckRule::Majority, AckRule::EachSite][seed as usize % 4];
+        run_with(ack, mode, seed..=seed);
+    }
+}
+
+#[test]
 fn partitions_lose_nothing_and_nobody_reigns_beside_another() {
     let report = run_all(Mode::Partitions, 1..=6);
     assert!(faults(&report, "isolated node") > 5 && faults(&report, "cluster split one way") > 3, "{report}");

@@ -222,11 +222,35 @@ impl Store {
     /// Collection has won all the space that it is to win, and the last of it can't become free before records are
     /// durable that wait for space: a checkpoint's position does not pass what they have begun.
     pub(crate) fn space_waits_for_clients(&self) -> bool {
-        self.collector.victim.is_none()
-            && self.log.gc_queue.is_empty()
-            && self.saving.is_none()
+        self.collection_rests()
             && self.available() >= self.gc_target()
             && self.segments.reclaimable(self.oldest_unsettled()).is_none()
+    }
+
+    /// Nothing can be won before the record of an epoch is durable that waits behind clients' records: a checkpoint's
+    /// position does not pass the place where the epoch began.
+    pub(crate) fn space_waits_for_an_epoch(&self) -> bool {
+        !self.epochs_waiting.is_empty()
+            && self.collection_rests()
+            && self.segments.reclaimable(self.oldest_unsettled()).is_none()
+            && self.best_victim().is_none()
+    }
+
+    fn collection_rests(&self) -> bool {
+        self.collector.victim.is_none() && self.log.gc_queue.is_empty() && self.saving.is_none()
+    }
+
+    /// The segment to be collected next.
+    fn best_victim(&self) -> Option<u32> {
+        let head = self.log.head.as_ref().map(|head| head.link.generation)?;
+        let durable = self.log.in_flight.front().map_or(head, |batch| batch.generation);
+        // What was written since an epoch began whose record waits can't become free before that is durable. To move it
+        // would use up the very space that the record needs.
+        let pinned = self.epochs_waiting.values().map(|waiting| waiting.generation).min();
+        // When space is short, all that counts is to win a segment with as little of it as possible.
+        let short = self.segments.free() <= GC_SEGMENTS;
+        let limit = pinned.map_or(durable, |pinned| pinned.min(durable));
+        self.segments.victim(head, limit, short, &self.collector.fruitless)
     }
 
     /// What is queued fills a good part of a batch, or there is no more to come soon: each batch costs a header.
@@ -243,11 +267,7 @@ impl Store {
         if self.available() >= self.gc_target() || !self.log.gc_queue.is_empty() {
             return false;
         }
-        let Some(head) = self.log.head.as_ref().map(|head| head.link.generation) else { return false };
-        let durable = self.log.in_flight.front().map_or(head, |batch| batch.generation);
-        // When space is short, all that counts is to win a segment with as little of it as possible.
-        let short = self.segments.free() <= GC_SEGMENTS;
-        let Some(segment) = self.segments.victim(head, durable, short, &self.collector.fruitless) else { return false };
+        let Some(segment) = self.best_victim() else { return false };
         let entry = self.segments.get(segment);
         // A segment that was collected looks nearly empty until its blocks are durable where they are now: chosen again, it
         // says nothing of how full victims are.

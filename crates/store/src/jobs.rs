@@ -123,6 +123,16 @@ impl Jobs {
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
     }
 
+    /// A job that is to end soon keeps replay from getting past its record, because no checkpoint has it yet. A device that
+    /// rests would save none.
+    pub fn wants_to_be_saved(&self, now: Duration) -> bool {
+        let wants = |(job, running): (&Job, &Running)| match running.stage {
+            Stage::Swept { since, .. } => running.held.is_some() && is_urgent(*job, since, now),
+            _ => false,
+        };
+        self.jobs.iter().any(wants)
+    }
+
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
     pub fn wants_position(&self, limit: u64) -> Option<u64> {
         let swept = |running: &Running| match running.stage {
@@ -212,8 +222,7 @@ impl Store {
         let Some(head) = self.log.head.as_ref().filter(|head| head.block > 0) else { return false };
         let waits = |(job, running): (&Job, &Running)| match running.stage {
             Stage::Swept { generation, since, fresh: false } => {
-                let urgent = matches!(job, Job::ForgetGroup(_)) || self.now.saturating_sub(since) >= ROLL_AGE;
-                generation >= head.link.generation && urgent
+                generation >= head.link.generation && is_urgent(*job, since, self.now)
             }
             _ => false,
         };
@@ -320,6 +329,12 @@ impl Store {
         }
         self.run_jobs();
     }
+}
+
+/// The end of a job that was swept at `since` is not to wait for what clients write: the end of a group at once, since
+/// somebody waits for it.
+fn is_urgent(job: Job, since: Duration, now: Duration) -> bool {
+    matches!(job, Job::ForgetGroup(_)) || now.saturating_sub(since) >= ROLL_AGE
 }
 
 /// The place that follows a leaf in the order of layers and chunks.

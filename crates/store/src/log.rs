@@ -230,8 +230,8 @@ impl Store {
                 && plan.fits(item, head, options.segment_blocks)
         };
         // A segment out of the reserve must not be filled by those who may not open one: collection would be left
-        // without the space that it needs to win some.
-        if clients_may_open || !head.for_gc {
+        // without the space that it needs to win some, unless it waits for them.
+        if clients_may_open || !head.for_gc || self.space_waits_for_an_epoch() {
             for queued in &self.log.queue {
                 if !has_room(&plan, &queued.item) {
                     break;
@@ -258,7 +258,9 @@ impl Store {
         plan
     }
 
-    /// The last free segments are left to garbage collection, and some before them to records that take no space.
+    /// The last free segments are left to garbage collection, and some before them to records that take no space. But what
+    /// waits before the record of an epoch goes first if there is room for it: until that is durable, the writes that the
+    /// epoch drops keep their segments, and nothing that was written since can become free.
     pub(crate) fn clients_are_stalled(&self) -> bool {
         let free = self.segments.free();
         if free > GC_SEGMENTS + ZERO_SEGMENTS {
@@ -266,7 +268,22 @@ impl Store {
         }
         let takes_space = self.log.queue.front().is_none_or(|queued| queued.item.payload_blocks() > 0);
         let left = if takes_space { GC_SEGMENTS + ZERO_SEGMENTS } else { GC_SEGMENTS };
-        free <= left && (free <= 1 || !self.space_waits_for_clients())
+        let may_take_last = free > 0 && self.space_waits_for_an_epoch();
+        let may_take = free > 1 && (self.epoch_has_room() || self.space_waits_for_clients());
+        free <= left && !may_take_last && !may_take
+    }
+
+    /// All free segments but one have room for what waits up to the first record of an epoch.
+    fn epoch_has_room(&self) -> bool {
+        if self.epochs_waiting.is_empty() {
+            return false;
+        }
+        let segment = self.options.segment_blocks;
+        // A batch has a header, and the end of a segment may be too small for the next record.
+        let usable = segment - self.options.batch_blocks_max.min(segment / 2) - 2;
+        let room = self.segments.free().saturating_sub(1) * usable;
+        let ahead = self.log.queue.iter().take_while(|queued| !matches!(queued.item, Item::Epoch { .. }));
+        ahead.map(|queued| queued.item.payload_blocks() + 1).sum::<u32>() <= room
     }
 
     fn clients_wait_for_space(&self) -> bool {

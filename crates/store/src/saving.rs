@@ -49,7 +49,7 @@ impl Store {
         if self.wants_space() {
             return true;
         }
-        if self.jobs.wants_position(self.oldest_unsettled()).is_some() {
+        if self.jobs.wants_position(self.oldest_unsettled()).is_some() || self.jobs.wants_to_be_saved(self.now) {
             return true;
         }
         let since = self.statistics.log_bytes - self.last_checkpoint_log_bytes;

@@ -186,6 +186,31 @@ fn a_forgotten_group_gives_all_its_space_back_and_can_come_again() {
 }
 
 #[test]
+fn a_group_of_which_a_resting_device_has_nothing_is_forgotten() {
+    for tick in [0, 1] {
+        let mut rig = Rig::format(&tiny());
+        rig.store.forget_group(1, PG);
+        // Nobody writes; the store is looked at as an event loop does.
+        for turn in 0..20 {
+            rig.store.tick(std::time::Duration::from_millis(turn * 100 * tick));
+            rig.store.pump();
+            if rig.store.checkpoint_due() {
+                rig.store.begin_checkpoint(|_| None);
+            }
+            rig.take_effects();
+            while !rig.disk.waiting.is_empty() {
+                rig.finish_write(0);
+            }
+            while !rig.map_waiting.is_empty() {
+                rig.finish_map(0);
+            }
+            rig.take_effects();
+        }
+        assert!(rig.reports.contains(&Report::Forgotten { pg: PG }), "{}", rig.store.describe());
+    }
+}
+
+#[test]
 fn a_layer_tells_what_its_end_gives_back() {
     let mut rig = Rig::format(&tiny());
     rig.store.set_parent(LayerId(11), LayerId(10));
