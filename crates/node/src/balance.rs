@@ -16,16 +16,15 @@ const SCRUBS_MAX: usize = 2;
 /// How often it is decided how much the background may move.
 const GRANT_INTERVAL: Duration = Duration::from_millis(10);
 /// How often writers are counted.
-const COUNT_INTERVAL: Duration = Duration::from_secs(2);
-/// Writes in that time that make a group worth a hand-over. Not fewer while one that begins when the configuration store
-/// goes away leaves its group without a primary until it is back.
-const WRITES_MIN: u32 = 50;
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// Writes in that time that make a group worth a hand-over.
+const WRITES_MIN: u32 = 8;
 /// Share of them, in percent, that must come from one node.
 const SHARE_MIN: u32 = 80;
 /// A group is not handed over again before.
 const HAND_OVER_INTERVAL: Duration = Duration::from_secs(30);
-/// Groups handed over at once: their writes are held back for a moment.
-const HAND_OVERS_MAX: usize = 2;
+/// Groups handed over at once: their writes wait for a moment while the other copy begins to reign.
+const HAND_OVERS_MAX: usize = 8;
 
 /// When what is due.
 #[derive(Debug)]

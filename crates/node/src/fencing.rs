@@ -167,7 +167,11 @@ impl Node {
         let standing = fence.attachments.clone();
         self.learn_attachments(fence.volume, &Attachments { generation: fence.generation, standing });
         let client = azekura_replica::Client(conn.0);
-        let key = self.primary_copy(fence.pg);
+        // A copy that claims the group knows what the configuration says at that moment, and the primary serves on until it
+        // is told. So the primary answers for what it has read in the configuration itself: there, it was still named when
+        // the attachments ended, and any later claim knows of that.
+        let read = self.view.attachments.get(&fence.volume).is_some_and(|known| known.generation >= fence.generation);
+        let key = self.primary_copy(fence.pg).filter(|_| read);
         if key.and_then(|key| self.with_group(key, |group, _| group.fence(client, &fence))).is_none() {
             let done = FenceDone { request: fence.request, result: Err(IoStatus::Redirect) };
             self.answer_later(conn, Message::FenceDone(done));

@@ -2,6 +2,7 @@
 
 use crate::action::Action;
 use crate::background::Allowance;
+use crate::hand_over::Claim;
 use crate::lease::GRACE;
 use crate::pending::{Blocks, Pending, Tail};
 use crate::primary::Primary;
@@ -158,6 +159,8 @@ pub struct Group {
     pub(crate) config: GroupConfig,
     /// A configuration of this copy whose outcome is not known yet.
     pub(crate) proposal: Option<GroupConfig>,
+    /// What is to be known when that lets this copy reign.
+    pub(crate) claim: Option<Claim>,
     /// The epoch that is recorded on this copy's device.
     pub(crate) epoch: Epoch,
     /// The last epoch whose record was sent to the log: what is appended comes behind it.
@@ -232,6 +235,7 @@ impl Group {
             me,
             incarnation,
             proposal: None,
+            claim: None,
             epoch: recovered.epoch,
             log_epoch: recovered.epoch,
             starting: 0,
@@ -257,7 +261,7 @@ impl Group {
             config,
         };
         if group.config.primary == group.me {
-            group.claim(None);
+            group.claim(false);
         }
         group
     }
@@ -284,8 +288,8 @@ impl Group {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         match &self.role {
-            Role::Primary(primary) if !primary.is_proposed() => primary.epoch(),
-            _ => self.epoch,
+            Role::Primary(primary) => primary.epoch(),
+            Role::Secondary(_) => self.epoch,
         }
     }
 
@@ -310,7 +314,7 @@ impl Group {
     /// True while this copy is, or gathers what it needs to be, primary of an epoch that the configuration names.
     #[must_use]
     pub fn acts_as_primary(&self) -> bool {
-        matches!(&self.role, Role::Primary(primary) if !primary.is_proposed())
+        matches!(&self.role, Role::Primary(_))
     }
 
     /// True while this copy answers readers as primary.
@@ -332,6 +336,7 @@ impl Group {
             {
                 GroupState::Following
             }
+            Role::Secondary(_) if self.claim.is_some() => GroupState::Opening,
             Role::Secondary(_) => GroupState::WithoutPrimary,
         }
     }

@@ -2,12 +2,16 @@
 //!
 //! A copy has at most one proposal under way. What it wants is found anew at every [`Group::tick`] from what stands, so
 //! a refused proposal needs no memory.
+//!
+//! A copy that has claimed the group goes on as a secondary until it hears that it reigns: the claim may be refused, or
+//! the store be away for a while, and the group must not stop for that. Whom it has promised to follow meanwhile, it
+//! waits out before it commits anything (`hand_over.rs`).
 
 use crate::action::Action;
 use crate::group::{Group, GroupConfig, Role};
-use crate::hand_over::{Predecessor, is_recent};
+use crate::hand_over::{Claim, is_recent};
 use crate::lease::{GRACE, LEASE};
-use crate::primary::{Primary, Standing};
+use crate::primary::Standing;
 use crate::quorum::AckRule;
 use crate::secondary::Secondary;
 use azekura_base::{DeviceId, Epoch, IoStatus, Sequence};
@@ -46,7 +50,7 @@ impl Group {
     /// True while this copy has proposed to reign, or to begin its reign, and has not heard whether it may.
     #[must_use]
     pub fn is_claiming(&self) -> bool {
-        matches!(&self.role, Role::Primary(primary) if primary.is_proposed() || primary.is_gathering())
+        self.claim.is_some() || matches!(&self.role, Role::Primary(primary) if primary.is_gathering())
     }
 
     /// The outcome of [`Action::Propose`]: true when the proposed configuration now stands. When false, what stands
@@ -57,14 +61,13 @@ impl Group {
             if proposal.version > self.config.version {
                 self.adopt(proposal, true);
             }
-        } else if matches!(&self.role, Role::Primary(primary) if primary.is_proposed()) {
-            self.step_down();
+        } else {
+            self.claim.take_if(|claim| claim.epoch == proposal.epoch);
         }
     }
 
     fn propose(&mut self, config: GroupConfig) {
         if let Role::Primary(primary) = &mut self.role
-            && !primary.is_proposed()
             && config.in_sync != self.config.in_sync
         {
             primary.doubts.push((config.version, config.in_sync.clone()));
@@ -78,52 +81,48 @@ impl Group {
         let version = self.config.version;
         if let Role::Primary(primary) = &mut self.role {
             primary.doubts.retain(|(proposed, _)| *proposed > version);
-            primary.confirmed |= own && !primary.is_proposed();
+            primary.confirmed |= own;
         }
         let reigning = self.config.primary == self.me && self.config.reign == self.incarnation;
         match &mut self.role {
-            Role::Primary(primary) if reigning && primary.epoch() == self.config.epoch => {
-                if primary.is_proposed() {
-                    self.reconcile();
-                } else {
-                    self.follow_members();
-                }
-            }
-            // The proposal was made from something older: its refusal is on its way.
-            Role::Primary(primary) if primary.is_proposed() && primary.epoch() > self.config.epoch => {}
+            Role::Primary(primary) if reigning && primary.epoch() == self.config.epoch => self.follow_members(),
             Role::Primary(_) => self.step_down(),
+            Role::Secondary(_) if reigning => self.begin_reign(),
             Role::Secondary(_) => {}
         }
+        // A claim that is overtaken will be refused, or does not count any more.
+        self.claim.take_if(|claim| claim.epoch <= self.config.epoch);
         if self.config.primary == self.me && !reigning && self.proposal.is_none() && !self.leaving {
-            self.claim(None);
+            self.claim(false);
         }
         self.try_inherit();
     }
 
     /// Proposes the next epoch, with this copy as primary. A process that starts must not go on in an epoch whose
     /// promises it has forgotten, so it claims the group anew even if the configuration names its copy. The former
-    /// primary is left behind, unless it has handed over and stays.
-    pub(crate) fn claim(&mut self, predecessor: Option<Predecessor>) {
-        self.drop_clients();
+    /// primary is left behind, unless it has `invited` this copy.
+    pub(crate) fn claim(&mut self, invited: bool) {
+        let own = self.config.primary == self.me;
         let mut config = self.config.next();
         config.epoch = self.config.epoch.max(self.log_epoch).max(self.followed).next();
         config.primary = self.me;
         config.reign = self.incarnation;
-        if self.config.primary != self.me
-            && self.config.waits_for_all()
-            && predecessor.is_none_or(|predecessor| predecessor.removed)
-        {
+        if !own && !invited && self.config.waits_for_all() {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
         }
-        let mut primary = Primary::new(config.epoch, self.me, &config.in_sync, self.now);
-        // A copy that was handed the group and never took it may still answer readers.
-        primary.after_readers = self.config.primary != self.me && self.config.reign == 0;
-        primary.predecessor = predecessor;
-        // A reign of this very device has ended with the process, or when it stepped down.
-        let own = self.config.primary == self.me && self.config.reign != 0;
-        primary.ended = if own || predecessor.is_some() { self.config.epoch } else { Epoch(0) };
-        self.role = Role::Primary(Box::new(primary));
+        // An earlier life of this process reigned in the last epoch and followed nobody since; or nobody ever reigned.
+        let unbound = own && (self.config.reign == 0 || self.epoch >= self.config.epoch);
+        self.claim = Some(Claim {
+            epoch: config.epoch,
+            invited,
+            former: self.config.primary,
+            // A reign of this very device has ended with the process, or when it stepped down.
+            ended: if own && self.config.reign != 0 { self.config.epoch } else { Epoch(0) },
+            // A copy that was handed the group and never took it may still answer readers.
+            after_readers: !own && self.config.reign == 0,
+            unbound: unbound.then_some(self.promised_until),
+        });
         self.propose(config);
     }
 
@@ -144,12 +143,18 @@ impl Group {
     pub(crate) fn step_down(&mut self) {
         self.drop_clients();
         self.drop_fences();
-        let promised = match &self.role {
-            Role::Primary(primary) if !primary.is_proposed() => primary.epoch(),
-            _ => self.followed,
+        let (promised, ordered_at) = match &self.role {
+            Role::Primary(primary) => (primary.epoch(), primary.ordered_at),
+            Role::Secondary(secondary) => (self.followed, secondary.ordered_at),
         };
+        if matches!(&self.role, Role::Primary(_)) && self.epoch == promised {
+            // Promises count for the primary of the recorded epoch, and that was this copy.
+            self.promised_until = Duration::ZERO;
+        }
         self.followed = promised.max(self.log_epoch);
-        self.role = Role::Secondary(Box::new(Secondary::new(self.followed, self.now)));
+        let mut secondary = Secondary::new(self.followed, self.now);
+        secondary.ordered_at = ordered_at;
+        self.role = Role::Secondary(Box::new(secondary));
     }
 
     /// Sends everybody who waits here to ask again.
@@ -212,15 +217,16 @@ impl Group {
             return;
         }
         if self.config.primary == self.me {
-            if now >= secondary.released_until {
-                self.claim(None);
+            // Unless it follows a newer one, of whom the configuration is on its way here.
+            if self.followed <= self.config.epoch || now >= secondary.heard + GRACE {
+                self.claim(false);
             }
             return;
         }
         let rank = self.config.in_sync.iter().filter(|d| **d != self.config.primary).position(|d| *d == self.me);
         let Some(rank) = rank else { return };
         if now >= secondary.heard + GRACE + STAGGER * rank as u32 {
-            self.claim(None);
+            self.claim(false);
         }
     }
 
@@ -230,16 +236,16 @@ impl Group {
         let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
         let waits_for_all = self.config.ack == AckRule::All;
         self.raise_floor();
+        self.hear_again();
         let Role::Primary(primary) = &mut self.role else { return };
-        if primary.is_proposed() {
-            return;
-        }
         let gathering = !waits_for_all && primary.is_gathering();
         let open = primary.is_open();
         let mut config = self.config.next();
         let mut greet = Vec::new();
         let mut in_doubt = false;
         let mut lacking = false;
+        let predecessor = primary.predecessor.as_ref().filter(|before| !before.stopped && now >= before.until);
+        let unheard = predecessor.map(|before| before.device).filter(|device| !self.connected.contains(device));
         for (device, peer) in &mut primary.peers {
             if stalled {
                 peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
@@ -252,7 +258,8 @@ impl Group {
                 greet.push(*device);
             }
             let patience = if open { SILENCE } else { FIRST_WORD };
-            let failed = peer.gone || now >= peer.heard + patience || now >= peer.moved + STUCK || peer.lags();
+            let silent = now >= peer.heard + patience || unheard == Some(*device);
+            let failed = peer.gone || silent || now >= peer.moved + STUCK || peer.lags();
             let known = if waits_for_all { committed } else { peer.acked };
             lacking |= (failed || peer.lost.is_some()) && peer.acked < committed;
             match &peer.standing {
@@ -347,7 +354,7 @@ impl Group {
         let Role::Primary(primary) = &self.role else { return };
         if self.config.ack == AckRule::All
             || !primary.is_gathering()
-            || primary.is_proposed()
+            || primary.awaits_predecessor(now)
             || self.proposal.is_some()
         {
             return;

@@ -36,10 +36,6 @@ impl Merges {
         self.merges.iter().any(|merge| merge.blocks.overlaps(blocks))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.merges.is_empty()
-    }
-
     /// A write that is being merged was asked for again: the answer goes to `client`.
     pub(crate) fn adopt(&mut self, client: Client, session: SessionId, request: RequestId) -> bool {
         let same = |merge: &&mut Merge| merge.write.session == session && merge.write.request == request;

@@ -3,7 +3,7 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::fence::Fences;
 use crate::group::{Group, GroupState, Role};
-use crate::hand_over::Predecessor;
+use crate::hand_over::{HandingOver, Predecessor};
 use crate::lease::LEASE;
 use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
@@ -143,8 +143,6 @@ impl Peer {
 /// How far a primary's reign has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nobody has agreed to the epoch yet.
-    Proposed,
     /// The configuration names this epoch. All in-sync copies say how far they are, and what this copy has prepared
     /// before is being committed on all of them.
     ///
@@ -174,9 +172,9 @@ pub(crate) struct Primary {
     pub(crate) confirmed: bool,
     /// When the configuration named this process as primary.
     pub(crate) began: Duration,
-    /// The reign that had ended by itself when this one was claimed.
+    /// The reign before this one, once it is known that nobody serves in it any more.
     pub(crate) ended: Epoch,
-    /// The primary that has handed over.
+    /// The primary before.
     pub(crate) predecessor: Option<Predecessor>,
     /// When a write was last ordered.
     pub(crate) ordered_at: Option<Duration>,
@@ -190,8 +188,8 @@ pub(crate) struct Primary {
     /// Somebody has asked for something since the last tick. A copy that is away is left behind only then: a cluster that
     /// is shut down node by node keeps all its copies in sync.
     pub(crate) wanted: bool,
-    /// Another copy is to reign as soon as nothing is under way here; given up at this time.
-    pub(crate) handing_over: Option<(DeviceId, Duration)>,
+    /// Another copy is to reign in this one's place.
+    pub(crate) handing_over: Option<HandingOver>,
     /// When a primary that is to leave tries to hand over next.
     pub(crate) leave_at: Duration,
     /// Copies may be brought up to date now.
@@ -207,7 +205,7 @@ impl Primary {
         let peers = in_sync.iter().filter(|device| **device != me);
         Primary {
             epoch,
-            stage: Stage::Proposed,
+            stage: Stage::Reconciling,
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
             blocked_until: Duration::ZERO,
             after_readers: false,
@@ -256,13 +254,12 @@ impl Primary {
         self.stage == Stage::Open
     }
 
-    pub(crate) fn is_proposed(&self) -> bool {
-        self.stage == Stage::Proposed
-    }
-
     /// The connection to a copy is gone, or new.
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
         self.mending.forget_peer(device);
+        if let Some(before) = &mut self.predecessor {
+            before.said.remove(&device);
+        }
         let Some(peer) = self.peers.get_mut(&device) else { return };
         if peer.counts() {
             peer.synced = false;
@@ -290,9 +287,6 @@ impl Primary {
     }
 
     pub(crate) fn state(&self) -> GroupState {
-        if self.is_proposed() {
-            return GroupState::Opening;
-        }
         if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.lost.is_some()) {
             return GroupState::CopyLost(*device);
         }
@@ -330,22 +324,17 @@ impl Group {
             self.durable = keep;
         }
         if let Role::Primary(primary) = &mut self.role {
-            primary.stage = Stage::Reconciling;
-            primary.began = now;
-            for peer in primary.peers.values_mut() {
-                (peer.heard, peer.moved) = (now, now);
+            for (device, peer) in &mut primary.peers {
                 // What it was told in the epoch before may still let it answer readers.
                 if self.config.has_readers() {
                     peer.reads_until = readers_until(now);
                 }
+                if let Some(before) = primary.predecessor.as_ref().filter(|before| before.device == *device) {
+                    peer.reads_until = peer.reads_until.max(before.until);
+                }
             }
             if primary.after_readers && self.config.has_readers() {
                 primary.blocked_until = readers_until(now);
-            }
-            if let Some(predecessor) = primary.predecessor
-                && let Some(peer) = primary.peers.get_mut(&predecessor.device)
-            {
-                (peer.gone, peer.reads_until) = (predecessor.leaving, Duration::ZERO);
             }
         }
         self.greet_all();
@@ -387,9 +376,6 @@ impl Group {
         let (now, committed) = (self.now, self.tail.committed());
         let Role::Primary(primary) = &mut self.role else { return };
         let (epoch, open) = (primary.epoch, matches!(primary.stage, Stage::Starting | Stage::Open));
-        if primary.is_proposed() {
-            return;
-        }
         let Some(peer) = primary.peers.get_mut(&device) else { return };
         if peer.counts() && !(peer.synced && peer.opened == open) {
             peer.asked = now;
@@ -403,9 +389,11 @@ impl Group {
     pub fn sync_ok(&mut self, device: DeviceId, ok: SyncOk) {
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
-        if ok.epoch != primary.epoch || primary.is_proposed() {
+        if ok.epoch != primary.epoch {
             return; // A refusal names a newer epoch; the configuration that made it is on its way here.
         }
+        self.predecessor_stopped(device);
+        let Role::Primary(primary) = &mut self.role else { return };
         let (stage, end) = (primary.stage, self.tail.end());
         let Some(peer) = primary.peers.get_mut(&device) else { return };
         (peer.full, peer.heard) = (ok.full, now);
@@ -416,8 +404,10 @@ impl Group {
         let more = if waits_for_all { ok.prepared > end } else { (ok.recorded, ok.prepared) > (self.log_epoch, end) };
         if stage == Stage::Reconciling && more {
             // It holds more than this copy, perhaps acknowledged: this device has lost the end of its log, or writes were
-            // acknowledged without it.
-            self.propose_primary(device);
+            // acknowledged without it. Or it is only on its way here.
+            if !primary.wait_for_tail(device, ok, now) {
+                self.propose_primary(device);
+            }
             return;
         }
         // Not before: what it has to say must have been taken to heart.
@@ -553,8 +543,8 @@ impl Group {
     /// another primary could reign beside it otherwise.
     pub fn followers(&self, now: Duration) -> impl Iterator<Item = (DeviceId, bool)> + '_ {
         let peers = match &self.role {
-            Role::Primary(primary) if !primary.is_proposed() => Some(&primary.peers),
-            _ => None,
+            Role::Primary(primary) => Some(&primary.peers),
+            Role::Secondary(_) => None,
         };
         let serving = self.is_serving(now);
         let follow = peers.into_iter().flatten().filter(|(_, peer)| peer.synced && peer.counts());
@@ -591,7 +581,7 @@ impl Group {
             return Ok(());
         }
         let too_many = self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX;
-        let closed = !primary.is_open() || primary.handing_over.is_some();
+        let closed = !primary.is_open();
         if !serving {
             primary.wanted = true;
         }
@@ -742,7 +732,7 @@ impl Group {
     /// Commits what enough copies hold. At the beginning of an epoch those are all that are in sync, under any rule.
     pub(crate) fn try_commit(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
-        if primary.is_proposed() || self.now < primary.blocked_until {
+        if self.now < primary.blocked_until || primary.awaits_predecessor(self.now) {
             return;
         }
         if self.config.ack != AckRule::All && primary.is_gathering() {

@@ -29,12 +29,10 @@ pub(crate) struct Secondary {
     pub(crate) told_leaving: bool,
     /// When the primary last ordered a write.
     pub(crate) ordered_at: Option<Duration>,
-    /// The primary has stopped in favour of this copy.
+    /// The primary wants this copy to reign in its place.
     pub(crate) inheritance: Option<HandOver>,
     /// A new primary that waits until the promise to the one before has run out.
     pub(crate) suitor: Option<(Client, Sync)>,
-    /// This copy has handed the group over, and lets its successor claim it until then.
-    pub(crate) released_until: Duration,
 }
 
 /// What the primary waits for.
@@ -61,7 +59,6 @@ impl Secondary {
             ordered_at: None,
             inheritance: None,
             suitor: None,
-            released_until: Duration::ZERO,
         }
     }
 
@@ -94,17 +91,15 @@ impl Group {
     /// The last epoch that this copy has promised to follow, or reigns in.
     fn promised(&self) -> Epoch {
         match &self.role {
-            Role::Primary(primary) if primary.is_proposed() => self.followed.max(self.log_epoch),
             Role::Primary(primary) => primary.epoch().next(), // Nobody else reigns in the same epoch.
             Role::Secondary(secondary) => secondary.following.max(self.log_epoch),
         }
     }
 
-    /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past, or one that this
-    /// copy has just proposed to replace.
+    /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past. One that this
+    /// copy has proposed to replace is followed until that has come about.
     pub(crate) fn listen_to(&mut self, from: Client, epoch: Epoch) -> bool {
-        let replacing = self.proposal.as_ref().is_some_and(|proposal| proposal.epoch > epoch);
-        if epoch < self.promised() || replacing {
+        if epoch < self.promised() {
             let open = false;
             let (pg, device, epoch, full) = (self.pg, self.me, self.promised(), self.full);
             let (recorded, committed) = (self.epoch, Sequence::ZERO);
@@ -226,7 +221,7 @@ impl Group {
     /// When it is damaged or out of order: the connection must be closed.
     pub fn prepare(&mut self, from: Client, mut prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         let now = self.now;
-        let Role::Secondary(secondary) = &mut self.role else { return Ok(()) };
+        let Role::Secondary(secondary) = &mut self.role else { return self.inherit_write(from, prepare, trusted) };
         let syncing = matches!(secondary.question, Some(Question::Sync(_)));
         if prepare.epoch != secondary.following || secondary.primary != Some(from) || syncing {
             return Ok(()); // From before what this copy has agreed to since: nobody waits for the answer.
@@ -240,10 +235,7 @@ impl Group {
         if prepare.sequence != self.tail.end().next() {
             return Err(Mismatch::Gap { got: prepare.sequence, expected: self.tail.end().next() });
         }
-        if let Body::Data { bytes, checksums } = &prepare.body
-            && !trusted
-            && !block_checksums(bytes).eq(checksums.iter().copied())
-        {
+        if !trusted && !is_undamaged(&prepare) {
             return Err(Mismatch::Checksum);
         }
         secondary.ordered_at = Some(now);
@@ -309,7 +301,7 @@ impl Group {
         now: Duration,
     ) -> bool {
         let Role::Secondary(secondary) = &mut self.role else { return false };
-        if self.proposal.is_some() || self.leaving || secondary.told_leaving || epoch != secondary.following {
+        if self.leaving || secondary.told_leaving || epoch != secondary.following {
             return false;
         }
         if secondary.suitor.is_some() {
@@ -371,5 +363,13 @@ impl Group {
         {
             self.actions.push_back(Action::Answer(primary, message));
         }
+    }
+}
+
+/// The blocks of a prepared write are as they were sent.
+pub(crate) fn is_undamaged(prepare: &Prepare) -> bool {
+    match &prepare.body {
+        Body::Data { bytes, checksums } => block_checksums(bytes).eq(checksums.iter().copied()),
+        _ => true,
     }
 }

@@ -334,7 +334,6 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             committed: Sequence(r.u64()?),
-            leaving: r.u8()? != 0,
         }),
         kind::DAMAGED => Message::Damaged(Damaged {
             pg: PgId(r.u32()?),

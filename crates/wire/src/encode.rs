@@ -210,7 +210,6 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.committed.0);
-            w.put_u8(u8::from(m.leaving));
             kind::HAND_OVER
         }
         Message::Damaged(m) => {

@@ -450,7 +450,7 @@ pub struct Leaving {
     pub epoch: Epoch,
 }
 
-/// The primary of `epoch` has stopped for good in that epoch, and asks a copy to claim the next one.
+/// The primary of `epoch` asks a copy to claim the next one, and serves on until that copy reigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandOver {
     /// The group.
@@ -459,10 +459,8 @@ pub struct HandOver {
     pub device: DeviceId,
     /// The sender's epoch.
     pub epoch: Epoch,
-    /// Everything that was ever ordered is committed, and goes up to here.
+    /// What is committed; a copy that does not hold it all is not to reign.
     pub committed: Sequence,
-    /// The sender's process is about to end.
-    pub leaving: bool,
 }
 
 /// Blocks of a copy can't be read.

@@ -199,8 +199,7 @@ fn message() -> impl Strategy<Value = Message> {
             pg: PgId(1),
             device: DeviceId(77),
             epoch: Epoch(n),
-            committed: Sequence(!n),
-            leaving: n % 2 == 1
+            committed: Sequence(!n)
         })),
         any::<u64>().prop_map(|n| Message::Damaged(Damaged {
             pg: PgId(1),

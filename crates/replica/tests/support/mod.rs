@@ -169,6 +169,8 @@ pub struct Cluster {
     /// Notes that copies want kept, and whether they wait for [`Cluster::save_notes`].
     notes: Vec<(DeviceId, u64)>,
     pub notes_wait: bool,
+    /// The configuration store does not answer.
+    pub store_away: bool,
     pub now: Duration,
 }
 
@@ -205,6 +207,7 @@ impl Cluster {
             blocks_read: 0,
             notes: Vec::new(),
             notes_wait: false,
+            store_away: false,
             lives: 0,
             now: Duration::from_secs(10),
         };
@@ -503,7 +506,25 @@ impl Cluster {
         }
     }
 
+    /// The oldest proposal is made, and nobody hears of it yet. False when there is none.
+    pub fn decide_in_silence(&mut self) -> bool {
+        let Some((_, proposal)) = self.proposals.pop_front() else { return false };
+        assert_eq!(self.config.version + 1, proposal.version);
+        self.config = proposal;
+        true
+    }
+
+    /// A copy reads the configuration.
+    pub fn inform(&mut self, n: u32) {
+        let config = self.config.clone();
+        self.group(n).configure(config);
+        self.run(device(n));
+    }
+
     fn decide_and_tell(&mut self, hears: impl Fn(DeviceId) -> bool) -> bool {
+        if self.store_away {
+            return false;
+        }
         let Some((me, proposal)) = self.proposals.pop_front() else { return false };
         let version = proposal.version;
         let accepted = self.config.version + 1 == version;
