@@ -369,6 +369,7 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         groups,
         volumes: BTreeMap::from([(VOLUME.into(), Arc::new(volume))]),
         revision: 1,
+        full_percent: None,
         attachments: BTreeMap::new(),
         parents: BTreeMap::new(),
         dropped: BTreeMap::new(),
