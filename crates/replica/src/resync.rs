@@ -6,6 +6,10 @@
 //! back, and sent before them on the same connection, so the copy applies the repair in the right place of the order
 //! without a place of its own. Both take from what the group may do in the background (`background.rs`). When all chunks are done, writes wait for the copy too, and the configuration is asked
 //! to name it in sync.
+//!
+//! A chunk of which the primary can't read a block is compared by the checksums in both maps, which takes no reading: only
+//! blocks that differ have to be given. One that differs and that no copy in sync can give keeps the copy out until somebody
+//! writes it, since the copy would answer with what it held before; everything else is brought up to date meanwhile.
 
 use crate::PENDING_WRITES_MAX;
 use crate::action::Action;
@@ -20,7 +24,7 @@ use azekura_base::{
 use azekura_wire::{
     Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Repairs of one group under way at once.
@@ -35,6 +39,8 @@ const FOUND_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A copy that does not begin is asked again after this time.
 const FIRST_WORD: Duration = Duration::from_secs(1);
+/// What could not be read is tried again after this time.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// A copy is in reach of the others when it lacks at most so many writes.
 const BEHIND_MAX: u64 = 256;
 
@@ -71,8 +77,13 @@ pub(crate) struct Resync {
     todo: VecDeque<(LayerId, ChunkIndex)>,
     /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
     comparing: BTreeMap<u64, (LayerId, ChunkIndex, Option<Vec<u64>>)>,
-    /// Chunks with blocks that are damaged here, too: they are tried again at the next tick.
+    /// Chunks of which not even the map can be read here: they are tried again.
     unreadable: Vec<(LayerId, ChunkIndex)>,
+    /// Blocks that differ and are damaged here: they are tried again.
+    withheld: Vec<Blocks>,
+    try_at: Duration,
+    /// Repairs of one block that are only to leave word of a change: any block of the chunk will do.
+    marks: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     /// Blocks that differ.
     found: VecDeque<Blocks>,
     /// Repairs under way.
@@ -90,6 +101,9 @@ impl Resync {
             todo: VecDeque::new(),
             comparing: BTreeMap::new(),
             unreadable: Vec::new(),
+            withheld: Vec::new(),
+            try_at: Duration::ZERO,
+            marks: BTreeSet::new(),
             found: VecDeque::new(),
             repairing: BTreeMap::new(),
             progress: ResyncProgress::default(),
@@ -101,9 +115,31 @@ impl Resync {
             && self.noted
             && self.todo.is_empty()
             && self.unreadable.is_empty()
+            && self.withheld.is_empty()
             && self.comparing.is_empty()
             && self.found.is_empty()
             && self.repairing.is_empty()
+    }
+}
+
+impl Resync {
+    /// Sends a block only for word of a change.
+    fn mark(&mut self, layer: LayerId, chunk: ChunkIndex, first: BlockIndex) {
+        self.marks.insert((layer, chunk, first));
+        self.found.push_back(Blocks { layer, chunk, first, count: 1 });
+    }
+
+    /// Blocks that are to be repaired can't be read here. Alone, most of them can.
+    fn withhold(&mut self, blocks: Blocks) {
+        let Blocks { layer, chunk, first, count } = blocks;
+        if count > 1 {
+            let alone = |n| Blocks { first: BlockIndex(first.0 + n), count: 1, ..blocks };
+            self.found.extend((0..count).map(alone));
+        } else if !self.marks.remove(&(layer, chunk, first)) {
+            self.withheld.push(blocks);
+        } else if usize::from(first.0) + 1 < CHUNK_BLOCKS {
+            self.mark(layer, chunk, BlockIndex(first.0 + 1));
+        }
     }
 }
 
@@ -201,8 +237,12 @@ impl Group {
         let failed: Vec<DeviceId> = primary.peers.iter().filter(|(_, p)| failed(p)).map(|(d, _)| *d).collect();
         failed.into_iter().for_each(|device| primary.forget_learner(device));
         for peer in primary.peers.values_mut() {
-            if let Standing::Learning(resync) = &mut peer.standing {
+            if let Standing::Learning(resync) = &mut peer.standing
+                && now >= resync.try_at
+            {
+                resync.try_at = now + TRY_AGAIN;
                 resync.todo.extend(resync.unreadable.drain(..));
+                resync.found.extend(resync.withheld.drain(..));
             }
         }
         if primary.may_resync {
@@ -327,12 +367,12 @@ impl Group {
         let Role::Primary(primary) = &mut self.role else { return };
         let Some((resync, heard)) = primary.resync(device) else { return };
         let Ok(extents) = contents else {
-            // Its own copy is damaged: once it is mended, this goes on.
             resync.repairing.remove(&id);
-            resync.unreadable.push((blocks.layer, blocks.chunk));
+            resync.withhold(blocks);
             return;
         };
         *heard = self.now;
+        resync.marks.remove(&(blocks.layer, blocks.chunk, blocks.first));
         for extent in &extents {
             if let Extent::Data { bytes, .. } = extent {
                 resync.progress.bytes += bytes.len() as u64;
@@ -366,7 +406,30 @@ impl Group {
         let asks = |peer: &Peer| matches!(&peer.standing, Standing::Learning(r) if r.comparing.contains_key(&id));
         let Some(device) = primary.peers.iter().find(|(_, peer)| asks(peer)).map(|(device, _)| *device) else { return };
         let Some((resync, heard)) = primary.resync(device) else { return };
+        let Some((layer, chunk, digests)) = resync.comparing.get_mut(&id) else { return };
+        let (layer, chunk) = (*layer, *chunk);
         let Ok(extents) = contents else {
+            self.allowance.settle_chunk(&[]);
+            self.actions.push_back(Action::LoadChecksums { id, layer, chunk });
+            return;
+        };
+        *heard = self.now;
+        self.allowance.settle_chunk(&extents);
+        let blocks = digest::blocks(&extents);
+        let spans = digest::spans(&blocks);
+        *digests = Some(blocks);
+        let compare = Compare { pg: self.pg, device, epoch, id, layer, chunk, light: false, spans };
+        self.actions.push_back(Action::Send(device, Message::Compare(compare)));
+    }
+
+    /// The checksums of a chunk that can't be read are looked up.
+    pub(crate) fn send_light_compare(&mut self, id: u64, digests: Result<Vec<u64>, IoStatus>) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        let epoch = primary.epoch();
+        let asks = |peer: &Peer| matches!(&peer.standing, Standing::Learning(r) if r.comparing.contains_key(&id));
+        let Some(device) = primary.peers.iter().find(|(_, peer)| asks(peer)).map(|(device, _)| *device) else { return };
+        let Some((resync, heard)) = primary.resync(device) else { return };
+        let Ok(blocks) = digests else {
             if let Some((layer, chunk, _)) = resync.comparing.remove(&id) {
                 resync.unreadable.push((layer, chunk));
             }
@@ -374,12 +437,10 @@ impl Group {
         };
         let Some((layer, chunk, digests)) = resync.comparing.get_mut(&id) else { return };
         *heard = self.now;
-        self.allowance.settle_chunk(&extents);
-        let blocks = digest::blocks(&extents);
         let spans = digest::spans(&blocks);
         *digests = Some(blocks);
         let (layer, chunk) = (*layer, *chunk);
-        let compare = Compare { pg: self.pg, device, epoch, id, layer, chunk, light: false, spans };
+        let compare = Compare { pg: self.pg, device, epoch, id, layer, chunk, light: true, spans };
         self.actions.push_back(Action::Send(device, Message::Compare(compare)));
     }
 
@@ -394,7 +455,7 @@ impl Group {
         resync.progress.chunks_done += 1;
         if ok.differing.is_empty() {
             // The copy must know of the change all the same: it may be the source of another resync one day.
-            resync.found.push_back(Blocks { layer, chunk, first: BlockIndex(0), count: 1 });
+            resync.mark(layer, chunk, BlockIndex(0));
         }
         for span in ok.differing {
             let at = usize::from(span.index) * DIGEST_SPAN_BLOCKS;

@@ -205,6 +205,9 @@ impl Group {
                 let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
                 if looking.is_some_and(|look| look.id == id && look.own.is_none()) {
                     self.look_at(digests);
+                } else {
+                    self.send_light_compare(id, digests);
+                    self.run_resyncs();
                 }
             }
         }

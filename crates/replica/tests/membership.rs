@@ -287,6 +287,36 @@ fn damaged_blocks_are_written_anew_from_a_good_copy() {
 }
 
 #[test]
+fn a_block_that_nobody_can_give_keeps_out_only_a_copy_that_needs_it() {
+    for needed in [false, true] {
+        let mut cluster = Cluster::new(2);
+        (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+        cluster.settle();
+        cluster.isolate(1);
+        cluster.write(blocks(10, if needed { 3 } else { 20 }, 1)).unwrap();
+        cluster.pass(3 * SECOND);
+        assert_eq!(cluster.config.in_sync, [device(0)].into());
+        // The blocks before and behind it have changed, too.
+        [(11, 2), (12, 4), (13, 0)].into_iter().for_each(|(n, at)| cluster.write(blocks(n, at, 1)).unwrap());
+        cluster.settle();
+        cluster.damaged = [(device(0), 3)].into();
+        let read = cluster.blocks_read;
+        cluster.heal();
+        cluster.pass(4 * SECOND);
+        assert_eq!(cluster.map(1)[&(ChunkIndex(0), 2)], 11, "the rest is there");
+        assert_eq!(cluster.config.in_sync.len(), if needed { 1 } else { 2 });
+        assert!(cluster.read(1, 3).is_err() || !needed, "old data");
+        assert!(cluster.blocks_read - read < 3 * CHUNK_BLOCKS as u64, "it is not read again and again");
+        // Whoever writes the block mends it.
+        cluster.write(blocks(14, 3, 1)).unwrap();
+        cluster.damaged.clear();
+        cluster.pass(8 * SECOND);
+        assert_eq!(cluster.config.in_sync.len(), 2);
+        assert_eq!(cluster.map(0), cluster.map(1));
+    }
+}
+
+#[test]
 fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
     let mut cluster = Cluster::new(2);
     (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
