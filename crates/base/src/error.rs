@@ -20,6 +20,9 @@ pub enum IoStatus {
     Redirect = 6,
     /// This attachment of the volume has been ended: it may be attached elsewhere.
     Fenced = 7,
+    /// The layer that the request names is not the volume's head here (any more, or yet), or takes no writes while a
+    /// snapshot is made: ask again, with the head that a newer configuration names.
+    Stale = 8,
 }
 
 impl IoStatus {
@@ -34,6 +37,7 @@ impl IoStatus {
             5 => IoStatus::Gone,
             6 => IoStatus::Redirect,
             7 => IoStatus::Fenced,
+            8 => IoStatus::Stale,
             _ => return None,
         })
     }
@@ -49,6 +53,7 @@ impl fmt::Display for IoStatus {
             IoStatus::Gone => "the volume is gone",
             IoStatus::Redirect => "ask the primary",
             IoStatus::Fenced => "the volume is not attached here any more",
+            IoStatus::Stale => "the volume has another head layer",
         })
     }
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{Generation, NodeId, PgId, VolumeId};
+use azekura_base::{Generation, LayerId, NodeId, PgId, VolumeId};
 use azekura_meta::cluster::ChangedAttachments;
 use azekura_meta::model::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
@@ -20,6 +20,8 @@ use tokio::time::Instant;
 pub const CLIENT_WAIT: Duration = Duration::from_secs(8);
 /// How long all groups of a volume may take to confirm a fence.
 pub const FENCE_WAIT: Duration = Duration::from_secs(10);
+/// How long all groups of a volume may take to freeze its head: all its writes wait meanwhile.
+pub const FREEZE_WAIT: Duration = Duration::from_secs(2);
 /// A client that waits looks this often whether the process in its way has ended.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,6 +39,17 @@ pub trait DataPlane: Send + Sync + 'static {
         volume: VolumeId,
         generation: Generation,
         standing: Vec<Generation>,
+        groups: Vec<PgId>,
+    ) -> Later<'_, Result<(), Vec<PgId>>>;
+
+    /// Waits until none of `groups`, which are all of the volume's class, gives a write to its layer `head` a place any more,
+    /// and none that has one is uncommitted: the configuration has said so since `revision`, and still says so. Else the
+    /// groups that have not confirmed it within [`FREEZE_WAIT`].
+    fn freeze(
+        &self,
+        volume: VolumeId,
+        head: LayerId,
+        revision: u64,
         groups: Vec<PgId>,
     ) -> Later<'_, Result<(), Vec<PgId>>>;
 

@@ -79,6 +79,10 @@ impl DataPlane for Obliging {
         Box::pin(async move { if volume == VolumeId(2) { Err(groups) } else { Ok(()) } })
     }
 
+    fn freeze(&self, volume: VolumeId, _: LayerId, _: u64, groups: Vec<PgId>) -> Later<'_, Result<(), Vec<PgId>>> {
+        Box::pin(async move { if volume == VolumeId(2) { Err(groups) } else { Ok(()) } })
+    }
+
     fn ended(&self, _: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
         Box::pin(async { BTreeSet::new() })
     }

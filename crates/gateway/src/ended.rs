@@ -1,4 +1,4 @@
-//! Attachments that have ended: what was asked for under them fails.
+//! Attachments that have ended, and volumes that are gone: what was asked for under, or of, them fails.
 
 use crate::gateway::{Effect, Gateway, Outcome, Running, Under};
 use azekura_base::{Generation, IoStatus, RequestId, VolumeId};
@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Gateway {
     /// Fails all requests under attachments that have ended. What was sent for them is refused where it arrives.
     pub fn end_attachments(&mut self, ended: impl Fn(VolumeId, Generation) -> bool) {
+        self.end_requests(ended, IoStatus::Fenced);
+    }
+
+    pub(crate) fn end_requests(&mut self, ended: impl Fn(VolumeId, Generation) -> bool, why: IoStatus) {
         let over = |(_, running): &(&u64, &Running)| ended(running.volume, running.attachment);
         let over: BTreeSet<u64> = self.ops.iter().filter(over).map(|(id, _)| *id).collect();
         if over.is_empty() {
@@ -33,7 +37,7 @@ impl Gateway {
         self.idle_parts -= idle;
         for op in over {
             let Some(running) = self.ops.remove(&op) else { continue };
-            self.effects.push_back(Effect::Complete(running.token, Outcome::Failed(IoStatus::Fenced)));
+            self.effects.push_back(Effect::Complete(running.token, Outcome::Failed(why)));
         }
         self.start_backlog();
     }

@@ -152,6 +152,7 @@ pub struct Gateway {
     me: NodeId,
     session: SessionId,
     volumes: BTreeMap<String, Arc<VolumeView>>,
+    by_id: BTreeMap<VolumeId, Arc<VolumeView>>,
     groups: BTreeMap<PgId, GroupView>,
     links: BTreeMap<NodeId, bool>,
     pub(crate) ops: BTreeMap<u64, Running>,
@@ -179,6 +180,7 @@ impl Gateway {
             me,
             session,
             volumes: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             groups: BTreeMap::new(),
             links: BTreeMap::from([(me, true)]),
             ops: BTreeMap::new(),
@@ -200,8 +202,10 @@ impl Gateway {
     pub fn configure(&mut self, volumes: BTreeMap<String, Arc<VolumeView>>, groups: BTreeMap<PgId, GroupView>) {
         self.volumes = volumes;
         self.groups = groups;
-        let known: Vec<VolumeId> = self.volumes.values().map(|v| v.id).collect();
-        self.statistics.retain(|id, _| known.contains(id));
+        self.by_id = self.volumes.values().map(|volume| (volume.id, volume.clone())).collect();
+        let by_id = &self.by_id;
+        self.statistics.retain(|id, _| by_id.contains_key(id));
+        self.end_deleted();
         self.recall();
         self.resend(|_| true);
     }
@@ -411,6 +415,12 @@ impl Gateway {
         if under.at.is_some() || self.now < under.retry_at {
             return;
         }
+        let Some(current) = self.by_id.get(&under.volume) else { return };
+        if is_write && current.cut.is_some() {
+            return; // A snapshot is being made: no copy would take it.
+        }
+        // Where it was refused as stale, it has no place; where it has one, it is known by its number.
+        under.layer = current.layer;
         let Some(group) = self.groups.get(&under.pg) else { return };
         let up = |node: &NodeId| self.links.get(node).copied().unwrap_or(false);
         let target = if is_write || under.primary_only {
@@ -503,6 +513,7 @@ impl Gateway {
         match message {
             Message::WriteDone(done) => match done.result {
                 Err(IoStatus::Redirect) => self.refused(done.request, true, node),
+                Err(IoStatus::Stale) => self.stale(done.request, true, node),
                 Err(IoStatus::ReadOnly) => self.too_few_copies(done.request, node),
                 Err(status) => self.write_done(done.request, node, Some(status)),
                 Ok(()) => self.write_done(done.request, node, None),
@@ -519,6 +530,7 @@ impl Gateway {
                     }
                 }
                 Err(IoStatus::Redirect) => self.refused(done.request, false, node),
+                Err(IoStatus::Stale) => self.stale(done.request, false, node),
                 Err(status) => self.try_elsewhere(done.request, node, status),
             },
             Message::StatusDone(done) => match done.result {
@@ -528,6 +540,7 @@ impl Gateway {
                     self.read_done(done.request, Ok(Answer::Runs(part, runs)));
                 }
                 Err(IoStatus::Redirect) => self.refused(done.request, false, node),
+                Err(IoStatus::Stale) => self.stale(done.request, false, node),
                 Err(status) => self.try_elsewhere(done.request, node, status),
             },
             _ => {}
@@ -558,6 +571,46 @@ impl Gateway {
             under.primary_only = !is_write;
             self.send(id, is_write);
         }
+    }
+
+    /// The copy knows of another head than the request names, or a snapshot is being made: one of both does not know the
+    /// latest. Asked again a little later, or as soon as this gateway knows more.
+    fn stale(&mut self, id: RequestId, is_write: bool, node: NodeId) {
+        let parts = if is_write { &mut self.writes } else { &mut self.reads };
+        let Some(under) = parts.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
+        let known = self.by_id.get(&under.volume).map(|volume| volume.layer);
+        let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == node);
+        under.at = None;
+        self.idle_parts += 1;
+        if known != Some(under.layer) {
+            self.send(id, is_write); // This gateway has learnt of the next head meanwhile.
+        } else if !is_write && !by_primary {
+            under.primary_only = true;
+            self.send(id, is_write);
+        } else {
+            under.primary_only = false;
+            under.retry_at = self.now + RETRY_INTERVAL;
+        }
+    }
+
+    /// The layer of a request that was refused as stale although it names the head that this gateway knows, and that takes
+    /// writes.
+    #[must_use]
+    pub fn current_layer_refused(&self, answer: &Message) -> Option<LayerId> {
+        let under = match answer {
+            Message::WriteDone(done) if done.result == Err(IoStatus::Stale) => self.writes.get(&done.request)?,
+            Message::ReadDone(done) if matches!(done.result, Err(IoStatus::Stale)) => self.reads.get(&done.request)?,
+            _ => return None,
+        };
+        let current = self.by_id.get(&under.volume)?;
+        (current.layer == under.layer && current.cut.is_none()).then_some(current.layer)
+    }
+
+    /// Fails what was asked of volumes that are not there any more.
+    fn end_deleted(&mut self) {
+        let known = std::mem::take(&mut self.by_id);
+        self.end_requests(|volume, _| !known.contains_key(&volume), IoStatus::Gone);
+        self.by_id = known;
     }
 
     /// The group has too few copies for writing: the write waits for more, but not for ever.
@@ -704,6 +757,7 @@ mod tests {
             name: "v".into(),
             size: 8 << 30,
             layer: LayerId(1),
+            cut: None,
             read_only: false,
             groups: [PgId(0), PgId(1)].into(),
             group_offset: 1,

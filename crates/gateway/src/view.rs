@@ -14,7 +14,9 @@ pub struct VolumeView {
     pub size: u64,
     /// The layer that reads and writes name.
     pub layer: LayerId,
-    /// No writes.
+    /// The layer that is about to be put on top of it: until it is there, or is not to come any more, nothing is written.
+    pub cut: Option<LayerId>,
+    /// No writes: a snapshot.
     pub read_only: bool,
     /// The groups of its storage class, in order.
     pub groups: Arc<[PgId]>,
@@ -22,7 +24,23 @@ pub struct VolumeView {
     pub group_offset: u32,
 }
 
+/// Volumes of this bit are snapshots: the rest of the number is that of their layer.
+const SNAPSHOT: u64 = 1 << 63;
+
 impl VolumeView {
+    /// The id that requests on a snapshot of this layer carry. It is another one than the volume's, whose requests name the
+    /// layer only while it is the head.
+    #[must_use]
+    pub fn snapshot_id(layer: LayerId) -> VolumeId {
+        VolumeId(SNAPSHOT | layer.0)
+    }
+
+    /// A request of this id may name this layer: a snapshot's names its own, a volume's any that was ever its head.
+    #[must_use]
+    pub fn snapshot_layer(id: VolumeId) -> Option<LayerId> {
+        (id.0 & SNAPSHOT != 0).then_some(LayerId(id.0 & !SNAPSHOT))
+    }
+
     /// The placement group of a chunk: round robin from the volume's offset, so that sequential I/O touches every
     /// group evenly.
     #[must_use]

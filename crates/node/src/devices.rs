@@ -24,6 +24,8 @@ pub(crate) struct Device {
     under: Tokens<Under>,
     /// Layers whose dropping has been started.
     dropping: BTreeSet<LayerId>,
+    /// Layers whose merging has been started.
+    pub(crate) merging: BTreeSet<LayerId>,
     /// Groups whose copy is being given up, or is, and the configuration does not know it yet.
     forgetting: BTreeSet<PgId>,
     /// A checkpoint is being saved.
@@ -76,6 +78,7 @@ pub(crate) enum Under {
     Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId, at: Duration },
     Status { client: ConnKey, request: RequestId },
     Drop { layer: LayerId },
+    Merge,
     Forget,
 }
 
@@ -98,6 +101,7 @@ impl Node {
             full: false,
             under: Tokens::default(),
             dropping: BTreeSet::new(),
+            merging: BTreeSet::new(),
             forgetting: BTreeSet::new(),
             checkpointing: false,
             notes_wanted: Vec::new(),
@@ -105,6 +109,7 @@ impl Node {
             errors: Errors::default(),
         };
         self.devices.insert(id, device);
+        self.tell_layers(id);
     }
 
     /// An effect of a store is done.
@@ -132,9 +137,6 @@ impl Node {
     /// Starts what the configuration asks of an open device.
     pub(crate) fn follow_view(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
-        for (layer, parent) in &self.view.parents {
-            device.store.set_parent(*layer, *parent);
-        }
         let due = self.view.dropped.iter().filter(|(_, devices)| devices.contains(&id)).map(|(layer, _)| *layer);
         let due: Vec<LayerId> = due.filter(|layer| device.dropping.insert(*layer)).collect();
         for layer in due {
@@ -149,6 +151,7 @@ impl Node {
             .collect();
         new.into_iter().for_each(|pg| self.add_group(pg, id));
         self.leave_groups(id);
+        self.merge_layers(id);
     }
 
     /// Ends copies that the configuration does not want on an open device any more, and gives up what they hold.
@@ -226,7 +229,8 @@ impl Node {
 
     /// Hands the store's collected records and its effects to the event loop.
     pub(crate) fn run_store(&mut self, id: DeviceId) {
-        let Some(device) = self.devices.get_mut(&id) else { return };
+        // To open, a store has to know the tree of layers.
+        let Some(device) = self.devices.get_mut(&id).filter(|_| self.view.revision > 0) else { return };
         if device.open {
             device.store.pump();
         }
@@ -242,6 +246,12 @@ impl Node {
         }
         while let Some(report) = self.devices.get_mut(&id).and_then(|device| device.store.next_report()) {
             match report {
+                Report::LayerGone { layer } => {
+                    let merging = self.devices.get_mut(&id).is_some_and(|device| device.merging.contains(&layer));
+                    if merging {
+                        self.effects.push_back(Effect::LayerMerged(id, layer));
+                    }
+                }
                 Report::Forgotten { pg } => self.effects.push_back(Effect::CopyForgotten(id, pg)),
                 Report::NotSaved { error } => {
                     let told = format!("device {id}: {error}; it is tried again; make room in the device's folder");
@@ -281,8 +291,8 @@ impl Node {
                     if let Err(error) = &result {
                         self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
                     }
-                    let chunks = |list: Vec<_>| list.into_iter().map(|(layer, chunk, _)| (layer, chunk)).collect();
-                    let changes = result.ok().map(chunks);
+                    let chunks = |list: Vec<_>| list.into_iter().map(|(layer, chunk, _)| (layer, chunk));
+                    let changes = result.ok().map(|list| self.compared_chunks(chunks(list)));
                     self.wake(pg, id, |group| group.changes_listed(listing, copy, changes));
                 }
             }

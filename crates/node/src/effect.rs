@@ -43,6 +43,8 @@ pub enum Effect {
     Scrubbed(PgId, ScrubReport),
     /// A dropped layer's space on a device has come back.
     LayerDropped(DeviceId, LayerId),
+    /// A device has given a layer's blocks to its child.
+    LayerMerged(DeviceId, LayerId),
     /// A device has given up its copy of a group that it was to leave.
     CopyForgotten(DeviceId, PgId),
     /// A device's store is open, or has stopped for good.

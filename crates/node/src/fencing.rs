@@ -1,10 +1,11 @@
-//! Telling every group of a volume that attachments have ended, and waiting until all have confirmed it.
+//! Telling every group of a volume that attachments have ended, or that its head is frozen, and waiting until all have
+//! confirmed it.
 
-use crate::effect::Effect;
+use crate::effect::{ConnKey, Effect};
 use crate::fences::Attachments;
 use crate::node::Node;
-use azekura_base::{Generation, IoStatus, NodeId, PgId, RequestId, VolumeId};
-use azekura_wire::{Fence, FenceDone, Message};
+use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, RequestId, VolumeId};
+use azekura_wire::{Fence, FenceDone, Freeze, Message};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// And so is one that has not answered for so long.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
+/// Freezes that wait for the configuration; further ones are asked to come again.
+const FREEZES_MAX: usize = 1024;
+
 /// A group's primary that has been asked.
 struct Asked {
     request: RequestId,
@@ -20,10 +24,18 @@ struct Asked {
     at: Duration,
 }
 
+/// What groups are told.
+enum What {
+    /// These attachments stand; all others up to that generation have ended.
+    Fence(Attachments),
+    /// The head layer is frozen since that revision.
+    Freeze(LayerId, u64),
+}
+
 /// One wish.
 struct Run {
     volume: VolumeId,
-    attachments: Attachments,
+    what: What,
     /// Groups that have not confirmed.
     left: BTreeMap<PgId, Option<Asked>>,
     until: Duration,
@@ -81,8 +93,37 @@ impl Node {
         patience: Duration,
     ) {
         self.learn_attachments(volume, &attachments);
+        self.ask_groups(token, volume, What::Fence(attachments), groups, patience);
+    }
+
+    /// Makes sure that no write to the volume's layer `head` is given a place any more and that none is under way: every one
+    /// of `groups`, which are all of the volume's class, has to confirm it within `patience`. [`Effect::Fenced`] with
+    /// `token` answers.
+    ///
+    /// The configuration must say so since `revision`: a copy that becomes primary later learns of it from there. It
+    /// counts for as long as the configuration goes on to say so.
+    pub fn freeze(
+        &mut self,
+        token: u64,
+        volume: VolumeId,
+        head: LayerId,
+        revision: u64,
+        groups: impl IntoIterator<Item = PgId>,
+        patience: Duration,
+    ) {
+        self.ask_groups(token, volume, What::Freeze(head, revision), groups, patience);
+    }
+
+    fn ask_groups(
+        &mut self,
+        token: u64,
+        volume: VolumeId,
+        what: What,
+        groups: impl IntoIterator<Item = PgId>,
+        patience: Duration,
+    ) {
         let left = groups.into_iter().map(|pg| (pg, None)).collect();
-        self.fencing.runs.insert(token, Run { volume, attachments, left, until: self.now + patience });
+        self.fencing.runs.insert(token, Run { volume, what, left, until: self.now + patience });
         self.fencing.next = self.now;
     }
 
@@ -137,13 +178,21 @@ impl Node {
                 let request = RequestId(*count);
                 open.insert(request, (*token, *pg));
                 *asked = Some(Asked { request, node: primary, at: now });
-                let Attachments { generation, standing } = run.attachments.clone();
-                let fence = Fence { request, pg: *pg, volume: run.volume, generation, attachments: standing };
-                questions.push((primary, fence));
+                let (pg, volume) = (*pg, run.volume);
+                let question = match &run.what {
+                    What::Fence(Attachments { generation, standing }) => {
+                        let (generation, attachments) = (*generation, standing.clone());
+                        Message::Fence(Fence { request, pg, volume, generation, attachments })
+                    }
+                    What::Freeze(head, revision) => {
+                        Message::Freeze(Freeze { request, pg, volume, head: *head, revision: *revision })
+                    }
+                };
+                questions.push((primary, question));
             }
         }
-        for (node, fence) in questions {
-            self.send_to_node(node, Message::Fence(fence));
+        for (node, question) in questions {
+            self.send_to_node(node, question);
         }
         self.end_fencing();
     }
@@ -163,7 +212,7 @@ impl Node {
     }
 
     /// Another node, or this one, says that attachments have ended.
-    pub(crate) fn fenced(&mut self, conn: crate::ConnKey, fence: Fence) {
+    pub(crate) fn fenced(&mut self, conn: ConnKey, fence: Fence) {
         let standing = fence.attachments.clone();
         self.learn_attachments(fence.volume, &Attachments { generation: fence.generation, standing });
         let client = azekura_replica::Client(conn.0);
@@ -176,5 +225,29 @@ impl Node {
             let done = FenceDone { request: fence.request, result: Err(IoStatus::Redirect) };
             self.answer_later(conn, Message::FenceDone(done));
         }
+    }
+
+    /// Another node, or this one, says that a snapshot is being made. Answered when this node knows the configuration that
+    /// says so: until then it would take writes that come later.
+    pub(crate) fn frozen(&mut self, conn: ConnKey, freeze: Freeze) {
+        if freeze.revision > self.view.revision && self.early_freezes.len() < FREEZES_MAX {
+            self.early_freezes.push((conn, freeze));
+            return;
+        }
+        let known = freeze.revision <= self.view.revision && self.heads.is_frozen(freeze.volume, freeze.head);
+        let client = azekura_replica::Client(conn.0);
+        let key = self.primary_copy(freeze.pg).filter(|_| known);
+        if key.and_then(|key| self.with_group(key, |group, _| group.freeze(client, &freeze))).is_none() {
+            let done = FenceDone { request: freeze.request, result: Err(IoStatus::Redirect) };
+            self.answer_later(conn, Message::FenceDone(done));
+        }
+    }
+
+    /// Passes on what has waited for the configuration.
+    pub(crate) fn run_early_freezes(&mut self) {
+        let known = self.view.revision;
+        let due: Vec<(ConnKey, Freeze)> =
+            self.early_freezes.extract_if(.., |(_, freeze)| freeze.revision <= known).collect();
+        due.into_iter().for_each(|(conn, freeze)| self.frozen(conn, freeze));
     }
 }

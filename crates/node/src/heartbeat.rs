@@ -93,12 +93,14 @@ impl Node {
             self.awake.push_back(key);
         }
         let stamp_us = self.now.as_micros() as u64;
-        let ok = HeartbeatOk { echo_us: heartbeat.stamp_us, stamp_us, copies };
+        let revision = self.view.revision;
+        let ok = HeartbeatOk { echo_us: heartbeat.stamp_us, stamp_us, revision, copies };
         self.answer(conn, Message::HeartbeatOk(ok));
     }
 
     /// A secondary's node has promised.
     pub(crate) fn heartbeat_ok(&mut self, node: NodeId, ok: &HeartbeatOk) {
+        self.layers.peer_knows(node, ok.revision);
         let mut soon = self.beats.stamps.insert(node, (ok.stamp_us, self.now)).is_none();
         let sent = Duration::from_micros(ok.echo_us);
         if sent > self.now {

@@ -9,7 +9,9 @@
 //! `devices.rs` holds the stores and matches their completions. `heartbeat.rs` keeps leases alive and
 //! lets groups notice who has fallen silent; `balance.rs` decides which of them bring copies up to date, and which hand over;
 //! `throttle.rs` how much of that there may be beside clients' requests.
-//! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do.
+//! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all groups
+//! of a volume have stopped before a snapshot is made. `heads.rs` knows which layer takes a volume's writes, `layers.rs` the tree
+//! of layers.
 
 mod balance;
 mod clients;
@@ -17,7 +19,9 @@ mod devices;
 mod effect;
 mod fences;
 mod fencing;
+mod heads;
 mod heartbeat;
+mod layers;
 mod links;
 mod node;
 mod routing;

@@ -71,6 +71,11 @@ impl Links {
         self.refused.remove(&hello.node);
     }
 
+    /// A connection to the node stands.
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.link(node).is_some()
+    }
+
     fn link(&self, node: NodeId) -> Option<ConnKey> {
         match self.out.get(&node)? {
             Outbound::Up(conn) => Some(*conn),
@@ -223,6 +228,7 @@ impl Node {
         self.links.heard.insert(node, self.now);
         self.gateway.link_up(node);
         self.beats.forget(node);
+        self.layers.forget(node);
         for device in self.devices_of(node) {
             for (key, group) in &mut self.groups {
                 group.peer_up(device);

@@ -5,13 +5,15 @@ use crate::devices::Device;
 use crate::effect::{ConnKey, Effect};
 use crate::fences::Fences;
 use crate::fencing::Fencing;
+use crate::heads::Heads;
 use crate::heartbeat::Beats;
+use crate::layers::Layers;
 use crate::links::Links;
 use crate::view::ClusterView;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
 use azekura_replica::{AckRule, Group, GroupState, ResyncProgress, ScrubReport};
-use azekura_wire::{Message, Sync};
+use azekura_wire::{Freeze, Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -70,6 +72,10 @@ pub struct Node {
     pub(crate) balance: Balance,
     pub(crate) fences: Fences,
     pub(crate) fencing: Fencing,
+    pub(crate) heads: Heads,
+    pub(crate) layers: Layers,
+    /// Freezes of revisions that are not known here yet.
+    pub(crate) early_freezes: Vec<(ConnKey, Freeze)>,
     /// Claims to reign that have been accepted in a revision that is not known here yet.
     accepted_claims: Vec<Accepted>,
     /// Messages from this node to itself.
@@ -99,6 +105,9 @@ impl Node {
             balance: Balance::new(now),
             fences: Fences::default(),
             fencing: Fencing::default(),
+            heads: Heads::default(),
+            layers: Layers::default(),
+            early_freezes: Vec::new(),
             accepted_claims: Vec::new(),
             local: VecDeque::new(),
             early_syncs: BTreeMap::new(),
@@ -156,10 +165,11 @@ impl Node {
     pub fn configure(&mut self, view: ClusterView) {
         let before = std::mem::replace(&mut self.view, view);
         self.view.revision = self.view.revision.max(before.revision);
-        // First of all: a copy that begins to reign refuses what was fenced before its claim.
+        // First of all: a copy that begins to reign refuses what was fenced, or frozen, before its claim.
         if self.fences.follow(&before.attachments, &self.view.attachments) {
             self.attachments_ended();
         }
+        let closed = self.follow_layers(&before);
         let node_of = |device: &DeviceId| self.view.devices.get(device).copied();
         let groups = self.view.groups.iter().filter_map(|(pg, config)| {
             let primary = node_of(&config.primary)?;
@@ -182,13 +192,17 @@ impl Node {
             self.follow_view(device);
         }
         self.follow_links();
+        self.send_back_writes(&closed);
         self.reign_where_accepted();
+        self.run_early_freezes();
     }
 
     /// The configuration that this node knows is that of a later revision, too.
     pub fn known_up_to(&mut self, revision: u64) {
         self.view.revision = self.view.revision.max(revision);
+        self.heads.forget_told(self.view.revision);
         self.reign_where_accepted();
+        self.run_early_freezes();
     }
 
     /// The outcome of [`Effect::Propose`]; when it was accepted, in which revision of the configuration.

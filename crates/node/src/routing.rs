@@ -3,7 +3,7 @@
 use crate::devices::Under;
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
-use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, NodeId, PgId, RequestId};
+use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, LayerId, NodeId, PgId, RequestId};
 use azekura_replica::{Action, Client, Group, Mismatch};
 use azekura_store as store;
 use azekura_wire::{Body, Message, Prepare, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
@@ -31,12 +31,28 @@ impl Node {
                 self.refuse_read(conn, request, IoStatus::Fenced);
                 None
             }
+            Message::Read(ReadRequest { request, volume, layer, .. })
+            | Message::Status(StatusRequest { request, volume, layer, .. })
+                if !self.heads.answers_reads(volume, layer) =>
+            {
+                self.refuse_read(conn, request, IoStatus::Stale);
+                None
+            }
             Message::Write(write) => {
                 let request = write.request;
                 // The data of this node's own gateway has not left memory since its checksums were made.
                 let trusted = conn == ConnKey(0);
+                let current = self.heads.takes_writes(write.volume, write.layer);
                 let key = self.primary_copy(write.pg);
-                let done = key.and_then(|key| self.with_group(key, |group, _| group.write(client, write, trusted)));
+                let done = key.and_then(|key| {
+                    self.with_group(key, |group, _| {
+                        if current {
+                            group.write(client, write, trusted)
+                        } else {
+                            group.write_stale(client, write, trusted)
+                        }
+                    })
+                });
                 if done.is_none() {
                     self.refuse_write(conn, request, IoStatus::Redirect);
                 }
@@ -80,6 +96,12 @@ impl Node {
                 }
                 None
             }
+            Message::Compare(compare) if self.is_gone(compare.device, compare.layer) => {
+                self.with_group((compare.pg, compare.device), |group, _| group.compare_gone(client, &compare));
+                None
+            }
+            // Whoever waits for it begins anew, with what the configuration says by then.
+            Message::Repair(repair) if self.is_gone(repair.device, repair.layer) => None,
             Message::Compare(compare) => {
                 self.with_group((compare.pg, compare.device), |group, _| group.compare(client, compare));
                 None
@@ -102,6 +124,14 @@ impl Node {
             }
             Message::Fence(fence) => {
                 self.fenced(conn, fence);
+                None
+            }
+            Message::Freeze(freeze) => {
+                self.frozen(conn, freeze);
+                None
+            }
+            Message::Layers(news) => {
+                self.learn_layers(&news);
                 None
             }
             // This node's answers to itself travel the same way.
@@ -138,6 +168,10 @@ impl Node {
     pub(crate) fn answered(&mut self, node: NodeId, message: Message) {
         match message {
             Message::WriteDone(_) | Message::ReadDone(_) | Message::StatusDone(_) => {
+                if let Some(layer) = self.gateway.current_layer_refused(&message) {
+                    // It does not know the layer yet, or not that it takes writes again.
+                    self.announce(node, layer);
+                }
                 let now = self.now;
                 self.gateway.answer(node, message, now);
             }
@@ -213,8 +247,19 @@ impl Node {
         let (pg, device) = key;
         match action {
             Action::Send(to, message) => {
-                if let Some(node) = self.view.devices.get(&to) {
-                    self.send_to_node(*node, message);
+                if let Some(node) = self.view.devices.get(&to).copied() {
+                    if let Some(layer) = layer_of(&message) {
+                        self.announce(node, layer);
+                    }
+                    if let Message::Repair(repair) = &message {
+                        let (layer, chunk) = (repair.layer, repair.chunk);
+                        let heirs = self.layers.heirs(pg, to, layer);
+                        self.groups
+                            .get_mut(&key)
+                            .into_iter()
+                            .for_each(|group| group.compare_heirs(to, chunk, heirs.clone()));
+                    }
+                    self.send_to_node(node, message);
                 }
             }
             Action::SendPrepare(to, mut prepare, holder) => {
@@ -225,6 +270,7 @@ impl Node {
                 {
                     prepare.body = Body::Yours { checksums };
                 }
+                self.announce(node, prepare.layer);
                 self.send_to_node(node, Message::Prepare(prepare));
             }
             Action::Answer(client, message) => self.answer_later(ConnKey(client.0), message),
@@ -256,6 +302,7 @@ impl Node {
                 self.with_store(device, under, |store, token| store.append(token, repair_record(repair)));
             }
             Action::ListChanges { id, device: copy, after } => {
+                self.layers.listing(pg, copy, self.view.revision);
                 self.with_store(device, Under::Changes { pg, copy, id }, |store, token| {
                     store.modified_since(token, pg, after);
                 });
@@ -326,6 +373,16 @@ impl Node {
 
     fn refuse_read(&mut self, conn: ConnKey, request: RequestId, status: IoStatus) {
         self.answer_later(conn, Message::ReadDone(ReadDone { request, result: Err(status) }));
+    }
+}
+
+/// The layer that a message to a copy names.
+fn layer_of(message: &Message) -> Option<LayerId> {
+    match message {
+        Message::Repair(repair) => Some(repair.layer),
+        Message::Compare(compare) => Some(compare.layer),
+        Message::Fetch(fetch) => Some(fetch.layer),
+        _ => None,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Attachments of a volume that have ended: their writes are let out of the group.
+//! Attachments of a volume that have ended, and head layers that are frozen: writes under, or to, them are let out of the
+//! group.
 //!
 //! The node refuses what arrives from an ended attachment; here is what had arrived before. A write that waits, or is
 //! being merged, has no place in the order yet and is refused. One that has a place can't be taken back: it may be on
@@ -8,11 +9,15 @@
 //! The answer is given only by a primary that may serve when it is told of the fence. Then nobody else has been named
 //! primary so far, and whoever is later reads the volume's attachments together with, or after, its own claim: it
 //! knows of the fence without being told.
+//!
+//! A freeze is the same for the writes to a volume's head layer, whoever they are from (docs/decisions/0011): they are
+//! asked to come again. The caller has made sure that the primary's node refuses those that arrive, and that every node
+//! which knows of a later claim knows of the freeze.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
-use azekura_base::{Generation, IoStatus, RequestId, Sequence, VolumeId};
-use azekura_wire::{Fence, FenceDone, Message};
+use azekura_base::{IoStatus, LayerId, RequestId, Sequence, VolumeId};
+use azekura_wire::{Fence, FenceDone, Freeze, Message, WriteRequest};
 
 /// Fences of one group that wait for an answer; further ones are asked to come again.
 const FENCES_MAX: usize = 1024;
@@ -35,27 +40,48 @@ impl Group {
     /// Attachments of a volume have ended. Answered when no write of theirs can be applied in this group any more, as
     /// far as the caller refuses what arrives from now on.
     pub fn fence(&mut self, client: Client, fence: &Fence) {
-        let now = self.now;
-        let serving = self.may_serve(now);
+        let ends = |write: &WriteRequest| fence.ends(write.volume, write.attachment);
+        self.keep_out(client, fence.request, ends, IoStatus::Fenced);
+    }
+
+    /// A volume's head layer is frozen. Answered when no write to it can be applied in this group any more, as far as the
+    /// caller refuses what arrives from now on.
+    pub fn freeze(&mut self, client: Client, freeze: &Freeze) {
+        let to_head = |write: &WriteRequest| write.volume == freeze.volume && write.layer == freeze.head;
+        self.keep_out(client, freeze.request, to_head, IoStatus::Stale);
+    }
+
+    /// Asks the writes without a place whose volume and layer `stale` names to come again: the configuration says that the
+    /// layer takes no writes now, or any more.
+    pub fn send_back(&mut self, stale: impl Fn(VolumeId, LayerId) -> bool) {
+        self.refuse_unordered(|write| stale(write.volume, write.layer), IoStatus::Stale);
+        self.retry_waiting();
+    }
+
+    fn keep_out(&mut self, client: Client, request: RequestId, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
+        let serving = self.may_serve(self.now);
         let Role::Primary(primary) = &mut self.role else {
-            return self.answer_fence(client, fence.request, Err(IoStatus::Redirect));
+            return self.answer_fence(client, request, Err(IoStatus::Redirect));
         };
         if !serving || primary.fences.waiting.len() >= FENCES_MAX {
             primary.wanted = true;
-            return self.answer_fence(client, fence.request, Err(IoStatus::Redirect));
+            return self.answer_fence(client, request, Err(IoStatus::Redirect));
         }
-        let ends = |volume: VolumeId, attachment: Generation| fence.ends(volume, attachment);
-        let refused = primary.drop_unordered(ends);
-        for (client, request) in refused {
-            self.actions.push_back(Action::AnswerWrite(client, request, Err(IoStatus::Fenced)));
-        }
+        self.refuse_unordered(which, why);
         let upto = self.tail.end();
         if let Role::Primary(primary) = &mut self.role {
-            primary.fences.waiting.push((upto, client, fence.request));
+            primary.fences.waiting.push((upto, client, request));
         }
         self.answer_fences();
         // What the refused writes were in the way of.
         self.retry_waiting();
+    }
+
+    fn refuse_unordered(&mut self, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        for (client, request) in primary.drop_unordered(which) {
+            self.actions.push_back(Action::AnswerWrite(client, request, Err(why)));
+        }
     }
 
     /// Answers the fences that need not wait any longer.

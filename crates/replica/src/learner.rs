@@ -23,6 +23,8 @@ pub(crate) struct Learner {
     /// Names the note that says which writes this copy need not apply again: it is in sync only when that is kept.
     note: u64,
     note_saved: bool,
+    /// The configuration that this copy knew when it was told to learn: what that says of being in sync is over.
+    version: Option<u64>,
     /// The answer to the primary, to be said again when the note is kept.
     learnt: Option<LearnOk>,
     /// Blocks that are being read for the primary, by the question's name.
@@ -45,6 +47,7 @@ impl Group {
         }
         // What was committed when this copy was left behind is durable here, and the same as everywhere. What came
         // after it may have been decided otherwise.
+        let version = self.config.version;
         self.commit(learn.since.min(self.durable));
         let complete = learn.since.min(self.tail.committed());
         let keep = self.tail.committed();
@@ -62,11 +65,23 @@ impl Group {
             // What it lacks from here on, readers must not miss.
             secondary.lease_until = Duration::ZERO;
             secondary.learner.note = self.notes + 1;
+            secondary.learner.version = Some(version);
             let ok = LearnOk { pg: self.pg, device: self.me, epoch: learn.epoch, base: learn.base, complete };
             secondary.question = Some(Question::Learn(ok));
             self.notes += 1;
             self.actions.push_back(Action::SaveNote(self.notes));
         }
+    }
+
+    /// True when this copy is in sync, as far as it knows: then it has everything that was committed before the
+    /// configuration that it knows.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let learns = match &self.role {
+            Role::Secondary(secondary) => secondary.learner.version.is_some_and(|told| told >= self.config.version),
+            Role::Primary(_) => false,
+        };
+        !learns && self.config.in_sync.contains(&self.me)
     }
 
     /// [`Action::SaveNote`] is done.
@@ -166,6 +181,15 @@ impl Group {
         }
     }
 
+    /// The primary asks for a chunk of a layer that this device does not have any more.
+    pub fn compare_gone(&mut self, from: Client, compare: &Compare) {
+        if self.is_from_primary(from, compare.epoch) {
+            let (pg, device, epoch, id) = (self.pg, self.me, compare.epoch, compare.id);
+            let ok = CompareOk { pg, device, epoch, id, differing: Vec::new(), unreadable: false, gone: true };
+            self.send_to_primary(Message::CompareOk(ok));
+        }
+    }
+
     /// What the primary has asked for is read.
     pub(crate) fn question_loaded(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
         let Role::Secondary(secondary) = &mut self.role else { return };
@@ -193,7 +217,7 @@ impl Group {
         };
         let differing = (0..compare.spans.len().min(spans.len())).filter(differs).map(span).collect();
         let (pg, device, Compare { epoch, id, .. }) = (self.pg, self.me, compare);
-        let ok = CompareOk { pg, device, epoch, id, differing, unreadable };
+        let ok = CompareOk { pg, device, epoch, id, differing, unreadable, gone: false };
         self.send_to_primary(Message::CompareOk(ok));
     }
 }

@@ -96,6 +96,13 @@ impl Tail {
         self.writes.iter().any(|write| write.blocks.overlaps(blocks))
     }
 
+    /// True when an uncommitted write may change what `blocks` read as: one to the same place of the same layer, or of one
+    /// that it may lie on, whose number is lower.
+    pub(crate) fn may_show_in(&self, blocks: &Blocks) -> bool {
+        let layer = blocks.layer;
+        self.writes.iter().any(|write| write.blocks.layer <= layer && Blocks { layer, ..write.blocks }.overlaps(blocks))
+    }
+
     pub(crate) fn find(&mut self, session: SessionId, request: RequestId) -> Option<&mut Pending> {
         self.writes.iter_mut().find(|write| write.session == session && write.request == request)
     }

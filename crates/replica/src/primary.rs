@@ -13,9 +13,7 @@ use crate::quorum::AckRule;
 use crate::resync::{Repairs, Resync};
 use crate::scrub::Scrub;
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
-use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, Generation, IoStatus, RequestId, Sequence, VolumeId, checksum,
-};
+use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
 use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -297,12 +295,12 @@ impl Primary {
         }
     }
 
-    /// Takes out the writes of some attachments that have no place in the order yet.
-    pub(crate) fn drop_unordered(&mut self, ends: impl Fn(VolumeId, Generation) -> bool) -> Vec<(Client, RequestId)> {
+    /// Takes out those of the writes that have no place in the order yet.
+    pub(crate) fn drop_unordered(&mut self, which: impl Fn(&WriteRequest) -> bool) -> Vec<(Client, RequestId)> {
         let waiting = std::mem::take(&mut self.waiting);
-        let (gone, stays): (VecDeque<_>, _) = waiting.into_iter().partition(|(_, w)| ends(w.volume, w.attachment));
+        let (gone, stays): (VecDeque<_>, _) = waiting.into_iter().partition(|(_, write)| which(write));
         self.waiting = stays;
-        let merging = self.merges.remove(|write| ends(write.volume, write.attachment));
+        let merging = self.merges.remove(which);
         gone.into_iter().map(|(client, write)| (client, write.request)).chain(merging).collect()
     }
 
@@ -562,6 +560,19 @@ impl Group {
     /// # Errors
     /// When the data is damaged or the request malformed: the connection that it came on must be closed.
     pub fn write(&mut self, client: Client, write: WriteRequest, trusted: bool) -> Result<(), Mismatch> {
+        self.take_write(client, write, trusted, false)
+    }
+
+    /// As [`Group::write`], for a layer that takes no writes now, or any more: only what has a place in the order already,
+    /// under whichever layer's name, is answered; all else is asked to come again.
+    ///
+    /// # Errors
+    /// As [`Group::write`].
+    pub fn write_stale(&mut self, client: Client, write: WriteRequest, trusted: bool) -> Result<(), Mismatch> {
+        self.take_write(client, write, trusted, true)
+    }
+
+    fn take_write(&mut self, client: Client, write: WriteRequest, trusted: bool, stale: bool) -> Result<(), Mismatch> {
         check(&write, trusted)?;
         let answer = |result| Action::AnswerWrite(client, write.request, result);
         let serving = self.may_serve(self.now);
@@ -591,6 +602,10 @@ impl Group {
         }
         if closed || too_many {
             self.actions.push_back(answer(Err(IoStatus::Redirect)));
+            return Ok(());
+        }
+        if stale {
+            self.actions.push_back(answer(Err(IoStatus::Stale)));
             return Ok(());
         }
         let holds_data = matches!(write.body, WriteBody::Data { .. });

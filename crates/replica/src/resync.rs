@@ -4,7 +4,9 @@
 //! primary goes through the chunks that were changed while the copy was away. It compares each with the copy by
 //! digests and sends the blocks that differ. A block is read while no write to it is under way and new ones are held
 //! back, and sent before them on the same connection, so the copy applies the repair in the right place of the order
-//! without a place of its own. Both take from what the group may do in the background (`background.rs`). When all chunks are done, writes wait for the copy too, and the configuration is asked
+//! without a place of its own. Both take from what the group may do in the background (`background.rs`). A layer comes
+//! before those that lie on it, which inherit what is sent for it: a chunk of a layer is compared when nothing of the same
+//! chunk is under way for another. When all chunks are done, writes wait for the copy too, and the configuration is asked
 //! to name it in sync.
 //!
 //! A chunk of which the primary can't read a block is compared by the checksums in both maps, which takes no reading: only
@@ -75,8 +77,10 @@ pub(crate) struct Resync {
     /// The copy has kept which writes it need not apply again.
     noted: bool,
     todo: VecDeque<(LayerId, ChunkIndex)>,
+    /// Chunks of layers that inherit what was sent, and may have been written since the changes were listed.
+    heirs: BTreeSet<(ChunkIndex, LayerId)>,
     /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
-    comparing: BTreeMap<u64, (LayerId, ChunkIndex, Option<Vec<u64>>)>,
+    comparing: BTreeMap<u64, Comparison>,
     /// Chunks of which not even the map can be read here: they are tried again.
     unreadable: Vec<(LayerId, ChunkIndex)>,
     /// Blocks that differ and are damaged here: they are tried again.
@@ -99,6 +103,7 @@ impl Resync {
             listing: 0,
             noted: false,
             todo: VecDeque::new(),
+            heirs: BTreeSet::new(),
             comparing: BTreeMap::new(),
             unreadable: Vec::new(),
             withheld: Vec::new(),
@@ -114,12 +119,47 @@ impl Resync {
         self.phase == Phase::Copying
             && self.noted
             && self.todo.is_empty()
+            && self.heirs.is_empty()
             && self.unreadable.is_empty()
             && self.withheld.is_empty()
             && self.comparing.is_empty()
             && self.found.is_empty()
             && self.repairing.is_empty()
     }
+
+    /// Something of this chunk is under way for another layer.
+    fn is_busy(&self, layer: LayerId, chunk: ChunkIndex) -> bool {
+        let other = |blocks: &Blocks| blocks.chunk == chunk && blocks.layer != layer;
+        self.comparing.values().any(|comparison| comparison.chunk == chunk && comparison.layer != layer)
+            || self.found.iter().chain(self.repairing.values()).any(other)
+    }
+
+    /// The next chunk to be compared, and whether it is one of an heir's.
+    fn next_chunk(&mut self) -> Option<(LayerId, ChunkIndex, bool)> {
+        if let Some((layer, chunk)) = self.todo.front().copied() {
+            if self.is_busy(layer, chunk) {
+                return None;
+            }
+            self.todo.pop_front();
+            self.heirs.remove(&(chunk, layer));
+            return Some((layer, chunk, false));
+        }
+        let free = self.heirs.iter().find(|(chunk, layer)| !self.is_busy(*layer, *chunk)).copied();
+        let (chunk, layer) = free?;
+        self.heirs.remove(&(chunk, layer));
+        Some((layer, chunk, true))
+    }
+}
+
+/// A chunk that is being compared.
+#[derive(Debug)]
+struct Comparison {
+    layer: LayerId,
+    chunk: ChunkIndex,
+    /// It is not known to have changed.
+    heir: bool,
+    /// The digests of this copy's blocks, once read.
+    digests: Option<Vec<u64>>,
 }
 
 impl Resync {
@@ -225,7 +265,7 @@ impl Group {
                 Standing::Learning(resync) => {
                     resync.phase == Phase::Asked
                         || !resync.repairing.is_empty()
-                        || resync.comparing.values().any(|(.., digests)| digests.is_some())
+                        || resync.comparing.values().any(|comparison| comparison.digests.is_some())
                         || peer.acked < peer.sent
                 }
                 _ => false,
@@ -332,10 +372,10 @@ impl Group {
         }
         resync.found.append(&mut blocked);
         while resync.comparing.len() < COMPARES_MAX && resync.found.len() < FOUND_MAX && self.allowance.is_open() {
-            let Some((layer, chunk)) = resync.todo.pop_front() else { break };
+            let Some((layer, chunk, heir)) = resync.next_chunk() else { break };
             self.allowance.take(CHUNK_SIZE);
             let id = repairs.name();
-            resync.comparing.insert(id, (layer, chunk, None));
+            resync.comparing.insert(id, Comparison { layer, chunk, heir, digests: None });
             let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
             self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
         }
@@ -406,8 +446,8 @@ impl Group {
         let asks = |peer: &Peer| matches!(&peer.standing, Standing::Learning(r) if r.comparing.contains_key(&id));
         let Some(device) = primary.peers.iter().find(|(_, peer)| asks(peer)).map(|(device, _)| *device) else { return };
         let Some((resync, heard)) = primary.resync(device) else { return };
-        let Some((layer, chunk, digests)) = resync.comparing.get_mut(&id) else { return };
-        let (layer, chunk) = (*layer, *chunk);
+        let Some(comparison) = resync.comparing.get_mut(&id) else { return };
+        let (layer, chunk) = (comparison.layer, comparison.chunk);
         let Ok(extents) = contents else {
             self.allowance.settle_chunk(&[]);
             self.actions.push_back(Action::LoadChecksums { id, layer, chunk });
@@ -417,7 +457,7 @@ impl Group {
         self.allowance.settle_chunk(&extents);
         let blocks = digest::blocks(&extents);
         let spans = digest::spans(&blocks);
-        *digests = Some(blocks);
+        comparison.digests = Some(blocks);
         let compare = Compare { pg: self.pg, device, epoch, id, layer, chunk, light: false, spans };
         self.actions.push_back(Action::Send(device, Message::Compare(compare)));
     }
@@ -430,16 +470,16 @@ impl Group {
         let Some(device) = primary.peers.iter().find(|(_, peer)| asks(peer)).map(|(device, _)| *device) else { return };
         let Some((resync, heard)) = primary.resync(device) else { return };
         let Ok(blocks) = digests else {
-            if let Some((layer, chunk, _)) = resync.comparing.remove(&id) {
+            if let Some(Comparison { layer, chunk, .. }) = resync.comparing.remove(&id) {
                 resync.unreadable.push((layer, chunk));
             }
             return;
         };
-        let Some((layer, chunk, digests)) = resync.comparing.get_mut(&id) else { return };
+        let Some(comparison) = resync.comparing.get_mut(&id) else { return };
         *heard = self.now;
         let spans = digest::spans(&blocks);
-        *digests = Some(blocks);
-        let (layer, chunk) = (*layer, *chunk);
+        comparison.digests = Some(blocks);
+        let (layer, chunk) = (comparison.layer, comparison.chunk);
         let compare = Compare { pg: self.pg, device, epoch, id, layer, chunk, light: true, spans };
         self.actions.push_back(Action::Send(device, Message::Compare(compare)));
     }
@@ -451,11 +491,22 @@ impl Group {
             return;
         }
         let Some(resync) = self.heard_learner(device, ok.epoch, now) else { return };
-        let Some((layer, chunk, Some(own))) = resync.comparing.remove(&ok.id) else { return };
-        resync.progress.chunks_done += 1;
-        if ok.differing.is_empty() {
-            // The copy must know of the change all the same: it may be the source of another resync one day.
-            resync.mark(layer, chunk, BlockIndex(0));
+        let Some(Comparison { layer, chunk, heir, digests: Some(own) }) = resync.comparing.remove(&ok.id) else {
+            return;
+        };
+        if ok.gone {
+            // The list of changes was made by an older configuration than the copy knows: it is made anew.
+            if let Role::Primary(primary) = &mut self.role {
+                primary.forget_learner(device);
+            }
+            return;
+        }
+        resync.progress.chunks_done += u64::from(!heir);
+        if ok.differing.is_empty() && !heir {
+            // The copy must know of the change all the same: it may be the source of another resync one day. Zeros say so
+            // without taking space.
+            let first = own.iter().position(|digest| *digest == 0).unwrap_or(0);
+            resync.mark(layer, chunk, BlockIndex(first as u16));
         }
         for span in ok.differing {
             let at = usize::from(span.index) * DIGEST_SPAN_BLOCKS;
@@ -471,6 +522,16 @@ impl Group {
             }
         }
         self.run_resyncs();
+    }
+
+    /// What is being sent to a copy of a chunk is inherited by these layers, to which writes may have been ordered since the
+    /// changes were listed. A write that made zeros looks there like what was never written, and inherits what it must
+    /// not: they are compared, too.
+    pub fn compare_heirs(&mut self, device: DeviceId, chunk: ChunkIndex, layers: impl IntoIterator<Item = LayerId>) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        if let Some((resync, _)) = primary.resync(device) {
+            resync.heirs.extend(layers.into_iter().map(|layer| (chunk, layer)));
+        }
     }
 
     /// A repair is durable.

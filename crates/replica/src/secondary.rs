@@ -344,7 +344,8 @@ impl Group {
 
     /// Invariant 2. The primary answers from its committed state while no other primary can exist. A secondary
     /// answers while it has a lease and knows of no uncommitted write to these blocks: an acknowledged write is
-    /// prepared here, so either it is committed here too, or it is in the tail.
+    /// prepared here, so either it is committed here too, or it is in the tail: perhaps under the name of a layer below, which
+    /// was the head when it was written.
     fn may_answer(&mut self, blocks: &Blocks, now: Duration) -> bool {
         let serving = self.may_serve(now);
         match &mut self.role {
@@ -353,7 +354,7 @@ impl Group {
                 primary.wanted |= !may;
                 may
             }
-            Role::Secondary(secondary) => secondary.has_lease(now) && !self.tail.touches(blocks),
+            Role::Secondary(secondary) => secondary.has_lease(now) && !self.tail.may_show_in(blocks),
         }
     }
 

@@ -33,6 +33,8 @@ struct Running {
     count: u64,
     start: Stamp,
     attachment: Generation,
+    /// What is read is a snapshot's.
+    snapshot: Option<String>,
 }
 
 /// Where clients write, in sectors.
@@ -204,7 +206,9 @@ impl World {
             Kind::Zero => Op::Zero { offset, len },
             Kind::Trim => Op::Trim { offset, len },
         };
-        self.clients.running.insert(id, Running { kind, life, client, first, count, start, attachment });
+        self.clients
+            .running
+            .insert(id, Running { kind, life, client, first, count, start, attachment, snapshot: None });
         self.trace.step(self.now, id, || {
             let block = first / BLOCK_SECTORS;
             format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
@@ -226,6 +230,43 @@ impl World {
         }
     }
 
+    /// Starts reads of all snapshots, at a node.
+    pub(crate) fn read_snapshots(&mut self, node: NodeId) {
+        for name in self.snapshots.kept() {
+            let regions: Vec<Range<u64>> = self.clients.layout.all().cloned().collect();
+            for region in regions {
+                let step = WRITE_BLOCKS_MAX * BLOCK_SECTORS;
+                for first in region.clone().step_by(step as usize) {
+                    self.read_snapshot(node, &name, first, step.min(region.end - first));
+                }
+            }
+        }
+    }
+
+    /// Starts a read of a part of a snapshot that clients write in the volume.
+    pub(crate) fn read_part_of_snapshot(&mut self, node: NodeId, name: &str) {
+        let Clients { layout, random, .. } = &mut self.clients;
+        let (_, first, count) = layout.draw(random);
+        self.read_snapshot(node, name, first, count);
+    }
+
+    fn read_snapshot(&mut self, node: NodeId, name: &str, first: u64, count: u64) {
+        let Some(life) = self.ready_life(node) else { return };
+        let gateway = self.machines.get(&node).and_then(|machine| machine.node.as_ref()).map(|node| node.gateway());
+        if gateway.is_none_or(|gateway| !gateway.volumes().contains_key(name)) {
+            return;
+        }
+        self.clients.issued += 1;
+        let (id, start, attachment) = (self.clients.issued, self.history.stamp(), Generation(0));
+        let snapshot = Some(name.to_owned());
+        let running = Running { kind: Kind::Read, life, client: None, first, count, start, attachment, snapshot };
+        self.clients.running.insert(id, running);
+        self.trace.step(self.now, id, || format!("{node:?} operation {id}: Read {first}+{count} of {name}"));
+        let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
+        let name = name.to_owned();
+        self.tell(life, |node| node.submit(id, &name, attachment, Op::Read { offset, len }));
+    }
+
     /// A gateway has answered.
     pub(crate) fn completed(&mut self, id: u64, outcome: Outcome) {
         let Some(op) = self.clients.running.remove(&id) else {
@@ -245,6 +286,8 @@ impl World {
                 self.holders.lose(op.life, op.attachment);
                 self.record(id, &op, NEVER);
             }
+            // It was deleted meanwhile.
+            Outcome::Failed(IoStatus::Gone) if op.snapshot.is_some() => self.report.failed += 1,
             Outcome::Failed(status) => {
                 self.report.failed += 1;
                 let broken = match status {
@@ -311,6 +354,9 @@ impl World {
         }
         for (sector, contents) in (op.first..).zip(bytes.chunks_exact(SECTOR_SIZE)) {
             match decode(contents, sector) {
+                Ok(value) if op.snapshot.is_some() => {
+                    self.saw_snapshot(op.snapshot.as_deref().unwrap_or_default(), sector, value);
+                }
                 Ok(value) => self.history.saw(sector, Seen { value, start: op.start, end }),
                 Err(what) => {
                     let invariant =

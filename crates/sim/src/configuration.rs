@@ -62,6 +62,14 @@ impl Configuration {
         view.attachments.insert(volume, attachments);
     }
 
+    /// The control plane changes something; gives the revision.
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut ClusterView)) -> u64 {
+        let view = Arc::make_mut(&mut self.view);
+        view.revision += 1;
+        change(view);
+        view.revision
+    }
+
     pub(crate) fn away(&self, node: NodeId, now: Duration) -> Option<Duration> {
         self.away.get(&node).copied().filter(|until| now < *until)
     }

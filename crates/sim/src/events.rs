@@ -55,6 +55,12 @@ pub(crate) enum Event {
     FenceAgain(Life),
     /// An operator ends attachments by force.
     Usurp,
+    /// An operator makes, reads or deletes a snapshot.
+    Snapshot,
+    /// The configuration says that a snapshot is there.
+    CutDone(u64),
+    /// The configuration says that a snapshot is not to be made after all, if it is not there.
+    CallOff(u64),
     /// A client may start an operation.
     Client(usize),
     /// A node's process starts.

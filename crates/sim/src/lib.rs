@@ -23,6 +23,7 @@ mod network;
 mod plan;
 mod random;
 mod report;
+mod snapshots;
 mod trace;
 mod world;
 

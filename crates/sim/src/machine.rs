@@ -8,7 +8,7 @@ use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
-use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId};
+use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId, VolumeId};
 use azekura_node::{Effect, Identity, Node};
 use azekura_replica::GroupState;
 use azekura_wire::{FenceDone, Message, PrepareOk};
@@ -187,10 +187,16 @@ impl World {
             Effect::Store(device, effect) => self.device_effect(life, device, effect),
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
             Effect::Scrubbed(pg, report) => self.scrubbed(pg, &report),
-            Effect::Fenced(token, result) => self.fence_ended(token, result),
+            Effect::Fenced(token, result) => {
+                if !self.freeze_ended(token, &result) {
+                    self.fence_ended(token, result);
+                }
+            }
             Effect::AttachmentsEnded => self.look_at_attachment(life),
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
-            Effect::LayerDropped(..) => {}
+            Effect::LayerDropped(device, layer) | Effect::LayerMerged(device, layer) => {
+                self.layer_ended(device, layer);
+            }
             Effect::CopyForgotten(device, pg) => self.copy_forgotten(device, pg),
             Effect::DeviceOpen(device, Ok(())) => self.trace.remark(now, || format!("{name:?} {device:?} is open")),
             Effect::DeviceOpen(device, Err(why)) => {
@@ -219,6 +225,11 @@ impl World {
                 prepare.chunk = ChunkIndex(self.plan.chunks + prepare.pg.0);
             }
             (Some(Lie::UnheardFence), Message::Fence(fence)) => fence.generation = Generation(0),
+            (Some(Lie::UnheardFreeze), Message::Freeze(freeze)) => freeze.volume = VolumeId(0),
+            (Some(Lie::UnheardLayers), Message::Layers(layers)) => {
+                layers.heads.clear();
+                layers.parents.clear();
+            }
             (Some(Lie::NoFence), Message::Write(write)) => write.attachment = INSPECTOR,
             (Some(Lie::SkippedChanges), Message::CompareOk(ok)) => drop(ok.differing.pop()),
             _ => {}
@@ -238,6 +249,10 @@ impl World {
                 let azekura_wire::Prepare { pg, device, epoch, sequence, .. } = prepare;
                 let ok = PrepareOk { pg, device, epoch, sequence, full: false };
                 (side.other(), Duration::from_micros(400), Message::PrepareOk(ok))
+            }
+            (Some(Lie::UnheardFreeze), Message::Freeze(freeze)) => {
+                let done = FenceDone { request: freeze.request, result: Ok(()) };
+                (side.other(), Duration::from_micros(400), Message::FenceDone(done))
             }
             (Some(Lie::UnheardFence), Message::Fence(fence)) => {
                 let done = FenceDone { request: fence.request, result: Ok(()) };

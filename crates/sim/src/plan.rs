@@ -23,6 +23,8 @@ pub enum Mode {
     Stalls,
     /// As `partitions`, and all the time attachments of the volume are ended by force.
     Attachments,
+    /// As `all`, and all the time snapshots of the volume are made, read and deleted.
+    Snapshots,
     /// Everything but decay, whose repair needs scrubbing.
     All,
 }
@@ -30,7 +32,7 @@ pub enum Mode {
 impl Mode {
     /// Faults last for seconds, so clients must take their time.
     fn is_long(self) -> bool {
-        matches!(self, Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::All)
+        matches!(self, Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::All)
     }
 }
 
@@ -55,6 +57,11 @@ pub enum Lie {
     NoFence,
     /// The network answers a `Fence` in the place of the primary, which never hears of it.
     UnheardFence,
+    /// The network answers a `Freeze` in the place of the primary, which never hears of it: some groups go on before all
+    /// have stopped.
+    UnheardFreeze,
+    /// The network loses what nodes tell each other of layers.
+    UnheardLayers,
     /// A new primary forgets what was prepared before it.
     #[cfg(feature = "sabotage")]
     ForgottenTail,
@@ -127,8 +134,10 @@ impl Plan {
 
     /// A store's options: a small device with small limits, so that everything in it happens often.
     pub(crate) fn store_options(&self, random: &mut Random) -> Options {
+        // Snapshots keep what is overwritten.
+        let times = if self.mode == Mode::Snapshots { 4 } else { 1 };
         Options {
-            segments: random.between(20, 32) as u32,
+            segments: random.between(20, 32) as u32 * times,
             segment_blocks: 64,
             batch_blocks_max: random.between(4, 16) as u32,
             batch_records_max: random.between(1, 16) as u32,

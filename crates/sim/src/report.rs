@@ -15,6 +15,9 @@ pub enum Invariant {
     AppliedOnce,
     /// What was written under an attachment that has ended is applied before that is confirmed, or never.
     Fenced,
+    /// 5: a snapshot holds what was acknowledged before it was asked for, nothing that was asked for after it was there, is
+    /// one that a moment's stop could have left, and never changes.
+    Snapshot,
     /// 6: a store opens after every crash and keeps what it had called durable.
     StoreKeeps,
     /// 7: a damaged block is never returned as data.
@@ -38,6 +41,7 @@ impl fmt::Display for Invariant {
             Invariant::OnePrimary => "invariant 3 (one primary, one order)",
             Invariant::AppliedOnce => "writes are applied once",
             Invariant::Fenced => "who has lost the volume writes nothing",
+            Invariant::Snapshot => "invariant 5 (snapshots are of one moment)",
             Invariant::StoreKeeps => "invariant 6 (stores keep what is durable)",
             Invariant::NoDamagedData => "invariant 7 (damaged blocks are not data)",
             Invariant::SpaceExact => "invariant 9 (space is accounted for)",

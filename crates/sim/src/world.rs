@@ -14,6 +14,7 @@ use crate::network::Network;
 use crate::plan::{Lie, Plan, QUIET_MAX, WORKLOAD_MAX};
 use crate::random::Random;
 use crate::report::{Invariant, Report, Violation};
+use crate::snapshots::{CLEARING_MAX, Snapshots};
 use crate::trace::Trace;
 use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
 use azekura_gateway::VolumeView;
@@ -46,6 +47,7 @@ pub(crate) struct World {
     pub(crate) order: Order,
     pub(crate) faults: Faults,
     pub(crate) holders: Holders,
+    pub(crate) snapshots: Snapshots,
     pub(crate) trace: Trace,
     pub(crate) report: Report,
     /// Clients start operations and faults happen.
@@ -80,6 +82,7 @@ impl World {
             clients: Clients::new(plan, random.fork()),
             faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
             holders: Holders::new(plan.mode, random.fork()),
+            snapshots: Snapshots::new(plan.mode, random.fork()),
             history: History::default(),
             order: Order::default(),
             trace: Trace::new(plan.trace),
@@ -105,6 +108,9 @@ impl World {
             self.queue.push(Duration::from_millis(700), Event::Usurp);
         }
         self.queue.push(Duration::from_millis(700), Event::Scrub);
+        if self.snapshots.on {
+            self.queue.push(Duration::from_millis(600), Event::Snapshot);
+        }
         self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
         self.working = false;
         self.end_faults();
@@ -113,6 +119,7 @@ impl World {
         if self.plan.mode != crate::Mode::Flips {
             self.trace.remark(self.now, || "all nodes crash once more".into());
             self.crash_everything();
+            self.snapshots.clearing = true;
             self.quiet_down();
         }
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
@@ -139,8 +146,11 @@ impl World {
     fn quiet_down(&mut self) {
         let limit = self.now + QUIET_MAX;
         let up = |world: &World| world.machines.keys().all(|node| world.ready_life(*node).is_some());
-        if !self.run_until(limit, |world| up(world) && world.clients.idle() && world.holders.idle()) {
-            let what = format!("not done after {QUIET_MAX:?}: {}; {}", self.clients.describe(), self.describe_groups());
+        if !self.run_until(limit, |world| {
+            up(world) && world.clients.idle() && world.holders.idle() && world.snapshots.idle()
+        }) {
+            let (clients, layers) = (self.clients.describe(), self.describe_layers());
+            let what = format!("not done after {QUIET_MAX:?}: {clients}; {}; {layers}", self.describe_groups());
             return self.violate(Invariant::Liveness, what);
         }
         while !self.settled() {
@@ -156,12 +166,22 @@ impl World {
         }
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
+            self.read_snapshots(node);
             self.read_everything(node);
             let limit = self.now + QUIET_MAX;
             if !self.run_until(limit, |world| world.clients.idle()) {
                 let what = format!("final reads are not done: {}", self.clients.describe());
                 return self.violate(Invariant::Liveness, what);
             }
+        }
+        if self.snapshots.on && self.snapshots.clearing {
+            self.queue.push(self.now, Event::Snapshot);
+            let limit = self.now + CLEARING_MAX;
+            if !self.run_until(limit, World::layers_are_gone) {
+                let what = format!("layers do not go: {}; {}", self.describe_layers(), self.describe_groups());
+                return self.violate(Invariant::Liveness, what);
+            }
+            self.snapshots.clearing = false;
         }
         self.let_copies_answer(AckRule::All);
         self.compare_copies();
@@ -174,8 +194,31 @@ impl World {
         let check = |register: &Register| {
             if register.is_zeroed() { zeroed::check(register) } else { linearizable::check(register) }
         };
+        let registers: BTreeMap<u64, &Register> = self.history.registers().collect();
+        let started = |sector, value| {
+            let writes = &registers.get(&sector)?.writes;
+            writes.iter().find(|write| write.value == value).map(|write| write.start)
+        };
+        let snapshots = match self.snapshots.reads(started) {
+            Ok(reads) => reads,
+            Err(what) => return self.violate(Invariant::Snapshot, what),
+        };
         let mut bad = None;
         for (sector, register) in self.history.registers() {
+            if let Some(reads) = snapshots.get(&sector) {
+                let mut register = register.clone();
+                register.reads.extend_from_slice(reads);
+                if let Err(what) = check(&register)
+                    && check(&Register {
+                        reads: register.reads[..register.reads.len() - reads.len()].to_vec(),
+                        ..register.clone()
+                    })
+                    .is_ok()
+                {
+                    bad = Some((Invariant::Snapshot, format!("sector {sector}, with snapshots: {what}")));
+                    break;
+                }
+            }
             // Also with what is known of writes under attachments that have ended.
             let bounded = || register.bounded(|value| self.clients.fenced_at(value, &self.holders));
             let result = check(register).map_err(|what| (Invariant::Linearizable, what));
@@ -317,6 +360,9 @@ impl World {
             Event::Attach(life) => self.attach(life),
             Event::FenceAgain(life) => self.fence_again(life),
             Event::Usurp => self.usurp(),
+            Event::Snapshot => self.snapshot_turn(),
+            Event::CutDone(token) => self.cut_done(token),
+            Event::CallOff(token) => self.call_off(token),
             Event::Client(client) => self.client_turn(client),
             Event::Start(node) => self.start(node),
             Event::Leave(life, until) => self.leave(life, until),
@@ -359,6 +405,7 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         name: VOLUME.into(),
         size: u64::from(plan.chunks) * CHUNK_SIZE as u64,
         layer: LAYER,
+        cut: None,
         read_only: false,
         groups: groups.keys().copied().collect(),
         group_offset: random.below(u64::from(plan.groups)) as u32,
@@ -369,9 +416,6 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         groups,
         volumes: BTreeMap::from([(VOLUME.into(), Arc::new(volume))]),
         revision: 1,
-        full_percent: None,
-        attachments: BTreeMap::new(),
-        parents: BTreeMap::new(),
-        dropped: BTreeMap::new(),
+        ..ClusterView::default()
     }
 }

@@ -179,6 +179,7 @@ impl Store {
                 // The child reads all of it: it gets a leaf that inherits everything.
                 let slot = self.cache.find(heir).expect("its absence was found just now");
                 self.cache.create(slot, source.child());
+                self.layers.leaf_made(into);
                 slot
             }
         };

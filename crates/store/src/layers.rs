@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Layers {
     parents: BTreeMap<LayerId, LayerId>,
     children: BTreeMap<LayerId, Vec<LayerId>>,
+    /// Raised when what was found out about the ancestors of a layer may not hold any more.
+    version: u64,
     owned: BTreeMap<LayerId, Owned>,
     /// Layers whose saved count differs from what was last saved.
     changed: BTreeSet<LayerId>,
@@ -27,6 +29,18 @@ impl Layers {
         Layers { owned: owned.collect(), ..Layers::default() }
     }
 
+    /// Goes with what is remembered of ancestors' leaves.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A layer gets a leaf: those that lie on it look there from now on.
+    pub fn leaf_made(&mut self, layer: LayerId) {
+        if self.has_children(layer) {
+            self.version += 1;
+        }
+    }
+
     pub fn set_parent(&mut self, layer: LayerId, parent: Option<LayerId>) {
         assert!(Some(layer) != parent, "{layer:?} can't be its own parent");
         let before = match parent {
@@ -35,6 +49,9 @@ impl Layers {
         };
         if before == parent {
             return;
+        }
+        if before.is_some() {
+            self.version += 1;
         }
         if let Some(before) = before
             && let Some(children) = self.children.get_mut(&before)

@@ -34,6 +34,9 @@ pub(crate) struct Slot {
     pub needs: Vec<LeafKey>,
     /// Part of the checkpoint in progress: the saved map may still give the older state.
     pub saving: bool,
+    /// Where there is no leaf: no ancestor before this one has one either, none at all with `None`, as long as the tree of
+    /// layers has this version.
+    pub skip: Option<(u64, Option<LayerId>)>,
     /// Used since the clock hand last passed.
     referenced: bool,
     used: bool,
@@ -100,6 +103,11 @@ impl LeafCache {
         &self.slots[slot as usize]
     }
 
+    /// Remembers where the search for an ancestor's leaf has ended.
+    pub fn set_skip(&mut self, slot: SlotId, version: u64, ancestor: Option<LayerId>) {
+        self.slots[slot as usize].skip = Some((version, ancestor));
+    }
+
     pub fn leaf(&self, slot: SlotId) -> Option<&Leaf> {
         match &self.slots[slot as usize].content {
             Content::Present(leaf) => Some(leaf),
@@ -130,6 +138,7 @@ impl LeafCache {
             delta: Vec::new(),
             needs: Vec::new(),
             saving: false,
+            skip: None,
             referenced: true,
             used: true,
         };

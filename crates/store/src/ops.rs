@@ -16,8 +16,9 @@ use std::collections::VecDeque;
 
 /// Leaves that one effect asks for at most.
 pub(crate) const LEAVES_PER_LOAD_MAX: usize = 64;
-/// Ancestors whose leaves are asked for together.
-const ANCESTORS_PER_STEP_MAX: usize = 16;
+/// Ancestors whose leaves are asked for together, at first and at most.
+const ANCESTORS_PER_STEP_MIN: usize = 16;
+const ANCESTORS_PER_STEP_MAX: usize = 512;
 
 /// A copy that is not applied yet.
 #[derive(Debug)]
@@ -444,7 +445,7 @@ impl Store {
     fn leaf_for_change(&mut self, key: LeafKey, create: bool) -> Result<Option<SlotId>, Step> {
         let Some(slot) = self.cache.find(key) else {
             self.want_leaf(key);
-            self.want_ancestors(key);
+            self.want_ancestors(key, ANCESTORS_PER_STEP_MIN);
             return Err(Step::Loading);
         };
         match self.cache.slot(slot).content {
@@ -468,35 +469,49 @@ impl Store {
             None => return Ok(None),
         };
         self.cache.create(slot, leaf);
+        self.layers.leaf_made(key.layer);
         Ok(Some(slot))
     }
 
     /// The leaf that a read of `key` looks into: the layer's own, or its nearest ancestor's.
     pub(crate) fn nearest(&mut self, key: LeafKey) -> Result<Option<SlotId>, Step> {
+        let version = self.layers.version();
+        let mut first = None;
+        let mut steps = 0;
         let mut key = key;
-        loop {
+        let found = loop {
             let Some(slot) = self.cache.find(key) else {
                 self.want_leaf(key);
-                self.want_ancestors(key);
+                // As many more as have been passed: a long chain takes few steps.
+                self.want_ancestors(key, steps.clamp(ANCESTORS_PER_STEP_MIN, ANCESTORS_PER_STEP_MAX));
                 return Err(Step::Loading);
             };
             match self.cache.slot(slot).content {
                 Content::Present(_) => {
                     self.cache.hits += 1;
-                    return Ok(Some(slot));
+                    break Some(slot);
                 }
                 Content::Loading => return Err(Step::Loading),
-                Content::Absent => match self.layers.parent(key.layer) {
-                    Some(parent) => key.layer = parent,
-                    None => return Ok(None),
-                },
+                Content::Absent => {
+                    first.get_or_insert(slot);
+                    let skip = self.cache.slot(slot).skip.filter(|(of, _)| *of == version);
+                    match skip.map_or_else(|| self.layers.parent(key.layer), |(_, ancestor)| ancestor) {
+                        Some(ancestor) => key.layer = ancestor,
+                        None => break None,
+                    }
+                    steps += 1;
+                }
             }
+        };
+        if let Some(first) = first.filter(|_| steps > 1) {
+            self.cache.set_skip(first, version, found.map(|_| key.layer));
         }
+        Ok(found)
     }
 
-    fn want_ancestors(&mut self, key: LeafKey) {
+    fn want_ancestors(&mut self, key: LeafKey, count: usize) {
         let mut layer = key.layer;
-        for _ in 0..ANCESTORS_PER_STEP_MAX {
+        for _ in 0..count {
             let Some(parent) = self.layers.parent(layer) else { return };
             layer = parent;
             let key = LeafKey { layer, ..key };

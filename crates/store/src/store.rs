@@ -561,9 +561,13 @@ impl Store {
     /// then the tree of layers must stay as it is at this place, also over a restart; afterwards the parent of
     /// `into` is the parent of `layer`.
     pub fn merge_layer(&mut self, token: u64, layer: LayerId, into: LayerId) {
-        if self.is_running() {
-            self.record_job(token, Job::MergeLayer { layer, into });
-        }
+        self.record_job_first(token, Job::MergeLayer { layer, into });
+    }
+
+    /// The layer is being merged into its child, or dropped, or is not quite gone yet.
+    #[must_use]
+    pub fn is_ending(&self, layer: LayerId) -> bool {
+        self.jobs.is_merging(layer) || self.dropped.contains(&layer)
     }
 
     fn record_job(&mut self, token: u64, job: Job) {
@@ -587,12 +591,15 @@ impl Store {
     /// [`Report::LayerGone`] when the space has come back. No layer may lie on top of it, and nothing may read it
     /// any more; until it is gone, a late write to it is ignored.
     pub fn drop_layer(&mut self, token: u64, layer: LayerId) {
-        if !self.is_running() {
-            return;
+        self.record_job_first(token, Job::DropLayer(layer));
+    }
+
+    /// Ahead of all others: writes that wait for space may be waiting for this.
+    fn record_job_first(&mut self, token: u64, job: Job) {
+        if self.is_running() {
+            let id = self.new_id();
+            self.log.queue.push_front(Queued { token: Some(token), id, item: Item::Job { job } });
         }
-        let id = self.new_id();
-        // Ahead of all others: writes that wait for space may be waiting for this.
-        self.log.queue.push_front(Queued { token: Some(token), id, item: Item::Job { job: Job::DropLayer(layer) } });
     }
 
     /// Sends what was appended since the last call: to be called once in each turn of the event loop.

@@ -3,13 +3,13 @@
 use crate::codec::Reader;
 use crate::encode::{frame_checksum, kind};
 use crate::message::{
-    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fence, FenceDone, Fetch, Fetched, GroupBeat, HandOver,
-    Heartbeat, HeartbeatOk, Hello, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair,
-    RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver,
+    Heartbeat, HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest,
+    Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 use crate::{
-    ATTACHMENTS_MAX, BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, MAGIC,
-    NOTE_SIZE_MAX, PAYLOAD_SIZE_MAX,
+    ATTACHMENTS_MAX, BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, LAYERS_MAX,
+    MAGIC, NOTE_SIZE_MAX, PAYLOAD_SIZE_MAX,
 };
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, Generation, Inbox,
@@ -91,7 +91,7 @@ impl Decoder {
         let mut reader = Reader { bytes: &frame[HEADER_SIZE..] };
         let message = body(kind, &mut reader).filter(|_| reader.bytes.is_empty());
         let Some(message) = message else {
-            return Err(if (kind::HELLO..=kind::FENCE_DONE).contains(&kind) {
+            return Err(if (kind::HELLO..=kind::LAYERS).contains(&kind) {
                 WireError::Malformed(kind)
             } else {
                 WireError::Kind(kind)
@@ -383,14 +383,12 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             light: r.u8()? != 0,
             spans: (0..DIGEST_SPANS).map(|_| r.u64()).collect::<Option<Vec<_>>>()?,
         }),
-        kind::COMPARE_OK => Message::CompareOk(CompareOk {
-            pg: PgId(r.u32()?),
-            device: DeviceId(r.u32()?),
-            epoch: Epoch(r.u64()?),
-            id: r.u64()?,
-            unreadable: r.u8()? != 0,
-            differing: differing(r)?,
-        }),
+        kind::COMPARE_OK => {
+            let (pg, device, epoch, id) = (PgId(r.u32()?), DeviceId(r.u32()?), Epoch(r.u64()?), r.u64()?);
+            let flags = r.u8().filter(|flags| *flags < 4)?;
+            let (unreadable, gone) = (flags & 1 != 0, flags & 2 != 0);
+            Message::CompareOk(CompareOk { pg, device, epoch, id, unreadable, gone, differing: differing(r)? })
+        }
         kind::REPAIR => Message::Repair(Repair {
             pg: PgId(r.u32()?),
             device: DeviceId(r.u32()?),
@@ -427,13 +425,13 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             Message::Heartbeat(Heartbeat { stamp_us, echo_us, groups })
         }
         kind::HEARTBEAT_OK => {
-            let (echo_us, stamp_us, count) = (r.u64()?, r.u64()?, r.u16()?);
+            let (echo_us, stamp_us, revision, count) = (r.u64()?, r.u64()?, r.u64()?, r.u16()?);
             if count as usize > HEARTBEAT_GROUPS_MAX {
                 return None;
             }
             let copy = |_| Some(CopyBeat { pg: PgId(r.u32()?), device: DeviceId(r.u32()?), full: r.u8()? != 0 });
             let copies = (0..count).map(copy).collect::<Option<Vec<_>>>()?;
-            Message::HeartbeatOk(HeartbeatOk { echo_us, stamp_us, copies })
+            Message::HeartbeatOk(HeartbeatOk { echo_us, stamp_us, revision, copies })
         }
         kind::FENCE => Message::Fence(Fence {
             request: RequestId(r.u64()?),
@@ -445,6 +443,24 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
                 (0..count).map(|_| r.u64().map(Generation)).collect::<Option<Vec<_>>>()?
             },
         }),
+        kind::FREEZE => Message::Freeze(Freeze {
+            request: RequestId(r.u64()?),
+            pg: PgId(r.u32()?),
+            volume: VolumeId(r.u64()?),
+            head: LayerId(r.u64()?),
+            revision: r.u64()?,
+        }),
+        kind::LAYERS => {
+            let revision = r.u64()?;
+            let heads = pairs(r)?.into_iter().map(|(volume, layer)| (VolumeId(volume), LayerId(layer))).collect();
+            let parents = pairs(r)?;
+            // A layer is always younger than the one that it lies on: there are no loops.
+            if parents.iter().any(|(layer, parent)| layer <= parent) {
+                return None;
+            }
+            let parents = parents.into_iter().map(|(layer, parent)| (LayerId(layer), LayerId(parent))).collect();
+            Message::Layers(Layers { revision, heads, parents })
+        }
         kind::FENCE_DONE => Message::FenceDone(FenceDone { request: RequestId(r.u64()?), result: status(r)? }),
         _ => return None,
     })
@@ -457,6 +473,12 @@ fn prepared_body(r: &mut Reader<'_>) -> Option<Body> {
         2 => Body::Yours { checksums: sums(r)? },
         _ => return None,
     })
+}
+
+/// A count, at most [`LAYERS_MAX`], and as many pairs of numbers.
+fn pairs(r: &mut Reader<'_>) -> Option<Vec<(u64, u64)>> {
+    let count = r.u16().filter(|count| usize::from(*count) <= LAYERS_MAX)?;
+    (0..count).map(|_| Some((r.u64()?, r.u64()?))).collect()
 }
 
 fn note(r: &mut Reader<'_>) -> Option<Bytes> {

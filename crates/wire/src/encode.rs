@@ -35,6 +35,8 @@ pub(crate) mod kind {
     pub(crate) const HAND_OVER: u8 = 25;
     pub(crate) const FENCE: u8 = 26;
     pub(crate) const FENCE_DONE: u8 = 27;
+    pub(crate) const FREEZE: u8 = 28;
+    pub(crate) const LAYERS: u8 = 29;
 }
 
 /// Appends `message` to `out`; payloads go by reference.
@@ -267,7 +269,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.id);
-            w.put_u8(u8::from(m.unreadable));
+            w.put_u8(u8::from(m.unreadable) | u8::from(m.gone) << 1);
             w.put_u8(m.differing.len() as u8);
             for span in &m.differing {
                 w.put_u8(span.index);
@@ -311,6 +313,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
         Message::HeartbeatOk(m) => {
             w.put_u64(m.echo_us);
             w.put_u64(m.stamp_us);
+            w.put_u64(m.revision);
             w.put_u16(m.copies.len() as u16);
             for copy in &m.copies {
                 w.put_u32(copy.pg.0);
@@ -332,6 +335,26 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.request.0);
             w.put_u8(status(m.result));
             kind::FENCE_DONE
+        }
+        Message::Freeze(m) => {
+            w.put_u64(m.request.0);
+            w.put_u32(m.pg.0);
+            w.put_u64(m.volume.0);
+            w.put_u64(m.head.0);
+            w.put_u64(m.revision);
+            kind::FREEZE
+        }
+        Message::Layers(m) => {
+            w.put_u64(m.revision);
+            let pair = |w: &mut Writer, a: u64, b: u64| {
+                w.put_u64(a);
+                w.put_u64(b);
+            };
+            w.put_u16(m.heads.len() as u16);
+            m.heads.iter().for_each(|(volume, layer)| pair(w, volume.0, layer.0));
+            w.put_u16(m.parents.len() as u16);
+            m.parents.iter().for_each(|(layer, parent)| pair(w, layer.0, parent.0));
+            kind::LAYERS
         }
     }
 }

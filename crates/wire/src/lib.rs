@@ -13,9 +13,9 @@ mod message;
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
-    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fence, FenceDone, Fetch, Fetched, GroupBeat, HandOver,
-    Heartbeat, HeartbeatOk, Hello, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest, Repair,
-    RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver,
+    Heartbeat, HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest,
+    Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
 };
 
 /// The protocol's version: nodes refuse to talk to another one.
@@ -32,6 +32,8 @@ pub const PAYLOAD_SIZE_MAX: usize = azekura_base::CHUNK_SIZE;
 pub const HEARTBEAT_GROUPS_MAX: usize = 2048;
 /// Most attachments that a volume has at once.
 pub const ATTACHMENTS_MAX: usize = 256;
+/// Most layers, and volumes, that one [`Layers`] names; more go into several.
+pub const LAYERS_MAX: usize = 2048;
 /// Blocks that one digest of a [`Compare`] stands for.
 pub const DIGEST_SPAN_BLOCKS: usize = 32;
 /// Digests of one chunk.

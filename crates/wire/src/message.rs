@@ -61,8 +61,12 @@ pub enum Message {
     HeartbeatOk(HeartbeatOk),
     /// Node to primary: attachments of a volume have been ended; take no more writes of theirs.
     Fence(Fence),
-    /// Its answer.
+    /// The answer to a fence or a freeze.
     FenceDone(FenceDone),
+    /// Node to primary: a snapshot is being made; take no more writes to the volume's head layer.
+    Freeze(Freeze),
+    /// Node to node, before the first message that names a layer: what the receiver may not have heard of layers yet.
+    Layers(Layers),
 }
 
 /// Who is speaking.
@@ -399,6 +403,8 @@ pub struct CompareOk {
     pub differing: Vec<Span>,
     /// The chunk could not be read.
     pub unreadable: bool,
+    /// The copy has no such layer (any more): its blocks are those of another by now, or of none.
+    pub gone: bool,
 }
 
 /// The contents of some blocks with everything up to `commit` applied. Writes after that come after it.
@@ -555,6 +561,8 @@ pub struct HeartbeatOk {
     pub echo_us: u64,
     /// The answering node's clock.
     pub stamp_us: u64,
+    /// The answering node knows the configuration up to this revision.
+    pub revision: u64,
     /// The copies that follow the heartbeat's epoch: they promise to follow nobody else for a while.
     pub copies: Vec<CopyBeat>,
 }
@@ -593,11 +601,38 @@ impl Fence {
     }
 }
 
-/// The answer to a [`Fence`].
+/// The answer to a [`Fence`] or a [`Freeze`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceDone {
     /// The question's name.
     pub request: RequestId,
-    /// No write of an ended attachment will be applied in the group any more; or why that can't be said.
+    /// No write of an ended attachment, or to the frozen layer, will be applied in the group any more; or why that can't
+    /// be said.
     pub result: Result<(), IoStatus>,
+}
+
+/// A volume's head layer is to get another one on top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// Names the answer.
+    pub request: RequestId,
+    /// The group that is to confirm.
+    pub pg: PgId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its head layer.
+    pub head: LayerId,
+    /// The revision of the configuration in which that began.
+    pub revision: u64,
+}
+
+/// Layers, as of a revision of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layers {
+    /// The revision.
+    pub revision: u64,
+    /// Head layers of volumes, that take writes; at most [`crate::LAYERS_MAX`].
+    pub heads: Vec<(VolumeId, LayerId)>,
+    /// Layers and the layer that each lies on; at most [`crate::LAYERS_MAX`].
+    pub parents: Vec<(LayerId, LayerId)>,
 }

@@ -247,6 +247,7 @@ fn message() -> impl Strategy<Value = Message> {
             epoch: Epoch(n),
             id: !n,
             unreadable: n % 2 == 1,
+            gone: n % 3 == 1,
             differing: (0..spans).map(|index| Span { index, blocks: vec![n; DIGEST_SPAN_BLOCKS] }).collect()
         })),
         (any::<u64>(), 1u16..40, any::<bool>()).prop_map(|(n, count, zero)| Message::Repair(Repair {
@@ -275,6 +276,7 @@ fn message() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|n| Message::HeartbeatOk(HeartbeatOk {
             echo_us: n,
             stamp_us: !n,
+            revision: n / 7,
             copies: vec![CopyBeat { pg: PgId(1), device: DeviceId(3), full: true }]
         })),
         (any::<u64>(), proptest::collection::vec(any::<u64>(), 0..ATTACHMENTS_MAX)).prop_map(|(n, standing)| {
@@ -290,6 +292,20 @@ fn message() -> impl Strategy<Value = Message> {
             request: RequestId(n),
             result: refusal.map_or(Ok(()), Err)
         })),
+        any::<u64>().prop_map(|n| Message::Freeze(Freeze {
+            request: RequestId(n),
+            pg: PgId(!n as u32),
+            volume: VolumeId(n / 3),
+            head: LayerId(n / 5),
+            revision: !n,
+        })),
+        (any::<u64>(), proptest::collection::vec(0u64..1 << 62, 0..LAYERS_MAX)).prop_map(|(n, layers)| {
+            Message::Layers(Layers {
+                revision: n,
+                heads: layers.iter().take(2).map(|layer| (VolumeId(n), LayerId(*layer))).collect(),
+                parents: layers.into_iter().map(|layer| (LayerId(layer + 1 + n % 9), LayerId(layer))).collect(),
+            })
+        }),
     ]
 }
 
@@ -374,6 +390,36 @@ fn golden_fence() {
     });
     let hex: String = bytes_of(&[message]).iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("golden/fence.hex").trim());
+}
+
+#[test]
+fn golden_freeze() {
+    let message = Message::Freeze(Freeze {
+        request: RequestId(1),
+        pg: PgId(0x0102_0304),
+        volume: VolumeId(5),
+        head: LayerId(10),
+        revision: 0x0a0b,
+    });
+    let hex: String = bytes_of(&[message]).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, include_str!("golden/freeze.hex").trim());
+}
+
+#[test]
+fn golden_layers() {
+    let message = Message::Layers(Layers {
+        revision: 0x0a0b,
+        heads: vec![(VolumeId(5), LayerId(12))],
+        parents: vec![(LayerId(12), LayerId(10)), (LayerId(10), LayerId(3))],
+    });
+    let hex: String = bytes_of(&[message]).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, include_str!("golden/layers.hex").trim());
+}
+
+#[test]
+fn a_layer_that_lies_on_a_younger_one_is_refused() {
+    let layers = Layers { revision: 1, heads: Vec::new(), parents: vec![(LayerId(3), LayerId(3))] };
+    assert!(decode(&bytes_of(&[Message::Layers(layers)]), &[4096]).is_err());
 }
 
 #[test]

@@ -46,6 +46,10 @@ impl Attaching {
         if let Some(why) = self.refused.get(&conn) {
             return Opening::Refused(why.clone());
         }
+        // Nobody writes to a snapshot: any number of clients may read it, anywhere.
+        if export.read_only {
+            return Opening::Ready(export);
+        }
         match self.volumes.get(&export.name).map(|volume| volume.state) {
             Some(State::Held(_)) => Opening::Ready(export),
             _ => Opening::Later(export.name),

@@ -1,8 +1,8 @@
 //! Attachments: between the data plane and the control plane.
 
 use super::dataplane::{Command, Handle};
-use azekura_base::{Generation, NodeId, PgId, VolumeId};
-use azekura_control::attachments::{FENCE_WAIT, Later};
+use azekura_base::{Generation, LayerId, NodeId, PgId, VolumeId};
+use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
 use azekura_control::{Attacher, DataPlane};
 use azekura_node::Attachments;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,19 @@ impl DataPlane for Plane {
         Box::pin(async move { answered.await.unwrap_or(Err(all)) })
     }
 
+    fn freeze(
+        &self,
+        volume: VolumeId,
+        head: LayerId,
+        revision: u64,
+        groups: Vec<PgId>,
+    ) -> Later<'_, Result<(), Vec<PgId>>> {
+        let (answer, answered) = oneshot::channel();
+        let all = groups.clone();
+        self.0.send(Command::Freeze(Freeze { volume, head, revision, groups, patience: FREEZE_WAIT, answer }));
+        Box::pin(async move { answered.await.unwrap_or(Err(all)) })
+    }
+
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
         Box::pin(async move {
             let seen = self.0.inspect(move |look| {
@@ -48,6 +61,22 @@ pub struct Fence {
     pub volume: VolumeId,
     /// Its attachments.
     pub attachments: Attachments,
+    /// Groups that have to confirm.
+    pub groups: Vec<PgId>,
+    /// How long they may take.
+    pub patience: Duration,
+    /// Gets the outcome.
+    pub answer: oneshot::Sender<Result<(), Vec<PgId>>>,
+}
+
+/// What [`azekura_node::Node::freeze`] is asked.
+pub struct Freeze {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its head layer.
+    pub head: LayerId,
+    /// The revision of the configuration in which the cut began.
+    pub revision: u64,
     /// Groups that have to confirm.
     pub groups: Vec<PgId>,
     /// How long they may take.

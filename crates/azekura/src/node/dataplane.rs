@@ -3,7 +3,7 @@
 //! The loop owns every data socket and device of the process. Other threads reach it through [`Handle`]: they send a
 //! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
 
-use super::attachments::Fence;
+use super::attachments::{Fence, Freeze};
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
@@ -37,6 +37,8 @@ pub enum Command {
     MapDone(DeviceId, store::IoId, store::Done),
     /// Keep former users of a volume out.
     Fence(Fence),
+    /// Freeze a volume's head layer.
+    Freeze(Freeze),
     /// A volume is attached to this node for its clients, or is not, and why.
     Attached(String, Result<Generation, String>),
     /// A volume is given back.
@@ -68,6 +70,8 @@ pub enum Report {
     Scrubbed(PgId, ScrubReport),
     /// A dropped layer's space on a device has come back.
     LayerDropped(DeviceId, LayerId),
+    /// A device has given a layer's blocks to its child.
+    LayerMerged(DeviceId, LayerId),
     /// A device has given up its copy of a group that it was to leave.
     CopyForgotten(DeviceId, PgId),
     /// A device is open, or out of service.
@@ -349,6 +353,11 @@ impl DataPlane {
                 self.fences.insert(self.fences_asked, answer);
                 self.node.fence(self.fences_asked, volume, attachments, groups, patience);
             }
+            Command::Freeze(Freeze { volume, head, revision, groups, patience, answer }) => {
+                self.fences_asked += 1;
+                self.fences.insert(self.fences_asked, answer);
+                self.node.freeze(self.fences_asked, volume, head, revision, groups, patience);
+            }
             Command::Attached(volume, outcome) => self.volume_attached(&volume, outcome),
             Command::GivenBack(volume) => self.volume_given_back(&volume),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
@@ -451,6 +460,7 @@ impl DataPlane {
             Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),
+            Effect::LayerMerged(device, layer) => self.report(Report::LayerMerged(device, layer)),
             Effect::CopyForgotten(device, pg) => self.report(Report::CopyForgotten(device, pg)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
             Effect::DeviceFailing(device, why) => self.report(Report::DeviceFailing(device, why)),

@@ -22,12 +22,16 @@ fn export(volume: &VolumeView) -> Export {
 }
 
 impl Exports for Volumes<'_> {
+    /// Snapshots can be opened by their names; there may be very many.
     fn list(&self) -> Vec<Export> {
-        self.all.values().map(|volume| export(volume)).collect()
+        self.all.values().filter(|volume| !volume.read_only).map(|volume| export(volume)).collect()
     }
 
     fn find(&self, name: &str) -> Option<Export> {
-        let only = || if name.is_empty() && self.all.len() == 1 { self.all.values().next() } else { None };
+        let only = || {
+            let mut volumes = self.all.values().filter(|volume| name.is_empty() && !volume.read_only);
+            volumes.next().filter(|_| volumes.next().is_none())
+        };
         self.all.get(name).or_else(only).map(|volume| export(volume))
     }
 

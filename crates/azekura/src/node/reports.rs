@@ -53,6 +53,8 @@ pub async fn carry_out(
                     }
                 });
             }
+            // No layer is ever merged yet.
+            Report::LayerMerged(..) => {}
             Report::Scrubbed(pg, report) => {
                 if report.differing + report.unreadable > 0 {
                     tracing::error!(

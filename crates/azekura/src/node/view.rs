@@ -23,6 +23,7 @@ pub fn cluster_view(model: &Model) -> ClusterView {
             name: volume.name.clone(),
             size: volume.size_bytes,
             layer: volume.head,
+            cut: None,
             read_only: false,
             groups: class.groups.as_slice().into(),
             group_offset: volume.group_offset,
@@ -43,6 +44,7 @@ pub fn cluster_view(model: &Model) -> ClusterView {
         attachments: model.attachments.iter().map(|(id, record)| (*id, attachments(record))).collect(),
         parents: model.layers.values().filter_map(|layer| Some((layer.id, layer.parent?))).collect(),
         dropped: dropped.collect(),
+        merging: BTreeMap::new(),
     }
 }
 

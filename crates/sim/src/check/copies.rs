@@ -4,10 +4,11 @@
 
 use crate::events::Life;
 use crate::network::{ConnId, OBSERVER, Side, key_of};
-use crate::world::{CLUSTER, LAYER, VOLUME_ID, World};
+use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Generation, IoStatus, PgId, RequestId,
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Generation, IoStatus, LayerId, PgId,
+    RequestId, VolumeId,
 };
 use azekura_replica::AckRule;
 use azekura_wire::{Extent, Hello, Message, ReadRequest, Run, StatusRequest, VERSION};
@@ -22,33 +23,38 @@ impl World {
     pub(crate) fn compare_copies(&mut self) {
         let chunks: Vec<(ChunkIndex, PgId)> = self.chunk_groups();
         let placements = self.configuration.view().groups.clone();
-        let mut copies: BTreeMap<(PgId, ChunkIndex), BTreeMap<DeviceId, CopyOfChunk>> = BTreeMap::new();
+        let layers = self.readable_layers();
+        let mut copies: BTreeMap<(LayerId, PgId, ChunkIndex), BTreeMap<DeviceId, CopyOfChunk>> = BTreeMap::new();
         let mut reached: BTreeMap<DeviceId, u64> = self.devices.keys().map(|device| (*device, 0)).collect();
         let nodes: BTreeSet<_> = self.machines.keys().copied().collect();
         for node in nodes {
             let Some(life) = self.life_of(node) else { return };
             let conn = self.observe(life);
-            for (chunk, pg) in &chunks {
+            for ((volume, layer), (chunk, pg)) in layers.iter().flat_map(|layer| chunks.iter().map(move |c| (layer, c)))
+            {
                 let here = |device: &&DeviceId| self.devices.get(device).is_some_and(|d| d.node == node);
                 let Some(device) = placements.get(pg).and_then(|p| p.members.iter().find(here)).copied() else {
                     continue;
                 };
-                let Some(copy) = self.read_copy(conn, *pg, *chunk) else { return };
+                let Some(copy) = self.read_copy(conn, (*volume, *layer), *pg, *chunk) else { return };
                 let blocks: u64 = copy.runs.iter().filter(|run| run.data).map(|run| u64::from(run.count)).sum();
                 *reached.entry(device).or_default() += blocks * BLOCK_SIZE as u64;
-                copies.entry((*pg, *chunk)).or_default().insert(device, copy);
+                copies.entry((*layer, *pg, *chunk)).or_default().insert(device, copy);
             }
             self.close(key_of(conn, Side::Dialler));
         }
-        for ((pg, chunk), copies) in &copies {
+        for ((layer, pg, chunk), copies) in &copies {
             let mut copies = copies.iter();
             let Some((first_device, first)) = copies.next() else { continue };
             for (device, copy) in copies {
                 if let Some(what) = first.difference(copy) {
-                    let what = format!("{pg:?} {chunk:?}: {first_device:?} and {device:?} differ: {what}");
+                    let what = format!("{layer:?} {pg:?} {chunk:?}: {first_device:?} and {device:?} differ: {what}");
                     return self.violate(Invariant::CopiesEqual, what);
                 }
             }
+        }
+        if layers.len() > 1 || !self.configuration.view().parents.is_empty() {
+            return; // Blocks that layers share count once.
         }
         for (device, reached) in reached {
             let node = self.devices.get(&device).map(|device| device.node);
@@ -110,7 +116,7 @@ impl World {
             self.questions += 1;
             let message = message(RequestId(self.questions));
             match self.ask(conn, &message, &take) {
-                Some(Err(IoStatus::Redirect)) => {
+                Some(Err(IoStatus::Redirect | IoStatus::Stale)) => {
                     let again = self.now + ASK_AGAIN;
                     self.run_until(again, |_| false);
                 }
@@ -122,10 +128,16 @@ impl World {
         None
     }
 
-    fn read_copy(&mut self, conn: ConnId, pg: PgId, chunk: ChunkIndex) -> Option<CopyOfChunk> {
+    fn read_copy(
+        &mut self,
+        conn: ConnId,
+        (volume, layer): (VolumeId, LayerId),
+        pg: PgId,
+        chunk: ChunkIndex,
+    ) -> Option<CopyOfChunk> {
         // Newer than all: nobody refuses it.
-        let (volume, attachment) = (VOLUME_ID, Generation(u64::MAX));
-        let status = |request| Message::Status(StatusRequest { request, pg, volume, attachment, layer: LAYER, chunk });
+        let attachment = Generation(u64::MAX);
+        let status = |request| Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk });
         let runs = self.ask_copy(conn, status, |message| match message {
             Message::StatusDone(done) => Some(done.result.clone()),
             Message::ReadDone(done) => done.result.as_ref().err().map(|status| Err(*status)),
@@ -140,7 +152,6 @@ impl World {
         for run in runs {
             for first in (at..at + run.count).filter(|_| run.data) {
                 let first = BlockIndex(first);
-                let layer = LAYER;
                 let read = |request| {
                     Message::Read(ReadRequest { request, pg, volume, attachment, layer, chunk, first, count: 1 })
                 };

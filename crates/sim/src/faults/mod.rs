@@ -56,23 +56,23 @@ impl World {
             (Mode::Stalls, 70..80) => self.break_some_connection(),
             (Mode::Stalls, 80..90) => self.slow_a_link(),
             (Mode::Stalls, 90..) => self.slow_a_disk(),
-            (Mode::All, 0..25) => self.cut_some_links(),
-            (Mode::All, 25..40) => self.stall_a_node(),
-            (Mode::All, 40..48) => self.lose_configuration(),
-            (Mode::All, 48..56) => self.break_some_connection(),
-            (Mode::All, 56..64) => self.slow_a_link(),
-            (Mode::All, 64..70) => self.slow_a_disk(),
-            (Mode::All, 70..76) => self.crash_one(),
-            (Mode::All, 76..80) => self.stop_one(),
-            (Mode::All, 80..84) => self.crash_all(),
-            (Mode::All, 84..92) => self.send_one_away(),
-            (Mode::All, 92..) => self.change_members(),
+            (Mode::All | Mode::Snapshots, 0..25) => self.cut_some_links(),
+            (Mode::All | Mode::Snapshots, 25..40) => self.stall_a_node(),
+            (Mode::All | Mode::Snapshots, 40..48) => self.lose_configuration(),
+            (Mode::All | Mode::Snapshots, 48..56) => self.break_some_connection(),
+            (Mode::All | Mode::Snapshots, 56..64) => self.slow_a_link(),
+            (Mode::All | Mode::Snapshots, 64..70) => self.slow_a_disk(),
+            (Mode::All | Mode::Snapshots, 70..76) => self.crash_one(),
+            (Mode::All | Mode::Snapshots, 76..80) => self.stop_one(),
+            (Mode::All | Mode::Snapshots, 80..84) => self.crash_all(),
+            (Mode::All | Mode::Snapshots, 84..92) => self.send_one_away(),
+            (Mode::All | Mode::Snapshots, 92..) => self.change_members(),
         };
         *self.faults.counts.entry(kind).or_default() += 1;
         self.trace.step(self.now, 0xfa, || format!("fault: {kind}"));
         let next = match self.plan.mode {
             Mode::Flips => self.faults.random.spread_millis(100, 3000),
-            Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::All => {
+            Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::All => {
                 self.faults.random.spread_millis(50, 8000)
             }
             _ => self.faults.random.spread_millis(20, 2000),

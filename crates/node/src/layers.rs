@@ -1,0 +1,259 @@
+//! The tree of layers: what this node knows, and what it tells others before they hear of a layer from it.
+//!
+//! A store must know on which layer another lies before the first record that names it, and a copy must know that a layer
+//! is a volume's head before it is asked to store a write to it (docs/decisions/0011). Nodes learn of both from the
+//! configuration, some later than others; one that may be behind is told.
+
+use crate::devices::Under;
+use crate::heads::Heads;
+use crate::node::Node;
+use crate::view::ClusterView;
+use azekura_base::{ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
+use azekura_wire::{LAYERS_MAX, Layers as LayersMessage, Message};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What another node knows.
+#[derive(Debug, Default)]
+struct Peer {
+    /// The configuration, up to this revision.
+    revision: u64,
+    /// Layers that it was told of on the present connection, as they were from these revisions on.
+    told: BTreeMap<LayerId, u64>,
+}
+
+/// The tree.
+#[derive(Debug, Default)]
+pub(crate) struct Layers {
+    /// The layers that there are, and from which revision on the configuration says what it says of each now, or earlier.
+    since: BTreeMap<LayerId, u64>,
+    /// Heads that take writes.
+    heads: BTreeMap<LayerId, VolumeId>,
+    /// Parents of layers that others know from later revisions than this node, which are named.
+    told: BTreeMap<LayerId, (u64, LayerId)>,
+    children: BTreeMap<LayerId, Vec<LayerId>>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// The revision that was known when a copy's changes were last listed for another.
+    listings: BTreeMap<(PgId, DeviceId), u64>,
+}
+
+impl Layers {
+    /// Follows the configuration.
+    fn follow(&mut self, view: &ClusterView) {
+        let open = view.volumes.values().filter(|volume| volume.cut.is_none() && !volume.read_only);
+        let heads: BTreeMap<LayerId, VolumeId> = open.map(|volume| (volume.layer, volume.id)).collect();
+        let before = std::mem::take(&mut self.since);
+        let mut note = |layer: LayerId| {
+            let head = heads.get(&layer);
+            let changed = head.is_some() && self.heads.get(&layer) != head;
+            let since = before.get(&layer).copied().filter(|_| !changed);
+            self.since.insert(layer, since.unwrap_or(view.revision));
+        };
+        heads.keys().copied().for_each(&mut note);
+        // A snapshot's layer, or one that is cut for the first time, may lie on none.
+        view.volumes.values().for_each(|volume| note(volume.layer));
+        view.parents.iter().for_each(|(layer, parent)| {
+            note(*layer);
+            note(*parent);
+        });
+        self.heads = heads;
+        self.children.clear();
+        for (layer, parent) in &view.parents {
+            self.children.entry(*parent).or_default().push(*layer);
+        }
+    }
+
+    /// The layer exists, as far as is known.
+    fn is_known(&self, layer: LayerId) -> bool {
+        let told = || self.told.iter().any(|(told, (_, parent))| *told == layer || *parent == layer);
+        self.since.contains_key(&layer) || told()
+    }
+
+    /// The changes of a group are being listed for a copy.
+    pub(crate) fn listing(&mut self, pg: PgId, copy: DeviceId, revision: u64) {
+        self.listings.insert((pg, copy), revision);
+    }
+
+    /// The layers above `layer` that may have taken writes since a copy's changes were listed.
+    pub(crate) fn heirs(&self, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
+        let listed = self.listings.get(&(pg, copy)).copied().unwrap_or(0);
+        let children = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
+        let young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
+        let mut above: Vec<LayerId> = children(layer).collect();
+        let mut heirs = Vec::new();
+        while let Some(layer) = above.pop() {
+            if self.heads.contains_key(&layer) || children(layer).any(young) {
+                heirs.push(layer);
+            }
+            above.extend(children(layer));
+        }
+        heirs
+    }
+
+    /// Another node knows the configuration up to `revision`.
+    pub(crate) fn peer_knows(&mut self, node: NodeId, revision: u64) {
+        let peer = self.peers.entry(node).or_default();
+        peer.revision = peer.revision.max(revision);
+        peer.told.retain(|_, since| *since > revision);
+    }
+
+    /// A new connection: perhaps with another process.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.peers.remove(&node);
+    }
+
+    /// What a node has to hear before it is sent something that names `layer`.
+    fn news(&mut self, view: &ClusterView, node: NodeId, layer: LayerId) -> Vec<LayersMessage> {
+        let Some(since) = self.since.get(&layer).copied() else { return Vec::new() };
+        let peer = self.peers.entry(node).or_default();
+        if peer.revision >= since || peer.told.get(&layer).is_some_and(|told| *told >= since) {
+            return Vec::new();
+        }
+        let mut parents = Vec::new();
+        let mut at = layer;
+        while let Some(parent) = view.parents.get(&at) {
+            // What lies below a layer that it knows, it knows as well.
+            if self.since.get(&at).is_none_or(|since| *since <= peer.revision) {
+                break;
+            }
+            parents.push((at, *parent));
+            at = *parent;
+        }
+        peer.told.insert(layer, since);
+        let revision = view.revision;
+        let below = parents.chunks(LAYERS_MAX).rev();
+        let mut messages: Vec<LayersMessage> =
+            below.map(|parents| LayersMessage { revision, heads: Vec::new(), parents: parents.to_vec() }).collect();
+        let head = self.heads.get(&layer).map(|volume| (*volume, layer));
+        match messages.last_mut() {
+            Some(last) => last.heads.extend(head),
+            None => messages.push(LayersMessage { revision, heads: head.into_iter().collect(), parents: Vec::new() }),
+        }
+        messages
+    }
+}
+
+impl Node {
+    /// Follows what the configuration says of layers; `before` is what it said until now.
+    pub(crate) fn follow_layers(&mut self, before: &ClusterView) -> Vec<VolumeId> {
+        self.layers.follow(&self.view);
+        let closed = self.heads.follow(&self.view);
+        let view = &self.view;
+        let known = |(layer, (revision, _)): &(&LayerId, &(u64, LayerId))| {
+            *revision <= view.revision || view.parents.contains_key(layer)
+        };
+        let known: Vec<LayerId> = self.layers.told.iter().filter(known).map(|(layer, _)| *layer).collect();
+        self.layers.told.retain(|layer, _| !known.contains(layer));
+        let gone = before.parents.keys().chain(&known).filter(|layer| !view.parents.contains_key(layer));
+        for layer in gone.filter(|layer| !self.layers.told.contains_key(layer)) {
+            self.devices.values_mut().for_each(|device| device.store.clear_parent(*layer));
+        }
+        for device in self.devices.values_mut() {
+            view.parents.iter().for_each(|(layer, parent)| device.store.set_parent(*layer, *parent));
+        }
+        closed
+    }
+
+    /// Tells the store of a new device of the tree.
+    pub(crate) fn tell_layers(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let told = self.layers.told.iter().map(|(layer, (_, parent))| (layer, parent));
+        for (layer, parent) in self.view.parents.iter().chain(told) {
+            device.store.set_parent(*layer, *parent);
+        }
+    }
+
+    /// The layer whose chunk is to be compared in the place of one that is listed as changed: what is being merged is its
+    /// child's. `None`: nobody can read it any more.
+    fn compared_layer(&self, mut layer: LayerId) -> Option<LayerId> {
+        while let Some((into, _)) = self.view.merging.get(&layer) {
+            layer = *into;
+        }
+        (!self.view.dropped.contains_key(&layer) && self.layers.is_known(layer)).then_some(layer)
+    }
+
+    /// What is to be compared for a list of changed chunks: parents before their children.
+    pub(crate) fn compared_chunks(
+        &self,
+        changed: impl IntoIterator<Item = (LayerId, ChunkIndex)>,
+    ) -> Vec<(LayerId, ChunkIndex)> {
+        let changed = changed.into_iter();
+        let chunks: BTreeSet<(LayerId, ChunkIndex)> =
+            changed.filter_map(|(layer, chunk)| Some((self.compared_layer(layer)?, chunk))).collect();
+        chunks.into_iter().collect()
+    }
+
+    /// A device has nothing of a layer, or what it has is about to become another's or to go: what arrives for it must not
+    /// be stored.
+    pub(crate) fn is_gone(&self, id: DeviceId, layer: LayerId) -> bool {
+        let Some(device) = self.devices.get(&id) else { return false };
+        let merged = self.view.merging.get(&layer).is_some_and(|(_, devices)| !devices.contains(&id));
+        merged
+            || device.merging.contains(&layer)
+            || device.store.is_ending(layer)
+            || self.view.dropped.contains_key(&layer)
+            || !self.layers.is_known(layer)
+    }
+
+    /// Starts merges that the configuration asks of a device, once every copy on it is in sync: what a copy lacks of a
+    /// merged layer could not be sent to it any more.
+    pub(crate) fn merge_layers(&mut self, id: DeviceId) {
+        let whole = self.groups.iter().filter(|((_, device), _)| *device == id).all(|(_, group)| group.is_whole());
+        let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
+        let view = &self.view;
+        device.merging.retain(|layer| view.merging.contains_key(layer));
+        let due = view
+            .merging
+            .iter()
+            .filter(|(layer, (_, devices))| whole && devices.contains(&id) && !device.merging.contains(layer));
+        let due: Vec<(LayerId, LayerId)> = due.map(|(layer, (into, _))| (*layer, *into)).collect();
+        for (layer, into) in due {
+            if let Some(device) = self.devices.get_mut(&id) {
+                device.merging.insert(layer);
+            }
+            self.with_store(id, Under::Merge, |store, token| store.merge_layer(token, layer, into));
+        }
+    }
+
+    /// Makes sure that a node knows of a layer before it is sent something that names it.
+    pub(crate) fn announce(&mut self, node: NodeId, layer: LayerId) {
+        if node == self.identity.node || !self.links.is_up(node) {
+            return;
+        }
+        for news in self.layers.news(&self.view, node, layer) {
+            self.send_to_node(node, Message::Layers(news));
+        }
+    }
+
+    /// Another node says what it knows of layers.
+    pub(crate) fn learn_layers(&mut self, news: &LayersMessage) {
+        if news.revision <= self.view.revision {
+            return;
+        }
+        for (layer, parent) in &news.parents {
+            if self.view.parents.contains_key(layer) || self.layers.told.contains_key(layer) {
+                continue;
+            }
+            self.layers.told.insert(*layer, (news.revision, *parent));
+            self.devices.values_mut().for_each(|device| device.store.set_parent(*layer, *parent));
+        }
+        let mut changed = Vec::new();
+        for (volume, layer) in &news.heads {
+            if self.heads.learn(news.revision, *volume, *layer) {
+                changed.push(*volume);
+            }
+        }
+        self.send_back_writes(&changed);
+    }
+
+    /// Writes to what is the head of these volumes no more, or takes no writes now, are asked to come again.
+    pub(crate) fn send_back_writes(&mut self, volumes: &[VolumeId]) {
+        if volumes.is_empty() {
+            return;
+        }
+        let heads: &Heads = &self.heads;
+        for (key, group) in self.groups.iter_mut().filter(|(_, group)| group.acts_as_primary()) {
+            group.send_back(|volume, layer| volumes.contains(&volume) && !heads.takes_writes(volume, layer));
+            self.awake.push_back(*key);
+        }
+    }
+}
