@@ -64,7 +64,7 @@ pub(crate) struct Snapshots {
 impl Snapshots {
     pub(crate) fn new(mode: Mode, random: Random) -> Snapshots {
         Snapshots {
-            on: matches!(mode, Mode::Snapshots | Mode::All),
+            on: mode == Mode::Snapshots,
             cuts: BTreeMap::new(),
             made: BTreeMap::new(),
             kept: BTreeSet::new(),
@@ -145,8 +145,7 @@ impl World {
         if !self.working && !self.snapshots.clearing {
             return;
         }
-        let pause = if self.plan.mode == Mode::Snapshots { 1500 } else { 15_000 };
-        let again = self.now + self.snapshots.random.spread_millis(20, pause);
+        let again = self.now + self.snapshots.random.spread_millis(20, 1500);
         self.queue.push(again, Event::Snapshot);
         if self.snapshots.clearing {
             self.snapshots.kept().into_iter().for_each(|name| self.delete_snapshot(&name));
