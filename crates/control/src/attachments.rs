@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{Generation, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_meta::cluster::ChangedAttachments;
 use azekura_meta::model::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
@@ -22,6 +22,8 @@ pub const CLIENT_WAIT: Duration = Duration::from_secs(8);
 pub const FENCE_WAIT: Duration = Duration::from_secs(10);
 /// How long all groups of a volume may take to freeze its head: all its writes wait meanwhile.
 pub const FREEZE_WAIT: Duration = Duration::from_secs(2);
+/// How long clients that are just leaving a volume may take before it counts as in use.
+pub const LEAVING_WAIT: Duration = Duration::from_millis(1_500);
 /// A client that waits looks this often whether the process in its way has ended.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
@@ -53,6 +55,12 @@ pub trait DataPlane: Send + Sync + 'static {
         groups: Vec<PgId>,
     ) -> Later<'_, Result<(), Vec<PgId>>>;
 
+    /// The incarnation of this process, which it attaches volumes under.
+    fn incarnation(&self) -> u64;
+
+    /// Takes away what a volume holds from `offset` on, `len` bytes, under an attachment of this process; else why not.
+    fn trim(&self, volume: String, attachment: Generation, offset: u64, len: u64) -> Later<'_, Result<(), IoStatus>>;
+
     /// Those of these processes (node and incarnation) that have certainly ended.
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>>;
 }
@@ -78,6 +86,11 @@ impl Attacher {
     /// Attaches through this node's data plane.
     pub fn new(meta: MetaClient, data_plane: Arc<dyn DataPlane>) -> Attacher {
         Attacher { meta, data_plane }
+    }
+
+    /// The data plane.
+    pub(crate) fn data_plane(&self) -> &Arc<dyn DataPlane> {
+        &self.data_plane
     }
 
     /// Attaches a volume to a node until it is detached. `shared`: beside others or alone; `None`: what the volume was
@@ -144,6 +157,39 @@ impl Attacher {
         }
         let changed = self.meta.change_attachments(volume, |_, now| Ok(now.detach(wanted))).await?;
         self.fence(changed).await
+    }
+
+    /// Whether a volume has users, or may get them any moment: attachments of processes that are not known to have ended.
+    /// Clients that are just leaving get [`LEAVING_WAIT`] for that.
+    pub async fn is_in_use(&self, volume: &str) -> Result<bool, MetaError> {
+        let until = Instant::now() + LEAVING_WAIT;
+        loop {
+            let mut models = self.meta.watch_model();
+            models.mark_unchanged();
+            let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?.attachments;
+            let gone = self.gone(volume).await?;
+            let stands = |entry: &AttachmentRecord| entry.pinned || !gone.contains(&(entry.node, entry.incarnation));
+            if !known.attachments.iter().any(stands) {
+                return Ok(false);
+            }
+            let stays = known.attachments.iter().any(|entry| entry.pinned);
+            if stays || Instant::now() >= until {
+                return Ok(true);
+            }
+            let _news = tokio::time::timeout(LOOK_PAUSE, models.changed()).await;
+        }
+    }
+
+    /// Ends the attachments of a volume whose users have all ended without giving it back.
+    pub async fn forget_gone(&self, volume: &str) -> Result<(), MetaError> {
+        let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?;
+        if known.attachments.attachments.is_empty() && !known.attachments.fence_due {
+            return Ok(());
+        }
+        match self.detach(volume, None).await {
+            Ok(_) | Err(MetaError::NotAttached { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn attach(

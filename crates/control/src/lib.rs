@@ -4,6 +4,7 @@
 //! - [`volumes`]: making a volume with all that it needs.
 //! - [`reconcile`]: the leader's background work, a module a resource.
 //! - [`api`]: the REST API, with the records that it answers.
+//! - [`snapshots`]: making snapshots, and what is done with them.
 //! - [`snapshot`]: what a node says about itself.
 //!
 //! A node process calls [`bind`] and [`start`].
@@ -23,6 +24,7 @@ pub mod attachments;
 pub mod placement;
 pub mod reconcile;
 pub mod snapshot;
+pub mod snapshots;
 pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
@@ -30,6 +32,7 @@ pub use snapshot::{
     BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, LayerUse, NodeSnapshot, NodeStatistics,
     READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
+pub use snapshots::Snapshots;
 
 /// Longest wait for the leadership to be given back.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
@@ -55,8 +58,9 @@ pub fn start(
     attacher: Attacher,
 ) -> Control {
     let leadership = meta.campaign(node);
-    let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch()));
-    let router = api::router(api::Api::new(meta, node, statistics, attacher));
+    let snapshots = Snapshots::new(meta.clone(), node, attacher.clone());
+    let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch(), snapshots.clone()));
+    let router = api::router(api::Api::new(meta, node, statistics, attacher, snapshots));
     let serve = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!("the REST API ended: {error}");

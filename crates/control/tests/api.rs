@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_control::attachments::Later;
 use azekura_control::{
     Attacher, Control, DataPlane, DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot, NodeStatistics,
@@ -81,6 +81,14 @@ impl DataPlane for Obliging {
 
     fn freeze(&self, volume: VolumeId, _: LayerId, _: u64, groups: Vec<PgId>) -> Later<'_, Result<(), Vec<PgId>>> {
         Box::pin(async move { if volume == VolumeId(2) { Err(groups) } else { Ok(()) } })
+    }
+
+    fn incarnation(&self) -> u64 {
+        7
+    }
+
+    fn trim(&self, _: String, _: Generation, _: u64, _: u64) -> Later<'_, Result<(), IoStatus>> {
+        Box::pin(async { Ok(()) })
     }
 
     fn ended(&self, _: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
@@ -238,7 +246,7 @@ async fn a_cluster_through_its_api() {
     assert_eq!(ask(n1, "GET", "/v1/volumes/v", None).await.0, 404);
     assert_eq!(ask(n1, "DELETE", "/v1/volumes/v", None).await.0, 404);
     for device in 1..=3 {
-        n1.meta.confirm_layer_dropped(LayerId(1), DeviceId(device)).await.unwrap();
+        n1.meta.confirm_layer_gone(LayerId(1), DeviceId(device)).await.unwrap();
     }
     let mut model = n1.meta.watch_model();
     let gone = model.wait_for(|model| !model.layers.contains_key(&LayerId(1)));
@@ -315,7 +323,120 @@ async fn volumes_are_attached_and_detached() {
         let (status, body) = ask(&one, "POST", path, Some(wish)).await;
         assert_eq!(status, expected, "{path}: {body}");
     }
-    let (status, _) = ask(&one, "DELETE", "/v1/volumes/both", None).await;
+    let (status, body) = ask(&one, "DELETE", "/v1/volumes/both", None).await;
+    assert!(status == 409 && body["hint"].as_str().unwrap().contains("--force"), "{body}");
+    let (status, _) = ask(&one, "DELETE", "/v1/volumes/both?force=true", None).await;
     assert_eq!(status, 204);
     assert!(one.meta.model_of_volumes().await.unwrap().attachments.keys().all(|id| *id != VolumeId(3)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn snapshots_through_the_api() {
+    let folder = tempfile::tempdir().unwrap();
+    let server =
+        EmbeddedServer::start(&folder.path().join("config.redb"), "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let one = start_node(&server, "n1").await;
+    let two = start_node(&server, "n2").await;
+    while two.meta.model().alive.len() < 2 || one.meta.model().alive.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for name in ["v", "stuck", "w"] {
+        let (status, body) = ask(&one, "POST", "/v1/volumes", Some(json!({ "name": name, "size_bytes": GIB }))).await;
+        assert_eq!(status, 201, "{body}");
+    }
+    // Two at one instant, seen at once on the other node.
+    let both = json!({ "volumes": ["v", "w", "v"], "name": "monday" });
+    let (status, body) = ask(&one, "POST", "/v1/snapshots", Some(both.clone())).await;
+    assert_eq!((status, body.as_array().map(Vec::len)), (201, Some(2)), "{body}");
+    assert_eq!((&body[0]["cut"], &body[0]["origin"]), (&body[1]["cut"], &json!("person")));
+    assert!(body[0]["nbd_uris"].to_string().contains("nbd://127.0.0.1:10809/v@monday"), "{body}");
+    let (_, list) = ask(&two, "GET", "/v1/snapshots", None).await;
+    assert_eq!(list.as_array().map(Vec::len), Some(2));
+    assert_eq!(ask(&two, "POST", "/v1/snapshots", Some(both)).await.0, 409);
+    let (status, unnamed) = ask(&two, "POST", "/v1/snapshots", Some(json!({ "volumes": ["v"] }))).await;
+    assert_eq!(status, 201, "{unnamed}");
+    assert_eq!(ask(&one, "GET", "/v1/volumes/v", None).await.1["snapshots"], 2);
+    // A group that does not stop: nothing is made, and nothing stays behind.
+    for volumes in [json!(["stuck"]), json!(["v", "stuck"])] {
+        let (status, body) = ask(&one, "POST", "/v1/snapshots", Some(json!({ "volumes": volumes, "name": "x" }))).await;
+        assert!(status == 504 && body["error"].as_str().unwrap().contains("did not stop within 2 s"), "{body}");
+    }
+    let model = one.meta.model_of_snapshots().await.unwrap();
+    assert!(model.volumes.values().all(|volume| volume.cut.is_none()) && model.snapshots.len() == 3);
+    assert!(model.layers.values().all(|layer| layer.state != azekura_meta::model::LayerState::Next));
+    // Back to a name, or to a time.
+    let revert = |to: &str, force: bool| Some(json!({ "to": to, "force": force }));
+    let (status, body) = ask(&two, "POST", "/v1/volumes/v/revert", revert("monday", false)).await;
+    assert!(status == 200 && body["kept"]["expires"].is_string() && body["kept"]["origin"] == "revert", "{body}");
+    let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("now", false)).await;
+    assert_eq!((status, &body["to"]["volume"]), (200, &json!("v")), "{body}");
+    let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("1 hour ago", false)).await;
+    assert!(status == 404 && body["error"].as_str().unwrap().contains("its oldest is of 20"), "{body}");
+    let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("tuesday", false)).await;
+    assert!(status == 404 && body["hint"].as_str().unwrap().contains("10 minutes ago"), "{body}");
+    let attacher = Attacher::new(one.meta.clone(), Arc::new(Obliging));
+    attacher.attach_for_clients("v", NodeId(1), 7).await.unwrap();
+    let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("monday", false)).await;
+    assert!(status == 409 && body["hint"].as_str().unwrap().contains("--force"), "{body}");
+    assert_eq!(ask(&one, "POST", "/v1/volumes/w/resize", Some(json!({ "size_bytes": GIB / 2 }))).await.0, 422);
+    let smaller = json!({ "size_bytes": GIB / 2, "shrink": true });
+    let (status, body) = ask(&one, "POST", "/v1/volumes/w/resize", Some(smaller)).await;
+    assert_eq!(
+        (status, &body["size_bytes"], &body["kept"]["size_bytes"]),
+        (200, &json!(GIB / 2), &json!(GIB)),
+        "{body}"
+    );
+    assert_eq!(ask(&one, "GET", "/v1/volumes/w", None).await.1["attachments"], json!([]));
+    // Clones, of a snapshot and of the present.
+    let clone = json!({ "name": "c", "from": "monday" });
+    let (status, body) = ask(&two, "POST", "/v1/volumes/v/clone", Some(clone.clone())).await;
+    assert_eq!((status, &body["source"]), (201, &json!("v@monday")), "{body}");
+    assert_eq!(ask(&two, "POST", "/v1/volumes/v/clone", Some(clone)).await.0, 409);
+    assert_eq!(ask(&two, "GET", "/v1/volumes/v/snapshots/monday", None).await.1["clones"], json!(["c"]));
+    let before = ask(&two, "GET", "/v1/volumes/v/snapshots", None).await.1;
+    let (status, body) = ask(&two, "POST", "/v1/volumes/v/clone", Some(json!({ "name": "d", "shared": true }))).await;
+    assert_eq!((status, &body["access"], &body["size_bytes"]), (201, &json!("shared"), &json!(GIB)), "{body}");
+    assert_eq!(ask(&two, "GET", "/v1/volumes/v/snapshots", None).await.1, before, "nothing is left over");
+    // Protection.
+    let policy =
+        json!({ "every_seconds": 1, "keep_seconds": 60, "then": [{ "every_seconds": 60, "keep_seconds": 600 }] });
+    let (status, body) = ask(&one, "POST", "/v1/volumes/v/protect", Some(policy.clone())).await;
+    assert_eq!((status, &body["protection"]), (200, &policy), "{body}");
+    let mut models = one.meta.watch_model();
+    let made = models.wait_for(|model| {
+        let by_schedule = azekura_meta::model::SnapshotOrigin::Schedule;
+        model.snapshots_of(VolumeId(1)).filter(|snapshot| snapshot.origin == by_schedule).count() >= 2
+    });
+    tokio::time::timeout(Duration::from_secs(30), made).await.unwrap().unwrap();
+    assert_eq!(ask(&one, "POST", "/v1/volumes/v/protect", Some(json!({ "every_seconds": 1 }))).await.0, 422);
+    assert_eq!(ask(&one, "POST", "/v1/volumes/v/protect", Some(json!({}))).await.1["protection"], Value::Null);
+    // Deletion says what it takes; the leader deletes what is left of the volume.
+    let (status, body) = ask(&one, "DELETE", "/v1/volumes/v?force=true", None).await;
+    assert!(status == 409 && body["hint"].as_str().unwrap().contains("--snapshots"), "{body}");
+    assert_eq!(ask(&one, "DELETE", "/v1/volumes/v/snapshots/monday", None).await.0, 204);
+    assert_eq!(ask(&one, "DELETE", "/v1/volumes/v/snapshots/monday", None).await.0, 404);
+    assert_eq!(ask(&one, "DELETE", "/v1/volumes/v?force=true&snapshots=true", None).await.0, 204);
+    let mut models = one.meta.watch_model();
+    let gone = models.wait_for(|model| model.snapshots_of(VolumeId(1)).next().is_none());
+    tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_that_nobody_finishes_is_called_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let server =
+        EmbeddedServer::start(&folder.path().join("config.redb"), "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let one = start_node(&server, "n1").await;
+    let _two = start_node(&server, "n2").await;
+    while one.meta.model().alive.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(ask(&one, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB }))).await.0, 201);
+    let wish = azekura_meta::cluster::VolumeCut::snapshot("v", "s", azekura_meta::model::SnapshotOrigin::Person);
+    one.meta.begin_cut("lost", NodeId(2), &[wish]).await.unwrap();
+    let mut models = one.meta.watch_model();
+    let over = models.wait_for(|model| model.volumes.get("v").is_some_and(|volume| volume.cut.is_none()));
+    tokio::time::timeout(Duration::from_secs(30), over).await.unwrap().unwrap();
+    // Whoever comes next need not know.
+    assert_eq!(ask(&one, "POST", "/v1/snapshots", Some(json!({ "volumes": ["v"] }))).await.0, 201);
 }

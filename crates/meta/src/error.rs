@@ -38,6 +38,8 @@ pub enum Kind {
     Group,
     /// A layer.
     Layer,
+    /// A snapshot.
+    Snapshot,
 }
 
 impl std::fmt::Display for Kind {
@@ -49,6 +51,7 @@ impl std::fmt::Display for Kind {
             Kind::Device => "device",
             Kind::Group => "placement group",
             Kind::Layer => "layer",
+            Kind::Snapshot => "snapshot",
         })
     }
 }
@@ -163,7 +166,7 @@ pub enum MetaError {
     },
     /// Making a volume smaller.
     #[error(
-        "volume '{name}' has {}; making it smaller ({}) would cut off data and is refused",
+        "'{name}' has {}; making it smaller ({}) would cut off data and is refused",
         Size::new(*from_bytes).exact(), Size::new(*to_bytes).exact()
     )]
     ShrinkRefused {
@@ -255,6 +258,97 @@ pub enum MetaError {
         /// Groups that did not confirm.
         groups: Vec<PgId>,
     },
+    /// Groups went on with writes while a snapshot was to be made.
+    #[error("no snapshot of {volumes} was made: {} did not stop within {seconds} s", named_groups(groups))]
+    NotStopped {
+        /// The volumes.
+        volumes: String,
+        /// Groups that did not confirm.
+        groups: Vec<PgId>,
+        /// How long they had.
+        seconds: u64,
+    },
+    /// A snapshot was called off while it was being made.
+    #[error(
+        "no snapshot of volume '{volume}' was made: it took too long and was called off, or the volume is being deleted"
+    )]
+    CutEnded {
+        /// The volume.
+        volume: String,
+    },
+    /// A volume has as many snapshots as it may.
+    #[error("volume '{volume}' has {count} snapshots, which is as many as may be")]
+    TooManySnapshots {
+        /// The volume.
+        volume: String,
+        /// Their number.
+        count: usize,
+    },
+    /// More volumes than one transaction can hold.
+    #[error("a snapshot of {count} volumes at one instant can't be made: {most} is the most")]
+    TooManyVolumes {
+        /// Those asked for.
+        count: usize,
+        /// Those possible.
+        most: usize,
+    },
+    /// A volume has users, who would not notice what is done to it, or be cut off.
+    #[error("volume '{volume}' is attached, so it is not {what}")]
+    InUse {
+        /// The volume.
+        volume: String,
+        /// What was to be done to it.
+        what: &'static str,
+    },
+    /// What lies behind a volume's new end could not be taken away.
+    #[error("volume '{volume}' is not made smaller: what lies behind its new end can't be taken away: {reason}")]
+    NotTrimmed {
+        /// The volume.
+        volume: String,
+        /// Why.
+        reason: String,
+    },
+    /// A volume's snapshots would be deleted with it.
+    #[error(
+        "volume '{volume}' has {count} snapshot{}, which would be deleted with it, so it is not deleted",
+        if *count == 1 { "" } else { "s" }
+    )]
+    HasSnapshots {
+        /// The volume.
+        volume: String,
+        /// How many it has.
+        count: usize,
+    },
+    /// No snapshot is that old.
+    #[error("volume '{volume}' has no snapshot of {wanted} or earlier{}", oldest.as_deref().map_or(String::new(), |oldest| format!("; its oldest is of {oldest}")))]
+    NoSnapshotThen {
+        /// The volume.
+        volume: String,
+        /// The time asked for.
+        wanted: String,
+        /// The oldest snapshot's.
+        oldest: Option<String>,
+    },
+    /// A text that names neither a snapshot nor a time.
+    #[error("volume '{volume}' has no snapshot '{wanted}', and that is no time either")]
+    NoSuchSnapshot {
+        /// The volume.
+        volume: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// A protection that makes no sense.
+    #[error("the volume's protection is refused: {reason}")]
+    InvalidProtection {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The process ended, or a part of it.
+    #[error("it was interrupted: {reason}")]
+    Interrupted {
+        /// By what.
+        reason: String,
+    },
     /// Others kept changing the same records.
     #[error("{what} did not succeed within {seconds} s: others changed the same records all the time")]
     Contended {
@@ -286,6 +380,7 @@ impl MetaError {
             E::NotFound { kind: Kind::Device, .. } => {
                 "'azekura device list' shows all devices; name one by its number, or as NODE/NAME".into()
             }
+            E::NotFound { kind: Kind::Snapshot, .. } => "'azekura snapshot list' shows all snapshots".into(),
             E::NotFound { .. } => return None,
             E::InvalidName { .. } => {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
@@ -300,8 +395,36 @@ impl MetaError {
                 ),
             },
             E::Overcommit { .. } => "add devices, delete volumes, or use a class with a larger overcommit ratio".into(),
-            E::ShrinkRefused { .. } => "copy what you need to a new, smaller volume".into(),
-            E::NoGroups { .. } | E::Contended { .. } => "try again".into(),
+            E::ShrinkRefused { .. } => "--shrink makes a volume smaller, and keeps a snapshot of what it was".into(),
+            E::NotStopped { .. } => "'azekura status' tells what is wrong with the groups; try again when it is well".into(),
+            E::TooManySnapshots { volume, .. } => {
+                format!("'azekura snapshot list {volume}' shows them, 'azekura snapshot delete' deletes one")
+            }
+            E::TooManyVolumes { .. } => "make snapshots of fewer volumes at once".into(),
+            E::InUse { volume, what: "deleted" } => format!(
+                "stop its clients first ('azekura volume show {volume}' tells where they are); --force deletes it under them"
+            ),
+            E::InUse { volume, .. } => format!(
+                "unmount it and stop its clients first ('azekura volume show {volume}' tells where they are); --force cuts \
+                 them off"
+            ),
+            E::HasSnapshots { volume, .. } => format!(
+                "--snapshots deletes them, too; clones of it stay as they are. 'azekura snapshot list {volume}' shows them, \
+                 'azekura volume clone {volume}@SNAPSHOT NAME' keeps one as a volume"
+            ),
+            E::NoSnapshotThen { volume, .. } | E::NoSuchSnapshot { volume, .. } => format!(
+                "'azekura snapshot list {volume}' shows its snapshots; times are UTC, such as 14:03:20, \
+                 2026-01-31T14:03:20Z or '10 minutes ago'"
+            ),
+            E::InvalidProtection { .. } => {
+                "for example --every 10s --keep 1h --then 1h:24h,1d:30d: one every 10 s for an hour, then one an hour for a \
+                 day, then one a day for a month"
+                    .into()
+            }
+            E::NotTrimmed { .. } => {
+                "the snapshot that was made holds all of it; look at 'azekura status', and try again".into()
+            }
+            E::Interrupted { .. } | E::CutEnded { .. } | E::NoGroups { .. } | E::Contended { .. } => "try again".into(),
             E::WrongCluster { .. } => {
                 "start the node with its own cluster's servers (--etcd), or with a new data folder".into()
             }

@@ -14,6 +14,40 @@ pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// Time since 1970: seconds, and nanoseconds beside them.
+#[must_use]
+pub fn unix_time() -> (u64, u32) {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or((0, 0), |since| (since.as_secs(), since.subsec_nanos()))
+}
+
+/// Seconds since 1970 as text.
+#[must_use]
+pub fn rfc3339_seconds(seconds: u64) -> String {
+    UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds)).map_or_else(String::new, rfc3339)
+}
+
+/// A length of time in its largest whole unit: `10s`, `90m`, `1h`, `30d`.
+#[must_use]
+pub fn period(seconds: u64) -> String {
+    let units = [(86_400, 'd'), (3_600, 'h'), (60, 'm')];
+    let exact = units.iter().find(|(unit, _)| seconds >= *unit && seconds.is_multiple_of(*unit));
+    let (unit, letter) = exact.unwrap_or(&(1, 's'));
+    format!("{}{letter}", seconds / unit)
+}
+
+/// The day of a Gregorian date, counted from 1970-01-01; the inverse of what [`rfc3339`] does (same source,
+/// `days_from_civil`). `None` for dates that do not exist or lie before 1970.
+#[must_use]
+pub fn day_number(year: u64, month: u64, day: u64) -> Option<u64> {
+    let plausible = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    let year_from_march = year.checked_sub(u64::from(month <= 2)).filter(|_| plausible)?;
+    let (era, year_of_era) = (year_from_march / 400, year_from_march % 400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    (civil_from_days(days) == (year, month, day)).then_some(days)
+}
+
 /// A time as text; times before 1970 come out as 1970-01-01T00:00:00Z.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
@@ -52,6 +86,11 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)), text);
+            let part = |from: usize, to: usize| text[from..to].parse().unwrap();
+            assert_eq!(day_number(part(0, 4), part(5, 7), part(8, 10)), Some(seconds / 86_400));
+        }
+        for (year, month, day) in [(1969, 12, 31), (2026, 2, 29), (2026, 13, 1), (2026, 0, 1), (2026, 4, 31)] {
+            assert_eq!(day_number(year, month, day), None);
         }
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId};
 use azekura_meta::client::{EtcdClient, EtcdError, Txn};
-use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NewGroup, NodeSpec, VolumeSpec};
+use azekura_meta::cluster::{
+    CasOutcome, ClassSpec, DeviceSpec, MetaClient, NewGroup, NodeSpec, VolumeDeletion, VolumeSpec,
+};
 use azekura_meta::model::{FailureDomain, LayerState, Model, VolumeAccess};
 use azekura_meta::{Kind, MetaError};
 use support::Server;
@@ -137,22 +139,25 @@ async fn volumes(server: &mut Server) {
     assert!(too_much.to_string().contains("already promise 2GiB of the 80GiB"), "{too_much}");
     client.create_volume(&volume("w", 39 * GIB)).await.unwrap();
     assert!(matches!(client.resize_volume("v", 2 * GIB).await, Err(MetaError::Overcommit { .. })));
-    client.delete_volume("w").await.unwrap();
-    assert!(matches!(client.delete_volume("w").await, Err(MetaError::NotFound { kind: Kind::Volume, .. })));
+    client.delete_volume("w", VolumeDeletion::default()).await.unwrap();
+    assert!(matches!(
+        client.delete_volume("w", VolumeDeletion::default()).await,
+        Err(MetaError::NotFound { kind: Kind::Volume, .. })
+    ));
     let model = until(&client, |model| model.layers[&LayerId(2)].state == LayerState::Deleted).await;
-    assert!(model.dropped_layers().is_empty());
+    assert!(model.ended_layers().is_empty());
     assert_eq!(client.resize_volume("v", 2 * GIB).await.unwrap().size_bytes, 2 * GIB);
     assert_eq!(client.resize_volume("v", 2 * GIB).await.unwrap().size_bytes, 2 * GIB);
     assert!(matches!(client.resize_volume("v", GIB).await, Err(MetaError::ShrinkRefused { .. })));
     assert!(matches!(client.resize_volume("x", GIB).await, Err(MetaError::NotFound { .. })));
     // Both devices drop the deleted layer; then its record may go.
-    client.confirm_layer_dropped(LayerId(2), DeviceId(1)).await.unwrap();
+    client.confirm_layer_gone(LayerId(2), DeviceId(1)).await.unwrap();
     client.remove_layer(LayerId(1)).await.unwrap();
-    client.confirm_layer_dropped(LayerId(2), DeviceId(2)).await.unwrap();
-    let model = until(&client, |model| model.dropped_layers() == [LayerId(2)]).await;
+    client.confirm_layer_gone(LayerId(2), DeviceId(2)).await.unwrap();
+    let model = until(&client, |model| model.ended_layers() == [LayerId(2)]).await;
     assert!(model.layers.contains_key(&LayerId(1)), "a head is not removed");
     client.remove_layer(LayerId(2)).await.unwrap();
-    client.confirm_layer_dropped(LayerId(2), DeviceId(1)).await.unwrap();
+    client.confirm_layer_gone(LayerId(2), DeviceId(1)).await.unwrap();
     until(&client, |model| !model.layers.contains_key(&LayerId(2)) && model.dropped.is_empty()).await;
     // Ids are never used again.
     assert_eq!(client.create_volume(&volume("w", GIB)).await.unwrap().head, LayerId(3));

@@ -13,7 +13,9 @@ mod lists;
 mod node;
 mod output;
 mod period;
+mod protect;
 mod scrub;
+mod snapshot;
 mod space;
 mod status;
 mod store;
@@ -37,6 +39,7 @@ pub use output::CliError;
         azekura volume create vol1 10GiB      a new volume, two copies of everything\n  \
         azekura volume list                   all volumes\n  \
         azekura space                         what is promised, written, shared and free\n  \
+        azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
         azekura top                           who reads and writes how much, live\n\n\
         'azekura COMMAND --help' explains a command."
 )]
@@ -49,6 +52,7 @@ struct Cli {
 enum Command {
     Node(node::NodeCommand),
     Volume(volume::VolumeCommand),
+    Snapshot(snapshot::SnapshotCommand),
     Class(class::ClassCommand),
     Device(lists::DeviceCommand),
     Group(lists::GroupCommand),
@@ -93,6 +97,7 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Node(command) => command.run(),
         Command::Volume(command) => command.run(),
+        Command::Snapshot(command) => command.run(),
         Command::Class(command) => command.run(),
         Command::Device(command) => command.run(),
         Command::Group(command) => command.run(),

@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::CliError;
 use super::output::{print, print_json};
+use crate::node::layers_file;
 
 /// Look into a device's folder. The node that has it must be stopped.
 #[derive(Debug, Args)]
@@ -91,7 +92,11 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode, CliError> {
     }
     let map = CheckpointDb::open(&path)
         .map_err(|error| CliError::new(format!("can't open the map {}: {error}", path.display())))?;
-    let report = azekura_store::check(log, &map, &[], arguments.deep);
+    let parents = layers_file::read(&arguments.dir).map_err(|error| {
+        CliError::new(format!("the layers of the device {} can't be read: {error}", arguments.dir.display()))
+            .hint("start its node once, which writes them anew")
+    })?;
+    let report = azekura_store::check(log, &map, &parents, arguments.deep);
     if arguments.json {
         print_json(&report)?;
     } else {

@@ -3,18 +3,21 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use azekura_control::api::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume, VolumeView};
+use azekura_control::api::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume, ResizedView, VolumeView};
+use azekura_control::snapshots::retention::describe as describe_protection;
 use clap::{Args, Subcommand};
 
 use super::api::segment;
 use super::class::Ack;
 use super::output::{print, print_json};
+use super::protect::{ProtectArgs, protect};
 use super::scrub::last_scrubs;
+use super::snapshot::{CloneArgs, RevertVolumeArgs, Target, clone_from, clone_volume, revert_volume};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 use crate::size::Size;
 
-/// Make, list, grow and delete volumes.
+/// Make, list, resize, clone, protect and delete volumes.
 #[derive(Debug, Args)]
 pub struct VolumeCommand {
     #[command(subcommand)]
@@ -28,7 +31,8 @@ enum Volume {
         azekura volume create vol1 10GiB                 two copies, on different machines\n  \
         azekura volume create db 500G --copies 3         three copies\n  \
         azekura volume create fast 1T --ack majority     three copies, a write waits for two\n  \
-        azekura volume create scratch 1T --class single  with the policy of a storage class\n\n\
+        azekura volume create scratch 1T --class single  with the policy of a storage class\n  \
+        azekura volume create test --from db@monday      what db was then, to write on\n\n\
         Sizes: 10GiB, 10G, 512M, 1.5T or a number of bytes; units are powers of 1024.")]
     Create(CreateArgs),
     /// List all volumes.
@@ -51,18 +55,46 @@ enum Volume {
     /// Delete a volume and all its data.
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
-    /// Make a volume larger. Clients see the new size with their next connection.
-    #[command(after_help = "Example:\n  azekura volume resize vol1 20GiB\n\n\
-        Making a volume smaller would cut off data and is refused.")]
+    /// Make a volume larger, or smaller. Clients see the new size with their next connection.
+    #[command(after_help = "Examples:\n  \
+        azekura volume resize vol1 20GiB\n  \
+        azekura volume resize vol1 5GiB --shrink   what is cut off is kept as a snapshot for a day\n\n\
+        Make the file system smaller before the volume.")]
     Resize(ResizeArgs),
+    /// Make a volume that is what another one is, or was. It takes space only as the two come to differ.
+    #[command(after_help = "Examples:\n  \
+        azekura volume clone vol1 copy              what it is now\n  \
+        azekura volume clone vol1@monday look       what it was at a snapshot\n  \
+        azekura volume clone vol1@\"14:03:20\" look   and at a time (UTC), if it is protected\n\n\
+        A clone is a volume like any other: its source, and the source's snapshots, can be deleted.")]
+    Clone(CloneArgs),
+    /// Take a volume back to what it was. What it is now is kept as a snapshot for a day.
+    #[command(after_help = "Examples:\n  \
+        azekura volume revert vol1 --at \"10 minutes ago\"\n  \
+        azekura volume revert vol1 --at 14:03:20\n\n\
+        Goes back to the newest snapshot that is not younger; 'azekura volume protect' makes them by itself. Unmount \
+        the volume first: this is refused while clients have it, and --force cuts them off. To get single files back, \
+        'azekura volume clone vol1@\"10 minutes ago\" look' and mount that.")]
+    Revert(RevertVolumeArgs),
+    /// Make snapshots of a volume by itself, every few seconds if you like, and thin them as they grow old.
+    #[command(after_help = "Examples:\n  \
+        azekura volume protect vol1 --every 10s --keep 1h --then 1h:24h,1d:30d\n      \
+        one every 10 s, all of the last hour, one an hour of the last day, one a day of the last month\n  \
+        azekura volume protect vol1 --off\n\n\
+        None is made while nobody has the volume. Snapshots that you make yourself are never thinned.")]
+    Protect(ProtectArgs),
 }
 
 #[derive(Debug, Args)]
 struct CreateArgs {
     /// Name: letters, digits, '.', '_' and '-'.
     name: String,
-    /// Size, such as 10GiB.
-    size: Size,
+    /// Size, such as 10GiB [default with --from: the snapshot's].
+    #[arg(required_unless_present = "from")]
+    size: Option<Size>,
+    /// The snapshot that it is made from: VOLUME@SNAPSHOT.
+    #[arg(long, value_name = "VOLUME@SNAPSHOT", conflicts_with_all = ["class", "copies", "ack"])]
+    from: Option<Target>,
     /// Storage class ('azekura class list').
     #[arg(long)]
     class: Option<String>,
@@ -125,6 +157,12 @@ struct DeleteArgs {
     /// Don't ask.
     #[arg(long, short)]
     yes: bool,
+    /// Although clients have it.
+    #[arg(long)]
+    force: bool,
+    /// And all its snapshots. Clones stay as they are.
+    #[arg(long)]
+    snapshots: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -135,6 +173,12 @@ struct ResizeArgs {
     name: String,
     /// New size, such as 20GiB.
     size: Size,
+    /// It may become smaller; what it was is kept as a snapshot for a day.
+    #[arg(long)]
+    shrink: bool,
+    /// With --shrink: cut off clients that have the volume.
+    #[arg(long, requires = "shrink")]
+    force: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -153,6 +197,9 @@ impl VolumeCommand {
             Volume::Detach(arguments) => detach(arguments),
             Volume::Delete(arguments) => delete(&arguments),
             Volume::Resize(arguments) => resize(&arguments),
+            Volume::Clone(arguments) => clone_volume(arguments),
+            Volume::Revert(arguments) => revert_volume(&arguments),
+            Volume::Protect(arguments) => protect(&arguments),
         }
     }
 }
@@ -166,10 +213,16 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, class, copies, ack, shared, api } = arguments;
-    let ack_rule = ack.map(Into::into);
-    let body = CreateVolume { name, size_bytes: wanted.bytes(), class, copies, ack_rule, shared };
-    let volume: VolumeView = api.client()?.post("/v1/volumes", &body)?;
+    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, api } = arguments;
+    let volume: VolumeView = if let Some(source) = from {
+        clone_from(source, &name, wanted, shared, &api)?
+    } else {
+        // The grammar wants a size where there is no source.
+        let size_bytes = wanted.map_or(0, Size::bytes);
+        let ack_rule = ack.map(Into::into);
+        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared };
+        api.client()?.post("/v1/volumes", &body)?
+    };
     if api.json {
         return print_json(&volume);
     }
@@ -225,6 +278,17 @@ fn describe(volume: &VolumeView) -> String {
         let until = if entry.pinned { "until it is detached" } else { "while its clients use it" };
         text += &format!("  attached {} since {}, {kind}, {until}\n", entry.node_name, entry.since);
     }
+    if let Some(source) = &volume.source {
+        text += &format!("  from     {source}\n");
+    }
+    let named = if volume.snapshots == 1 { "snapshot" } else { "snapshots" };
+    match &volume.protection {
+        Some(protection) => {
+            text += &format!("  protect  {}; {} {named}\n", describe_protection(protection), volume.snapshots)
+        }
+        None if volume.snapshots > 0 => text += &format!("  {named:<8} {}\n", volume.snapshots),
+        None => {}
+    }
     if volume.fence_due {
         text += "  warning  former users are not kept out everywhere yet; attach it again\n";
     }
@@ -257,7 +321,13 @@ fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
         let volume: VolumeView = client.get(&path(&arguments.name))?;
         confirm(&volume)?;
     }
-    client.delete(&path(&arguments.name))?;
+    let query = match (arguments.force, arguments.snapshots) {
+        (false, false) => "",
+        (true, false) => "?force=true",
+        (false, true) => "?snapshots=true",
+        (true, true) => "?force=true&snapshots=true",
+    };
+    client.delete(&format!("{}{query}", path(&arguments.name)))?;
     if arguments.api.json {
         return print_json(&serde_json::json!({ "deleted": arguments.name }));
     }
@@ -270,7 +340,12 @@ fn confirm(volume: &VolumeView) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
         return Err(refused("the volume is not deleted: nobody can be asked here"));
     }
-    eprint!("This deletes volume {} and all its data ({}). Type its name to go on: ", volume.name, size(volume));
+    let too = match volume.snapshots {
+        0 => String::new(),
+        1 => " and its snapshot".to_owned(),
+        count => format!(" and its {count} snapshots"),
+    };
+    eprint!("This deletes volume {} and all its data ({}){too}. Type its name to go on: ", volume.name, size(volume));
     // If the question can't be shown, the answer won't be the name.
     let _shown = std::io::stderr().flush();
     let mut answer = String::new();
@@ -282,10 +357,16 @@ fn confirm(volume: &VolumeView) -> Result<(), CliError> {
 }
 
 fn resize(arguments: &ResizeArgs) -> Result<ExitCode, CliError> {
-    let body = ResizeVolume { size_bytes: arguments.size.bytes() };
-    let volume: VolumeView = arguments.api.client()?.post(&format!("{}/resize", path(&arguments.name)), &body)?;
+    let (wanted, shrink, force) = (arguments.size, arguments.shrink, arguments.force);
+    let body = ResizeVolume { size_bytes: wanted.bytes(), shrink, force };
+    let done: ResizedView = arguments.api.client()?.post(&format!("{}/resize", path(&arguments.name)), &body)?;
     if arguments.api.json {
-        return print_json(&volume);
+        return print_json(&done);
     }
-    print(&format!("Volume {} has {} now.\n", volume.name, size(&volume)))
+    let mut text = format!("Volume {} has {} now.\n", done.volume.name, size(&done.volume));
+    if let Some(kept) = &done.kept {
+        let until = kept.expires.as_deref().unwrap_or("it is deleted");
+        text += &format!("What it was until now is {}@{}, kept until {until}.\n", kept.volume, kept.name);
+    }
+    print(&text)
 }

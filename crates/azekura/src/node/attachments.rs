@@ -1,7 +1,7 @@
 //! Attachments: between the data plane and the control plane.
 
 use super::dataplane::{Command, Handle};
-use azekura_base::{Generation, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
 use azekura_control::{Attacher, DataPlane};
 use azekura_node::Attachments;
@@ -14,7 +14,12 @@ use tokio::sync::{Mutex, oneshot};
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The control plane's way to the data plane.
-pub struct Plane(pub Handle);
+pub struct Plane {
+    /// The data plane.
+    pub handle: Handle,
+    /// The incarnation of this process.
+    pub incarnation: u64,
+}
 
 impl DataPlane for Plane {
     fn fence(
@@ -27,7 +32,7 @@ impl DataPlane for Plane {
         let (answer, answered) = oneshot::channel();
         let all = groups.clone();
         let attachments = Attachments { generation, standing };
-        self.0.send(Command::Fence(Fence { volume, attachments, groups, patience: FENCE_WAIT, answer }));
+        self.handle.send(Command::Fence(Fence { volume, attachments, groups, patience: FENCE_WAIT, answer }));
         Box::pin(async move { answered.await.unwrap_or(Err(all)) })
     }
 
@@ -40,13 +45,23 @@ impl DataPlane for Plane {
     ) -> Later<'_, Result<(), Vec<PgId>>> {
         let (answer, answered) = oneshot::channel();
         let all = groups.clone();
-        self.0.send(Command::Freeze(Freeze { volume, head, revision, groups, patience: FREEZE_WAIT, answer }));
+        self.handle.send(Command::Freeze(Freeze { volume, head, revision, groups, patience: FREEZE_WAIT, answer }));
         Box::pin(async move { answered.await.unwrap_or(Err(all)) })
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn trim(&self, volume: String, attachment: Generation, offset: u64, len: u64) -> Later<'_, Result<(), IoStatus>> {
+        let (answer, answered) = oneshot::channel();
+        self.handle.send(Command::Trim(Trim { volume, attachment, offset, len, answer }));
+        Box::pin(async move { answered.await.unwrap_or(Err(IoStatus::Gone)) })
     }
 
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
         Box::pin(async move {
-            let seen = self.0.inspect(move |look| {
+            let seen = self.handle.inspect(move |look| {
                 let ended = |(node, incarnation): &(NodeId, u64)| look.node.has_ended(*node, *incarnation);
                 processes.into_iter().filter(ended).collect()
             });
@@ -83,6 +98,20 @@ pub struct Freeze {
     pub patience: Duration,
     /// Gets the outcome.
     pub answer: oneshot::Sender<Result<(), Vec<PgId>>>,
+}
+
+/// A trim that no client has asked for.
+pub struct Trim {
+    /// The volume.
+    pub volume: String,
+    /// An attachment of this process.
+    pub attachment: Generation,
+    /// From here on.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Gets the outcome.
+    pub answer: oneshot::Sender<Result<(), IoStatus>>,
 }
 
 /// Attaches volumes for this node's clients and gives them back, one thing a volume at a time.

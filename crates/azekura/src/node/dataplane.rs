@@ -3,7 +3,7 @@
 //! The loop owns every data socket and device of the process. Other threads reach it through [`Handle`]: they send a
 //! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
 
-use super::attachments::{Fence, Freeze};
+use super::attachments::{Fence, Freeze, Trim};
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
@@ -39,6 +39,8 @@ pub enum Command {
     Fence(Fence),
     /// Freeze a volume's head layer.
     Freeze(Freeze),
+    /// Trim a volume.
+    Trim(Trim),
     /// A volume is attached to this node for its clients, or is not, and why.
     Attached(String, Result<Generation, String>),
     /// A volume is given back.
@@ -358,6 +360,7 @@ impl DataPlane {
                 self.fences.insert(self.fences_asked, answer);
                 self.node.freeze(self.fences_asked, volume, head, revision, groups, patience);
             }
+            Command::Trim(trim) => self.trim(trim),
             Command::Attached(volume, outcome) => self.volume_attached(&volume, outcome),
             Command::GivenBack(volume) => self.volume_given_back(&volume),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),

@@ -1,15 +1,17 @@
 //! NBD clients: from a session's requests to the gateway, and back.
 
 use super::attaching::Attaching;
+use super::attachments::Trim;
 use super::dataplane::{DataPlane, Report};
 use super::exports::Volumes;
 use super::stream::Conn;
-use azekura_base::Generation;
+use azekura_base::{Generation, IoStatus};
 use azekura_gateway::{Op, Outcome, Piece};
 use azekura_nbd::{Command, ErrorCode, Event, Extent, ReadPiece, RequestToken};
 use azekura_reactor::{Close, ConnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// Requests that one connection may have under way.
 const CONNECTION_REQUESTS_MAX: usize = 1024;
@@ -29,6 +31,8 @@ pub struct NbdOps {
     /// Volumes that clients have attached.
     pub attaching: Attaching,
     last: u64,
+    /// Who waits for requests of no client's.
+    asked: BTreeMap<u64, oneshot::Sender<Result<(), IoStatus>>>,
     /// Connections that have opened a volume, and which.
     pub opened: BTreeMap<ConnId, String>,
     /// Connections that wait for room.
@@ -120,8 +124,21 @@ impl DataPlane {
         fed
     }
 
+    /// Trims a volume for the control plane.
+    pub(super) fn trim(&mut self, trim: Trim) {
+        let Trim { volume, attachment, offset, len, answer } = trim;
+        self.ops.last += 1;
+        self.ops.asked.insert(self.ops.last, answer);
+        self.node.submit(self.ops.last, &volume, attachment, Op::Trim { offset, len });
+    }
+
     /// Answers a client.
     pub(super) fn complete_nbd(&mut self, id: u64, outcome: Outcome) {
+        if let Some(answer) = self.ops.asked.remove(&id) {
+            // Whoever asked may have given up.
+            let _ = answer.send(if let Outcome::Failed(status) = outcome { Err(status) } else { Ok(()) });
+            return;
+        }
         let Some(Running { client, volume, attachment }) = self.ops.running.remove(&id) else { return };
         if let Some((conn, token)) = client {
             self.answer_nbd(conn, token, outcome);

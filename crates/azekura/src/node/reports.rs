@@ -44,17 +44,15 @@ pub async fn carry_out(
                 tracing::error!("device {device} has too many errors: {reason}; its copies get new homes");
                 tokio::spawn(note_failure(client.clone(), device, Some((FailureKind::Failing, reason))));
             }
-            Report::LayerDropped(device, layer) => {
+            Report::LayerDropped(device, layer) | Report::LayerMerged(device, layer) => {
                 let client = client.clone();
                 tokio::spawn(async move {
-                    while let Err(error) = client.confirm_layer_dropped(layer, device).await {
-                        tracing::warn!("can't note that layer {layer} is dropped: {error}");
+                    while let Err(error) = client.confirm_layer_gone(layer, device).await {
+                        tracing::warn!("can't note that layer {layer} is gone from device {device}: {error}");
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
                 });
             }
-            // No layer is ever merged yet.
-            Report::LayerMerged(..) => {}
             Report::Scrubbed(pg, report) => {
                 if report.differing + report.unreadable > 0 {
                     tracing::error!(

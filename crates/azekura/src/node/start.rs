@@ -9,7 +9,7 @@ use super::map_thread::MapThread;
 use super::scrubs::{self, Intervals};
 use super::statistics::{Failures, Statistics};
 use super::stream::Conn;
-use super::{dataplane, reports, view};
+use super::{dataplane, layers_file, reports, view};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::DeviceId;
 use azekura_control::Attacher;
@@ -23,6 +23,7 @@ use azekura_node::{Breakdown, ClusterView, Identity};
 use azekura_reactor::{DeviceOptions, Options, Reactor};
 
 use azekura_store::{CheckpointDb, Store};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -93,6 +94,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let devices = open_devices(&client, &folder, &args, identity, &report_sender).await?;
     let (handle_sender, handle) = oneshot::channel();
     let rest: Vec<_> = devices.iter().map(|device| (device.id, DeviceDir::open(device.dir.path()))).collect();
+    let folders = devices.iter().map(|device| device.dir.path().to_owned()).collect();
     let ready = Membership { identity, devices, reports: report_sender };
     if membership.send((ready, handle_sender)).is_err() {
         bail!("the data plane ended before it began");
@@ -103,12 +105,13 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     for (id, dir) in rest {
         dir?.initialise_rest(id, handle.clone(), Arc::clone(&stop_initialising));
     }
-    let follow = tokio::spawn(follow_model(client.clone(), handle.clone()));
+    let follow = tokio::spawn(follow_model(client.clone(), handle.clone(), folders));
     let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, Intervals::of(&args)));
     let alive = client.keep_alive(identity.node);
     let failures = Failures::default();
     let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };
-    let attacher = Attacher::new(client.clone(), Arc::new(Plane(handle.clone())));
+    let plane = Plane { handle: handle.clone(), incarnation: identity.incarnation };
+    let attacher = Attacher::new(client.clone(), Arc::new(plane));
     let keeper = Keeper::new(attacher.clone(), handle.clone(), identity.node, identity.incarnation);
     let control = azekura_control::start(api, client.clone(), identity.node, Arc::new(statistics), attacher);
     let reports = reports::carry_out(client.clone(), handle.clone(), failures, keeper, report_receiver);
@@ -370,16 +373,24 @@ fn assemble(mut reactor: Reactor<Conn>, listeners: Listeners, membership: Member
     Ok(data_plane)
 }
 
-/// Passes every change of the configuration on to the data plane.
-async fn follow_model(client: MetaClient, handle: Handle) {
+/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before.
+async fn follow_model(client: MetaClient, handle: Handle, folders: Vec<PathBuf>) {
     let mut models = client.watch_model();
-    let mut last = None;
+    let mut views = view::Views::default();
+    let mut last: Option<ClusterView> = None;
     loop {
-        let mut view = view::cluster_view(&models.borrow_and_update().clone());
+        let mut view = views.of(&models.borrow_and_update().clone());
         let revision = std::mem::take(&mut view.revision);
         if last.as_ref() == Some(&view) {
             handle.send(dataplane::Command::Known(revision));
         } else {
+            if last.as_ref().is_none_or(|last| last.parents != view.parents) {
+                for folder in &folders {
+                    if let Err(error) = layers_file::write(folder, &view.parents) {
+                        tracing::warn!("can't note the layers in {}: {error}", folder.display());
+                    }
+                }
+            }
             last = Some(view.clone());
             handle.send(dataplane::Command::Configure(Box::new(ClusterView { revision, ..view })));
         }

@@ -69,14 +69,16 @@ fn layers(store: &Store) -> BTreeMap<u64, u64> {
 
 fn look_at(look: &Look<'_>) -> NodeSnapshot {
     let node = look.node;
-    let volumes = node.gateway().volumes().iter().map(|(name, volume)| {
-        let statistics = node.gateway().statistics().get(&volume.id).copied().unwrap_or_default();
+    let volumes = node.gateway().volumes().iter().filter_map(|(name, volume)| {
+        let statistics = node.gateway().statistics().get(&volume.id).copied();
+        // There may be many snapshots: those that nobody reads are left out.
+        let statistics = if volume.read_only { statistics? } else { statistics.unwrap_or_default() };
         let snapshot = VolumeSnapshot {
             reads: counters(&statistics.reads),
             writes: counters(&statistics.writes),
             connections: look.connections.values().filter(|opened| *opened == name).count() as u32,
         };
-        (name.clone(), snapshot)
+        Some((name.clone(), snapshot))
     });
     NodeSnapshot {
         node: node.identity().node.0,

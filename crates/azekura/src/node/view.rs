@@ -1,50 +1,118 @@
 //! The cluster's records, as the data plane wants them.
 
-use azekura_base::DeviceId;
+use azekura_base::{DeviceId, VolumeId};
 use azekura_gateway::VolumeView;
-use azekura_meta::model::{self, AttachmentsRecord, ClassRecord, GroupRecord, LayerState, Model};
+use azekura_meta::cluster::LayerHolders;
+use azekura_meta::model::{
+    self, AttachmentsRecord, ClassRecord, GroupRecord, LayerState, Model, SnapshotRecord, Versioned, VolumeRecord,
+};
 use azekura_node::{Attachments, ClusterView};
 use azekura_replica::{AckRule, GroupConfig};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The data plane's view of `model`.
-#[must_use]
-pub fn cluster_view(model: &Model) -> ClusterView {
-    // A group whose class is not known is left out: what its copies must do for each other is not known.
-    let groups = model.groups.values().filter_map(|record| {
-        let class = model.classes.get(&record.class)?;
-        Some((record.id, group_config(model, record, class)))
-    });
-    let volumes = model.volumes.values().filter_map(|volume| {
-        let class = model.classes.get(&volume.class)?;
-        let view = VolumeView {
-            id: volume.id,
-            name: volume.name.clone(),
-            size: volume.size_bytes,
-            layer: volume.head,
-            cut: None,
-            read_only: false,
-            groups: class.groups.as_slice().into(),
-            group_offset: volume.group_offset,
-        };
-        Some((volume.name.clone(), Arc::new(view)))
-    });
-    let dropped = model.layers.values().filter(|layer| layer.state == LayerState::Deleted).map(|layer| {
-        let open = model.devices.keys().filter(|device| !model.dropped.contains(&(layer.id, **device)));
-        (layer.id, open.copied().collect::<BTreeSet<_>>())
-    });
-    ClusterView {
-        revision: u64::try_from(model.revision).unwrap_or(0),
-        nodes: model.nodes.values().map(|node| (node.id, node.data_address)).collect(),
-        full_percent: Some(model.settings().full_percent),
-        devices: model.devices.values().map(|device| (device.id, device.node)).collect(),
-        groups: groups.collect(),
-        volumes: volumes.collect(),
-        attachments: model.attachments.iter().map(|(id, record)| (*id, attachments(record))).collect(),
-        parents: model.layers.values().filter_map(|layer| Some((layer.id, layer.parent?))).collect(),
-        dropped: dropped.collect(),
-        merging: BTreeMap::new(),
+/// Makes views of the cluster, one after the other. What has not changed between two models is not made anew: a cluster
+/// may have many more snapshots than volumes.
+#[derive(Default)]
+pub struct Views {
+    volumes: BTreeMap<String, Made<VolumeRecord>>,
+    snapshots: BTreeMap<(VolumeId, String), Made<SnapshotRecord>>,
+}
+
+/// A volume's view, and the records that it was made from.
+struct Made<T> {
+    record: Arc<Versioned<T>>,
+    class: Arc<Versioned<ClassRecord>>,
+    view: Arc<VolumeView>,
+}
+
+impl<T> Made<T> {
+    fn is_of(&self, record: &Arc<Versioned<T>>, class: &Arc<Versioned<ClassRecord>>) -> bool {
+        Arc::ptr_eq(&self.record, record) && Arc::ptr_eq(&self.class, class)
+    }
+}
+
+impl Views {
+    /// The data plane's view of `model`.
+    pub fn of(&mut self, model: &Model) -> ClusterView {
+        // A group whose class is not known is left out: what its copies must do for each other is not known.
+        let groups = model.groups.values().filter_map(|record| {
+            let class = model.classes.get(&record.class)?;
+            Some((record.id, group_config(model, record, class)))
+        });
+        let holders = LayerHolders::new(model);
+        let (mut dropped, mut merging) = (BTreeMap::new(), BTreeMap::new());
+        for (layer, open) in model.ending_layers(&holders) {
+            match layer.into.filter(|_| layer.state == LayerState::Merging) {
+                Some(into) => drop(merging.insert(layer.id, (into, open))),
+                None => drop(dropped.insert(layer.id, open)),
+            }
+        }
+        ClusterView {
+            revision: u64::try_from(model.revision).unwrap_or(0),
+            nodes: model.nodes.values().map(|node| (node.id, node.data_address)).collect(),
+            full_percent: Some(model.settings().full_percent),
+            devices: model.devices.values().map(|device| (device.id, device.node)).collect(),
+            groups: groups.collect(),
+            volumes: self.volumes(model),
+            attachments: model.attachments.iter().map(|(id, record)| (*id, attachments(record))).collect(),
+            parents: model.layers.values().filter_map(|layer| Some((layer.id, layer.parent?))).collect(),
+            dropped,
+            merging,
+        }
+    }
+
+    /// Volumes and snapshots as clients see them.
+    fn volumes(&mut self, model: &Model) -> BTreeMap<String, Arc<VolumeView>> {
+        let mut views = BTreeMap::new();
+        let volumes_before = std::mem::take(&mut self.volumes);
+        let mut snapshots_before = std::mem::take(&mut self.snapshots);
+        for volume in model.volumes.values() {
+            let Some(class) = model.classes.get(&volume.class) else { continue };
+            let known = volumes_before.get(&volume.name).filter(|made| made.is_of(volume, class));
+            let view = known.map_or_else(|| Arc::new(volume_view(volume, class)), |made| Arc::clone(&made.view));
+            let same = known.is_some();
+            for snapshot in model.snapshots_of(volume.id) {
+                let key = (volume.id, snapshot.name.clone());
+                let known = snapshots_before.remove(&key).filter(|made| {
+                    // Its groups are the class's, its name and place are the volume's.
+                    made.is_of(snapshot, class) && (same || made.view.group_offset == volume.group_offset)
+                });
+                let view = known.map_or_else(|| Arc::new(snapshot_view(snapshot, volume, class)), |made| made.view);
+                views.insert(view.name.clone(), Arc::clone(&view));
+                self.snapshots.insert(key, Made { record: Arc::clone(snapshot), class: Arc::clone(class), view });
+            }
+            views.insert(volume.name.clone(), Arc::clone(&view));
+            let made = Made { record: Arc::clone(volume), class: Arc::clone(class), view };
+            self.volumes.insert(volume.name.clone(), made);
+        }
+        views
+    }
+}
+
+fn volume_view(volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {
+    VolumeView {
+        id: volume.id,
+        name: volume.name.clone(),
+        size: volume.size_bytes,
+        layer: volume.head,
+        cut: volume.cut.as_ref().map(|cut| cut.next),
+        read_only: false,
+        groups: class.groups.as_slice().into(),
+        group_offset: volume.group_offset,
+    }
+}
+
+fn snapshot_view(snapshot: &SnapshotRecord, volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {
+    VolumeView {
+        id: VolumeView::snapshot_id(snapshot.layer),
+        name: format!("{}@{}", volume.name, snapshot.name),
+        size: snapshot.size_bytes,
+        layer: snapshot.layer,
+        cut: None,
+        read_only: true,
+        groups: class.groups.as_slice().into(),
+        group_offset: volume.group_offset,
     }
 }
 

@@ -49,12 +49,17 @@ impl From<MetaError> for ApiError {
             E::Attached { .. } | E::TooManyAttachments { .. } | E::NotAttached { .. } | E::NodeAbsent { .. } => {
                 StatusCode::CONFLICT
             }
-            E::NotFenced { .. } => StatusCode::GATEWAY_TIMEOUT,
-            E::NotFound { .. } => StatusCode::NOT_FOUND,
+            E::InUse { .. } | E::HasSnapshots { .. } | E::CutEnded { .. } | E::TooManySnapshots { .. } => {
+                StatusCode::CONFLICT
+            }
+            E::NotFenced { .. } | E::NotStopped { .. } => StatusCode::GATEWAY_TIMEOUT,
+            E::NotFound { .. } | E::NoSnapshotThen { .. } | E::NoSuchSnapshot { .. } => StatusCode::NOT_FOUND,
             E::InvalidName { .. }
             | E::InvalidSize { .. }
             | E::InvalidClass { .. }
             | E::InvalidSetting { .. }
+            | E::InvalidProtection { .. }
+            | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => {
                 StatusCode::INSUFFICIENT_STORAGE
@@ -86,7 +91,7 @@ fn bad_body(rejection: &JsonRejection) -> ApiError {
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
-    let hint = "there are /v1/status, /v1/volumes, /v1/classes, /v1/nodes, /v1/devices, /v1/groups, /v1/settings, /v1/stats, /metrics";
+    let hint = "there are /v1/status, /v1/volumes, /v1/snapshots, /v1/classes, /v1/nodes, /v1/devices, /v1/groups, /v1/settings, /v1/stats, /metrics";
     ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), Some(hint.to_owned()))
 }
 

@@ -10,6 +10,7 @@ use azekura_meta::MetaClient;
 
 use crate::attachments::Attacher;
 use crate::snapshot::NodeStatistics;
+use crate::snapshots::Snapshots;
 
 mod classes;
 mod drain;
@@ -21,6 +22,7 @@ mod peers;
 mod resync;
 mod scrub;
 mod settings;
+mod snapshots;
 mod space;
 mod stats;
 mod status;
@@ -32,11 +34,12 @@ pub use error::ErrorBody;
 pub use resync::{ResyncRate, ResyncStatus, ResyncView};
 pub use scrub::{LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
 pub use settings::{ChangeSettings, SettingsView};
+pub use snapshots::{CloneVolume, CreateSnapshots, ProtectVolume, RevertVolume, RevertedView, SnapshotView};
 pub use space::{ClassSpace, ClusterSpace, DeviceSpace, SpaceView, VolumeSpace, Written};
 pub use stats::{ClusterStats, NodeStats};
 pub use status::{ClusterStatus, GroupHealth};
 pub use views::{AttachmentView, ClassView, DeviceView, GroupView, NodeView, VolumeView};
-pub use volumes::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume};
+pub use volumes::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume, ResizedView};
 
 /// Largest request body accepted, bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -48,12 +51,19 @@ pub struct Api {
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
+    snapshots: Snapshots,
 }
 
 impl Api {
     /// The handlers' state for this node.
-    pub fn new(meta: MetaClient, node: NodeId, statistics: Arc<dyn NodeStatistics>, attacher: Attacher) -> Api {
-        Api { meta, node, statistics, attacher }
+    pub fn new(
+        meta: MetaClient,
+        node: NodeId,
+        statistics: Arc<dyn NodeStatistics>,
+        attacher: Attacher,
+        snapshots: Snapshots,
+    ) -> Api {
+        Api { meta, node, statistics, attacher, snapshots }
     }
 }
 
@@ -71,6 +81,12 @@ pub fn router(api: Api) -> Router {
         .route("/v1/volumes/{name}/resize", post(volumes::resize))
         .route("/v1/volumes/{name}/attach", post(volumes::attach))
         .route("/v1/volumes/{name}/detach", post(volumes::detach))
+        .route("/v1/volumes/{name}/revert", post(snapshots::revert))
+        .route("/v1/volumes/{name}/clone", post(snapshots::clone))
+        .route("/v1/volumes/{name}/protect", post(snapshots::protect))
+        .route("/v1/volumes/{name}/snapshots", get(snapshots::list_of_volume))
+        .route("/v1/volumes/{name}/snapshots/{snapshot}", get(snapshots::show).delete(snapshots::delete))
+        .route("/v1/snapshots", get(snapshots::list).post(snapshots::create))
         .route("/v1/classes", get(classes::list).post(classes::create))
         .route("/v1/classes/{name}", get(classes::show))
         .route("/v1/nodes", get(members::nodes))

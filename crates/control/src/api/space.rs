@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use azekura_base::{DeviceId, LayerId};
 use azekura_meta::Model;
 use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
-use azekura_meta::model::LayerState;
+use azekura_meta::model::{LayerRecord, LayerState};
 use serde::{Deserialize, Serialize};
 
 use super::error::{Answer, ApiError};
@@ -134,11 +134,17 @@ pub(super) async fn node(State(api): State<Api>) -> Answer<LayerUse> {
 pub(super) async fn show(State(api): State<Api>) -> Answer<SpaceView> {
     let model = api.meta.model_of_volumes().await?;
     let stats = stats::gather(&api, &model).await;
+    let (layers, missing) = layers(&api, &model).await;
+    Ok(Json(SpaceView { missing, ..space(&model, &stats, &layers) }))
+}
+
+/// Bytes that each layer owns on all devices, and which nodes did not answer.
+pub(super) async fn layers(api: &Api, model: &Model) -> (BTreeMap<LayerId, u64>, Vec<String>) {
     let own = {
         let api = api.clone();
         async move { api.statistics.layers().await }
     };
-    let answers = peers::ask_all(api.node, &model, own, "/v1/node/layers").await;
+    let answers = peers::ask_all(api.node, model, own, "/v1/node/layers").await;
     let mut layers = BTreeMap::<LayerId, u64>::new();
     let mut missing = Vec::new();
     for (node, answer) in answers {
@@ -152,7 +158,7 @@ pub(super) async fn show(State(api): State<Api>) -> Answer<SpaceView> {
             }
         }
     }
-    Ok(Json(SpaceView { missing, ..space(&model, &stats, &layers) }))
+    (layers, missing)
 }
 
 /// The layers that `head` stands on, nearest first.
@@ -160,6 +166,11 @@ fn ancestors(model: &Model, head: LayerId) -> impl Iterator<Item = LayerId> + '_
     let parent = |layer: &LayerId| model.layers.get(layer).and_then(|record| record.parent);
     // A loop in broken records must not hold anybody up.
     std::iter::successors(parent(&head), move |layer| parent(layer)).take(model.layers.len())
+}
+
+/// A snapshot, or what snapshots and clones stand on.
+fn is_kept(layer: &LayerRecord) -> bool {
+    matches!(layer.state, LayerState::Frozen | LayerState::Hidden | LayerState::Merging)
 }
 
 /// Puts together what devices and layers hold.
@@ -188,6 +199,12 @@ fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -
         }
         volumes.push(VolumeSpace { name: volume.name.clone(), class: volume.class.clone(), copies, written });
     }
+    // Snapshots that their volume does not stand on any more, since it was reverted, are their class's as well.
+    for record in model.layers.values().filter(|record| is_kept(record)) {
+        if let Some((_, _, stands_on)) = classes.get_mut(record.class.as_str()) {
+            stands_on.insert(record.id);
+        }
+    }
     let classes = classes.into_iter().map(|(name, (volumes, mut written, stands_on))| {
         written.shared_bytes = stands_on.iter().map(own).sum();
         written.written_bytes = written.unique_bytes + written.shared_bytes;
@@ -195,7 +212,7 @@ fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -
     });
     let classes: Vec<ClassSpace> = classes.collect();
     let devices: Vec<DeviceSpace> = devices(model, stats).collect();
-    let frozen = |layer: &&LayerId| model.layers.get(layer).is_some_and(|record| record.state == LayerState::Frozen);
+    let frozen = |layer: &&LayerId| model.layers.get(layer).is_some_and(|record| is_kept(record));
     let snapshot_bytes = layers.keys().filter(frozen).map(own).sum();
     let sum = |of: fn(&DeviceSpace) -> u64| devices.iter().map(of).sum::<u64>();
     let clamp = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);

@@ -3,7 +3,8 @@
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_meta::Model;
 use azekura_meta::model::{
-    AckRule, AttachmentRecord, DeviceState, FailureDomain, FailureKind, ScrubRecord, VolumeAccess, VolumeRecord,
+    AckRule, AttachmentRecord, DeviceState, FailureDomain, FailureKind, ProtectionRecord, ScrubRecord, VolumeAccess,
+    VolumeRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,15 @@ pub struct VolumeView {
     pub ack_rule: AckRule,
     /// Time of creation, RFC 3339.
     pub created: String,
+    /// What it was made from: `VOLUME@SNAPSHOT`.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Number of its snapshots.
+    #[serde(default)]
+    pub snapshots: usize,
+    /// Snapshots that come and go by themselves.
+    #[serde(default)]
+    pub protection: Option<ProtectionRecord>,
     /// NBD URIs of the gateways, every node's: each serves every volume.
     pub nbd_uris: Vec<String>,
     /// When its copies were last compared; nothing before its placement groups are there.
@@ -82,7 +92,6 @@ impl AttachmentView {
 impl VolumeView {
     pub(super) fn new(model: &Model, volume: &VolumeRecord) -> VolumeView {
         let attachments = model.attachments.get(&volume.id).map(|record| &record.record);
-        let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
         let groups = model.classes.get(&volume.class).into_iter().flat_map(|class| &class.groups);
         VolumeView {
             name: volume.name.clone(),
@@ -99,10 +108,19 @@ impl VolumeView {
             fence_due: attachments.is_some_and(|record| record.fence_due),
             ack_rule: model.classes.get(&volume.class).map_or(AckRule::All, |class| class.ack_rule),
             created: volume.created.clone(),
-            nbd_uris: alive.flat_map(|node| &node.nbd_addresses).map(|at| nbd_uri(at, &volume.name)).collect(),
+            source: volume.source.clone(),
+            snapshots: model.snapshots_of(volume.id).count(),
+            protection: volume.protection.clone(),
+            nbd_uris: nbd_uris(model, &volume.name),
             scrubbed: LastScrubs::of(groups.filter_map(|pg| model.groups.get(pg)).map(|group| &group.record)),
         }
     }
+}
+
+/// The URIs of an export, every living node's.
+pub(super) fn nbd_uris(model: &Model, export: &str) -> Vec<String> {
+    let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
+    alive.flat_map(|node| &node.nbd_addresses).map(|at| nbd_uri(at, export)).collect()
 }
 
 /// The URI of an export (NBD URI specification): `unix:PATH` or `host:port` addresses.

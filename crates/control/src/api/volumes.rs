@@ -1,14 +1,15 @@
 //! Volumes: list, show, create, resize, delete.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use azekura_meta::cluster::VolumeDeletion;
 use azekura_meta::model::{AckRule, VolumeAccess};
 use azekura_meta::{Kind, MetaError};
 use serde::{Deserialize, Serialize};
 
 use super::error::{Answer, ApiError, Body};
-use super::{Api, VolumeView};
+use super::{Api, SnapshotView, VolumeView};
 use crate::volumes::{VolumeRequest, create_volume};
 
 /// Body of `POST /v1/volumes`.
@@ -62,6 +63,35 @@ pub struct DetachVolume {
 pub struct ResizeVolume {
     /// Its new size.
     pub size_bytes: u64,
+    /// It may be smaller: what is cut off is kept as a snapshot for a day.
+    #[serde(default)]
+    pub shrink: bool,
+    /// To make it smaller, cut off whoever has it.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Answer to `POST /v1/volumes/{name}/resize`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResizedView {
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: VolumeView,
+    /// What keeps the data that was cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<SnapshotView>,
+}
+
+/// Query of `DELETE /v1/volumes/{name}`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeleteVolume {
+    /// Although it is attached.
+    #[serde(default)]
+    force: bool,
+    /// And its snapshots.
+    #[serde(default)]
+    snapshots: bool,
 }
 
 /// `GET /v1/volumes`. Volumes made through another node a moment ago are in it.
@@ -72,7 +102,7 @@ pub(super) async fn list(State(api): State<Api>) -> Answer<Vec<VolumeView>> {
 
 /// `GET /v1/volumes/{name}`.
 pub(super) async fn show(State(api): State<Api>, Path(name): Path<String>) -> Answer<VolumeView> {
-    let model = api.meta.model_of_volumes().await?;
+    let model = api.meta.model_of_snapshots().await?;
     match model.volumes.get(&name) {
         Some(volume) => Ok(Json(VolumeView::new(&model, volume))),
         None => Err(MetaError::NotFound { kind: Kind::Volume, name }.into()),
@@ -98,9 +128,18 @@ pub(super) async fn resize(
     State(api): State<Api>,
     Path(name): Path<String>,
     Body(body): Body<ResizeVolume>,
-) -> Answer<VolumeView> {
-    let grown = api.meta.resize_volume(&name, body.size_bytes).await?;
-    Ok(Json(VolumeView::new(&api.meta.model(), &grown)))
+) -> Answer<ResizedView> {
+    let ResizeVolume { size_bytes, shrink, force } = body;
+    let model = api.meta.model_of_volumes().await?;
+    let smaller = model.volumes.get(&name).is_some_and(|volume| size_bytes < volume.size_bytes);
+    if shrink && smaller {
+        let (volume, kept) = api.snapshots.shrink(&name, size_bytes, force).await?;
+        let model = api.meta.model_of_snapshots().await?;
+        let kept = SnapshotView::new(&model, &kept);
+        return Ok(Json(ResizedView { volume: VolumeView::new(&model, &volume), kept: Some(kept) }));
+    }
+    let grown = api.meta.resize_volume(&name, size_bytes).await?;
+    Ok(Json(ResizedView { volume: VolumeView::new(&api.meta.model(), &grown), kept: None }))
 }
 
 /// `POST /v1/volumes/{name}/attach`: answered when no former user's write can be applied any more.
@@ -124,7 +163,13 @@ pub(super) async fn detach(
 }
 
 /// `DELETE /v1/volumes/{name}`.
-pub(super) async fn delete(State(api): State<Api>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
-    api.meta.delete_volume(&name).await?;
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Query(query): Query<DeleteVolume>,
+) -> Result<StatusCode, ApiError> {
+    // Users that have ended without giving the volume back are not in the way.
+    let attached = query.force || !api.attacher.is_in_use(&name).await?;
+    api.meta.delete_volume(&name, VolumeDeletion { attached, snapshots: query.snapshots }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_meta::{MetaClient, MetaError, Model};
+
+use crate::snapshots::Snapshots;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+mod cuts;
+mod layers;
+mod protection;
 mod rehome;
-mod tombstones;
 
 /// Pause between two rounds, so that many changes at once make one round.
 const ROUND_PAUSE: Duration = Duration::from_millis(200);
@@ -18,21 +22,34 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(2);
 /// A round is taken at the latest after this time, whether or not anything has changed.
 const ROUND_INTERVAL: Duration = Duration::from_secs(30);
 
+/// What this leader has seen, and what it has begun. A new leader begins anew.
+struct Leader {
+    absences: rehome::Absences,
+    cuts: cuts::Seen,
+    protection: protection::Protector,
+}
+
 /// Runs the reconcilers whenever the model changes while this node leads; ends with its task.
-pub async fn run(meta: MetaClient, mut leads: watch::Receiver<bool>) {
+pub async fn run(meta: MetaClient, mut leads: watch::Receiver<bool>, snapshots: Snapshots) {
     let mut models = meta.watch_model();
     loop {
         if leads.wait_for(|leads| *leads).await.is_err() {
             return;
         }
-        let mut absences = rehome::Absences::default();
+        let mut leader = Leader {
+            absences: rehome::Absences::default(),
+            cuts: cuts::Seen::default(),
+            protection: protection::Protector::new(meta.clone(), snapshots.clone()),
+        };
         while *leads.borrow() {
             let model: Arc<Model> = models.borrow_and_update().clone();
-            let outcome = round(&meta, &model, &mut absences).await;
+            let outcome = round(&meta, &model, &mut leader).await;
             tokio::time::sleep(if outcome.is_ok() { ROUND_PAUSE } else { FAILURE_PAUSE }).await;
             // A failed round is taken again at the next change or, without one, at the latest after the interval.
             let now = Instant::now();
-            let due = absences.next(rehome::patience(&model), now).unwrap_or(now + ROUND_INTERVAL);
+            let due =
+                [leader.absences.next(rehome::patience(&model), now), leader.cuts.next(), leader.protection.next(now)];
+            let due = due.into_iter().flatten().min().unwrap_or(now + ROUND_INTERVAL);
             let changed = tokio::time::timeout_at(due.min(now + ROUND_INTERVAL), models.changed());
             tokio::select! {
                 outcome = changed => if matches!(outcome, Ok(Err(_))) { return },
@@ -43,14 +60,20 @@ pub async fn run(meta: MetaClient, mut leads: watch::Receiver<bool>) {
 }
 
 /// One step of every reconciler; one that fails does not hold up the others.
-async fn round(meta: &MetaClient, model: &Model, absences: &mut rehome::Absences) -> Result<(), MetaError> {
-    let layers = tombstones::reconcile(meta, model).await;
-    if let Err(error) = &layers {
-        tracing::warn!("removing deleted layers: {error}");
+async fn round(meta: &MetaClient, model: &Arc<Model>, leader: &mut Leader) -> Result<(), MetaError> {
+    let now = Instant::now();
+    let steps = [
+        ("calling snapshots off", leader.cuts.reconcile(meta, model, now).await),
+        ("making and thinning snapshots", leader.protection.reconcile(model).await),
+        ("removing layers", layers::reconcile(meta, model).await),
+        ("giving groups new homes", rehome::reconcile(meta, model, &mut leader.absences, now).await),
+    ];
+    let mut all = Ok(());
+    for (what, outcome) in steps {
+        if let Err(error) = &outcome {
+            tracing::warn!("{what}: {error}");
+        }
+        all = all.and(outcome);
     }
-    let groups = rehome::reconcile(meta, model, absences, Instant::now()).await;
-    if let Err(error) = &groups {
-        tracing::warn!("giving groups new homes: {error}");
-    }
-    layers.and(groups)
+    all
 }

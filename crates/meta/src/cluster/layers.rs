@@ -1,20 +1,34 @@
-//! Deleted layers: every device confirms that it dropped its part, then the record goes.
+//! Layers that end: merged into the only one on top, or dropped. Every device confirms that it has nothing of such a layer any
+//! more, then the record goes.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_base::{DeviceId, LayerId};
 
-use super::{Attempt, MetaClient, Try};
+use super::{Attempt, MetaClient, Try, encode};
 use crate::client::Txn;
 use crate::error::MetaError;
 use crate::model::{DeviceState, Key, LayerRecord, LayerState, Model};
 
+/// What becomes of a layer that no snapshot names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerEnd {
+    /// Nothing lies on it: it is dropped.
+    Drop,
+    /// Only this layer lies on it, and gets what it has.
+    MergeInto(LayerId),
+}
+
 impl MetaClient {
-    /// Notes that a device has dropped a deleted layer. Nothing happens when the layer's record is gone already.
-    pub async fn confirm_layer_dropped(&self, layer: LayerId, device: DeviceId) -> Result<(), MetaError> {
+    /// Notes that a device has nothing of a deleted or merging layer any more. Nothing happens when the layer's record is
+    /// gone already.
+    pub async fn confirm_layer_gone(&self, layer: LayerId, device: DeviceId) -> Result<(), MetaError> {
         let confirmation = Key::LayerDropped(layer, device).to_string();
         let confirmation = &confirmation;
-        self.settle("confirming a dropped layer", |Try { deadline, .. }| async move {
+        self.settle("confirming that a layer is gone", |Try { deadline, .. }| async move {
             let [found] = self.get_all([&Key::Layer(layer)], deadline).await?;
-            if !found.record::<LayerRecord>()?.is_some_and(|layer| layer.state == LayerState::Deleted) {
+            let ending = |layer: LayerRecord| matches!(layer.state, LayerState::Deleted | LayerState::Merging);
+            if !found.record()?.is_some_and(ending) {
                 return Ok(Attempt::Done(()));
             }
             let txn = Txn::new().when_unchanged(&found.key, found.mod_revision()).put(confirmation, b"true".to_vec());
@@ -23,38 +37,147 @@ impl MetaClient {
         .await
     }
 
-    /// Removes a deleted layer's record and confirmations.
+    /// Begins the end of a hidden layer as `end` was found in `model`; nothing happens when it has changed since.
+    pub async fn begin_layer_end(&self, model: &Model, layer: LayerId, end: LayerEnd) -> Result<(), MetaError> {
+        let Some(record) = model.layers.get(&layer) else { return Ok(()) };
+        let mut ended = record.record.clone();
+        let key = Key::Layer(layer).to_string();
+        let mut txn = Txn::new().when_unchanged(&key, record.mod_revision);
+        match end {
+            LayerEnd::Drop => ended.state = LayerState::Deleted,
+            LayerEnd::MergeInto(child) => {
+                let Some(above) = model.layers.get(&child) else { return Ok(()) };
+                (ended.state, ended.into) = (LayerState::Merging, Some(child));
+                txn = txn.when_unchanged(&Key::Layer(child).to_string(), above.mod_revision);
+            }
+        }
+        // Whether or not it succeeds, the next round sees what is.
+        self.inner.etcd.txn(txn.put(&key, encode(&ended))).await?;
+        Ok(())
+    }
+
+    /// Removes the record and the confirmations of a layer that has ended everywhere; what lay on a merged one lies on its
+    /// parent then.
     pub async fn remove_layer(&self, layer: LayerId) -> Result<(), MetaError> {
         let key = Key::Layer(layer).to_string();
         let key = &key;
-        self.settle("removing a deleted layer", |Try { deadline, .. }| async move {
+        self.settle("removing a layer", |Try { deadline, .. }| async move {
             let [found] = self.get_all([&Key::Layer(layer)], deadline).await?;
-            match found.record::<LayerRecord>()? {
-                Some(record) if record.state == LayerState::Deleted => {
-                    let txn = Txn::new()
-                        .when_unchanged(key, found.mod_revision())
-                        .delete(key)
-                        .delete_prefix(&format!("{key}/dropped/"));
-                    self.commit(txn, ()).await
+            let Some(record) = found.record::<LayerRecord>()? else { return Ok(Attempt::Done(())) };
+            let mut txn = Txn::new()
+                .when_unchanged(key, found.mod_revision())
+                .delete(key)
+                .delete_prefix(&format!("{key}/dropped/"));
+            match (record.state, record.into) {
+                (LayerState::Deleted, _) => {}
+                (LayerState::Merging, Some(into)) => {
+                    let [above] = self.get_all([&Key::Layer(into)], deadline).await?;
+                    if let Some(mut child) = above.record::<LayerRecord>()? {
+                        child.parent = record.parent;
+                        txn = txn.when_unchanged(&above.key, above.mod_revision()).put(&above.key, encode(&child));
+                    }
                 }
-                _ => Ok(Attempt::Done(())),
+                _ => return Ok(Attempt::Done(())),
             }
+            self.commit(txn, ()).await
         })
         .await
     }
 }
 
-impl Model {
-    /// Deleted layers that every device which may hold a part of them has dropped.
+/// Which devices may hold a part of a layer, by storage class.
+#[derive(Debug, Default)]
+pub struct LayerHolders {
+    of_class: BTreeMap<String, BTreeSet<DeviceId>>,
+    all: BTreeSet<DeviceId>,
+}
+
+impl LayerHolders {
+    /// Those of a model. A device that is out of service counts while a group still needs its copy: it may come back with it.
     #[must_use]
-    pub fn dropped_layers(&self) -> Vec<LayerId> {
-        let holders: Vec<DeviceId> =
-            self.devices.values().filter(|device| device.state != DeviceState::Down).map(|device| device.id).collect();
-        let gone = |layer: LayerId| holders.iter().all(|device| self.dropped.contains(&(layer, *device)));
-        self.layers
-            .values()
-            .filter(|layer| layer.state == LayerState::Deleted && gone(layer.id))
-            .map(|layer| layer.id)
-            .collect()
+    pub fn new(model: &Model) -> LayerHolders {
+        let mut holders = LayerHolders::default();
+        for group in model.groups.values() {
+            let of_class = holders.of_class.entry(group.class.clone()).or_default();
+            of_class.extend(group.members.iter().chain(&group.in_sync).filter(|d| model.devices.contains_key(d)));
+        }
+        let up = model.devices.values().filter(|device| device.state != DeviceState::Down).map(|device| device.id);
+        holders.all = up.chain(holders.of_class.values().flatten().copied()).collect();
+        holders
+    }
+
+    /// Those of a layer.
+    #[must_use]
+    pub fn of(&self, layer: &LayerRecord) -> &BTreeSet<DeviceId> {
+        self.of_class.get(&layer.class).unwrap_or(&self.all)
+    }
+}
+
+impl Model {
+    /// Layers whose end has begun, with the devices that have not confirmed it yet. One that gets what another has is not
+    /// dropped before that is over.
+    pub fn ending_layers<'a>(
+        &'a self,
+        holders: &'a LayerHolders,
+    ) -> impl Iterator<Item = (&'a LayerRecord, BTreeSet<DeviceId>)> {
+        let merging = self.layers.values().filter(|layer| layer.state == LayerState::Merging);
+        let receiving: BTreeSet<LayerId> = merging.filter_map(|layer| layer.into).collect();
+        let ends = move |layer: &&LayerRecord| match layer.state {
+            LayerState::Merging => true,
+            LayerState::Deleted => !receiving.contains(&layer.id),
+            _ => false,
+        };
+        self.layers.values().map(|layer| &layer.record).filter(ends).map(|layer| {
+            let open = holders.of(layer).iter().copied();
+            (layer, open.filter(|device| !self.dropped.contains(&(layer.id, *device))).collect())
+        })
+    }
+
+    /// Layers whose end every device has confirmed.
+    #[must_use]
+    pub fn ended_layers(&self) -> Vec<LayerId> {
+        if !self.layers.values().any(|layer| matches!(layer.state, LayerState::Merging | LayerState::Deleted)) {
+            return Vec::new();
+        }
+        let holders = LayerHolders::new(self);
+        let over = self.ending_layers(&holders).filter(|(_, open)| open.is_empty());
+        over.map(|(layer, _)| layer.id).collect()
+    }
+
+    /// Hidden layers that can end now, and how. A merge waits until all copies of its class's groups are in sync, so that
+    /// none comes back with less of the layer than the others have given on.
+    #[must_use]
+    pub fn layers_to_end(&self) -> Vec<(LayerId, LayerEnd)> {
+        let hidden = |layer: &&LayerRecord| layer.state == LayerState::Hidden;
+        if !self.layers.values().any(|layer| hidden(&&layer.record)) {
+            return Vec::new();
+        }
+        let mut children: BTreeMap<LayerId, Vec<&LayerRecord>> = BTreeMap::new();
+        let mut receiving = BTreeSet::new();
+        for layer in self.layers.values() {
+            if let Some(parent) = layer.parent {
+                children.entry(parent).or_default().push(layer);
+            }
+            receiving.extend(layer.into);
+        }
+        let unsettled: BTreeSet<&str> =
+            self.groups.values().filter(|group| !group.is_settled()).map(|group| group.class.as_str()).collect();
+        let mut ends = Vec::new();
+        for layer in self.layers.values().map(|layer| &layer.record).filter(hidden) {
+            match children.get(&layer.id).map_or(&[][..], Vec::as_slice) {
+                [] => ends.push((layer.id, LayerEnd::Drop)),
+                [only] => {
+                    let takes = matches!(only.state, LayerState::Head | LayerState::Frozen | LayerState::Hidden);
+                    // One at a time at each place of the tree.
+                    let free = !receiving.contains(&layer.id) && !receiving.contains(&only.id);
+                    if takes && free && !unsettled.contains(layer.class.as_str()) {
+                        receiving.extend([layer.id, only.id]);
+                        ends.push((layer.id, LayerEnd::MergeInto(only.id)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        ends
     }
 }

@@ -18,21 +18,26 @@ use crate::model::{Key, Model, PREFIX};
 mod alive;
 mod attachments;
 mod classes;
+mod cuts;
 mod follow;
 mod groups;
 mod identity;
 mod layers;
 mod members;
 mod settings;
+mod snapshots;
 mod volumes;
 
 pub use alive::{LIFE_TTL_SECONDS, LeaseHold};
 pub use attachments::ChangedAttachments;
 pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
+pub use cuts::{CUT_VOLUMES_MAX, Cut, Snapped, VolumeCut};
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
+pub use layers::{LayerEnd, LayerHolders};
 pub use members::{DeviceSpec, NodeSpec};
 pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};
-pub use volumes::{VolumeSpec, check_overcommit, promised_bytes, usable_capacity_bytes};
+pub use snapshots::CloneSpec;
+pub use volumes::{VolumeDeletion, VolumeSpec, check_overcommit, check_size, promised_bytes, usable_capacity_bytes};
 
 /// How long [`MetaClient::connect`] waits for a server.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -169,6 +174,13 @@ impl MetaClient {
         let (values, _) = self.inner.etcd.get_all(&names, deadline).await?;
         let mut values = values.into_iter();
         Ok(std::array::from_fn(|index| Found { key: names[index].clone(), kv: values.next().flatten() }))
+    }
+
+    /// The same for any number of keys.
+    async fn get_each(&self, keys: &[Key<'_>], deadline: Instant) -> Result<Vec<Found>, MetaError> {
+        let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        let (values, _) = self.inner.etcd.get_all(&names, deadline).await?;
+        Ok(names.into_iter().zip(values).map(|(key, kv)| Found { key, kv }).collect())
     }
 
     /// Sends a transaction; a failed condition is a conflict.

@@ -9,11 +9,22 @@ use tokio::time::Instant;
 use super::{Attempt, MetaClient, OPERATION_TIMEOUT, Try, encode, random_uuid};
 use crate::client::Txn;
 use crate::error::{Kind, MetaError};
-use crate::model::{ClassRecord, Key, LayerRecord, LayerState, Model, Unknown, VolumeAccess, VolumeRecord};
+use crate::model::{
+    AttachmentsRecord, ClassRecord, Key, LayerRecord, LayerState, Model, Unknown, VolumeAccess, VolumeRecord,
+};
 use crate::time::now_rfc3339;
 
 /// Longest name.
 const NAME_LENGTH_MAX: usize = 127;
+
+/// What a volume's deletion may end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeDeletion {
+    /// Attachments that stand; else they are in the way.
+    pub attached: bool,
+    /// Its snapshots; else they are in the way.
+    pub snapshots: bool,
+}
 
 /// A volume to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +64,8 @@ pub(super) fn check_name(kind: Kind, name: &str) -> Result<(), MetaError> {
     Err(MetaError::InvalidName { kind, name: name.to_owned(), reason })
 }
 
-fn check_size(size_bytes: u64) -> Result<(), MetaError> {
+/// Whether a volume can have this size.
+pub fn check_size(size_bytes: u64) -> Result<(), MetaError> {
     let reason = if size_bytes == 0 {
         "it would be empty"
     } else if size_bytes > VOLUME_SIZE_MAX {
@@ -144,6 +156,9 @@ impl MetaClient {
                 group_offset: (id % policy.groups.len() as u64) as u32,
                 access: spec.access,
                 created: created.clone(),
+                cut: None,
+                protection: None,
+                source: None,
                 unknown: Unknown::default(),
             };
             let head = LayerRecord {
@@ -151,6 +166,8 @@ impl MetaClient {
                 volume: record.id,
                 parent: None,
                 state: LayerState::Head,
+                into: None,
+                class: spec.class.clone(),
                 unknown: Unknown::default(),
             };
             let head_key = Key::Layer(head.id).to_string();
@@ -175,8 +192,9 @@ impl MetaClient {
         self.model_at(volumes.mod_revision()).await
     }
 
-    /// Deletes a volume. Its layer stays as "deleted" until every device has dropped it.
-    pub async fn delete_volume(&self, name: &str) -> Result<(), MetaError> {
+    /// Deletes a volume. Its layer stays as "deleted" until every device has dropped it, and its snapshots until the leader
+    /// has deleted them.
+    pub async fn delete_volume(&self, name: &str, deletion: VolumeDeletion) -> Result<(), MetaError> {
         let keys = &[Key::Volume(name), Key::Counter("volumes")];
         let [volume] = self.get_all([&keys[0]], Instant::now() + OPERATION_TIMEOUT).await?;
         let wanted = volume.record::<VolumeRecord>()?.ok_or_else(|| missing(Kind::Volume, name))?.id;
@@ -186,13 +204,30 @@ impl MetaClient {
                 // Gone: by an attempt of ours, or by somebody who wanted the same.
                 return Ok(Attempt::Done(()));
             };
-            let [head] = self.get_all([&Key::Layer(record.head)], deadline).await?;
+            let attachments_key = Key::Attachments(wanted);
+            let [attachments, head] = self.get_all([&attachments_key, &Key::Layer(record.head)], deadline).await?;
+            let used = attachments.record::<AttachmentsRecord>()?.is_some_and(|now| !now.attachments.is_empty());
+            if used && !deletion.attached {
+                return Err(MetaError::InUse { volume: name.to_owned(), what: "deleted" });
+            }
+            if !deletion.snapshots {
+                // A snapshot that is made later changes the volume's record.
+                let model = self.model_at(volume.mod_revision()).await?;
+                let count = model.snapshots_of(wanted).count();
+                if count > 0 {
+                    return Err(MetaError::HasSnapshots { volume: name.to_owned(), count });
+                }
+            }
             let mut txn = Txn::new()
                 .when_unchanged(&volume.key, volume.mod_revision())
                 .when_unchanged(&volumes.key, volumes.mod_revision())
+                .when_unchanged(&attachments.key, attachments.mod_revision())
                 .delete(&volume.key)
-                .delete(&Key::Attachments(wanted).to_string())
+                .delete(&attachments.key)
                 .put(&volumes.key, encode(&volumes.next_id()?));
+            if let Some(cut) = &record.cut {
+                txn = txn.delete(&Key::Layer(cut.next).to_string());
+            }
             if let Some(mut layer) = head.record::<LayerRecord>()? {
                 layer.state = LayerState::Deleted;
                 txn = txn.when_unchanged(&head.key, head.mod_revision()).put(&head.key, encode(&layer));
@@ -204,6 +239,15 @@ impl MetaClient {
 
     /// Grows a volume. The same size again is fine; a smaller one is refused.
     pub async fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<VolumeRecord, MetaError> {
+        self.set_size(name, size_bytes, false).await
+    }
+
+    /// Makes a volume smaller that has nothing behind its new end.
+    pub async fn shrink_volume(&self, name: &str, size_bytes: u64) -> Result<VolumeRecord, MetaError> {
+        self.set_size(name, size_bytes, true).await
+    }
+
+    async fn set_size(&self, name: &str, size_bytes: u64, may_shrink: bool) -> Result<VolumeRecord, MetaError> {
         check_size(size_bytes)?;
         let keys = [Key::Volume(name), Key::Counter("volumes")];
         let _one_at_a_time = self.inner.creating.lock().await;
@@ -214,7 +258,7 @@ impl MetaClient {
             if record.size_bytes == size_bytes {
                 return Ok(Attempt::Done(record));
             }
-            if size_bytes < record.size_bytes {
+            if size_bytes < record.size_bytes && !may_shrink {
                 return Err(MetaError::ShrinkRefused {
                     name: name.to_owned(),
                     from_bytes: record.size_bytes,
@@ -223,7 +267,7 @@ impl MetaClient {
             }
             let model = self.model_at(volumes.mod_revision()).await?;
             let class = model.classes.get(&record.class).ok_or_else(|| missing(Kind::Class, &record.class))?;
-            check_overcommit(&model, class, size_bytes - record.size_bytes)?;
+            check_overcommit(&model, class, size_bytes.saturating_sub(record.size_bytes))?;
             record.size_bytes = size_bytes;
             let txn = Txn::new()
                 .when_unchanged(&volume.key, volume.mod_revision())

@@ -32,7 +32,9 @@ pub enum Key<'a> {
     Attachments(VolumeId),
     /// A layer.
     Layer(LayerId),
-    /// A device's confirmation that it dropped a deleted layer.
+    /// A volume's snapshot, by name.
+    Snapshot(VolumeId, &'a str),
+    /// A device's confirmation that it has nothing of a deleted or merging layer any more.
     LayerDropped(LayerId, DeviceId),
 }
 
@@ -58,6 +60,10 @@ impl Key<'_> {
             "groups" => Key::Group(PgId(number(name)?)),
             "volumes" => Key::Volume(name),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
+            "snapshots" => {
+                let (volume, name) = name.split_once('/')?;
+                Key::Snapshot(VolumeId(number(volume)?), name)
+            }
             "layers" => match name.split_once('/') {
                 None => Key::Layer(LayerId(number(name)?)),
                 Some((layer, rest)) => {
@@ -91,6 +97,7 @@ impl std::fmt::Display for Key<'_> {
             Key::Group(id) => write!(f, "groups/{id}"),
             Key::Volume(name) => write!(f, "volumes/{name}"),
             Key::Attachments(id) => write!(f, "attachments/{id}"),
+            Key::Snapshot(volume, name) => write!(f, "snapshots/{volume}/{name}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
         }
@@ -116,13 +123,21 @@ mod tests {
             Key::Group(PgId(63)),
             Key::Volume("vol1"),
             Key::Attachments(VolumeId(4)),
+            Key::Snapshot(VolumeId(4), "before-upgrade"),
             Key::Layer(LayerId(9)),
             Key::LayerDropped(LayerId(9), DeviceId(3)),
         ];
         for key in keys {
             assert_eq!(Key::parse(key.to_string().as_bytes()), Some(key));
         }
-        for bad in ["/azekura/v1/", "/azekura/v1/nodes/01", "/azekura/v1/nodes/+1", "/azekura/v1/layers/1/x", "/a"] {
+        for bad in [
+            "/azekura/v1/",
+            "/azekura/v1/nodes/01",
+            "/azekura/v1/nodes/+1",
+            "/azekura/v1/layers/1/x",
+            "/azekura/v1/snapshots/x",
+            "/a",
+        ] {
             assert_eq!(Key::parse(bad.as_bytes()), None, "{bad}");
         }
     }

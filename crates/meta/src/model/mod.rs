@@ -15,6 +15,7 @@ use crate::etcd::{Event, EventType, KeyValue};
 mod attachments;
 mod keys;
 mod records;
+mod snapshots;
 
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
@@ -25,6 +26,7 @@ pub use records::{
     FailureKind, GroupPlan, GroupRecord, LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes,
     SettingsRecord, Unknown, VolumeRecord,
 };
+pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};
 
 /// A record with the revision of its last change, which a compare-and-swap names.
 #[derive(Debug, PartialEq)]
@@ -75,7 +77,9 @@ pub struct Model {
     pub attachments: Records<VolumeId, AttachmentsRecord>,
     /// Layers.
     pub layers: Records<LayerId, LayerRecord>,
-    /// Devices that dropped a deleted layer.
+    /// Snapshots, by volume and name. Those of a deleted volume stay until the leader has deleted them.
+    pub snapshots: Records<(VolumeId, String), SnapshotRecord>,
+    /// Devices that have nothing of a deleted or merging layer any more.
     pub dropped: Arc<BTreeSet<(LayerId, DeviceId)>>,
     /// Records that could not be read: key and reason.
     pub problems: Arc<BTreeMap<String, String>>,
@@ -182,6 +186,11 @@ impl Model {
             Key::Layer(id) => {
                 place(&mut self.layers, id, kv.and_then(|kv| read(kv, p, |layer: &LayerRecord| layer.id == id)));
             }
+            Key::Snapshot(volume, name) => {
+                let sound = |record: &SnapshotRecord| record.volume == volume && record.name == name;
+                let record = kv.and_then(|kv| read(kv, p, sound));
+                place(&mut self.snapshots, (volume, name.to_owned()), record);
+            }
             Key::LayerDropped(layer, device) => {
                 let dropped = Arc::make_mut(&mut self.dropped);
                 if kv.is_some() {
@@ -203,6 +212,12 @@ impl Model {
     #[must_use]
     pub fn volume_by_id(&self, id: VolumeId) -> Option<&Arc<Versioned<VolumeRecord>>> {
         self.volumes.values().find(|volume| volume.id == id)
+    }
+
+    /// A volume's snapshots, by name.
+    pub fn snapshots_of(&self, volume: VolumeId) -> impl Iterator<Item = &Arc<Versioned<SnapshotRecord>>> {
+        let from = (volume, String::new())..;
+        self.snapshots.range(from).take_while(move |((of, _), _)| *of == volume).map(|(_, record)| record)
     }
 
     /// The placement group that holds a chunk of a volume: round robin over the class's groups from the volume's

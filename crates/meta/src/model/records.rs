@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use super::VolumeAccess;
+use super::{CutRecord, ProtectionRecord, VolumeAccess};
 
 /// Fields of a record that this version does not know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -402,6 +402,15 @@ pub struct VolumeRecord {
     pub access: VolumeAccess,
     /// Time of creation, RFC 3339.
     pub created: String,
+    /// A new head is being put into the place of `head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<CutRecord>,
+    /// Snapshots that come and go by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protection: Option<ProtectionRecord>,
+    /// What it was made from, for people: `VOLUME@SNAPSHOT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -413,8 +422,14 @@ pub struct VolumeRecord {
 pub enum LayerState {
     /// It takes a volume's writes.
     Head,
-    /// A snapshot, or what snapshots and clones stand on.
+    /// It will be a volume's head when the cut that made it is done.
+    Next,
+    /// A snapshot.
     Frozen,
+    /// No snapshot any more: to be merged into the layer on top of it, or dropped, as soon as it carries less than two.
+    Hidden,
+    /// Every device gives what it has of it to the layer on top of it.
+    Merging,
     /// To be dropped by every device.
     Deleted,
 }
@@ -431,6 +446,12 @@ pub struct LayerRecord {
     pub parent: Option<LayerId>,
     /// What it is.
     pub state: LayerState,
+    /// The layer that gets what it has, while it is merging.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub into: Option<LayerId>,
+    /// The storage class whose groups hold it; empty in records that were written before this was noted.
+    #[serde(default)]
+    pub class: String,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,

@@ -98,7 +98,7 @@ proptest! {
     fn any_value_is_survived(
         kind in prop::sample::select(vec![
             "cluster", "leader", "settings", "nodes/1", "alive/1", "devices/1", "classes/c", "groups/1", "volumes/v", "layers/1",
-            "layers/1/dropped/1", "counters/x",
+            "layers/1/dropped/1", "snapshots/1/s", "counters/x",
         ]),
         value in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..60),

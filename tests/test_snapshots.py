@@ -1,0 +1,412 @@
+"""Snapshots through the command line and NBD: what they hold, what becomes of their space, and file systems on them."""
+
+import os
+import random
+import subprocess
+import threading
+import time
+
+import pytest
+
+from .harness.cluster import CliError
+from .harness.nbd import Client, NbdError
+from .harness.process import wait_until
+from .harness.run import run
+from .test_filesystems import CHECK, MAKE, Attached, kernel_mounts, tree_digests
+
+BLOCK, MIB, GIB = 4096, 2**20, 2**30
+
+
+@pytest.fixture(scope="module")
+def cluster(module_cluster):
+    return module_cluster()
+
+
+@pytest.fixture
+def make_volume(cluster):
+    made = []
+
+    def make(size="256MiB", *options):
+        name = f"s{len(made)}-{time.monotonic_ns() % 10**9}"
+        cluster.cli("volume", "create", name, size, *options)
+        made.append(name)
+        return name
+
+    yield make
+    for volume in cluster.json("volume", "list"):
+        if volume["name"] in made or volume["name"].startswith("clone-of-"):
+            cluster.delete_volume(volume["name"])
+
+
+def noise(number, length=BLOCK):
+    return random.Random(number).randbytes(length)
+
+
+def clone(cluster, source, name):
+    """A clone that every node serves: nodes hear of a volume a moment after it is made."""
+    cluster.cli("volume", "clone", source, name)
+    cluster.wait_healthy()
+
+
+def refused(cluster, *arguments):
+    with pytest.raises(CliError) as error:
+        cluster.cli(*arguments)
+    assert "panicked" not in error.value.stderr
+    return error.value.stderr
+
+
+def snapshots_of(cluster, volume):
+    return [snapshot["name"] for snapshot in cluster.json("snapshot", "list", volume)]
+
+
+def unused(cluster, volume):
+    """Waits until nobody has the volume."""
+    wait_until(lambda: not cluster.json("volume", "show", volume)["attachments"], 20, f"{volume} to be given back")
+
+
+def test_a_snapshot_stays_what_it_was(cluster, make_volume):
+    volume = make_volume()
+    one, two, three = cluster.nodes
+    with Client(one.uri(volume)) as client:
+        client.write(0, noise(1))
+        client.write(100 * MIB, noise(2))
+        cluster.cli("snapshot", "create", f"{volume}@first", node=two)
+        client.write(0, noise(3))
+        client.trim(100 * MIB, BLOCK)
+        cluster.cli("snapshot", "create", f"{volume}@second")
+        client.write(0, noise(4))
+        for node, uri in ((one, one.uri), (three, lambda name: three.uri(name, tcp=True))):
+            with Client(uri(f"{volume}@first")) as old:
+                assert old.read(0, BLOCK) == noise(1) and old.read(100 * MIB, BLOCK) == noise(2)
+                with pytest.raises(NbdError):
+                    old.write(0, noise(9))
+                assert old.read(0, BLOCK) == noise(1)
+            with Client(uri(f"{volume}@second")) as old:
+                assert old.read(0, BLOCK) == noise(3) and old.read(100 * MIB, BLOCK) == bytes(BLOCK)
+        assert client.read(0, BLOCK) == noise(4)
+    shown = cluster.json("snapshot", "show", f"{volume}@first")
+    assert shown["size_bytes"] == 256 * MIB and any(uri.endswith(f"/{volume}@first") for uri in shown["nbd_uris"])
+    assert snapshots_of(cluster, volume) == ["first", "second"]
+    assert "first" in cluster.cli("snapshot", "list") and "snapshots 2" in cluster.cli("volume", "show", volume)
+    assert "exists already" in refused(cluster, "snapshot", "create", f"{volume}@first")
+    assert "snapshot list" in refused(cluster, "snapshot", "show", f"{volume}@third")
+    assert "--snapshots" in refused(cluster, "volume", "delete", volume, "--yes", "--force")
+
+
+def test_reverts_and_clones(cluster, make_volume):
+    volume = make_volume()
+    with Client(cluster.first.uri(volume)) as client:
+        client.write(MIB, noise(1))
+        cluster.cli("snapshot", "create", f"{volume}@good")
+        client.write(MIB, noise(2))
+        assert "--force" in refused(cluster, "snapshot", "revert", f"{volume}@good")
+        assert "--force" in refused(cluster, "volume", "delete", volume, "--yes", "--snapshots")
+        clone(cluster, volume, "clone-of-present")
+        cluster.cli("volume", "create", "clone-of-good", "512MiB", "--from", f"{volume}@good")
+        client.write(MIB, noise(3))
+    unused(cluster, volume)
+    kept = cluster.json("snapshot", "revert", f"{volume}@good")["kept"]["name"]
+    for name, expected in ((volume, 1), ("clone-of-good", 1), ("clone-of-present", 2), (f"{volume}@{kept}", 3)):
+        with Client(cluster.nodes[1].uri(name)) as client:
+            assert client.read(MIB, BLOCK) == noise(expected), name
+    # Clones need their source no more, and are written by themselves.
+    unused(cluster, volume)
+    cluster.cli("volume", "delete", volume, "--yes", "--snapshots")
+    for name, expected in (("clone-of-good", 1), ("clone-of-present", 2)):
+        with Client(cluster.nodes[2].uri(name)) as client:
+            assert client.read(MIB, BLOCK) == noise(expected)
+            client.write(MIB, noise(expected + 10))
+            assert client.read(MIB, BLOCK) == noise(expected + 10)
+    with Client(cluster.first.uri("clone-of-good")) as client:
+        assert client.size == 512 * MIB and client.read(500 * MIB, BLOCK) == bytes(BLOCK)
+
+
+def test_two_volumes_at_one_instant(cluster, make_volume):
+    """A write to the second volume begins when that to the first is acknowledged: no snapshot has the second alone."""
+    one, two = make_volume("64MiB"), make_volume("64MiB")
+    stop, started = threading.Event(), threading.Event()
+
+    def work():
+        with Client(cluster.first.uri(one)) as first, Client(cluster.nodes[1].uri(two)) as second:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                first.write(0, number.to_bytes(8, "big") * 512)
+                second.write(32 * MIB, number.to_bytes(8, "big") * 512)
+                started.set()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert started.wait(30)
+    try:
+        names = []
+        for number in range(8):
+            cluster.cli("snapshot", "create", f"{one}@{number}", "--with", two)
+            names.append(str(number))
+    finally:
+        stop.set()
+        worker.join()
+    seen = []
+    for name in names:
+        with Client(cluster.nodes[2].uri(f"{one}@{name}")) as first:
+            a = int.from_bytes(first.read(0, 8), "big")
+        with Client(cluster.nodes[2].uri(f"{two}@{name}")) as second:
+            b = int.from_bytes(second.read(32 * MIB, 8), "big")
+        assert a - 1 <= b <= a, f"snapshot {name} has write {b} of the second volume and {a} of the first"
+        seen.append(a)
+    assert seen == sorted(seen) and seen[-1] > seen[0] > 0
+
+
+def test_snapshots_under_a_verified_load(cluster, make_volume):
+    volume = make_volume()
+    command = ["fio", "--name=load", "--ioengine=nbd", f"--uri={cluster.first.uri(volume)}", "--rw=randwrite"]
+    command += ["--bs=4k", "--iodepth=16", "--size=64m", "--io_size=256m", "--time_based=0", "--runtime=15"]
+    command += ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--randrepeat=0", "--verify_state_save=0"]
+    load = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    count = 0
+    while load.poll() is None and count < 20:
+        cluster.cli("snapshot", "create", f"{volume}@{count}")
+        if count >= 3:
+            cluster.cli("snapshot", "delete", f"{volume}@{count - 2}")
+        count += 1
+        time.sleep(0.2)
+    output = load.communicate(timeout=60)[0]
+    assert load.returncode == 0, output
+    assert count >= 3, "the load was over at once"
+    with Client(cluster.nodes[1].uri(f"{volume}@0")) as client:
+        assert len(client.read(0, MIB)) == MIB
+
+
+def test_deleting_in_any_order_gives_back_what_only_that_held(module_cluster):
+    cluster = module_cluster()
+    cluster.create_volume("v", "256MiB")
+    copies = 2
+    # Snapshot n holds MiB n as it was, which the next one has overwritten: 1 MiB a snapshot that only it has.
+    count = 6
+    with Client(cluster.first.uri("v")) as client:
+        for number in range(count):
+            client.write(number * MIB, noise(number, MIB))
+        for number in range(count):
+            cluster.cli("snapshot", "create", f"v@{number}")
+            client.write(number * MIB, noise(100 + number, MIB))
+    full = 2 * count * MIB * copies
+    wait_until(lambda: cluster.used_bytes() == full, 30, "the use of what was written")
+    # MiB n of before is in snapshots 0 to n: it ends with the last of those.
+    left = set(range(count))
+    for number in (3, 0, 5, 1, 4, 2):
+        cluster.cli("snapshot", "delete", f"v@{number}")
+        left.remove(number)
+        held = sum(1 for piece in range(count) if any(snapshot <= piece for snapshot in left))
+        # And MiB n of afterwards is in the volume.
+        expected = (count + held) * MIB * copies
+        wait_until(lambda: cluster.used_bytes() == expected, 120, f"space after snapshot {number}")
+        for snapshot in left:
+            with Client(cluster.nodes[1].uri(f"v@{snapshot}")) as client:
+                for piece in range(count):
+                    expected_noise = noise(piece if piece >= snapshot else 100 + piece, MIB)
+                    assert client.read(piece * MIB, MIB) == expected_noise, f"MiB {piece} of snapshot {snapshot}"
+    with Client(cluster.nodes[1].uri("v")) as client:
+        for piece in range(count):
+            assert client.read(piece * MIB, MIB) == noise(100 + piece, MIB)
+    cluster.stop()
+    assert cluster.unsound() == 0
+
+
+def test_snapshots_outlive_a_crash(each_cluster):
+    cluster = each_cluster
+    with Client(cluster.first.uri()) as client:
+        for number in range(4):
+            client.write(number * MIB, noise(number))
+            cluster.cli("snapshot", "create", f"vol1@{number}")
+        client.write(0, noise(9))
+    cluster.cli("snapshot", "delete", "vol1@1")
+    cluster.kill_all()
+    cluster.start()
+    for number in (0, 2, 3):
+        with Client(cluster.nodes[1].uri(f"vol1@{number}")) as client:
+            for piece in range(4):
+                expected = noise(piece) if piece <= number else bytes(BLOCK)
+                assert client.read(piece * MIB, BLOCK) == expected
+    with Client(cluster.nodes[2].uri()) as client:
+        assert client.read(0, BLOCK) == noise(9)
+
+
+def test_protection_makes_and_thins_snapshots(cluster, make_volume):
+    volume = make_volume("64MiB")
+    shown = cluster.cli("volume", "protect", volume, "--every", "1s", "--keep", "4s")
+    assert "every 1s, kept 4s" in shown and "every 1s" in cluster.cli("volume", "show", volume)
+    stamps = {}
+    with Client(cluster.first.uri(volume)) as client:
+        until = time.monotonic() + 9
+        number = 0
+        while time.monotonic() < until:
+            number += 1
+            client.write(0, number.to_bytes(8, "big") * 512)
+            stamps[number] = time.time()
+            time.sleep(0.05)
+    names = snapshots_of(cluster, volume)
+    assert 3 <= len(names) <= 8, names
+    unused(cluster, volume)
+    then = stamps[number] - 3
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(then))
+    clone(cluster, f"{volume}@{text}", "clone-of-then")
+    with Client(cluster.first.uri("clone-of-then")) as client:
+        seen = int.from_bytes(client.read(0, 8), "big")
+    assert -2.5 <= stamps[seen] - int(then) <= 1, "a snapshot of then shows what was then"
+    cluster.cli("volume", "revert", volume, "--at", text)
+    with Client(cluster.nodes[2].uri(volume)) as client:
+        assert int.from_bytes(client.read(0, 8), "big") == seen
+    unused(cluster, volume)
+    quiet = snapshots_of(cluster, volume)
+    time.sleep(2.5)
+    assert len(snapshots_of(cluster, volume)) <= len(quiet) + 1, "snapshots of a volume that nobody has"
+    assert "not protected any more" in cluster.cli("volume", "protect", volume, "--off")
+    assert "for example" in refused(cluster, "volume", "protect", volume, "--every", "10s", "--keep", "1s")
+    assert "its oldest is of" in refused(cluster, "volume", "revert", volume, "--at", "2 hours ago")
+
+
+def test_what_is_shown_adds_up(module_cluster):
+    cluster = module_cluster()
+    cluster.create_volume("v", "64MiB")
+    with Client(cluster.first.uri("v")) as client:
+        for number in range(8):
+            client.write(number * MIB, noise(number, MIB))
+        cluster.cli("snapshot", "create", "v@one")
+        for number in range(3):
+            client.write(number * MIB, noise(100 + number, MIB))
+        cluster.cli("snapshot", "create", "v@two")
+        client.write(8 * MIB, noise(8, MIB))
+    clone(cluster, "v@one", "c")
+    with Client(cluster.first.uri("c")) as client:
+        client.write(0, noise(200, MIB))
+    wait_until(lambda: cluster.used_bytes() == 2 * 13 * MIB, 60, "the use of what was written")
+    held = {snapshot["name"]: snapshot["held_bytes"] for snapshot in cluster.json("snapshot", "list", "v")}
+    assert held == {"one": 16 * MIB, "two": 6 * MIB}
+    space = cluster.json("space")
+    written = {volume["name"]: (volume["unique_bytes"], volume["shared_bytes"]) for volume in space["volumes"]}
+    assert written == {"v": (2 * MIB, 22 * MIB), "c": (2 * MIB, 16 * MIB)}
+    assert (space["cluster"]["unique_bytes"], space["cluster"]["snapshot_bytes"]) == (4 * MIB, 22 * MIB)
+    assert (space["cluster"]["used_bytes"], space["cluster"]["leaving_bytes"]) == (26 * MIB, 0)
+
+
+def test_a_smaller_volume_keeps_what_was_cut_off(cluster, make_volume):
+    volume = make_volume("64MiB")
+    with Client(cluster.first.uri(volume)) as client:
+        for number in (0, 31, 32, 63):
+            client.write(number * MIB, noise(number))
+        assert "--shrink" in refused(cluster, "volume", "resize", volume, "32MiB")
+        assert "--force" in refused(cluster, "volume", "resize", volume, "32MiB", "--shrink")
+    unused(cluster, volume)
+    done = cluster.json("volume", "resize", volume, "32MiB", "--shrink")
+    kept = done["kept"]["name"]
+    assert done["size_bytes"] == 32 * MIB
+    with Client(cluster.nodes[1].uri(f"{volume}@{kept}")) as client:
+        assert client.size == 64 * MIB and client.read(63 * MIB, BLOCK) == noise(63)
+    unused(cluster, volume)
+    cluster.cli("volume", "resize", volume, "64MiB")
+    with Client(cluster.nodes[1].uri(volume)) as client:
+        assert client.read(31 * MIB, BLOCK) == noise(31)
+        for number in (32, 63):
+            assert client.read(number * MIB, BLOCK) == bytes(BLOCK), "what was cut off came back"
+
+
+def mountable(kind):
+    if not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control"):
+        pytest.skip("this machine has no FUSE or no loop devices")
+    if not kernel_mounts(kind):
+        pytest.skip(f"this kernel has no {kind}")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_file_system_is_snapped_while_files_are_written(cluster, make_volume, folder, kind):
+    mountable(kind)
+    volume = make_volume("512MiB")
+    disk = Attached(cluster.first.uri(volume), folder)
+    stop = threading.Event()
+    try:
+        run(*MAKE[kind], disk.device)
+        disk.mount()
+        settled = disk.point / "settled"
+        settled.mkdir()
+        for number in range(40):
+            (settled / str(number)).write_bytes(noise(number, 50_000))
+        run("sync", "-f", disk.point)
+        before = tree_digests(settled)
+
+        def churn():
+            number = 0
+            while not stop.is_set():
+                number += 1
+                (disk.point / f"busy{number % 20}").write_bytes(noise(number, 200_000))
+
+        worker = threading.Thread(target=churn)
+        worker.start()
+        try:
+            time.sleep(0.5)
+            cluster.cli("snapshot", "create", f"{volume}@busy")
+            time.sleep(0.5)
+        finally:
+            stop.set()
+            worker.join()
+        run("rm", "-r", settled)
+        run("sync", "-f", disk.point)
+        # A file system as after a crash: its log is replayed at the first mount, so on a clone.
+        clone(cluster, f"{volume}@busy", "clone-of-busy")
+        place = folder / "clone"
+        place.mkdir()
+        copy = Attached(cluster.nodes[1].uri("clone-of-busy"), place)
+        try:
+            # While the original is mounted, xfs takes a second one of its identity only if told so.
+            run("mount", *(["-o", "nouuid"] if kind == "xfs" else []), copy.device, copy.point)
+            assert tree_digests(copy.point / "settled") == before, "a deleted folder comes back"
+            copy.unmount()
+            run(*CHECK[kind], copy.device)
+        finally:
+            subprocess.run(["umount", "--lazy", copy.point], check=False, stderr=subprocess.DEVNULL)
+            copy.close()
+        disk.unmount()
+    finally:
+        disk.close()
+    unused(cluster, volume)
+    cluster.cli("snapshot", "revert", f"{volume}@busy")
+    again = Attached(cluster.nodes[2].uri(volume), folder)
+    try:
+        again.mount()
+        assert tree_digests(again.point / "settled") == before
+        again.unmount()
+        run(*CHECK[kind], again.device)
+    finally:
+        again.close()
+
+
+@pytest.mark.root
+def test_a_snapshot_is_mounted_while_the_volume_is_written(cluster, make_volume, folder):
+    mountable("ext4")
+    volume = make_volume("256MiB")
+    disk = Attached(cluster.first.uri(volume), folder)
+    place = folder / "old"
+    place.mkdir()
+    try:
+        run(*MAKE["ext4"], disk.device)
+        disk.mount()
+        (disk.point / "file").write_bytes(noise(1, 300_000))
+        run("fsfreeze", "--freeze", disk.point)
+        try:
+            cluster.cli("snapshot", "create", f"{volume}@tidy")
+        finally:
+            run("fsfreeze", "--unfreeze", disk.point)
+        (disk.point / "file").write_bytes(noise(2, 300_000))
+        run("sync", "-f", disk.point)
+        old = Attached(cluster.nodes[1].uri(f"{volume}@tidy"), place)
+        try:
+            run("mount", "-o", "ro", old.device, old.point)
+            assert (old.point / "file").read_bytes() == noise(1, 300_000)
+            run("umount", old.point)
+            run(*CHECK["ext4"], old.device)
+        finally:
+            old.close()
+        assert (disk.point / "file").read_bytes() == noise(2, 300_000)
+        disk.unmount()
+    finally:
+        disk.close()
