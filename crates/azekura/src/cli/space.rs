@@ -148,10 +148,10 @@ mod tests {
         let missing = vec!["n3: no answer in time".to_owned()];
         let text = describe(&SpaceView { cluster, volumes: vec![volume], missing, ..SpaceView::default() });
         assert!(text.starts_with("NOT in the figures: node n3: no answer in time\n"), "{text}");
-        assert!(text.contains("used                3 MiB  37.5%\n"), "{text}");
+        assert!(text.contains("used                 3MiB  37.5%\n"), "{text}");
         let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
         let row = text.lines().find(|line| line.starts_with("db")).map(cells);
-        assert_eq!(row.as_deref(), Some("db 2 4 GiB 3 MiB 1 MiB 2 MiB"), "{text}");
+        assert_eq!(row.as_deref(), Some("db 2 4GiB 3MiB 1MiB 2MiB"), "{text}");
     }
 
     #[test]
