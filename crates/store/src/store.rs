@@ -561,7 +561,9 @@ impl Store {
     /// then the tree of layers must stay as it is at this place, also over a restart; afterwards the parent of
     /// `into` is the parent of `layer`.
     pub fn merge_layer(&mut self, token: u64, layer: LayerId, into: LayerId) {
-        self.record_job_first(token, Job::MergeLayer { layer, into });
+        if self.is_running() {
+            self.record_job(token, Job::MergeLayer { layer, into });
+        }
     }
 
     /// The layer is being merged into its child, or dropped, or is not quite gone yet.

@@ -104,7 +104,6 @@ fn batch() {
     let kinds: Vec<_> = segment.batches[0].records.iter().map(|record| record.kind).collect();
     let expected = [
         "drop-layer",
-        "merge-layer",
         "epoch",
         "write",
         "write-zero",
@@ -114,6 +113,7 @@ fn batch() {
         "note",
         "epoch",
         "complete",
+        "merge-layer",
         "forget-group",
     ];
     assert_eq!(kinds, expected);
