@@ -26,7 +26,7 @@ enum Cluster {
         rehome-after   the copies of a node that has been absent for so long get new homes (10m; 'never')\n  \
         moves-at-once  most groups that move at once to empty a device or to fill a new one (8)\n  \
         nearly-full    share of a device's capacity from which on 'azekura status' warns (85%)\n  \
-        full           share from which on it takes no more data from clients (100%); copies that lose their device\n                 \
+        full           share from which on it takes no more data from clients (95%); copies that lose their device\n                 \
                        may still come here, and deleting, TRIM and reading go on\n\n\
         Examples:\n  \
         azekura cluster set rehome-after 30m\n  \

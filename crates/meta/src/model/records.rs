@@ -45,7 +45,7 @@ pub const MOVES_AT_ONCE_DEFAULT: u32 = 8;
 /// Share of a device's capacity from which on people are warned, unless it is set, percent.
 pub const NEARLY_FULL_PERCENT_DEFAULT: u8 = 85;
 /// Share of a device's capacity from which on it takes no more data from clients, unless it is set, percent.
-pub const FULL_PERCENT_DEFAULT: u8 = 100;
+pub const FULL_PERCENT_DEFAULT: u8 = 95;
 
 fn default_rehome_after() -> Option<u64> {
     Some(REHOME_AFTER_SECONDS_DEFAULT)
