@@ -143,3 +143,21 @@ class Writer(threading.Thread):
         """For a writer whose server was killed: it must have noticed."""
         self.join(within_s)
         assert not self.is_alive(), "the writer did not notice that its server is gone"
+
+
+def outlive(cluster, dead, ledger, seed):
+    """Writes through a node that lives go on while `dead` die together, and none that was acknowledged is lost."""
+    others = [node for node in cluster.nodes if node not in dead]
+    writer = Writer(others[0].uri(), ledger, seed=seed)
+    writer.start()
+    writer.go_on()
+    for node in dead:
+        node.kill()
+    writer.go_on(1000)
+    writer.finish()
+    for reader in others:
+        faults = ledger.check(reader.uri())
+        assert not faults, f"without {[node.name for node in dead]}, read through {reader.name}: {faults[:5]}"
+    for node in dead:
+        node.start()
+    cluster.wait_healthy()

@@ -2,31 +2,13 @@
 
 import pytest
 
-from .acked_writer import Ledger, Writer
+from .acked_writer import Ledger, outlive
 from .harness.cluster import CliError
 
 
 @pytest.fixture
 def cluster(make_cluster):
     return make_cluster(config="etcd")
-
-
-def outlive(cluster, dead, ledger, seed):
-    """Writes through a node that lives go on while `dead` die together, and none that was acknowledged is lost."""
-    others = [node for node in cluster.nodes if node not in dead]
-    writer = Writer(others[0].uri(), ledger, seed=seed)
-    writer.start()
-    writer.go_on()
-    for node in dead:
-        node.kill()
-    writer.go_on(1000)
-    writer.finish()
-    for reader in others:
-        faults = ledger.check(reader.uri())
-        assert not faults, f"without {[node.name for node in dead]}, read through {reader.name}: {faults[:5]}"
-    for node in dead:
-        node.start()
-    cluster.wait_healthy()
 
 
 def test_writes_of_a_majority_survive_each_node(cluster):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from .acked_writer import Ledger, Writer
+from .acked_writer import Ledger, Writer, outlive
 from .harness.process import wait_until
 
 
@@ -47,18 +47,7 @@ def test_each_copy_alone_has_everything(cluster):
     """After a death and a return, the copies that were away answer for the others."""
     ledger = Ledger(blocks=1000)
     for dead in cluster.nodes:
-        others = [node for node in cluster.nodes if node is not dead]
-        writer = Writer(others[0].uri(), ledger, seed=dead.number)
-        writer.start()
-        writer.go_on()
-        dead.kill()
-        writer.go_on(1000)
-        writer.finish()
-        for reader in others:
-            faults = ledger.check(reader.uri())
-            assert not faults, f"without {dead.name}, read through {reader.name}: {faults[:5]}"
-        dead.start()
-        cluster.wait_healthy()
+        outlive(cluster, [dead], ledger, seed=dead.number)
     check_everywhere(cluster, ledger, "each node has been dead once")
 
 

@@ -14,7 +14,6 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, GroupConfig, Role};
 use crate::lease::GRACE;
-use crate::pending::{Blocks, Pending};
 use crate::primary::{Primary, Standing};
 use crate::secondary::is_undamaged;
 use azekura_base::{DeviceId, Epoch};
@@ -194,7 +193,7 @@ impl Group {
     ///
     /// # Errors
     /// When it is damaged: the connection must be closed.
-    pub(crate) fn inherit_write(&mut self, from: Client, mut prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
+    pub(crate) fn inherit_write(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         let Role::Primary(primary) = &self.role else { return Ok(()) };
         let sender = |before: &Predecessor| before.conn == Some(from) && before.epoch == prepare.epoch;
         let inherited = primary.is_gathering() && primary.predecessor.as_ref().is_some_and(sender);
@@ -204,24 +203,9 @@ impl Group {
         if !trusted && !is_undamaged(&prepare) {
             return Err(Mismatch::Checksum);
         }
-        let Prepare { sequence, session, request, oldest, layer, chunk, first, count, .. } = prepare;
-        let blocks = Blocks { layer, chunk, first, count };
-        let body = Some(prepare.body.clone());
-        self.tail.push(Pending {
-            sequence,
-            session,
-            request,
-            oldest,
-            blocks,
-            body,
-            client: None,
-            as_sent: false,
-            ordered_at: self.now,
-        });
-        prepare.epoch = self.log_epoch;
-        prepare.commit = self.tail.committed();
-        self.actions.push_back(Action::Append(prepare, self.log_life));
         let peers: Vec<DeviceId> = primary.peers.keys().copied().collect();
+        let body = prepare.body.clone();
+        self.append_prepared(prepare, Some(body));
         peers.into_iter().for_each(|device| self.pump(device));
         self.hear_again();
         Ok(())

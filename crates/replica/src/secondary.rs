@@ -219,7 +219,7 @@ impl Group {
     ///
     /// # Errors
     /// When it is damaged or out of order: the connection must be closed.
-    pub fn prepare(&mut self, from: Client, mut prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
+    pub fn prepare(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return self.inherit_write(from, prepare, trusted) };
         let syncing = matches!(secondary.question, Some(Question::Sync(_)));
@@ -239,27 +239,23 @@ impl Group {
             return Err(Mismatch::Checksum);
         }
         secondary.ordered_at = Some(now);
+        let told = prepare.commit;
+        self.append_prepared(prepare, None);
+        self.follow_commit(told);
+        Ok(())
+    }
+
+    /// Gives a write of another copy's its place in the tail and in the log. `body` is what to send on.
+    pub(crate) fn append_prepared(&mut self, mut prepare: Prepare, body: Option<Body>) {
         let Prepare { sequence, session, request, oldest, layer, chunk, first, count, .. } = prepare;
         let blocks = Blocks { layer, chunk, first, count };
-        self.tail.push(Pending {
-            sequence,
-            session,
-            request,
-            oldest,
-            blocks,
-            body: None,
-            client: None,
-            as_sent: false,
-            ordered_at: now,
-        });
-        let told = prepare.commit;
+        let (client, as_sent, ordered_at) = (None, false, self.now);
+        self.tail.push(Pending { sequence, session, request, oldest, blocks, body, client, as_sent, ordered_at });
         // What is prepared before the epoch is recorded belongs to the tail of the epochs before it. And the log must
         // not say that something is committed before a repair that comes first.
         prepare.epoch = self.log_epoch;
         prepare.commit = self.tail.committed();
         self.actions.push_back(Action::Append(prepare, self.log_life));
-        self.follow_commit(told);
-        Ok(())
     }
 
     /// A prepared write refers to blocks that this node's gateway does not hold (any more).
