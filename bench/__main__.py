@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.harness.folders import new_folder
 
-from . import fio, idle, machine, report, sustained
+from . import fio, idle, machine, report, snapshots, sustained
 from .plan import FILL, TESTS
 from .sizes import parse_size
 from .targets import Azekura, QemuNbd, Raw
@@ -22,7 +22,7 @@ def progress(text):
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["tests", "sustained", "idle"], default="tests")
+    parser.add_argument("what", nargs="?", choices=["tests", "sustained", "idle", "snapshots"], default="tests")
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
     parser.add_argument("--rounds", type=int, default=1, help="rounds over all tests; the table shows medians")
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
@@ -32,6 +32,7 @@ def arguments():
     parser.add_argument("--only", default="", metavar="REGEX", help="only the tests whose names match")
     parser.add_argument("--etcd", action="store_true", help="with etcd as configuration server")
     parser.add_argument("--minutes", type=float, default=10, help="length of the sustained test (default 10)")
+    parser.add_argument("--snapshots", type=int, default=1000, help="in the snapshots test (default 1000)")
     parser.add_argument("--json", metavar="FILE", help="write machine, versions, commands and fio's raw output")
     parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
     return parser.parse_args()
@@ -131,6 +132,8 @@ def main():
             result = run_tests(options, folder)
         elif options.what == "sustained":
             result = sustained.run(options, folder, progress)
+        elif options.what == "snapshots":
+            result = snapshots.run(options, folder, progress)
         else:
             result = idle.run(options, folder, progress)
     except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:

@@ -38,3 +38,5 @@ CPU_US_PER_WRITE_MAX = 25.0
 RESIDENT_MIB_PER_NODE_MAX = 150.0
 IDLE_CORE_SHARE_MAX = 0.01
 SUSTAINED_RATIO_MIN = 0.6
+# With a thousand snapshots, or one every ten seconds, beside none.
+SNAPSHOTS_RATIO_MIN = 0.95
