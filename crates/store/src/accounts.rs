@@ -2,6 +2,7 @@
 
 use crate::leaf::{Leaf, LeafImage, LeafKey};
 use crate::leaf_cache::Content;
+use crate::lineage::Lineage;
 use crate::store::Store;
 use azekura_base::{ChunkIndex, LayerId};
 use std::collections::BTreeMap;
@@ -86,15 +87,35 @@ fn count(store: &Store, leaf: &Leaf, live: &mut [u32]) -> u64 {
 }
 
 impl Store {
-    /// Compares the live counts with the whole map: `saved` are all leaves of the saved map. For tests and tools: it
-    /// looks at every leaf.
+    /// Compares the live counts with the whole map, and whether each block has one owner: `saved` are all leaves of the saved
+    /// map. For tests and tools: it looks at every leaf.
     ///
     /// # Panics
     /// When they differ.
     pub fn assert_accounts<'a>(&self, saved: impl Iterator<Item = (LeafKey, &'a LeafImage)>) {
         let mut accounts = Accounts::new(self);
-        saved.for_each(|(key, leaf)| accounts.add_saved(&key, leaf));
-        let problems = accounts.problems();
+        let mut leaves: BTreeMap<(LayerId, ChunkIndex), (LeafKey, &Leaf)> = BTreeMap::new();
+        for (key, leaf) in saved {
+            accounts.add_saved(&key, leaf);
+            leaves.insert((key.layer, key.chunk), (key, leaf));
+        }
+        for slot in self.cache.unsaved() {
+            let place = (slot.key.layer, slot.key.chunk);
+            match &slot.content {
+                Content::Present(leaf) => leaves.insert(place, (slot.key, leaf)),
+                _ => leaves.remove(&place),
+            };
+        }
+        let mut problems = accounts.problems();
+        let mut lineage = Lineage::new(self);
+        for (key, leaf) in leaves.values() {
+            problems.extend(lineage.own(leaf).map(|block| format!("{key:?} owns block {block}, as another leaf does")));
+        }
+        for (key, leaf) in leaves.values() {
+            let ancestor = |layer| leaves.get(&(layer, key.chunk)).map(|(_, leaf)| *leaf);
+            let orphan = lineage.orphan(key, leaf, ancestor);
+            problems.extend(orphan.map(|block| format!("{key:?} inherits block {block} from nobody")));
+        }
         assert!(problems.is_empty(), "{problems:#?}");
     }
 }

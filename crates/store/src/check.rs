@@ -9,13 +9,15 @@ use crate::dump::{Inspector, ReadDevice};
 use crate::effect::{Completion, Done, Effect, MapError, OpenError};
 use crate::heirs::Heir;
 use crate::leaf::{Leaf, LeafImage, LeafKey};
+use crate::leaf_cache::Content;
+use crate::lineage::Lineage;
 use crate::memory_map::MemoryMap;
 use crate::reads::first_bad;
 use crate::segments::{Segments, State};
 use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, Checksum, ChunkIndex, LayerId, PgId, Sequence};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Findings that are listed; the rest is only counted.
 const FINDINGS_MAX: usize = 1000;
@@ -227,26 +229,61 @@ fn check_leaves(
     deep: bool,
 ) -> Result<(), OpenError> {
     let mut accounts = Accounts::new(store);
-    let unsaved: BTreeSet<_> = store.cache.unsaved().map(|slot| (slot.key.layer, slot.key.chunk)).collect();
+    let mut lineage = Lineage::new(store);
+    let mut look = |report: &mut CheckReport, key: &LeafKey, leaf: &Leaf| {
+        check_leaf(report, store, device, key, leaf, deep);
+        if let Some(block) = lineage.own(leaf) {
+            report.add(Severity::Error, format!("{} block {block} belongs to another leaf, too", name(key)));
+        }
+    };
+    let unsaved: BTreeMap<_, _> = store.cache.unsaved().map(|s| ((s.key.layer, s.key.chunk), &s.content)).collect();
+    let is_saved = |key: &LeafKey| !unsaved.contains_key(&(key.layer, key.chunk));
     let counted = map.for_each_leaf(&mut |leaf| match leaf {
         Ok((key, leaf)) => {
             accounts.add_saved(&key, &leaf);
-            if !unsaved.contains(&(key.layer, key.chunk)) {
-                check_leaf(report, store, device, &key, &leaf, deep);
+            if is_saved(&key) {
+                look(report, &key, &leaf);
             }
         }
         Err(error) => report.add(Severity::Error, error.to_string()),
     });
     counted.map_err(OpenError::Map)?;
     for slot in store.cache.unsaved() {
-        if let crate::leaf_cache::Content::Present(leaf) = &slot.content {
-            check_leaf(report, store, device, &slot.key, leaf, deep);
+        if let Content::Present(leaf) = &slot.content {
+            look(report, &slot.key, leaf);
         }
     }
     for problem in accounts.problems() {
         report.add(Severity::Error, problem);
     }
+    let mut inherit = |key: &LeafKey, leaf: &Leaf| {
+        let ancestor = |layer| match unsaved.get(&(layer, key.chunk)) {
+            Some(Content::Present(leaf)) => Some(leaf.clone()),
+            Some(_) => None,
+            None => map.load_leaves(&[LeafKey { layer, ..*key }]).ok()?.pop().flatten(),
+        };
+        if let Some(block) = lineage.orphan(key, leaf, ancestor) {
+            report.add(Severity::Error, format!("{} block {block} is inherited from nobody", name(key)));
+        }
+    };
+    let listed = map.for_each_leaf(&mut |leaf| {
+        if let Ok((key, leaf)) = leaf
+            && is_saved(&key)
+        {
+            inherit(&key, &leaf);
+        }
+    });
+    listed.map_err(OpenError::Map)?;
+    for slot in store.cache.unsaved() {
+        if let Content::Present(leaf) = &slot.content {
+            inherit(&slot.key, leaf);
+        }
+    }
     Ok(())
+}
+
+fn name(key: &LeafKey) -> String {
+    format!("layer {} chunk {}", key.layer, key.chunk)
 }
 
 fn check_leaf(
@@ -258,7 +295,7 @@ fn check_leaf(
     deep: bool,
 ) {
     report.leaves += 1;
-    let name = format!("layer {} chunk {}", key.layer, key.chunk);
+    let name = name(key);
     let mut own: Vec<(u32, usize)> = Vec::new();
     for (block, entry) in leaf.entries.iter().enumerate().filter(|(_, e)| e.is_allocated()) {
         match store.segments.locate(entry.address) {

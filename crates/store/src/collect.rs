@@ -366,8 +366,10 @@ impl Store {
     /// The layers that may own what `layer` wrote into `segment`.
     fn owners(&self, segment: u32, layer: LayerId, heirs: &BTreeMap<LayerId, LayerId>) -> Vec<LayerId> {
         let mut owners = Vec::new();
+        let mut seen = BTreeSet::new();
         let mut next = Some(layer);
-        while let Some(layer) = next {
+        // Damaged rows must not lead in circles.
+        while let Some(layer) = next.filter(|layer| seen.insert(*layer)) {
             next = self.heirs.get(segment, layer).or_else(|| heirs.get(&layer).copied());
             if next.is_none() || self.jobs.is_merging(layer) {
                 owners.push(layer);

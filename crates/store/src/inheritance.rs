@@ -101,6 +101,12 @@ impl Store {
             delta.push((place.segment, own as i32));
             self.segments.remove_live(old_segment, own);
             self.segments.add_live(place.segment, own);
+            // The layer was merged into another while its blocks waited to be moved under its name. At replay it may be the
+            // other way round: the merge into it is done again.
+            let owner = self.cache.slot(slot).key.layer;
+            if owner != moved.layer && self.jobs.merged_into(moved.layer) != Some(owner) {
+                self.heirs.add(place.segment, moved.layer, owner);
+            }
         }
     }
 

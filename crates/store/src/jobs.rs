@@ -58,6 +58,12 @@ enum Stage {
         fresh: bool,
         since: Duration,
     },
+    /// The layer's end is over and told; but there is a write to it that may still be committed, and has to be passed over
+    /// then.
+    Gone {
+        /// The log generation that replay has to be past.
+        generation: u64,
+    },
 }
 
 /// A job and its state.
@@ -110,6 +116,17 @@ impl Jobs {
         self.merged_into(layer).is_some()
     }
 
+    /// A record of log `generation` was passed over because its layer ends: a replay must not meet it after that.
+    pub fn passed_over(&mut self, layer: LayerId, generation: u64) {
+        match self.jobs.get_mut(&Job::DropLayer(layer)).map(|running| &mut running.stage) {
+            Some(Stage::Swept { generation: swept, fresh, .. }) if generation >= *swept => {
+                (*swept, *fresh) = (generation, false);
+            }
+            Some(Stage::Gone { generation: last }) => *last = generation.max(*last),
+            _ => {}
+        }
+    }
+
     /// Jobs that are over when a checkpoint at `position` is saved, after which the oldest unsaved change is of generation
     /// `dirty`.
     pub fn over(&self, position: u64, dirty: Option<u64>) -> Vec<Job> {
@@ -117,7 +134,7 @@ impl Jobs {
             Stage::Swept { generation, fresh: true, .. } => {
                 generation <= position && dirty.is_none_or(|dirty| dirty > generation)
             }
-            Stage::Swept { generation, fresh: false, .. } => generation < position,
+            Stage::Swept { generation, fresh: false, .. } | Stage::Gone { generation } => generation < position,
             _ => false,
         };
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
@@ -229,6 +246,11 @@ impl Store {
         self.segments.free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.jobs.iter().any(waits)
     }
 
+    /// The job is over, but has to be kept: there is a write to the layer that may still be committed.
+    pub(crate) fn job_lingers(&self, job: Job) -> bool {
+        matches!(job, Job::DropLayer(layer) if self.groups.waits_to_write(layer) || self.may_come_back(layer))
+    }
+
     fn set_stage(&mut self, job: Job, stage: Stage) {
         if let Some(running) = self.jobs.jobs.get_mut(&job) {
             running.stage = stage;
@@ -294,8 +316,8 @@ impl Store {
     /// Jobs that are over when a checkpoint at `position` is saved.
     pub(crate) fn jobs_over(&self, position: u64) -> Vec<Job> {
         let mut over = self.jobs.over(position, self.cache.oldest_dirty());
-        // Committed writes of a forgotten group may still wait to be passed over.
         over.retain(|job| match job {
+            // Committed writes of a forgotten group may still wait to be passed over.
             Job::ForgetGroup(pg) => self.groups.get(*pg).is_none_or(|group| group.pending.is_empty()),
             _ => true,
         });
@@ -309,12 +331,20 @@ impl Store {
             held.into_iter().for_each(|segment| self.segments.release(segment));
         }
         for job in over {
-            let held = self.jobs.jobs.remove(job).and_then(|running| running.held);
-            held.into_iter().for_each(|segment| self.segments.release(segment));
+            let Some(running) = self.jobs.jobs.remove(job) else { continue };
+            running.held.into_iter().for_each(|segment| self.segments.release(segment));
             match *job {
                 Job::DropLayer(layer) => {
-                    self.dropped.remove(&layer);
-                    self.reports.push_back(Report::LayerGone { layer });
+                    let told = matches!(running.stage, Stage::Gone { .. });
+                    if !told {
+                        self.reports.push_back(Report::LayerGone { layer });
+                    }
+                    if self.job_lingers(*job) {
+                        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+                        self.jobs.jobs.insert(*job, Running { stage: Stage::Gone { generation }, held: None });
+                    } else {
+                        self.dropped.remove(&layer);
+                    }
                 }
                 Job::ForgetGroup(pg) => {
                     self.groups.remove(pg);

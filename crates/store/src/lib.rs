@@ -19,7 +19,8 @@
 //! - *Opening.* From the checkpoint along the log to its end (`recovery.rs`, `replay.rs`).
 //! - *In the background.* The ends of layers and groups (`jobs.rs`).
 //! - *Asked by replication.* What changed since, what a chunk holds, what a layer would give back (`modified.rs`, `questions.rs`).
-//! - *Looked at from outside.* A check of a closed device (`check.rs`), a listing of its log (`dump.rs`).
+//! - *Looked at from outside.* A check of a closed device (`check.rs`), also of who owns what (`lineage.rs`), and a listing of
+//!   its log (`dump.rs`).
 
 mod accounts;
 mod check;
@@ -37,6 +38,7 @@ mod jobs;
 mod layers;
 mod leaf;
 mod leaf_cache;
+mod lineage;
 mod log;
 mod memory_map;
 mod modified;

@@ -187,6 +187,8 @@ impl Store {
                 let own = self.put_blocks(slot, place, info.first, info.count, data, sequence, stamp);
                 self.layers.own(key.layer, own);
             }
+        } else {
+            self.jobs.passed_over(info.layer, place.generation);
         }
         let group = self.groups.get_mut(pg);
         if let Some(pending) = group.find(sequence) {

@@ -169,7 +169,7 @@ impl Store {
                 Job::DropLayer(_) => {}
             }
         }
-        batch.root.jobs.retain(|job| !over.contains(job));
+        batch.root.jobs.retain(|job| !over.contains(job) || self.job_lingers(*job));
         let jobs = self.jobs.iter().collect();
         self.statistics.checkpoint_leaves += batch.leaves.len() as u64;
         self.statistics.checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;

@@ -3,10 +3,10 @@
 
 mod common;
 
-use azekura_base::{BlockIndex, DeviceId, PgId};
+use azekura_base::{BlockIndex, DeviceId, LayerId, PgId};
 use azekura_store::{
-    Completion, DeviceError, Done, Effect, Failure, Identity, Inspector, MapError, MemoryMap, OpenError, ReadDevice,
-    ReadError, SavedMap, Severity, Store, check,
+    CheckpointBatch, Completion, DeviceError, Done, Effect, Failure, Identity, Inspector, LeafKey, MapError, MemoryMap,
+    OpenError, ReadDevice, ReadError, SavedMap, Severity, Store, check,
 };
 use bytes::Bytes;
 use common::*;
@@ -216,6 +216,49 @@ fn a_check_finds_a_bad_block() {
     assert_eq!(report.errors, 1, "{report:?}");
     assert!(report.findings[0].severity == Severity::Error && report.findings[0].what.contains("checksum"));
     assert!(check(&disk, &map, &[], false).is_clean());
+}
+
+/// Three layers, each on the one before, that share blocks; the middle one has none of its own in the first chunk.
+fn closed_with_layers() -> (Disk, MemoryMap) {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, 0, 0, filled(1, 8), 8);
+    rig.write(1, 10, 1, 0, filled(2, 8), 8);
+    rig.store.set_parent(LayerId(11), LayerId(10));
+    rig.write(1, 11, 1, 2, filled(3, 2), 2);
+    rig.checkpoint();
+    rig.store.set_parent(LayerId(12), LayerId(11));
+    rig.write(1, 12, 0, 4, filled(4, 1), 1);
+    rig.write(1, 12, 1, 3, filled(5, 1), 1);
+    rig.checkpoint();
+    rig.crash(|_, _| true)
+}
+
+#[test]
+fn a_check_knows_which_layer_owns_a_block() {
+    let (disk, map) = closed_with_layers();
+    let lies_on = |layer: u64, parent: u64| (LayerId(layer), LayerId(parent));
+    let report = check(&disk, &map, &[lies_on(11, 10), lies_on(12, 11)], true);
+    assert_eq!((report.findings.clone(), report.live_blocks), (vec![], 20), "{report:?}");
+    // A tree that is not this device's.
+    let report = check(&disk, &map, &[lies_on(11, 10)], true);
+    let found: Vec<_> = report.findings.iter().map(|finding| &finding.what[..]).collect();
+    let orphan = |chunk: u32| format!("layer 12 chunk {chunk} block 0 is inherited from nobody");
+    assert_eq!(found, [orphan(0), orphan(1)]);
+}
+
+#[test]
+fn a_check_finds_a_block_with_two_owners() {
+    let (disk, mut map) = closed_with_layers();
+    let key = LeafKey { layer: LayerId(12), chunk: azekura_base::ChunkIndex(0), pg: PgId(1) };
+    let mut leaf = (*map.load_leaves(&[key]).unwrap().pop().flatten().unwrap()).clone();
+    assert!(!leaf.entries[0].is_own());
+    leaf.entries[0].flags = 0;
+    let root = map.root().unwrap().unwrap().root;
+    let (segments, removed, layers, heirs_gone, heirs) = (vec![], vec![], vec![], vec![], vec![]);
+    let leaves = vec![(key, std::sync::Arc::new(leaf))];
+    map.checkpoint(CheckpointBatch { root, segments, leaves, removed, layers, heirs_gone, heirs }).unwrap();
+    let report = check(&disk, &map, &[(LayerId(11), LayerId(10)), (LayerId(12), LayerId(11))], false);
+    assert!(report.findings.iter().any(|f| f.what.contains("belongs to another leaf, too")), "{report:?}");
 }
 
 #[test]

@@ -1027,3 +1027,9 @@ fn a_copy_goes_into_a_leaf_that_replay_makes() {
 fn a_relocation_reaches_all_heirs_whatever_was_saved() {
     replay(include_str!("histories/leaves-of-different-age.txt"), small());
 }
+
+/// The blocks of a layer that is merged wait to be moved under its name meanwhile.
+#[test]
+fn a_relocation_that_was_queued_before_a_merge_is_found_by_the_next_one() {
+    replay(include_str!("histories/relocation-queued-before-a-merge.txt"), small());
+}
