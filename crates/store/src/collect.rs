@@ -518,6 +518,33 @@ impl Store {
         }
     }
 
+    /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that names a
+    /// layer must not come after its end, because a replay would not know any more who inherits from it.
+    pub(crate) fn forget_moves(&mut self, layer: LayerId) {
+        let mut dropped = 0;
+        self.log.gc_queue.retain(|queued| match &queued.item {
+            Item::Relocate(moved) if moved.layer == layer => {
+                dropped += u32::from(moved.count);
+                false
+            }
+            _ => true,
+        });
+        for io in self.in_flight.values_mut() {
+            if let Io::Collect(read) = io {
+                read.runs.retain(|(key, _, _, checksums, prepared)| {
+                    let stays = key.layer != layer || prepared.is_some();
+                    dropped += if stays { 0 } else { checksums.len() as u32 };
+                    stays
+                });
+            }
+        }
+        // A victim that was given up has taken its reads out of the count.
+        self.collector.blocks_in_flight = self.collector.blocks_in_flight.saturating_sub(dropped);
+        if let Some(victim) = &mut self.collector.victim {
+            victim.live.retain(|_, run| run.key.layer != layer || run.prepared.is_some());
+        }
+    }
+
     /// Queues what was read, if it is what was written.
     fn queue_moves(&mut self, read: &CollectRead, bytes: &Bytes) {
         for (key, first, address, checksums, prepared) in &read.runs {

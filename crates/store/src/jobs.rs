@@ -288,6 +288,9 @@ impl Store {
                 self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: LEAVES_PER_STEP });
             }
             (None, _) => {
+                if let Job::DropLayer(layer) | Job::MergeLayer { layer, .. } = job {
+                    self.forget_moves(layer);
+                }
                 let (generation, block) =
                     self.log.head.as_ref().map_or((0, 0), |head| (head.link.generation, head.block));
                 self.set_stage(job, Stage::Swept { generation, fresh: block == 0, since: self.now });

@@ -120,7 +120,7 @@ pub struct Store {
     pub(crate) now: Duration,
     next_id: u64,
     next_io: u64,
-    in_flight: FixedMap<u64, Io>,
+    pub(crate) in_flight: FixedMap<u64, Io>,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) reports: VecDeque<Report>,

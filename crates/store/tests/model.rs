@@ -1033,3 +1033,9 @@ fn a_relocation_reaches_all_heirs_whatever_was_saved() {
 fn a_relocation_that_was_queued_before_a_merge_is_found_by_the_next_one() {
     replay(include_str!("histories/relocation-queued-before-a-merge.txt"), small());
 }
+
+/// A relocation that names a layer which has ended can't be replayed: nobody knows who inherits from it.
+#[test]
+fn nothing_is_moved_under_the_name_of_a_layer_that_has_ended() {
+    replay(include_str!("histories/relocation-after-the-end-of-its-layer.txt"), small());
+}
