@@ -78,6 +78,18 @@ impl Layers {
         self.children.contains_key(&layer)
     }
 
+    /// The layers between two layers, which are among them, and their nearest common ancestor, which is not; ancestors
+    /// before what lies on them.
+    pub fn between(&self, one: LayerId, other: LayerId) -> Vec<LayerId> {
+        let path = |layer| -> Vec<LayerId> {
+            let path: Vec<LayerId> = std::iter::successors(Some(layer), |layer| self.parent(*layer)).collect();
+            path.into_iter().rev().collect()
+        };
+        let (one, other) = (path(one), path(other));
+        let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
+        one[common..].iter().chain(&other[common..]).copied().collect()
+    }
+
     /// Leaves of `layer` own so many blocks more, or less.
     pub fn own(&mut self, layer: LayerId, blocks: i64) {
         if blocks == 0 {
@@ -108,10 +120,6 @@ impl Layers {
         let changed = std::mem::take(&mut self.changed);
         let saved = |layer: &LayerId| self.owned.get(layer).map_or(0, |owned| owned.saved);
         changed.iter().map(|layer| (*layer, saved(layer))).collect()
-    }
-
-    pub fn owned(&self, layer: LayerId) -> u64 {
-        self.owned.get(&layer).map_or(0, |owned| owned.live)
     }
 
     /// All layers that own blocks.

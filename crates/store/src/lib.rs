@@ -18,7 +18,9 @@
 //!   their blocks are now.
 //! - *Opening.* From the checkpoint along the log to its end (`recovery.rs`, `replay.rs`).
 //! - *In the background.* The ends of layers and groups (`jobs.rs`).
-//! - *Asked by replication.* What changed since, what a chunk holds, what a layer would give back (`modified.rs`, `questions.rs`).
+//! - *Asked by replication.* What changed since, what a chunk holds (`modified.rs`, `questions.rs`).
+//! - *Asked about snapshots.* What two layers show differently (`differences.rs`), what the end of one would give back
+//!   (`measuring.rs`).
 //! - *Looked at from outside.* A check of a closed device (`check.rs`), also of who owns what (`lineage.rs`), and a listing of
 //!   its log (`dump.rs`).
 
@@ -27,6 +29,7 @@ mod check;
 mod checkpoint;
 mod checkpoint_db;
 mod collect;
+mod differences;
 mod dump;
 mod effect;
 mod format;
@@ -40,6 +43,7 @@ mod leaf;
 mod leaf_cache;
 mod lineage;
 mod log;
+mod measuring;
 mod memory_map;
 mod modified;
 mod ops;
@@ -67,6 +71,9 @@ pub use leaf::{Entry, Leaf, LeafImage, LeafKey};
 pub use memory_map::MemoryMap;
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Body, Checksums, Copy, GroupState, Mark, PreparedInfo, Record, Write};
-pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, LayerSpace, Report};
+pub use report::{
+    ChangedChunk, ChangedPage, ChunkDifference, ChunkDigest, Comparison, DifferencePage, DigestRun, Measure,
+    MeasuredPage, Report,
+};
 pub use statistics::{Space, Statistics};
 pub use store::{Format, REPLAYED_REQUESTS_MAX, Store};

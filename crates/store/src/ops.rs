@@ -75,6 +75,11 @@ pub(crate) enum Op {
         token: u64,
         key: LeafKey,
     },
+    Difference {
+        token: u64,
+        pg: PgId,
+        chunk: ChunkIndex,
+    },
     /// A job comes to the leaf.
     Job {
         key: LeafKey,
@@ -157,6 +162,7 @@ impl Store {
             }
             Op::Digest { token, key } => self.step_digest(*token, *key),
             Op::Measure { token, key } => self.step_measure(*token, *key),
+            Op::Difference { token, pg, chunk } => self.step_difference(*token, *pg, *chunk),
             Op::Job { key, job } => self.step_job(*key, *job),
         }
     }
@@ -585,6 +591,7 @@ impl Store {
                     self.reports.push_back(Report::Digest { token, result });
                 }
                 Op::Measure { token, .. } => self.measure_failed(token, error.clone()),
+                Op::Difference { token, .. } => self.difference_failed(token, error.clone()),
                 Op::Probe { .. } => self.probe_failed(),
                 Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. } => {
                     self.fail(Failure::Map(error.clone()));

@@ -1,17 +1,14 @@
-//! Questions about whole chunks and layers: what has changed, what a chunk holds, what a layer would give back.
+//! Questions about whole chunks: which have changed, and what one holds.
 
-use crate::effect::{Effect, MapError, ReadError};
+use crate::effect::{MapError, ReadError};
 use crate::jobs::following;
 use crate::leaf::{Entry, LeafKey};
 use crate::leaf_cache::Content;
-use crate::ops::{Op, Step};
-use crate::report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, LayerSpace, Report};
-use crate::store::{Io, Store};
+use crate::ops::Step;
+use crate::report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
+use crate::store::Store;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId, Sequence};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Leaves that one step of a measurement looks at.
-const LEAVES_PER_STEP: usize = 64;
+use std::collections::BTreeMap;
 
 /// A page of a list of changed chunks that was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -21,19 +18,6 @@ pub(crate) struct ChangedQuery {
     pub after: Sequence,
     pub from: (LayerId, ChunkIndex),
     pub limit: usize,
-}
-
-/// A layer that is being measured.
-#[derive(Debug, Default)]
-pub(crate) struct Measurement {
-    layer: LayerId,
-    unique: u64,
-    /// Chunks that were found in memory: the saved map may list them too.
-    seen: BTreeSet<ChunkIndex>,
-    /// Where to ask the saved map next; `None` once it has no more.
-    from: Option<ChunkIndex>,
-    left: usize,
-    error: Option<ReadError>,
 }
 
 impl Store {
@@ -102,98 +86,5 @@ impl Store {
         let digest = ChunkDigest { modified: own.unwrap_or(Sequence::ZERO), runs };
         self.reports.push_back(Report::Digest { token, result: Ok(digest) });
         Step::Done
-    }
-
-    /// Begins to measure a layer.
-    pub(crate) fn start_measurement(&mut self, token: u64, layer: LayerId) {
-        let keys = self.cache.present(|key| key.layer == layer);
-        let seen = keys.iter().map(|key| key.chunk).collect();
-        let from = Some(ChunkIndex(0));
-        self.measurements.insert(token, Measurement { layer, from, seen, ..Measurement::default() });
-        self.measure(token, keys);
-    }
-
-    /// The saved map has listed some leaves of a layer that is being measured.
-    pub(crate) fn measure_listed(&mut self, token: u64, result: Result<Vec<LeafKey>, MapError>) {
-        let Some(measurement) = self.measurements.get_mut(&token) else { return };
-        let keys = result.unwrap_or_else(|error| {
-            measurement.error = Some(ReadError::Map(error));
-            Vec::new()
-        });
-        let last = keys.last().filter(|_| keys.len() >= LEAVES_PER_STEP);
-        measurement.from = last.and_then(|key| key.chunk.0.checked_add(1)).map(ChunkIndex);
-        let keys = keys.into_iter().filter(|key| !measurement.seen.contains(&key.chunk)).collect();
-        self.measure(token, keys);
-    }
-
-    /// A leaf can't be loaded.
-    pub(crate) fn measure_failed(&mut self, token: u64, error: MapError) {
-        if let Some(measurement) = self.measurements.get_mut(&token) {
-            measurement.error = Some(ReadError::Map(error));
-        }
-        self.leaf_measured(token, 0);
-    }
-
-    /// Counts the blocks of a leaf that no child of its layer reaches.
-    pub(crate) fn step_measure(&mut self, token: u64, key: LeafKey) -> Step {
-        let slot = match self.leaf_here(key) {
-            Ok(slot) => slot,
-            Err(step) => return step,
-        };
-        let children: Vec<LayerId> = self.layers.children(key.layer).collect();
-        let mut leaves = Vec::new();
-        let mut all_reached = false;
-        for layer in children {
-            match self.leaf_here(LeafKey { layer, ..key }) {
-                Ok(Some(child)) => leaves.push(child),
-                // A child without a leaf reaches all that there is.
-                Ok(None) => all_reached = true,
-                Err(step) => return step,
-            }
-        }
-        let mut unique = 0;
-        if let Some(leaf) = slot.filter(|_| !all_reached).and_then(|slot| self.cache.leaf(slot)) {
-            for (block, entry) in leaf.entries.iter().enumerate().filter(|(_, entry)| entry.is_own()) {
-                let reaches = |child: &u32| {
-                    self.cache.leaf(*child).is_some_and(|child| child.entries[block].address == entry.address)
-                };
-                unique += u64::from(!leaves.iter().any(reaches));
-            }
-        }
-        self.leaf_measured(token, unique);
-        Step::Done
-    }
-
-    fn measure(&mut self, token: u64, keys: Vec<LeafKey>) {
-        let Some(measurement) = self.measurements.get_mut(&token) else { return };
-        // One more than there are: the step must not end while it is being started.
-        measurement.left = keys.len() + 1;
-        for key in keys {
-            self.submit((key.pg, key.chunk), Op::Measure { token, key });
-        }
-        self.leaf_measured(token, 0);
-    }
-
-    fn leaf_measured(&mut self, token: u64, unique: u64) {
-        let Some(measurement) = self.measurements.get_mut(&token) else { return };
-        measurement.unique += unique;
-        measurement.left -= 1;
-        if measurement.left > 0 {
-            return;
-        }
-        let layer = measurement.layer;
-        match measurement.from.filter(|_| measurement.error.is_none()) {
-            Some(from) => {
-                let io = self.new_io(Io::Measure(token));
-                self.effects.push_back(Effect::ScanLayer { io, layer, from, limit: LEAVES_PER_STEP });
-            }
-            None => {
-                let own = self.layers.owned(layer);
-                let Some(measurement) = self.measurements.remove(&token) else { return };
-                let space = LayerSpace { own, unique: measurement.unique };
-                let result = measurement.error.map_or(Ok(space), Err);
-                self.reports.push_back(Report::Measured { token, result });
-            }
-        }
     }
 }

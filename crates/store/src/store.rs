@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
 use crate::collect::{CollectRead, Collector};
+use crate::differences::Comparing;
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
 use crate::format::{EntryHead, Superblock};
 use crate::groups::{Groups, Pending};
@@ -12,14 +13,15 @@ use crate::layers::Layers;
 use crate::leaf::LeafKey;
 use crate::leaf_cache::LeafCache;
 use crate::log::{Item, Log, Queued};
+use crate::measuring::Measurement;
 use crate::ops::{CopyState, LEAVES_PER_LOAD_MAX, Op};
 use crate::options::{Identity, Options};
-use crate::questions::{ChangedQuery, Measurement};
+use crate::questions::ChangedQuery;
 use crate::read_cache::ReadCache;
 use crate::reads::{Fetch, PendingRead};
 use crate::record::{Body, Copy, GroupState, Mark, PreparedInfo, Record, Write};
 use crate::recovery::Recovery;
-use crate::report::Report;
+use crate::report::{Comparison, Measure, Report};
 use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::statistics::{Space, Statistics};
@@ -54,6 +56,7 @@ pub(crate) enum Io {
     Recovery,
     Job(Job),
     Measure(u64),
+    Comparison(u64),
     Heirs(u32),
     Changed(ChangedQuery),
     Modified { token: u64, pg: PgId, after: Sequence },
@@ -97,6 +100,7 @@ pub struct Store {
     pub(crate) jobs: Jobs,
     pub(crate) heirs: Heirs,
     pub(crate) measurements: BTreeMap<u64, Measurement>,
+    pub(crate) comparisons: BTreeMap<u64, Comparing>,
     pub(crate) log: Log,
     pub(crate) cache: LeafCache,
     /// Leaves to ask for with the next effects.
@@ -170,6 +174,7 @@ impl Store {
             jobs: Jobs::restored(&checkpoint.root.jobs),
             heirs: Heirs::default(),
             measurements: BTreeMap::new(),
+            comparisons: BTreeMap::new(),
             log: Log { incarnation: checkpoint.root.incarnation, ..Log::default() },
             cache: LeafCache::new(options.leaf_cache_bytes_max),
             loads_wanted: Vec::new(),
@@ -583,10 +588,22 @@ impl Store {
         self.layers.iter()
     }
 
-    /// Finds out how much only `layer` holds. [`Report::Measured`] follows; meanwhile writes go on, and the figure is as
-    /// of some time in between for each chunk.
-    pub fn measure_layer(&mut self, token: u64, layer: LayerId) {
-        self.start_measurement(token, layer);
+    /// Finds out how many blocks the end of a layer would give back, a part of its chunks at a time. [`Report::Measured`]
+    /// follows; meanwhile everything else goes on, and the figure is as of some time in between for each chunk.
+    pub fn measure_layer(&mut self, token: u64, asked: Measure) {
+        self.start_measurement(token, asked);
+    }
+
+    /// Finds out which blocks two layers show differently, a part of the chunks at a time. [`Report::Differences`] follows;
+    /// meanwhile everything else goes on. Writes that were committed before are in it, those of meanwhile may be. It may
+    /// name blocks that are the same, and leaves out none that differ, as long as neither layer is ending
+    /// ([`Store::is_ending`]).
+    ///
+    /// # Panics
+    /// When `limit` is 0.
+    pub fn compare_layers(&mut self, token: u64, asked: Comparison) {
+        assert!(asked.limit > 0, "a page of nothing");
+        self.start_comparison(token, asked);
     }
 
     /// Gives up everything that `layer` holds on this device. [`Completion::Durable`] with `token` follows at once,
@@ -688,6 +705,7 @@ impl Store {
                 self.job_listed(job, result.map(|listed| listed.into_iter().map(|(key, _)| key).collect()));
             }
             (Io::Measure(token), Done::Layer(result)) => self.measure_listed(token, result),
+            (Io::Comparison(token), Done::Modified(result)) => self.differences_listed(token, result),
             (Io::Changed(query), Done::Modified(result)) => self.changed_listed(&query, result),
             (Io::Heirs(segment), Done::Heirs(result)) => {
                 self.heirs_listed(segment, result);

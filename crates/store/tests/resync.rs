@@ -4,7 +4,7 @@
 mod common;
 
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{Body, ChangedChunk, ChunkDigest, Copy, LayerSpace, Mark, Report};
+use azekura_store::{Body, ChangedChunk, ChunkDigest, Copy, Mark, Report};
 use common::*;
 
 const PG: PgId = PgId(1);
@@ -208,36 +208,4 @@ fn a_group_of_which_a_resting_device_has_nothing_is_forgotten() {
         }
         assert!(rig.reports.contains(&Report::Forgotten { pg: PG }), "{}", rig.store.describe());
     }
-}
-
-#[test]
-fn a_layer_tells_what_its_end_gives_back() {
-    let mut rig = Rig::format(&tiny());
-    rig.store.set_parent(LayerId(11), LayerId(10));
-    for chunk in 0..4 {
-        rig.write(1, 10, chunk, 0, filled(1, 6), 6);
-    }
-    rig.write(1, 11, 1, 0, filled(2, 2), 2);
-    rig.write(1, 11, 2, 5, Body::Zero, 1);
-    rig.checkpoint();
-    let measure = |rig: &mut Rig, layer| {
-        rig.store.measure_layer(5, LayerId(layer));
-        match report(rig) {
-            Report::Measured { token: 5, result } => result.unwrap(),
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(measure(&mut rig, 10), LayerSpace { own: 24, unique: 3 });
-    assert_eq!(measure(&mut rig, 11), LayerSpace { own: 2, unique: 2 });
-    assert_eq!(rig.store.layers().collect::<Vec<_>>(), [(LayerId(10), 24), (LayerId(11), 2)]);
-    let before: Vec<_> = (0..4).map(|chunk| rig.read(1, 11, chunk, 0, 8).unwrap()).collect();
-    rig.store.merge_layer(6, LayerId(10), LayerId(11));
-    rig.settle();
-    assert_eq!(rig.store.space().live, (24 + 2 - 3) * 4096);
-    let after: Vec<_> = (0..4).map(|chunk| rig.read(1, 11, chunk, 0, 8).unwrap()).collect();
-    assert!(before == after);
-    let mut rig = reopen(rig);
-    let after: Vec<_> = (0..4).map(|chunk| rig.read(1, 11, chunk, 0, 8).unwrap()).collect();
-    assert!(before == after);
-    rig.check_accounts();
 }
