@@ -15,6 +15,8 @@ use azekura_meta::time::now_rfc3339;
 use azekura_meta::{Kind, MetaClient, MetaError, Model};
 use tokio::time::Instant;
 
+use crate::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
+
 /// How long a client waits for a volume that somebody else has: longer than a dead node's sign of life
 /// ([`azekura_meta::cluster::LIFE_TTL_SECONDS`]) stays.
 pub const CLIENT_WAIT: Duration = Duration::from_secs(8);
@@ -32,7 +34,7 @@ const _: () = assert!(CLIENT_WAIT.as_secs() as i64 > azekura_meta::cluster::LIFE
 /// A future of the data plane's.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What the data plane does for attachments.
+/// What the data plane does for attachments and snapshots.
 pub trait DataPlane: Send + Sync + 'static {
     /// Makes sure that no write of a volume's attachments up to `generation`, other than `standing`, is applied any more in
     /// any of `groups`; else the groups that have not confirmed it in time.
@@ -60,6 +62,12 @@ pub trait DataPlane: Send + Sync + 'static {
 
     /// Takes away what a volume holds from `offset` on, `len` bytes, under an attachment of this process; else why not.
     fn trim(&self, volume: String, attachment: Generation, offset: u64, len: u64) -> Later<'_, Result<(), IoStatus>>;
+
+    /// A part of what two layers show differently in a group that this node has the primary of.
+    fn compare_layers(&self, asked: CompareLayers) -> Later<'_, Result<Differences, NotTold>>;
+
+    /// A part of what the end of a layer would give back on a device of this node.
+    fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>>;
 
     /// Those of these processes (node and incarnation) that have certainly ended.
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>>;

@@ -5,7 +5,7 @@
 //! - [`reconcile`]: the leader's background work, a module a resource.
 //! - [`api`]: the REST API, with the records that it answers.
 //! - [`snapshots`]: making snapshots, and what is done with them.
-//! - [`snapshot`]: what a node says about itself.
+//! - [`snapshot`]: what a node says about itself; [`layers`]: and about layers on its devices.
 //!
 //! A node process calls [`bind`] and [`start`].
 
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 pub mod api;
 pub mod attachments;
+pub mod layers;
 pub mod placement;
 pub mod reconcile;
 pub mod snapshot;

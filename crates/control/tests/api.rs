@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_control::attachments::Later;
+use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
 use azekura_control::{
     Attacher, Control, DataPlane, DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot, NodeStatistics,
 };
@@ -89,6 +90,19 @@ impl DataPlane for Obliging {
 
     fn trim(&self, _: String, _: Generation, _: u64, _: u64) -> Later<'_, Result<(), IoStatus>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// Every chunk of group 1 has changed, in pages.
+    fn compare_layers(&self, asked: CompareLayers) -> Later<'_, Result<Differences, NotTold>> {
+        let next = Some(asked.first.0 + 3).filter(|next| *next < asked.end.0);
+        let chunks = (asked.first.0..next.unwrap_or(asked.end.0)).filter(|_| asked.pg == PgId(1));
+        let chunks = chunks.map(|chunk| (chunk, vec![DifferingBlocks(0, 1024, chunk % 2 == 0)])).collect();
+        Box::pin(async move { Ok(Differences { chunks, next }) })
+    }
+
+    fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>> {
+        let next = (asked.from.0 < 10).then_some(asked.from.0 + 5);
+        Box::pin(async move { Ok(Measured { bytes: 4096, next }) })
     }
 
     fn ended(&self, _: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {

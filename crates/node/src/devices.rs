@@ -78,8 +78,17 @@ pub(crate) enum Under {
     Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId, at: Duration },
     Status { client: ConnKey, request: RequestId },
     Drop { layer: LayerId },
+    Compare { asker: u64, from: LayerId, to: LayerId },
+    Measure { asker: u64 },
     Merge,
     Forget,
+}
+
+impl Device {
+    /// What a token of the store's means.
+    pub(crate) fn take_under(&mut self, token: u64) -> Option<Under> {
+        self.under.remove(token)
+    }
 }
 
 impl Under {
@@ -258,6 +267,8 @@ impl Node {
                     self.effects.push_back(Effect::Warn(told));
                 }
                 Report::Digest { token, result } => self.digest_done(id, token, result),
+                Report::Differences { token, result } => self.compared(id, token, result),
+                Report::Measured { token, result } => self.measured(id, token, result),
                 _ => {}
             }
         }
@@ -395,7 +406,8 @@ impl Node {
             self.run_groups();
             self.groups.remove(&key);
         }
-        self.devices.remove(&id);
+        let asked = self.devices.remove(&id).map(|device| device.under.into_values());
+        asked.into_iter().flatten().for_each(|under| self.no_answer(&under));
     }
 }
 

@@ -1,8 +1,10 @@
 //! What a node asks its event loop to do.
 
+use crate::questions::Refusal;
 use azekura_base::{DeviceId, LayerId, NodeId, PgId};
 use azekura_gateway::Outcome;
 use azekura_replica::{GroupConfig, ScrubReport};
+use azekura_store::{DifferencePage, MeasuredPage};
 use azekura_wire::Message;
 use std::net::SocketAddr;
 
@@ -37,6 +39,10 @@ pub enum Effect {
     Propose(PgId, DeviceId, GroupConfig),
     /// [`crate::Node::fence`] has succeeded, or these groups have not confirmed in time.
     Fenced(u64, Result<(), Vec<PgId>>),
+    /// The answer to [`crate::Node::compare_layers`].
+    Compared(u64, Result<DifferencePage, Refusal>),
+    /// The answer to [`crate::Node::measure_layer`].
+    Measured(u64, Result<MeasuredPage, Refusal>),
     /// Attachments may have ended: [`crate::Node::is_ended`] tells which.
     AttachmentsEnded,
     /// A primary on this node has scrubbed its group.

@@ -11,7 +11,7 @@
 //! `throttle.rs` how much of that there may be beside clients' requests.
 //! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all groups
 //! of a volume have stopped before a snapshot is made. `heads.rs` knows which layer takes a volume's writes, `layers.rs` the tree
-//! of layers.
+//! of layers; `questions.rs` answers what the control plane asks about them.
 
 mod balance;
 mod clients;
@@ -24,6 +24,7 @@ mod heartbeat;
 mod layers;
 mod links;
 mod node;
+mod questions;
 mod routing;
 mod throttle;
 mod tokens;
@@ -32,6 +33,7 @@ mod view;
 pub use effect::{Breakdown, ConnKey, Effect};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
+pub use questions::Refusal;
 pub use throttle::ThrottleReport;
 pub use view::ClusterView;
 

@@ -27,6 +27,10 @@ impl<T> Tokens<T> {
         }
     }
 
+    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+        self.slots.into_iter().flatten()
+    }
+
     pub(crate) fn remove(&mut self, token: u64) -> Option<T> {
         let value = self.slots.get_mut(token as usize)?.take()?;
         self.free.push(token);

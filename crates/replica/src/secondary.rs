@@ -338,6 +338,15 @@ impl Group {
         self.actions.push_back(action);
     }
 
+    /// Somebody asks what whole layers hold: whether this copy may say. Only the primary may, while no other primary can exist,
+    /// whatever the ack rule: others may lack what is in their tail.
+    pub fn may_tell_of_layers(&mut self, now: Duration) -> bool {
+        let serving = self.may_serve(now);
+        let Role::Primary(primary) = &mut self.role else { return false };
+        primary.wanted |= !serving;
+        serving
+    }
+
     /// Invariant 2. The primary answers from its committed state while no other primary can exist. A secondary
     /// answers while it has a lease and knows of no uncommitted write to these blocks: an acknowledged write is
     /// prepared here, so either it is committed here too, or it is in the tail: perhaps under the name of a layer below, which

@@ -198,6 +198,8 @@ impl World {
                 self.layer_ended(device, layer);
             }
             Effect::CopyForgotten(device, pg) => self.copy_forgotten(device, pg),
+            // Nobody asks for them here.
+            Effect::Compared(..) | Effect::Measured(..) => {}
             Effect::DeviceOpen(device, Ok(())) => self.trace.remark(now, || format!("{name:?} {device:?} is open")),
             Effect::DeviceOpen(device, Err(why)) => {
                 self.violate(Invariant::StoreKeeps, format!("{device:?} of {name:?} has stopped: {}", why.reason));

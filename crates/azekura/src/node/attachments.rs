@@ -1,8 +1,10 @@
-//! Attachments: between the data plane and the control plane.
+//! Attachments and snapshots: between the data plane and the control plane.
 
 use super::dataplane::{Command, Handle};
+use super::layer_questions;
 use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
+use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, DataPlane};
 use azekura_node::Attachments;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +59,14 @@ impl DataPlane for Plane {
         let (answer, answered) = oneshot::channel();
         self.handle.send(Command::Trim(Trim { volume, attachment, offset, len, answer }));
         Box::pin(async move { answered.await.unwrap_or(Err(IoStatus::Gone)) })
+    }
+
+    fn compare_layers(&self, asked: CompareLayers) -> Later<'_, Result<Differences, NotTold>> {
+        Box::pin(layer_questions::compare(&self.handle, asked))
+    }
+
+    fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>> {
+        Box::pin(layer_questions::measure(&self.handle, asked))
     }
 
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {

@@ -4,6 +4,7 @@
 //! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
 
 use super::attachments::{Fence, Freeze, Trim};
+use super::layer_questions::{LayerQuestion, LayerQuestions};
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
@@ -41,6 +42,8 @@ pub enum Command {
     Freeze(Freeze),
     /// Trim a volume.
     Trim(Trim),
+    /// Tell something about layers.
+    AskOfLayers(LayerQuestion),
     /// A volume is attached to this node for its clients, or is not, and why.
     Attached(String, Result<Generation, String>),
     /// A volume is given back.
@@ -149,6 +152,7 @@ pub struct DataPlane {
     /// Who waits for a fence.
     fences: BTreeMap<u64, oneshot::Sender<Result<(), Vec<PgId>>>>,
     fences_asked: u64,
+    layer_questions: LayerQuestions,
     stopping: Option<oneshot::Sender<()>>,
 }
 
@@ -210,6 +214,7 @@ impl DataPlane {
             next_trim: TRIM_INTERVAL,
             fences: BTreeMap::new(),
             fences_asked: 0,
+            layer_questions: LayerQuestions::default(),
             stopping: None,
         }
     }
@@ -361,6 +366,7 @@ impl DataPlane {
                 self.node.freeze(self.fences_asked, volume, head, revision, groups, patience);
             }
             Command::Trim(trim) => self.trim(trim),
+            Command::AskOfLayers(question) => self.layer_questions.ask(&mut self.node, question),
             Command::Attached(volume, outcome) => self.volume_attached(&volume, outcome),
             Command::GivenBack(volume) => self.volume_given_back(&volume),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
@@ -459,6 +465,8 @@ impl DataPlane {
                     let _ = answer.send(result);
                 }
             }
+            Effect::Compared(token, result) => self.layer_questions.compared(token, result),
+            Effect::Measured(token, result) => self.layer_questions.measured(token, result),
             Effect::AttachmentsEnded => self.ops.attaching.look = true,
             Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),

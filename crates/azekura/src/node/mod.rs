@@ -8,6 +8,7 @@ mod data_folder;
 mod dataplane;
 mod device;
 mod exports;
+mod layer_questions;
 pub mod layers_file;
 mod map_thread;
 mod nbd;
