@@ -411,6 +411,37 @@ async fn snapshots_through_the_api() {
     let (status, body) = ask(&two, "POST", "/v1/volumes/v/clone", Some(json!({ "name": "d", "shared": true }))).await;
     assert_eq!((status, &body["access"], &body["size_bytes"]), (201, &json!("shared"), &json!(GIB)), "{body}");
     assert_eq!(ask(&two, "GET", "/v1/volumes/v/snapshots", None).await.1, before, "nothing is left over");
+    // What has changed, in pages; what would come back.
+    let diff = |query: &str| format!("/v1/volumes/v/snapshots/monday/diff{query}");
+    let (status, whole) = ask(&two, "GET", &diff(""), None).await;
+    assert_eq!((status, &whole["from"], &whole["to"]), (200, &json!("v@monday"), &json!("v")), "{whole}");
+    let ranges = whole["ranges"].as_array().unwrap();
+    assert!(!ranges.is_empty() && ranges.iter().all(|range| range["length_bytes"] == 4 << 20), "{whole}");
+    let half = 512 << 20;
+    let layers = format!("&from_layer={}&to_layer={}", whole["from_layer"], whole["to_layer"]);
+    let (status, rest) = ask(&one, "GET", &diff(&format!("?offset_bytes={half}{layers}")), None).await;
+    let behind: Vec<&Value> = ranges.iter().filter(|range| range["offset_bytes"].as_u64() >= Some(half)).collect();
+    assert_eq!((status, rest["ranges"].as_array().unwrap().iter().collect::<Vec<_>>()), (200, behind), "{rest}");
+    let (_, to_clone) = ask(&one, "GET", &diff("?to_volume=c"), None).await;
+    assert_eq!(to_clone["to"], "c", "{to_clone}");
+    for (query, expected, about) in [
+        ("?to=tuesday", 404, "no snapshot 'tuesday'"),
+        ("?to_volume=x", 404, "'x'"),
+        ("?to_volume=w", 422, "nothing in common"),
+        ("?offset_bytes=4096", 422, "not a multiple"),
+        ("?from_layer=999", 409, "while they were compared"),
+        ("?to_layer=999", 409, "while they were compared"),
+    ] {
+        let (status, body) = ask(&one, "GET", &diff(query), None).await;
+        assert!(status == expected && body["error"].as_str().unwrap().contains(about), "{query}: {status} {body}");
+    }
+    let (_, shown) = ask(&two, "GET", "/v1/volumes/v/snapshots/monday", None).await;
+    // Snapshots and a clone lie on it: it stays. The one that was kept last has nothing on it; two devices have three pages.
+    assert_eq!((&shown["freed_bytes"], &shown["freed_missing"]), (&json!(0), &Value::Null), "{shown}");
+    let kept = before.as_array().unwrap().iter().rfind(|snapshot| snapshot["origin"] == "revert").unwrap();
+    let path = format!("/v1/volumes/v/snapshots/{}", kept["name"].as_str().unwrap());
+    assert_eq!(ask(&one, "GET", &path, None).await.1["freed_bytes"], 2 * 3 * 4096);
+    assert_eq!(ask(&one, "GET", &format!("{path}?measure_ms=0"), None).await.1["freed_bytes"], Value::Null);
     // Protection.
     let policy =
         json!({ "every_seconds": 1, "keep_seconds": 60, "then": [{ "every_seconds": 60, "keep_seconds": 600 }] });

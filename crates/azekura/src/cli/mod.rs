@@ -8,6 +8,7 @@ mod api;
 mod class;
 mod cluster;
 mod completion;
+mod diff;
 mod drain;
 mod lists;
 mod node;

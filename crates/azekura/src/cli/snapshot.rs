@@ -6,12 +6,16 @@ use azekura_control::api::{CloneVolume, CreateSnapshots, RevertVolume, RevertedV
 use clap::{Args, Subcommand};
 
 use super::api::segment;
+use super::diff::DiffArgs;
 use super::output::{print, print_json};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 use crate::size::Size;
 
-/// Make, list and delete snapshots, and take volumes back to them.
+/// Longest time to measure what comes back, before a snapshot is deleted, milliseconds.
+const DELETE_MEASURE_MS: u64 = 3_000;
+
+/// Make, list, compare and delete snapshots, and take volumes back to them.
 ///
 /// A snapshot is a volume as it was at one instant. It is made in milliseconds whatever the volume's size, also while it is
 /// written, and takes space only as the volume changes. Every node serves it read-only under the name VOLUME@SNAPSHOT.
@@ -37,16 +41,35 @@ enum Snapshot {
         visible_alias = "ls",
         after_help = "HOLDS counts every copy of what was written between the snapshot before and \
         this one and is still shown by it or by what came later. At most that much comes back when it is deleted: what \
-        younger snapshots or the volume show stays with them. 'azekura space' has the sums."
+        younger snapshots or the volume show stays with them. 'azekura snapshot show' measures how much it is; \
+        'azekura space' has the sums."
     )]
     List(ListArgs),
-    /// Show one snapshot, and where clients open it read-only.
+    /// Show one snapshot, what would come back if it were deleted, and where clients open it read-only.
+    #[command(after_help = "Example:\n  azekura snapshot show vol1@before-upgrade\n\n\
+        HOLDS is explained by 'azekura snapshot list --help'. FREES is what comes back if it is deleted now, with every \
+        copy: all devices look into their maps for it, and read no data. For a snapshot with very much in it that may take \
+        longer than 15 s: then the figure is said to be too small. It is 0 while a clone and something else lie on the \
+        snapshot: what both show, and what only the snapshot shows, comes back when one of them is gone as well.")]
     Show(NameArgs),
+    /// Print what has changed from a snapshot to another one, or to now, as ranges of bytes: what an incremental copy has to
+    /// read.
+    #[command(after_help = "Examples:\n  \
+        azekura snapshot diff vol1@monday vol1@tuesday\n  \
+        azekura snapshot diff vol1@monday               from monday to now\n  \
+        azekura snapshot diff vol1@monday vol1@tuesday --json | jq .ranges\n\n\
+        Whoever has a copy of vol1@monday makes it one of vol1@tuesday by reading the ranges of kind 'data' from \
+        vol1@tuesday, and writing zeros to those of kind 'zero'; a copy of another size is cut off or grown with zeros \
+        first. Every block that differs is named; blocks that were written again with the same contents may be, too. No data \
+        is read: it takes the longer the more was written between the two, however large the volume is.\n\n\
+        The volume as it is now goes on changing: to know exactly what was copied, make a snapshot and compare with that. \
+        The second may be of a clone of the first one's volume, or the other way round.")]
+    Diff(DiffArgs),
     /// Delete snapshots. Nothing else changes: neither the volume, nor older or younger snapshots, nor clones.
     #[command(
         visible_alias = "rm",
         after_help = "Example:\n  azekura snapshot delete vol1@before-upgrade\n\n\
-        The space that only it held comes back in the background."
+        The space that only it held comes back in the background; how much is said. Measuring that ahead takes 3 s at most."
     )]
     Delete(DeleteArgs),
     /// Take a volume back to a snapshot. What it is now is kept as a snapshot for a day.
@@ -159,8 +182,18 @@ impl std::str::FromStr for Target {
 }
 
 impl Target {
+    /// A volume as it is now.
+    pub fn volume(name: &str) -> Target {
+        Target { volume: name.to_owned(), snapshot: None }
+    }
+
+    /// The volume, and the snapshot if one is named.
+    pub fn parts(&self) -> (&str, Option<&str>) {
+        (&self.volume, self.snapshot.as_deref())
+    }
+
     /// The snapshot, which has to be named.
-    fn named(&self) -> Result<(&str, &str), CliError> {
+    pub fn named(&self) -> Result<(&str, &str), CliError> {
         let snapshot = self.snapshot.as_deref().ok_or_else(|| {
             CliError::new(format!("which snapshot of volume '{}'?", self.volume))
                 .hint(format!("name it as {0}@SNAPSHOT; 'azekura snapshot list {0}' shows them", self.volume))
@@ -184,6 +217,7 @@ impl SnapshotCommand {
                 let snapshot: SnapshotView = arguments.api.client()?.get(&arguments.snapshot.path()?)?;
                 if arguments.api.json { print_json(&snapshot) } else { print(&describe(&snapshot)) }
             }
+            Snapshot::Diff(arguments) => arguments.run(),
             Snapshot::Delete(arguments) => delete(&arguments),
             Snapshot::Revert(RevertArgs { snapshot, force, api }) => {
                 let (volume, to) = snapshot.named()?;
@@ -249,8 +283,11 @@ fn table(snapshots: &[SnapshotView]) -> String {
 }
 
 fn describe(snapshot: &SnapshotView) -> String {
+    let frees = snapshot.freed_bytes.map_or_else(String::new, |bytes| {
+        format!("  frees    {} if it is deleted\n", freed(bytes, &snapshot.freed_missing))
+    });
     let mut text = format!(
-        "  snapshot {}\n  size     {} ({} bytes)\n  holds    {}\n  created  {} by {}\n",
+        "  snapshot {}\n  size     {} ({} bytes)\n  holds    {}\n{frees}  created  {} by {}\n",
         full_name(snapshot),
         Size::new(snapshot.size_bytes),
         snapshot.size_bytes,
@@ -270,18 +307,40 @@ fn describe(snapshot: &SnapshotView) -> String {
     text
 }
 
+/// What comes back, as people read it.
+fn freed(bytes: u64, missing: &[String]) -> String {
+    let size = Size::new(bytes);
+    if missing.is_empty() { size.to_string() } else { format!("at least {size} ({})", missing.join("; ")) }
+}
+
 fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
     let client = arguments.api.client()?;
     let mut deleted = Vec::new();
     for target in &arguments.snapshots {
         let (volume, snapshot) = target.named()?;
-        client.delete(&target.path()?)?;
-        deleted.push(format!("{volume}@{snapshot}"));
+        // If it can't be measured, it is deleted all the same.
+        let path = target.path()?;
+        let measured: Option<SnapshotView> = client.get(&format!("{path}?measure_ms={DELETE_MEASURE_MS}")).ok();
+        client.delete(&path)?;
+        deleted.push((format!("{volume}@{snapshot}"), measured));
     }
     if arguments.api.json {
-        return print_json(&serde_json::json!({ "deleted": deleted }));
+        let names: Vec<&String> = deleted.iter().map(|(name, _)| name).collect();
+        let all = |view: &SnapshotView| view.freed_bytes.filter(|_| view.freed_missing.is_empty());
+        let freed: Vec<Option<u64>> = deleted.iter().map(|(_, view)| view.as_ref().and_then(all)).collect();
+        return print_json(&serde_json::json!({ "deleted": names, "freed_bytes": freed }));
     }
-    print(&deleted.iter().map(|name| format!("Snapshot {name} is deleted.\n")).collect::<String>())
+    let line = |(name, view): &(String, Option<SnapshotView>)| match view {
+        Some(SnapshotView { freed_bytes: Some(0), freed_missing, .. }) if freed_missing.is_empty() => {
+            format!("Snapshot {name} is deleted; all that it held is still needed.\n")
+        }
+        Some(SnapshotView { freed_bytes: Some(bytes), freed_missing, .. }) => {
+            let comes = freed(*bytes, freed_missing);
+            format!("Snapshot {name} is deleted; {comes} will come back in the background.\n")
+        }
+        _ => format!("Snapshot {name} is deleted.\n"),
+    };
+    print(&deleted.iter().map(line).collect::<String>())
 }
 
 fn revert(volume: &str, to: &str, force: bool, api: &ApiArgs) -> Result<ExitCode, CliError> {

@@ -13,9 +13,12 @@ use crate::snapshot::NodeStatistics;
 use crate::snapshots::Snapshots;
 
 mod classes;
+mod diff;
 mod drain;
 mod error;
+mod freed;
 mod health;
+mod layer_questions;
 mod members;
 mod metrics;
 mod peers;
@@ -30,6 +33,7 @@ mod views;
 mod volumes;
 
 pub use classes::CreateClass;
+pub use diff::{DiffKind, DiffRange, DiffView};
 pub use error::ErrorBody;
 pub use resync::{ResyncRate, ResyncStatus, ResyncView};
 pub use scrub::{LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
@@ -86,6 +90,9 @@ pub fn router(api: Api) -> Router {
         .route("/v1/volumes/{name}/protect", post(snapshots::protect))
         .route("/v1/volumes/{name}/snapshots", get(snapshots::list_of_volume))
         .route("/v1/volumes/{name}/snapshots/{snapshot}", get(snapshots::show).delete(snapshots::delete))
+        .route("/v1/volumes/{name}/snapshots/{snapshot}/diff", get(diff::show))
+        .route("/v1/node/compare", get(layer_questions::compare))
+        .route("/v1/node/measure", get(layer_questions::measure))
         .route("/v1/snapshots", get(snapshots::list).post(snapshots::create))
         .route("/v1/classes", get(classes::list).post(classes::create))
         .route("/v1/classes/{name}", get(classes::show))

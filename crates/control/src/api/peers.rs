@@ -50,7 +50,16 @@ pub(super) async fn ask_all<T: DeserializeOwned + Send + 'static>(
 
 /// GETs `path` from another node; an error is a sentence's end ("no answer in time").
 pub(super) async fn get<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, String> {
-    match tokio::time::timeout(PEER_TIMEOUT, fetch(address, path)).await {
+    get_within(address, path, PEER_TIMEOUT).await
+}
+
+/// The same, with a wait of one's own.
+pub(super) async fn get_within<T: DeserializeOwned>(
+    address: SocketAddr,
+    path: &str,
+    longest: Duration,
+) -> Result<T, String> {
+    match tokio::time::timeout(longest, fetch(address, path)).await {
         Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| format!("its answer can't be read: {error}")),
         Ok(Err(error)) => Err(error),
         Err(_) => Err("no answer in time".to_owned()),

@@ -1,9 +1,10 @@
 //! Snapshots: made, listed, deleted; volumes gone back to them, cloned from them, and protected by them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use azekura_base::LayerId;
 use azekura_meta::model::{ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VolumeAccess};
@@ -13,8 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Answer, ApiError, Body};
 use super::views::nbd_uris;
-use super::{Api, VolumeView, space};
+use super::{Api, VolumeView, freed, space};
 use crate::snapshots::find_snapshot;
+
+/// Longest time that a snapshot is measured for: less than clients wait for an answer.
+const MEASURE_TIME: Duration = Duration::from_secs(15);
 
 /// A snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +45,14 @@ pub struct SnapshotView {
     /// on the devices, with all copies. At most that much comes back when it is deleted.
     #[serde(default)]
     pub held_bytes: u64,
+    /// What would come back if it were deleted now: bytes on the devices, with all copies. Only told of a single snapshot that
+    /// is asked for, since it has to be measured. Nothing while two others (a snapshot and a clone, say) lie on it: it comes
+    /// back when one of them is deleted, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freed_bytes: Option<u64>,
+    /// Devices whose part is not, or not all, in `freed_bytes`, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freed_missing: Vec<String>,
     /// When it ends by itself, RFC 3339.
     #[serde(default)]
     pub expires: Option<String>,
@@ -66,6 +78,8 @@ impl SnapshotView {
             origin: record.origin,
             cut: record.cut.clone(),
             held_bytes: 0,
+            freed_bytes: None,
+            freed_missing: Vec::new(),
             expires: record.expires.map(rfc3339_seconds),
             clones: Vec::new(),
             nbd_uris: Vec::new(),
@@ -179,16 +193,31 @@ fn of_volume(model: &Model, held: &BTreeMap<LayerId, u64>, name: &str) -> Vec<Sn
     snapshots
 }
 
+/// Query of `GET /v1/volumes/{name}/snapshots/{snapshot}`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShowSnapshot {
+    /// Longest time to measure what would come back, milliseconds; 0: it is not measured.
+    measure_ms: Option<u64>,
+}
+
 /// `GET /v1/volumes/{name}/snapshots/{snapshot}`; the snapshot may be named by a time.
 pub(super) async fn show(
     State(api): State<Api>,
     Path((volume, snapshot)): Path<(String, String)>,
+    Query(query): Query<ShowSnapshot>,
 ) -> Answer<SnapshotView> {
+    let patience = query.measure_ms.map_or(MEASURE_TIME, Duration::from_millis).min(MEASURE_TIME);
     let model = api.meta.model_of_snapshots().await?;
     let found = find_snapshot(&model, &volume, &snapshot)?;
     let (held, _) = space::layers(&api, &model).await;
     let held_bytes = held.get(&found.layer).copied().unwrap_or(0);
-    Ok(Json(SnapshotView { held_bytes, ..SnapshotView::new(&model, &found) }))
+    let mut view = SnapshotView { held_bytes, ..SnapshotView::new(&model, &found) };
+    if !patience.is_zero() {
+        let freed = freed::measure(&api, &model, found.layer, patience).await;
+        (view.freed_bytes, view.freed_missing) = (Some(freed.bytes), freed.missing);
+    }
+    Ok(Json(view))
 }
 
 /// `POST /v1/snapshots`: answered when they are there; every write that was acknowledged before is in them.

@@ -3,6 +3,7 @@
 //!
 //! - [`retention`]: which snapshots a protection keeps; pure functions.
 //! - [`schedule`]: when the next one is due.
+//! - [`tree`]: what lies between two layers, and which end with a snapshot.
 //! - [`when`]: times as people write them.
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::attachments::{Attacher, FREEZE_WAIT};
 
 pub mod retention;
 pub mod schedule;
+pub mod tree;
 pub mod when;
 
 /// A snapshot that keeps what a volume was before it was reverted or made smaller stays for so long, seconds: a day.

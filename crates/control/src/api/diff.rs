@@ -1,0 +1,338 @@
+//! `GET /v1/volumes/{name}/snapshots/{snapshot}/diff`: what has changed since a snapshot, for incremental copies.
+//!
+//! Every group's primary compares the maps of two layers, a part of the volume at a time: all groups are asked from the same
+//! chunk on, and what they say counts as far as all of them have come. So neither they nor this node keep anything between two
+//! pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, LayerId, NodeId, PgId};
+use azekura_meta::{Kind, MetaError, Model};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Api;
+use super::error::{Answer, ApiError};
+use super::layer_questions::{GroupDifferences, ask_to_compare};
+use crate::layers::{CompareLayers, Differences, DifferingBlocks, NotTold};
+use crate::snapshots::find_snapshot;
+use crate::snapshots::tree::{are_related, known_since, lies_on};
+
+/// Chunks that all groups together compare in one round.
+const ROUND_CHUNKS: usize = 1024;
+/// Chunks that one group compares in one round, at most.
+const GROUP_CHUNKS_MAX: usize = 128;
+/// A page ends with the chunk in which it gets so many ranges.
+const PAGE_RANGES: usize = 16_384;
+/// And with the round that ends after this time.
+const PAGE_TIME: Duration = Duration::from_millis(500);
+/// How long groups without a primary that serves are waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before they are asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What a range holds in the volume after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiffKind {
+    /// Data, to be read.
+    Data,
+    /// Zeros.
+    Zero,
+}
+
+impl std::fmt::Display for DiffKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DiffKind::Data => "data",
+            DiffKind::Zero => "zero",
+        })
+    }
+}
+
+/// A range that was written or trimmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffRange {
+    /// Its first byte.
+    pub offset_bytes: u64,
+    /// Its length.
+    pub length_bytes: u64,
+    /// What it holds now.
+    pub kind: DiffKind,
+}
+
+/// A page of what has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffView {
+    /// The snapshot before: `VOLUME@SNAPSHOT`.
+    pub from: String,
+    /// Its layer; to be given with the next question.
+    pub from_layer: u64,
+    /// The snapshot after, or the volume as it is now: `VOLUME@SNAPSHOT` or `VOLUME`.
+    pub to: String,
+    /// Its layer; to be given with the next question.
+    pub to_layer: u64,
+    /// The size before, bytes. What lies behind it counts as zeros.
+    pub from_size_bytes: u64,
+    /// The size after, bytes: nothing behind it is named.
+    pub size_bytes: u64,
+    /// Ranges in order: all blocks that differ are in one, and some that do not differ may be. Neighbours may be of one kind where
+    /// two pages meet.
+    pub ranges: Vec<DiffRange>,
+    /// The `offset_bytes` of the next question; without one, this was the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_offset_bytes: Option<u64>,
+}
+
+/// Query of `GET …/diff`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DiffQuery {
+    /// The snapshot after, a name or a time; without one, the present.
+    to: Option<String>,
+    /// Its volume, if it is another one: a clone, or what this one was cloned from.
+    to_volume: Option<String>,
+    /// Where to go on.
+    #[serde(default)]
+    offset_bytes: u64,
+    /// The layers of the page before: that they are still the same is checked.
+    from_layer: Option<LayerId>,
+    to_layer: Option<LayerId>,
+}
+
+/// A snapshot, or a volume's present.
+struct Side {
+    name: String,
+    layer: LayerId,
+    size_bytes: u64,
+}
+
+/// What is compared.
+struct Sides {
+    from: Side,
+    to: Side,
+    groups: Vec<PgId>,
+    revision: u64,
+}
+
+impl Sides {
+    fn find(model: &Model, volume: &str, snapshot: &str, query: &DiffQuery) -> Result<Sides, ApiError> {
+        let side = |volume: &str, wanted: &str| {
+            let found = find_snapshot(model, volume, wanted)?;
+            let name = format!("{volume}@{}", found.name);
+            Ok::<Side, MetaError>(Side { name, layer: found.layer, size_bytes: found.size_bytes })
+        };
+        let from = side(volume, snapshot)?;
+        let to_volume = query.to_volume.as_deref().unwrap_or(volume);
+        let not_found = || MetaError::NotFound { kind: Kind::Volume, name: to_volume.to_owned() };
+        let record = model.volumes.get(to_volume).ok_or_else(not_found)?;
+        let to = match &query.to {
+            Some(wanted) => side(to_volume, wanted)?,
+            None => Side { name: to_volume.to_owned(), layer: record.head, size_bytes: record.size_bytes },
+        };
+        if !are_related(model, from.layer, to.layer) {
+            let hint = "compare snapshots of one volume, or those of a volume and of its clones";
+            let what = format!("{} and {} have nothing in common: neither was made from the other", from.name, to.name);
+            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what, Some(hint.to_owned())));
+        }
+        let from_same = query.from_layer.is_none_or(|layer| layer == from.layer);
+        // Snapshots of the present may be made meanwhile: then it lies on the layer that was the head.
+        let to_same = query.to_layer.is_none_or(|layer| match query.to {
+            Some(_) => layer == to.layer,
+            None => lies_on(model, to.layer, layer),
+        });
+        if !(from_same && to_same) {
+            return Err(changed(&from, &to));
+        }
+        let groups = model.classes.get(&record.class).map(|class| class.groups.clone()).unwrap_or_default();
+        let revision = known_since(model, &[from.layer, to.layer]);
+        Ok(Sides { from, to, groups, revision })
+    }
+}
+
+fn changed(from: &Side, to: &Side) -> ApiError {
+    let what = format!("{} or {} was deleted, replaced or reverted while they were compared", from.name, to.name);
+    ApiError::new(StatusCode::CONFLICT, what, Some("begin again from the start".to_owned()))
+}
+
+/// `GET /v1/volumes/{name}/snapshots/{snapshot}/diff`.
+pub(super) async fn show(
+    State(api): State<Api>,
+    Path((volume, snapshot)): Path<(String, String)>,
+    Query(query): Query<DiffQuery>,
+) -> Answer<DiffView> {
+    let started = Instant::now();
+    let model = api.meta.model_of_snapshots().await?;
+    let sides = Sides::find(&model, &volume, &snapshot, &query)?;
+    let end = chunk_of(sides.to.size_bytes.next_multiple_of(CHUNK_SIZE as u64));
+    if !query.offset_bytes.is_multiple_of(CHUNK_SIZE as u64) {
+        let what = format!("offset {} is not a multiple of {CHUNK_SIZE}", query.offset_bytes);
+        let hint = "a question goes on at the next_offset_bytes of the answer before".to_owned();
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what, Some(hint)));
+    }
+    let mut at = chunk_of(query.offset_bytes);
+    let mut ranges = Ranges { size_bytes: sides.to.size_bytes, ranges: Vec::new() };
+    while at < end && ranges.ranges.len() < PAGE_RANGES && started.elapsed() < PAGE_TIME {
+        let answers = compare(&api, &sides, at, end).await?;
+        let round = merge(at, end, answers).map_err(|what| ApiError::new(StatusCode::BAD_GATEWAY, what, None))?;
+        at = round.end;
+        for (chunk, runs) in round.chunks {
+            if ranges.ranges.len() >= PAGE_RANGES {
+                at = chunk;
+                break;
+            }
+            ranges.add(chunk, &runs);
+        }
+    }
+    Ok(Json(DiffView {
+        from: sides.from.name,
+        from_layer: sides.from.layer.0,
+        to: sides.to.name,
+        to_layer: sides.to.layer.0,
+        from_size_bytes: sides.from.size_bytes,
+        size_bytes: sides.to.size_bytes,
+        ranges: ranges.ranges,
+        next_offset_bytes: (at < end).then(|| u64::from(at.0) * CHUNK_SIZE as u64),
+    }))
+}
+
+fn chunk_of(offset_bytes: u64) -> ChunkIndex {
+    ChunkIndex(u32::try_from(offset_bytes / CHUNK_SIZE as u64).unwrap_or(u32::MAX))
+}
+
+/// Asks every group's primary, also again and elsewhere until it has answered.
+async fn compare(
+    api: &Api,
+    sides: &Sides,
+    first: ChunkIndex,
+    end: ChunkIndex,
+) -> Result<BTreeMap<PgId, Differences>, ApiError> {
+    let until = Instant::now() + PATIENCE;
+    let limit = (ROUND_CHUNKS / sides.groups.len().max(1)).clamp(1, GROUP_CHUNKS_MAX) as u32;
+    let (from, to, revision) = (sides.from.layer, sides.to.layer, sides.revision);
+    let mut left: BTreeSet<PgId> = sides.groups.iter().copied().collect();
+    let mut answers = BTreeMap::new();
+    loop {
+        let mut why = "it has no primary".to_owned();
+        let mut asked = JoinSet::new();
+        for (node, groups) in by_primary(&api.meta.model(), &left) {
+            let api = api.clone();
+            let question = CompareLayers { revision, pg: PgId(0), from, to, first, end, limit };
+            asked.spawn(async move { ask_to_compare(&api, node, &groups, question).await });
+        }
+        while let Some(answer) = asked.join_next().await {
+            match answer.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(groups) => {
+                    for GroupDifferences { pg, told } in groups {
+                        match told {
+                            Ok(differences) if left.remove(&pg) => drop(answers.insert(pg, differences)),
+                            Ok(_) => {}
+                            Err(NotTold::Later) => why = "its primary does not serve".to_owned(),
+                            Err(NotTold::Gone) => return Err(changed(&sides.from, &sides.to)),
+                            Err(NotTold::Failed(reason)) => why = reason,
+                        }
+                    }
+                }
+                Err(problem) => why = problem,
+            }
+        }
+        let Some(late) = left.first() else { return Ok(answers) };
+        if Instant::now() >= until {
+            let what = format!("group {late} can't tell what has changed: {why}");
+            let hint = "'azekura status' tells what is wrong with the groups; try again when it is well".to_owned();
+            return Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, what, Some(hint)));
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// Groups by the node of their primary.
+fn by_primary(model: &Model, groups: &BTreeSet<PgId>) -> BTreeMap<NodeId, Vec<PgId>> {
+    let mut nodes: BTreeMap<NodeId, Vec<PgId>> = BTreeMap::new();
+    for pg in groups {
+        let primary = model.groups.get(pg).and_then(|group| model.devices.get(&group.primary));
+        if let Some(device) = primary {
+            nodes.entry(device.node).or_default().push(*pg);
+        }
+    }
+    nodes
+}
+
+/// What all groups have compared.
+#[derive(Debug, PartialEq, Eq)]
+struct Round {
+    /// Chunks that differ, in order.
+    chunks: BTreeMap<ChunkIndex, Vec<DifferingBlocks>>,
+    /// The one behind the last that all have compared.
+    end: ChunkIndex,
+}
+
+/// Puts together what groups have said of the chunks from `first` to before `end`.
+///
+/// # Errors
+/// When an answer makes no sense: what, for people.
+fn merge(first: ChunkIndex, end: ChunkIndex, answers: BTreeMap<PgId, Differences>) -> Result<Round, String> {
+    let mut round = Round { chunks: BTreeMap::new(), end };
+    for (pg, answer) in &answers {
+        let makes_sense = |chunk: u32| (first.0..=end.0).contains(&chunk);
+        if let Some(next) = answer.next {
+            if next <= first.0 || !makes_sense(next) {
+                return Err(format!("group {pg} goes on at chunk {next} when it was asked about {first} to {end}"));
+            }
+            round.end = round.end.min(ChunkIndex(next));
+        }
+    }
+    for (pg, answer) in answers {
+        for (chunk, runs) in answer.chunks {
+            let mut upto = 0;
+            for DifferingBlocks(block, count, _) in &runs {
+                let behind = u32::from(*block) + u32::from(*count);
+                if u32::from(*block) < upto || *count == 0 || behind > CHUNK_BLOCKS as u32 {
+                    return Err(format!("group {pg} names blocks {block} to {behind} of chunk {chunk}"));
+                }
+                upto = behind;
+            }
+            if chunk < first.0 || chunk >= end.0 {
+                return Err(format!("group {pg} names chunk {chunk} when it was asked about {first} to {end}"));
+            }
+            if chunk < round.end.0 && round.chunks.insert(ChunkIndex(chunk), runs).is_some() {
+                return Err(format!("group {pg} names chunk {chunk}, which is another's"));
+            }
+        }
+    }
+    Ok(round)
+}
+
+/// Ranges of a volume of so many bytes, in order; neighbours of one kind become one.
+struct Ranges {
+    size_bytes: u64,
+    ranges: Vec<DiffRange>,
+}
+
+impl Ranges {
+    /// Adds runs of a chunk that lies behind all those before.
+    fn add(&mut self, chunk: ChunkIndex, runs: &[DifferingBlocks]) {
+        let start = u64::from(chunk.0) * CHUNK_SIZE as u64;
+        for DifferingBlocks(first, count, data) in runs {
+            let offset_bytes = start + u64::from(*first) * BLOCK_SIZE as u64;
+            let end = (offset_bytes + u64::from(*count) * BLOCK_SIZE as u64).min(self.size_bytes);
+            let length_bytes = end.saturating_sub(offset_bytes);
+            let kind = if *data { DiffKind::Data } else { DiffKind::Zero };
+            match self.ranges.last_mut() {
+                _ if length_bytes == 0 => {}
+                Some(last) if last.kind == kind && last.offset_bytes + last.length_bytes == offset_bytes => {
+                    last.length_bytes += length_bytes;
+                }
+                _ => self.ranges.push(DiffRange { offset_bytes, length_bytes, kind }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
