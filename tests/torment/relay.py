@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from errno import ESHUTDOWN
 
 from ..harness import nbd
 
@@ -107,6 +108,9 @@ class Session:
                 _, error, cookie = struct.unpack(">IIQ", header)
                 length = self.pending[cookie][1]
                 data = receive(self.node.socket, length) if length and not error else b""
+                # Another session of this client has gone to another node, which has taken the volume over.
+                if error == ESHUTDOWN:
+                    raise ConnectionError("another node has the volume")
             except OSError as error:
                 if not self.over:
                     self._reconnect(error)
