@@ -32,6 +32,8 @@ const TARGET_MIN: u32 = GC_SEGMENTS + ZERO_SEGMENTS + 1;
 const FREED_AT_ONCE_MAX: u32 = 256;
 /// Clients count as idle after this time without a batch; collection then goes on by itself.
 const IDLE: Duration = Duration::from_millis(100);
+/// What could not be read is tried again after this time.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Blocks that collection may move in each idle millisecond (64 MiB/s).
 const IDLE_BLOCKS_PER_MS: f64 = 16.0;
 /// Credit does not pile up beyond this, in blocks.
@@ -115,6 +117,10 @@ pub(crate) struct Collector {
     /// Victims that had nothing to move, because what they hold waits to be applied to the map: not tried again before
     /// something has changed.
     fruitless: BTreeSet<u32>,
+    /// Victims that the device or the map refused to read: not tried again for a while.
+    refused: BTreeSet<u32>,
+    /// When they are tried again.
+    retry_at: Duration,
     /// Blocks being read or queued.
     blocks_in_flight: u32,
     last_client: Duration,
@@ -202,6 +208,11 @@ impl Store {
     /// Goes on with garbage collection, if it is needed.
     pub(crate) fn collect(&mut self) {
         self.earn_idle_credit();
+        if self.now >= self.collector.retry_at && !self.collector.refused.is_empty() {
+            // A late answer must not be taken for one of the next try.
+            let segments = &self.segments;
+            self.collector.refused.retain(|segment| segments.get(*segment).readers > 0);
+        }
         // A victim may become free while the map is asked about it: its last live blocks were overwritten.
         if let Some(victim) = &self.collector.victim {
             let segment = self.segments.get(victim.segment);
@@ -250,7 +261,8 @@ impl Store {
         // When space is short, all that counts is to win a segment with as little of it as possible.
         let short = self.segments.free() <= GC_SEGMENTS;
         let limit = pinned.map_or(durable, |pinned| pinned.min(durable));
-        self.segments.victim(head, limit, short, &self.collector.fruitless)
+        let Collector { fruitless, refused, .. } = &self.collector;
+        self.segments.victim(head, limit, short, |segment| fruitless.contains(&segment) || refused.contains(&segment))
     }
 
     /// What is queued fills a good part of a batch, or there is no more to come soon: each batch costs a header.
@@ -305,7 +317,7 @@ impl Store {
     pub(crate) fn collect_read(&mut self, read: CollectRead, result: Result<Bytes, DeviceError>) {
         self.segments.get_mut(read.segment).readers -= 1;
         let Some(victim) = self.collector.victim.as_mut().filter(|v| v.segment == read.segment) else { return };
-        let Ok(bytes) = result else { return self.give_up_victim() };
+        let Ok(bytes) = result else { return self.put_off_victim() };
         match victim.stage {
             Stage::Footer => match footer_blocks(&bytes, self.options.segment_blocks) {
                 Some(blocks) => {
@@ -337,10 +349,19 @@ impl Store {
         }
     }
 
-    /// The victim can't be read: it is left alone from here on.
+    /// The victim is not what was written: it is left alone from here on.
     fn give_up_victim(&mut self) {
-        if let Some(victim) = self.collector.victim.take() {
+        if let Some(victim) = &self.collector.victim {
             self.segments.get_mut(victim.segment).damaged = true;
+        }
+        self.put_off_victim();
+    }
+
+    /// The victim can't be read now. A device that refuses for a while must not lose the segment's space for ever.
+    fn put_off_victim(&mut self) {
+        if let Some(victim) = self.collector.victim.take() {
+            self.collector.refused.insert(victim.segment);
+            self.collector.retry_at = self.now + RETRY_PAUSE;
             let queued: u32 = self.log.gc_queue.iter().map(|q| q.item.payload_blocks()).sum();
             self.collector.blocks_in_flight = queued;
         }
@@ -354,7 +375,7 @@ impl Store {
             return;
         }
         let Stage::Heirs(summary) = std::mem::replace(&mut victim.stage, Stage::Probing) else { return };
-        let Ok(heirs) = result else { return self.give_up_victim() };
+        let Ok(heirs) = result else { return self.put_off_victim() };
         let heirs: BTreeMap<LayerId, LayerId> = heirs.iter().map(|heir| (heir.layer, heir.heir)).collect();
         let candidates = self.candidates(segment, &summary, &heirs);
         if let Some(victim) = &mut self.collector.victim {
@@ -479,7 +500,7 @@ impl Store {
 
     /// The leaf can't be loaded.
     pub(crate) fn probe_failed(&mut self) {
-        self.give_up_victim();
+        self.put_off_victim();
     }
 
     /// Reads live blocks, as many as may be in memory.

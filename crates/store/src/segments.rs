@@ -386,14 +386,14 @@ impl Segments {
     /// The segment that is best collected: the most space gained and the longest left alone for the least work (Rosenblum
     /// and Ousterhout, "The design and implementation of a log-structured file system", 1992, section 3.5). `head` is
     /// the generation being written; segments of generations before `durable` are whole on the device. When space is
-    /// `short` it is simply the emptiest. Those in `not` are left out.
-    pub fn victim(&self, head: u64, durable: u64, short: bool, not: &BTreeSet<u32>) -> Option<u32> {
+    /// `short` it is simply the emptiest. Those that are `put_off` are left out.
+    pub fn victim(&self, head: u64, durable: u64, short: bool, put_off: impl Fn(u32) -> bool) -> Option<u32> {
         let blocks = f64::from(self.segment_blocks);
         let mut best: Option<(f64, u32)> = None;
         for class in &self.classes[1..] {
             let usable = |(_, segment): &&(u64, u32)| {
                 let entry = self.get(*segment);
-                !entry.damaged && entry.generation < durable && !not.contains(segment)
+                !entry.damaged && entry.generation < durable && !put_off(*segment)
             };
             let Some((generation, segment)) = class.iter().take(VICTIMS_TRIED_MAX).find(usable) else { continue };
             let full = f64::from(self.get(*segment).needed()) / blocks;
