@@ -433,6 +433,8 @@ impl Gateway {
                 .find(|node| **node == self.me && usable(node))
                 .or_else(|| Some(&group.primary).filter(usable))
                 .or_else(|| group.copies.iter().find(usable))
+                // None could read it, and one has refused since: it may be another device by now.
+                .or_else(|| Some(&group.primary).filter(|_| group.copies.iter().all(|c| under.tried.contains(c))))
                 .copied()
         };
         let Some(target) = target.filter(up) else { return };
@@ -826,6 +828,26 @@ mod tests {
         assert!(matches!(effects(&mut gateway)[..], [Effect::Send(FAR, Message::Read(_))]));
         gateway.answer(FAR, bad(read.request), at(1));
         assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(7, Outcome::Failed(IoStatus::Io))]));
+    }
+
+    #[test]
+    fn a_node_that_could_not_read_is_asked_again_when_it_is_the_last_one_and_has_refused_since() {
+        let mut gateway = gateway();
+        gateway.link_up(FAR);
+        gateway.submit(7, "v", HELD, Op::Read { offset: 4 << 20, len: 4096 }, at(0));
+        let [Effect::Send(HOME, Message::Read(read))] = &effects(&mut gateway)[..] else { panic!() };
+        let answer = |result| Message::ReadDone(ReadDone { request: read.request, result: Err(result) });
+        gateway.answer(HOME, answer(IoStatus::Io), at(1));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Send(FAR, Message::Read(_))]));
+        // The group goes on with a single copy, on another device of the first node, which does not reign yet.
+        let group = GroupView { primary: HOME, copies: vec![HOME], primary_reads: false };
+        let volumes = gateway.volumes().clone();
+        gateway.configure(volumes, BTreeMap::from([(PgId(0), group)]));
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Send(HOME, Message::Read(_))]));
+        gateway.answer(HOME, answer(IoStatus::Redirect), at(3));
+        assert!(effects(&mut gateway).is_empty());
+        gateway.tick(at(3) + RETRY_INTERVAL);
+        assert!(matches!(effects(&mut gateway)[..], [Effect::Send(HOME, Message::Read(_))]));
     }
 
     #[test]

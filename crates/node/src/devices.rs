@@ -406,8 +406,22 @@ impl Node {
             self.run_groups();
             self.groups.remove(&key);
         }
-        let asked = self.devices.remove(&id).map(|device| device.under.into_values());
-        asked.into_iter().flatten().for_each(|under| self.no_answer(&under));
+        let Some(device) = self.devices.remove(&id) else { return };
+        // Who waits for a read is sent to ask again: nothing comes from this store any more, and the group's next copy may be on
+        // this very node.
+        for under in device.under.into_values() {
+            match under {
+                Under::Read { client, request, .. } => {
+                    let refusal = ReadDone { request, result: Err(IoStatus::Redirect) };
+                    self.answer_later(client, Message::ReadDone(refusal));
+                }
+                Under::Status { client, request } => {
+                    let refusal = StatusDone { request, result: Err(IoStatus::Redirect) };
+                    self.answer_later(client, Message::StatusDone(refusal));
+                }
+                under => self.no_answer(&under),
+            }
+        }
     }
 }
 

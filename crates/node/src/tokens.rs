@@ -27,6 +27,7 @@ impl<T> Tokens<T> {
         }
     }
 
+    /// All values, in the order of their tokens.
     pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
         self.slots.into_iter().flatten()
     }
