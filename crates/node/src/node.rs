@@ -187,6 +187,7 @@ impl Node {
                 self.awake.push_back(*key);
             }
         }
+        self.meet_new_devices(&before);
         let devices: Vec<DeviceId> = self.devices.keys().copied().collect();
         for device in devices {
             self.follow_view(device);
@@ -195,6 +196,19 @@ impl Node {
         self.send_back_writes(&closed);
         self.reign_where_accepted();
         self.run_early_freezes();
+    }
+
+    /// A node may have been reached before it was known which devices it has.
+    fn meet_new_devices(&mut self, before: &ClusterView) {
+        let mut reachable: BTreeSet<NodeId> = self.links.up_nodes().collect();
+        reachable.insert(self.identity.node);
+        let new = self.view.devices.iter().filter(|(device, node)| before.devices.get(device) != Some(node));
+        for (device, _) in new.filter(|(_, node)| reachable.contains(node)) {
+            for (key, group) in self.groups.iter_mut().filter(|(key, _)| key.1 != *device) {
+                group.peer_up(*device);
+                self.awake.push_back(*key);
+            }
+        }
     }
 
     /// The configuration that this node knows is that of a later revision, too.
