@@ -82,6 +82,7 @@ pub(crate) enum Under {
     Measure { asker: u64 },
     Merge,
     Forget,
+    Complete,
 }
 
 impl Device {
@@ -475,6 +476,7 @@ fn recovered(store: &Store, pg: PgId) -> Recovered {
     Recovered {
         epoch: state.epoch,
         committed: state.committed,
+        incomplete: (state.complete < state.committed).then_some(state.complete),
         tail: tail.collect(),
         note: store.note(pg),
         committed_since: store.replayed_requests(pg).collect(),

@@ -316,6 +316,9 @@ impl Node {
                     device.notes_wanted.push((pg, name));
                 }
             }
+            Action::SetComplete => {
+                self.with_store(device, Under::Complete, |store, token| store.set_complete(token, pg));
+            }
             Action::NoGoodCopy { layer, chunk, first, count } => {
                 let place = self.view.place_of(layer, chunk, first);
                 let what = format!("group {pg}: {place}: no copy of these {count} blocks is good; reads of them fail");

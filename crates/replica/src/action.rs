@@ -62,6 +62,8 @@ pub enum Action {
     Scrubbed(ScrubReport),
     /// Keep [`crate::Group::note`] in a checkpoint now; [`crate::Group::note_saved`] with this name when it is durable.
     SaveNote(u64),
+    /// Note in the log, behind all that was appended until now, that this copy holds everything that it has committed.
+    SetComplete,
     /// Tell people: no copy of these blocks is good.
     NoGoodCopy {
         /// The layer.

@@ -2,6 +2,7 @@
 
 use crate::action::Action;
 use crate::background::Allowance;
+use crate::completeness::Completeness;
 use crate::hand_over::Claim;
 use crate::lease::GRACE;
 use crate::pending::{Blocks, Pending, Tail};
@@ -116,6 +117,8 @@ pub struct Recovered {
     pub epoch: Epoch,
     /// Everything up to here is applied.
     pub committed: Sequence,
+    /// The commit point was passed without the writes before it, and the log shows everything up to here only.
+    pub incomplete: Option<Sequence>,
     /// Prepared writes, from `committed + 1` on, without gaps.
     pub tail: Vec<RecoveredWrite>,
     /// What [`Group::note`] gave at the checkpoint.
@@ -172,6 +175,7 @@ pub struct Group {
     pub(crate) tail: Tail,
     /// Everything up to here is durable in this copy's log.
     pub(crate) durable: Sequence,
+    pub(crate) completeness: Completeness,
     pub(crate) sessions: Sessions,
     pub(crate) role: Role,
     pub(crate) connected: BTreeSet<DeviceId>,
@@ -242,6 +246,7 @@ impl Group {
             log_life: 0,
             durable: tail.end(),
             tail,
+            completeness: Completeness::recovered(recovered.incomplete),
             sessions,
             role: Role::Secondary(Box::new(Secondary::new(recovered.epoch, now))),
             connected: BTreeSet::new(),

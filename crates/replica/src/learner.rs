@@ -49,12 +49,14 @@ impl Group {
         // after it may have been decided otherwise.
         let version = self.config.version;
         self.commit(learn.since.min(self.durable));
-        let complete = learn.since.min(self.tail.committed());
+        let complete = learn.since.min(self.completeness.limit(self.tail.committed()));
+        self.completeness.learns(self.config.in_sync.contains(&self.me));
         let keep = self.tail.committed();
         drop(self.tail.truncate(keep));
         self.start_epoch(learn.epoch, keep);
         if learn.base > keep {
             self.start_epoch(learn.epoch, learn.base);
+            self.completeness.jumped(keep);
         }
         self.tail = Tail::new(learn.base);
         self.durable = learn.base;

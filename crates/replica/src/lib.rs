@@ -17,6 +17,7 @@
 
 mod action;
 mod background;
+mod completeness;
 mod digest;
 mod fence;
 mod group;

@@ -83,6 +83,7 @@ impl Group {
             primary.doubts.retain(|(proposed, _)| *proposed > version);
             primary.confirmed |= own;
         }
+        self.follow_completeness();
         let reigning = self.config.primary == self.me && self.config.reign == self.incarnation;
         match &mut self.role {
             Role::Primary(primary) if reigning && primary.epoch() == self.config.epoch => self.follow_members(),
@@ -244,6 +245,7 @@ impl Group {
         let mut greet = Vec::new();
         let mut in_doubt = false;
         let mut lacking = false;
+        let mut lost = false;
         let predecessor = primary.predecessor.as_ref().filter(|before| !before.stopped && now >= before.until);
         let unheard = predecessor.map(|before| before.device).filter(|device| !self.connected.contains(device));
         for (device, peer) in &mut primary.peers {
@@ -261,6 +263,7 @@ impl Group {
             let silent = now >= peer.heard + patience || unheard == Some(*device);
             let failed = peer.gone || silent || now >= peer.moved + STUCK || peer.lags();
             let known = if waits_for_all { committed } else { peer.acked };
+            lost |= peer.lost.is_some();
             lacking |= (failed || peer.lost.is_some()) && peer.acked < committed;
             match &peer.standing {
                 // A copy that the configuration does not name answers no readers: its lease ends first. A silent copy's
@@ -283,7 +286,8 @@ impl Group {
         // What is written to now and then would wait for a copy that takes leave when the next write comes.
         let parting =
             primary.peers.values().any(|peer| peer.gone) && is_recent(primary.ordered_at, now) && !self.leaving;
-        let wanted = std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting || lacking && !waits_for_all;
+        let wanted =
+            std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting || lost || lacking && !waits_for_all;
         let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
         // One that is a member no more goes when its replacement is there, whether or not anybody wants anything; and when
         // an epoch can't open without it, since only an open one brings replacements up to date.

@@ -348,6 +348,10 @@ impl Group {
         if primary.stage != Stage::Reconciling || keep != self.tail.end() || !all_there {
             return;
         }
+        if let Some(device) = self.surer_copy() {
+            return self.propose_primary(device);
+        }
+        let Role::Primary(primary) = &mut self.role else { return };
         primary.stage = Stage::Starting;
         let epoch = primary.epoch;
         self.start_epoch(epoch, keep);
@@ -360,6 +364,8 @@ impl Group {
         let recorded = self.epoch == primary.epoch && self.starting == 0;
         if primary.stage == Stage::Starting && recorded && primary.counting().all(|peer| peer.opened) {
             primary.stage = Stage::Open;
+            // Whatever is missing here is missing everywhere.
+            self.be_complete();
         }
     }
 

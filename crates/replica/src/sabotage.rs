@@ -5,6 +5,7 @@ use std::cell::Cell;
 thread_local! {
     static TAIL_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
     static HASTY: Cell<bool> = const { Cell::new(false) };
+    static TRUSTING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, a new primary forgets what was prepared before it.
@@ -23,4 +24,13 @@ pub fn hurry(on: bool) {
 
 pub(crate) fn is_hasty() -> bool {
     HASTY.get()
+}
+
+/// From now on, on this thread, a copy that has perhaps lost repairs says nothing of it.
+pub fn trust(on: bool) {
+    TRUSTING.set(on);
+}
+
+pub(crate) fn is_trusting() -> bool {
+    TRUSTING.get()
 }

@@ -203,7 +203,10 @@ impl Group {
 
     /// Says how far this copy is.
     fn tell_place(&mut self, following: Epoch) {
-        let (recorded, prepared, committed) = (self.epoch, self.durable, self.tail.committed());
+        let (recorded, mut prepared, committed) = (self.epoch, self.durable, self.tail.committed());
+        if self.completeness.is_doubtful() {
+            prepared = Sequence::ZERO;
+        }
         let (pg, device, open, full) = (self.pg, self.me, recorded == following, self.full);
         let ok = SyncOk { pg, device, epoch: following, prepared, open, full, recorded, committed };
         self.send_to_primary(Message::SyncOk(ok));

@@ -31,6 +31,7 @@ enum Item {
     Write(Box<Prepare>),
     Epoch { epoch: Epoch, keep: Sequence },
     Repair(Box<Repair>),
+    Complete,
 }
 
 /// A log and what follows from it, as the store keeps it.
@@ -44,6 +45,8 @@ struct Log {
     /// The last write to each chunk.
     changed: BTreeMap<ChunkIndex, Sequence>,
     applied: Sequence,
+    /// Complete up to here only.
+    incomplete: Option<Sequence>,
 }
 
 impl Log {
@@ -72,10 +75,13 @@ impl Log {
                 self.epoch = *epoch;
                 if *keep <= self.end() {
                     self.commit(*keep);
+                } else {
+                    self.incomplete.get_or_insert(self.committed);
                 }
                 (self.committed, self.applied) = (*keep, *keep);
                 self.writes.retain(|sequence, _| sequence <= keep);
             }
+            Item::Complete => self.incomplete = None,
             Item::Repair(repair) => {
                 // In a log that is read back, what comes before a repair is committed by it.
                 self.commit(repair.commit);
@@ -316,6 +322,10 @@ impl Cluster {
             Action::LoadBlocks { id, chunk, first, count, .. } => copy.loads.push_back((id, chunk, first.0, count)),
             Action::LoadChecksums { id, chunk, .. } => copy.lookups.push_back((id, chunk)),
             Action::ListChanges { id, device, after } => copy.listings.push_back((id, device, after)),
+            Action::SetComplete => {
+                copy.live.append(&Item::Complete);
+                copy.writing.push_back((Item::Complete, 0));
+            }
             Action::SaveNote(name) => {
                 self.notes.push((me, name));
                 if !self.notes_wait {
@@ -467,6 +477,7 @@ impl Cluster {
             Item::Write(prepare) => copy.group.appended(prepare.sequence, life),
             Item::Epoch { epoch, .. } => copy.group.epoch_started(epoch),
             Item::Repair(repair) => copy.group.repair_appended(repair.epoch, repair.id),
+            Item::Complete => {}
         }
         copy.group.flush_acks();
         self.run(me);
@@ -771,6 +782,7 @@ fn recovered(log: &Log) -> Recovered {
     Recovered {
         epoch: log.epoch,
         committed: log.committed,
+        incomplete: log.incomplete,
         tail: tail.collect(),
         note: Bytes::new(),
         committed_since: committed.collect(),
