@@ -292,7 +292,7 @@ impl World {
                 self.report.failed += 1;
                 let broken = match status {
                     IoStatus::NoSpace => None,
-                    IoStatus::Io if self.plan.mode == Mode::Flips => None,
+                    IoStatus::Io if self.plan.mode == Mode::Flips || self.may_fail() => None,
                     IoStatus::Io => Some(Invariant::StoreKeeps),
                     _ => Some(Invariant::Liveness),
                 };

@@ -25,12 +25,14 @@ pub(crate) struct Configuration {
     told: BTreeMap<Life, u64>,
     /// Until when nodes do not reach the store.
     away: BTreeMap<NodeId, Duration>,
+    /// It answers at once, and loses nothing.
+    pub(crate) is_quick: bool,
     random: Random,
 }
 
 impl Configuration {
     pub(crate) fn new(view: ClusterView, random: Random) -> Configuration {
-        Configuration { view: Arc::new(view), told: BTreeMap::new(), away: BTreeMap::new(), random }
+        Configuration { view: Arc::new(view), told: BTreeMap::new(), away: BTreeMap::new(), is_quick: false, random }
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
@@ -75,7 +77,11 @@ impl Configuration {
     }
 
     pub(crate) fn delay(&mut self) -> Duration {
-        if self.random.chance(90) { self.random.micros(200, 3000) } else { self.random.spread_millis(3, 300) }
+        if self.is_quick || self.random.chance(90) {
+            self.random.micros(200, 3000)
+        } else {
+            self.random.spread_millis(3, 300)
+        }
     }
 
     /// Makes the change if nobody was faster. True when it is made.
@@ -129,7 +135,8 @@ impl World {
         }
         let version = config.version;
         let away = self.configuration.away(from.node, self.now).is_some();
-        let troubled = !matches!(self.plan.mode, Mode::Calm | Mode::Flips) && self.working;
+        let troubled =
+            !matches!(self.plan.mode, Mode::Calm | Mode::Flips) && self.working && !self.configuration.is_quick;
         let random = &mut self.configuration.random;
         let lost = away || (troubled && random.chance(5));
         if lost {

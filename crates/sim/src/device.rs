@@ -1,14 +1,42 @@
 //! A simulated device: a disk, and the saved map beside it.
 
-use crate::disk::{Answer, Disk, Request};
+use crate::disk::{Answer, Disk, Failed, Request};
 use crate::events::{Event, Life};
 use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId};
-use azekura_store::{Done, Effect, Identity, IoId, MemoryMap, Options, SavedMap, Store};
+use azekura_store::{DeviceError, Done, Effect, Identity, IoId, MapError, MemoryMap, Options, SavedMap, Store};
 use std::collections::VecDeque;
 use std::time::Duration;
+
+/// Transactions that a lying device's saved map may lose.
+const DENIED_TRANSACTIONS: usize = 3;
+
+/// How far a device can be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Honesty {
+    /// What it calls durable is.
+    Honest,
+    /// It may lie at a power loss when a fault asks for that.
+    Doubtful,
+    /// It lies at every power loss.
+    Liar,
+}
+
+/// Until when a device refuses what it is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refusal {
+    pub(crate) reads_until: Duration,
+    pub(crate) writes_until: Duration,
+}
+
+impl Refusal {
+    /// It refuses something.
+    pub(crate) fn is_on(&self, now: Duration) -> bool {
+        now < self.reads_until.max(self.writes_until)
+    }
+}
 
 /// A device. It outlives the processes that use it.
 pub(crate) struct Device {
@@ -22,6 +50,18 @@ pub(crate) struct Device {
     random: Random,
     /// Everything takes this many times as long until then.
     pub(crate) slow: (u32, Duration),
+    pub(crate) refuses: Refusal,
+    /// It has refused something since a process last opened it.
+    pub(crate) hurt: bool,
+    /// It has lied, and may be damaged.
+    pub(crate) lied: bool,
+    honesty: Honesty,
+    /// At the next power loss it loses writes that it has called durable.
+    pub(crate) lies: bool,
+    /// The saved map before each of its latest transactions, oldest first, where the device may lie.
+    maps: VecDeque<MemoryMap>,
+    /// It is taken away when its node's process ends.
+    pub(crate) retired: bool,
 }
 
 impl Device {
@@ -34,11 +74,11 @@ impl Device {
         node: NodeId,
         options: Options,
         random: Random,
-        lies: bool,
+        honesty: Honesty,
     ) -> Result<Device, String> {
         let identity = Identity { cluster: crate::world::CLUSTER, device: id, instance: u64::from(id.0) + 1000 };
         let format = Store::format(&options, &identity).map_err(|error| error.to_string())?;
-        let mut disk = Disk::new(options.device_bytes(), lies);
+        let mut disk = Disk::new(options.device_bytes(), honesty != Honesty::Honest);
         let mut random = random;
         disk.start(
             IoId(0),
@@ -47,7 +87,23 @@ impl Device {
         disk.finish(IoId(0), &mut random);
         let mut map = MemoryMap::new();
         map.checkpoint(format.checkpoint).map_err(|error| error.to_string())?;
-        Ok(Device { node, identity, options, disk, map, map_queue: VecDeque::new(), random, slow: (1, Duration::ZERO) })
+        Ok(Device {
+            node,
+            identity,
+            options,
+            disk,
+            map,
+            map_queue: VecDeque::new(),
+            random,
+            slow: (1, Duration::ZERO),
+            refuses: Refusal::default(),
+            hurt: false,
+            lied: false,
+            honesty,
+            lies: false,
+            maps: VecDeque::new(),
+            retired: false,
+        })
     }
 
     /// The device's store, as a process opens it.
@@ -61,12 +117,71 @@ impl Device {
 
     /// Power fails. A checkpoint that was being saved is there or not; one behind it only if it is.
     pub(crate) fn crash(&mut self) {
-        self.disk.crash(&mut self.random);
+        let forgets = std::mem::take(&mut self.lies);
+        self.disk.crash(forgets || self.honesty == Honesty::Liar, &mut self.random);
         for effect in std::mem::take(&mut self.map_queue) {
             if self.random.chance(50) {
                 break;
             }
-            drop(self.map.perform(effect));
+            drop(self.perform(effect));
+        }
+        let mut maps = std::mem::take(&mut self.maps);
+        if forgets {
+            (self.hurt, self.lied) = (true, true);
+            for _ in 0..self.random.below(maps.len() as u64 + 1) {
+                if let Some(before) = maps.pop_back() {
+                    self.map = before;
+                }
+            }
+        }
+    }
+
+    /// The saved map does what it was asked; `None` when it was asked for something that is no map's.
+    fn perform(&mut self, effect: Effect) -> Option<(IoId, Done)> {
+        if self.honesty == Honesty::Doubtful && matches!(effect, Effect::Checkpoint { .. }) {
+            self.maps.push_back(self.map.clone());
+            if self.maps.len() > DENIED_TRANSACTIONS {
+                self.maps.pop_front();
+            }
+        }
+        self.map.perform(effect).ok()
+    }
+
+    /// The device's disk has finished something, or refuses it.
+    fn finish(&mut self, io: IoId, now: Duration) -> Option<Done> {
+        let until = if self.disk.is_read(io) { self.refuses.reads_until } else { self.refuses.writes_until };
+        if now < until {
+            self.hurt = true;
+            let error = || DeviceError("Input/output error".into());
+            return Some(match self.disk.fail(io, &mut self.random)? {
+                Failed::Write => Done::Written(Err(error())),
+                Failed::Read => Done::Read(Err(error())),
+                Failed::Flush => Done::Flushed(Err(error())),
+            });
+        }
+        Some(match self.disk.finish(io, &mut self.random)? {
+            Answer::Written => Done::Written(Ok(())),
+            Answer::Read(bytes) => Done::Read(Ok(bytes)),
+            Answer::Flushed => Done::Flushed(Ok(())),
+        })
+    }
+
+    /// The saved map has finished something, or refuses it.
+    fn finish_map(&mut self, effect: Effect, now: Duration) -> Option<(IoId, Done)> {
+        let is_write = matches!(effect, Effect::Checkpoint { .. });
+        let until = if is_write { self.refuses.writes_until } else { self.refuses.reads_until };
+        if now >= until {
+            return self.perform(effect);
+        }
+        self.hurt = true;
+        let error = || MapError::Failed("Input/output error".into());
+        match effect {
+            Effect::LoadLeaves { io, .. } => Some((io, Done::Leaves(Err(error())))),
+            Effect::ScanLayer { io, .. } => Some((io, Done::Layer(Err(error())))),
+            Effect::ScanModified { io, .. } => Some((io, Done::Modified(Err(error())))),
+            Effect::LoadHeirs { io, .. } => Some((io, Done::Heirs(Err(error())))),
+            Effect::Checkpoint { io, .. } => Some((io, Done::Checkpointed(Err(error())))),
+            Effect::Write { .. } | Effect::Read { .. } | Effect::Flush { .. } => None,
         }
     }
 
@@ -126,11 +241,9 @@ impl World {
             return;
         }
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let done = match device.disk.finish(io, &mut device.random) {
-            Some(Answer::Written) if self.plan.lie == Some(Lie::EarlyDurable) => return,
-            Some(Answer::Written) => Done::Written(Ok(())),
-            Some(Answer::Read(bytes)) => Done::Read(Ok(bytes)),
-            Some(Answer::Flushed) => Done::Flushed(Ok(())),
+        let done = match device.finish(io, self.now) {
+            Some(Done::Written(Ok(()))) if self.plan.lie == Some(Lie::EarlyDurable) => return,
+            Some(done) => done,
             None => return,
         };
         self.tell(life, |node| node.store_done(id, io, done));
@@ -144,13 +257,13 @@ impl World {
         let now = self.now;
         let Some(device) = self.devices.get_mut(&id) else { return };
         let Some(effect) = device.map_queue.pop_front() else { return };
-        let done = device.map.perform(effect);
+        let done = device.finish_map(effect, now);
         if let Some(next) = device.map_queue.pop_front() {
             let at = now + device.latency(now, &next);
             device.map_queue.push_front(next);
             self.queue.push(at, Event::Map(id, life));
         }
-        if let Ok((io, done)) = done {
+        if let Some((io, done)) = done {
             self.trace.step(now, io.0, || format!("{id:?} map done"));
             self.tell(life, |node| node.store_done(id, io, done));
         }

@@ -12,6 +12,14 @@ type Block = Box<[u8]>;
 /// Blocks that a lying disk keeps in its cache while it calls them durable.
 const DENIED_CACHE_BLOCKS: usize = 64;
 
+/// What a request that has failed was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    Write,
+    Read,
+    Flush,
+}
+
 /// A write that is not completed.
 struct Writing {
     /// First block.
@@ -47,13 +55,13 @@ pub(crate) struct Disk {
     reading: BTreeMap<IoId, (usize, usize)>,
     flushing: BTreeSet<IoId>,
     blocks: usize,
-    /// What the latest durable writes have replaced, oldest first, kept only by disks that lie.
+    /// What the latest durable writes have replaced, oldest first, kept only by disks that may lie.
     replaced: Option<VecDeque<(usize, Option<Block>)>>,
 }
 
 impl Disk {
-    /// An empty disk. One that `lies` remembers what it needs for that.
-    pub(crate) fn new(bytes: u64, lies: bool) -> Disk {
+    /// An empty disk. One that `may_lie` remembers what it needs for that.
+    pub(crate) fn new(bytes: u64, may_lie: bool) -> Disk {
         Disk {
             durable: BTreeMap::new(),
             cached: BTreeMap::new(),
@@ -61,7 +69,7 @@ impl Disk {
             reading: BTreeMap::new(),
             flushing: BTreeSet::new(),
             blocks: bytes as usize / BLOCK_SIZE,
-            replaced: lies.then(VecDeque::new),
+            replaced: may_lie.then(VecDeque::new),
         }
     }
 
@@ -120,6 +128,23 @@ impl Disk {
         None
     }
 
+    /// True when the request is a read.
+    pub(crate) fn is_read(&self, io: IoId) -> bool {
+        self.reading.contains_key(&io)
+    }
+
+    /// Refuses what was asked for; `None` when nothing was. Of a write that fails, anything may be there.
+    pub(crate) fn fail(&mut self, io: IoId, random: &mut Random) -> Option<Failed> {
+        if let Some(write) = self.writing.remove(&io) {
+            self.leave_in_part(&write, random);
+            return Some(Failed::Write);
+        }
+        if self.reading.remove(&io).is_some() {
+            return Some(Failed::Read);
+        }
+        self.flushing.remove(&io).then_some(Failed::Flush)
+    }
+
     /// Reads blocks. Where a write is under way, each sector is old or new.
     fn read(&self, first: usize, count: usize, random: &mut Random) -> Bytes {
         let mut buf = PageBuf::zeroed(count * BLOCK_SIZE);
@@ -139,31 +164,40 @@ impl Disk {
     }
 
     /// Power fails: each write that was not completed is there wholly, in part, or not at all; what was completed
-    /// and not flushed may be gone.
-    pub(crate) fn crash(&mut self, random: &mut Random) {
+    /// and not flushed may be gone. With `lies`, so may be some of what was called durable last.
+    pub(crate) fn crash(&mut self, lies: bool, random: &mut Random) {
         for (block, contents) in std::mem::take(&mut self.cached) {
             if random.chance(50) {
                 self.durable.insert(block, contents);
             }
         }
         for write in std::mem::take(&mut self.writing).into_values() {
-            let fate = random.below(3);
-            for (block, contents) in (write.first..).zip(write.bytes.chunks_exact(BLOCK_SIZE)) {
-                match fate {
-                    0 => {}
-                    1 => {
-                        let old = self.durable.entry(block).or_insert_with(|| vec![0; BLOCK_SIZE].into());
-                        tear(old, contents, random);
-                    }
-                    _ => {
-                        self.durable.insert(block, contents.into());
-                    }
-                }
-            }
+            self.leave_in_part(&write, random);
         }
         self.reading.clear();
         self.flushing.clear();
-        self.lose_durable(random);
+        if lies {
+            self.lose_durable(random);
+        } else if let Some(replaced) = &mut self.replaced {
+            replaced.clear();
+        }
+    }
+
+    /// A write that was not completed is there wholly, in part, or not at all.
+    fn leave_in_part(&mut self, write: &Writing, random: &mut Random) {
+        let fate = random.below(3);
+        for (block, contents) in (write.first..).zip(write.bytes.chunks_exact(BLOCK_SIZE)) {
+            match fate {
+                0 => {}
+                1 => {
+                    let old = self.durable.entry(block).or_insert_with(|| vec![0; BLOCK_SIZE].into());
+                    tear(old, contents, random);
+                }
+                _ => {
+                    self.durable.insert(block, contents.into());
+                }
+            }
+        }
     }
 
     /// Takes back the latest durable writes, as a disk with a cache that it denies does at a power loss.
@@ -230,7 +264,7 @@ mod tests {
             write(&mut disk, 1, 3, 1, true);
             assert!(matches!(disk.finish(IoId(1), &mut random), Some(Answer::Written)));
             write(&mut disk, 2, 4, 2, true);
-            disk.crash(&mut random);
+            disk.crash(false, &mut random);
             assert!(disk.finish(IoId(2), &mut random).is_none());
             assert!(contents(&mut disk, 3).iter().all(|byte| *byte == 1));
             let second = contents(&mut disk, 4);
@@ -244,6 +278,34 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_lies_goes_back_to_an_earlier_moment() {
+        let mut lost = 0;
+        for seed in 0..100 {
+            let mut random = Random::new(seed);
+            let mut disk = Disk::new(1 << 20, true);
+            for (io, block) in [3, 4, 3].into_iter().enumerate() {
+                write(&mut disk, io as u64, block, io as u8 + 1, true);
+                disk.finish(IoId(io as u64), &mut random);
+            }
+            disk.crash(seed % 2 == 0, &mut random);
+            let states = [contents(&mut disk, 3)[0], contents(&mut disk, 4)[0]];
+            assert!([[3, 2], [1, 2], [1, 0], [0, 0]].contains(&states), "{states:?}");
+            assert!(seed % 2 == 0 || states == [3, 2], "it does not lie, and has lost something");
+            lost += u32::from(states != [3, 2]);
+        }
+        assert!(lost > 20, "{lost}");
+    }
+
+    #[test]
+    fn of_a_write_that_fails_anything_may_be_there() {
+        let mut random = Random::new(1);
+        let mut disk = Disk::new(1 << 20, false);
+        write(&mut disk, 1, 3, 1, true);
+        assert_eq!(disk.fail(IoId(1), &mut random), Some(Failed::Write));
+        assert!(disk.finish(IoId(1), &mut random).is_none() && disk.fail(IoId(1), &mut random).is_none());
+    }
+
+    #[test]
     fn a_flush_makes_completed_writes_durable() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
@@ -253,7 +315,7 @@ mod tests {
             assert!(contents(&mut disk, 3).iter().all(|byte| *byte == 1), "visible before it is durable");
             disk.start(IoId(2), Request::Flush);
             assert!(matches!(disk.finish(IoId(2), &mut random), Some(Answer::Flushed)));
-            disk.crash(&mut random);
+            disk.crash(false, &mut random);
             assert!(contents(&mut disk, 3).iter().all(|byte| *byte == 1));
         }
     }

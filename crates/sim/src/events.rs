@@ -71,6 +71,10 @@ pub(crate) enum Event {
     Exit(Life),
     /// A fault happens.
     Fault,
+    /// Something happens to a device.
+    Wear,
+    /// The control plane looks where copies should be.
+    Operate,
     /// Somebody asks for a scrub.
     Scrub,
 }
@@ -135,6 +139,19 @@ impl Queue {
 
     pub(crate) fn pop(&mut self) -> Option<(Duration, Event)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
+    }
+
+    /// The configurations of a group that are on their way to the store.
+    pub(crate) fn proposals(&self, group: PgId) -> impl Iterator<Item = &GroupConfig> {
+        self.heap.iter().filter_map(move |entry| match &entry.event {
+            Event::Propose { pg, config, .. } | Event::LatePropose { pg, config } if *pg == group => Some(config),
+            _ => None,
+        })
+    }
+
+    /// A process is about to stop.
+    pub(crate) fn has_planned_stop(&self) -> bool {
+        self.heap.iter().any(|entry| matches!(entry.event, Event::Leave(..) | Event::Exit(_)))
     }
 
     pub(crate) fn next_at(&self) -> Option<Duration> {

@@ -20,6 +20,7 @@ mod faults;
 mod history;
 mod machine;
 mod network;
+mod operator;
 mod plan;
 mod random;
 mod report;
@@ -44,6 +45,7 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
     {
         azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
         azekura_replica::sabotage::hurry(plan.lie == Some(Lie::HastyClaim));
+        azekura_replica::sabotage::trust(plan.lie == Some(Lie::LostRepairs));
     }
     let run = || world::World::new(seed, plan)?.run();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {

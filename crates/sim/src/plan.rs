@@ -25,14 +25,19 @@ pub enum Mode {
     Attachments,
     /// As `all`, and all the time snapshots of the volume are made, read and deleted.
     Snapshots,
-    /// Everything but decay, whose repair needs scrubbing.
+    /// Devices are wiped, refuse, lie, are drained, removed and added; and nodes crash, and links and disks are slow.
+    Devices,
+    /// Everything but decay and snapshots.
     All,
 }
 
 impl Mode {
     /// Faults last for seconds, so clients must take their time.
     fn is_long(self) -> bool {
-        matches!(self, Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::All)
+        matches!(
+            self,
+            Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::Devices | Mode::All
+        )
     }
 }
 
@@ -62,12 +67,19 @@ pub enum Lie {
     UnheardFreeze,
     /// The network loses what nodes tell each other of layers.
     UnheardLayers,
+    /// A device that was wiped comes back empty under its old number, as if it held what it held.
+    EmptyDevice,
+    /// Drained devices are taken away before their groups have other copies.
+    HastyRemoval,
     /// A new primary forgets what was prepared before it.
     #[cfg(feature = "sabotage")]
     ForgottenTail,
     /// A new primary begins its reign without having heard as many copies as its ack rule needs.
     #[cfg(feature = "sabotage")]
     HastyClaim,
+    /// A copy whose device has lost repairs says nothing of it.
+    #[cfg(feature = "sabotage")]
+    LostRepairs,
 }
 
 /// A run's size and faults.
@@ -95,6 +107,8 @@ pub struct Plan {
     pub operations: u64,
     /// Most time between two operations of a client, in milliseconds.
     pub pause_ms_max: u64,
+    /// Devices are lost, refuse, lie, are drained and replaced.
+    pub devices_fail: bool,
     /// Print every step.
     pub trace: bool,
 }
@@ -117,6 +131,7 @@ impl Plan {
             clients: random.between(2, 6) as u32,
             operations: 1000,
             pause_ms_max: if mode.is_long() { 1000 } else { 40 },
+            devices_fail: matches!(mode, Mode::Devices | Mode::All),
             trace: false,
         }
     }

@@ -5,12 +5,13 @@ use crate::check::order::Order;
 use crate::check::{linearizable, zeroed};
 use crate::clients::Clients;
 use crate::configuration::Configuration;
-use crate::device::Device;
+use crate::device::{Device, Honesty};
 use crate::events::{Event, Queue};
-use crate::faults::Faults;
+use crate::faults::{Faults, Wear};
 use crate::history::{History, Register};
 use crate::machine::Machine;
 use crate::network::Network;
+use crate::operator::{Operator, numbers_of};
 use crate::plan::{Lie, Plan, QUIET_MAX, WORKLOAD_MAX};
 use crate::random::Random;
 use crate::report::{Invariant, Report, Violation};
@@ -48,6 +49,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) holders: Holders,
     pub(crate) snapshots: Snapshots,
+    pub(crate) operator: Operator,
+    pub(crate) wear: Wear,
     pub(crate) trace: Trace,
     pub(crate) report: Report,
     /// Clients start operations and faults happen.
@@ -65,10 +68,14 @@ impl World {
         let mut random = Random::new(seed);
         let options = plan.store_options(&mut random);
         let view = draw_view(plan, &mut random);
-        let lies = plan.lie == Some(Lie::LosingDisk);
+        let honesty = match plan.lie {
+            Some(Lie::LosingDisk) => Honesty::Liar,
+            _ if plan.devices_fail => Honesty::Doubtful,
+            _ => Honesty::Honest,
+        };
         let mut devices = BTreeMap::new();
         for (id, node) in &view.devices {
-            let device = Device::format(*id, *node, options.clone(), random.fork(), lies);
+            let device = Device::format(*id, *node, options.clone(), random.fork(), honesty);
             let device =
                 device.map_err(|what| Violation { invariant: Invariant::StoreKeeps, what, at: Duration::ZERO })?;
             devices.insert(*id, device);
@@ -83,6 +90,8 @@ impl World {
             faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
             holders: Holders::new(plan.mode, random.fork()),
             snapshots: Snapshots::new(plan.mode, random.fork()),
+            operator: Operator::new(plan, options, random.fork()),
+            wear: Wear::new(random.fork()),
             history: History::default(),
             order: Order::default(),
             trace: Trace::new(plan.trace),
@@ -108,6 +117,10 @@ impl World {
             self.queue.push(Duration::from_millis(700), Event::Usurp);
         }
         self.queue.push(Duration::from_millis(700), Event::Scrub);
+        if self.operator.on {
+            self.queue.push(Duration::from_millis(900), Event::Wear);
+            self.queue.push(Duration::from_millis(900), Event::Operate);
+        }
         if self.snapshots.on {
             self.queue.push(Duration::from_millis(600), Event::Snapshot);
         }
@@ -118,7 +131,7 @@ impl World {
         self.quiet_down();
         if self.plan.mode != crate::Mode::Flips {
             self.trace.remark(self.now, || "all nodes crash once more".into());
-            self.crash_everything();
+            self.crash_in_the_end();
             self.snapshots.clearing = true;
             self.quiet_down();
         }
@@ -160,7 +173,8 @@ impl World {
                 return;
             }
             if self.now > limit {
-                let what = format!("groups do not settle: {}", self.describe_groups());
+                let (groups, devices) = (self.describe_groups(), self.describe_operator());
+                let what = format!("groups do not settle: {groups}; {devices}");
                 return self.violate(Invariant::Liveness, what);
             }
         }
@@ -238,6 +252,7 @@ impl World {
 
     /// Links are whole, the configuration store is there, and everybody runs.
     fn end_faults(&mut self) {
+        self.end_calm();
         self.heal_links();
         self.configuration.come_back();
         self.inform_all();
@@ -245,13 +260,18 @@ impl World {
         for node in nodes {
             self.queue.push(self.now, Event::Start(node));
         }
+        self.replace_devices();
     }
 
     /// All members of all groups are in sync, follow their primaries and have committed the same; former members have
     /// given up their copies.
     fn settled(&self) -> bool {
         let groups = &self.configuration.view().groups;
-        if groups.values().any(|config| config.in_sync != config.members || !config.leaving.is_empty()) {
+        if !self.devices_rest() {
+            return false;
+        }
+        let is_left = |device: &DeviceId| self.operator.is_out(*device);
+        if groups.values().any(|config| config.in_sync != config.members || !config.leaving.iter().all(is_left)) {
             return false;
         }
         let mut ends = BTreeMap::new();
@@ -368,6 +388,8 @@ impl World {
             Event::Leave(life, until) => self.leave(life, until),
             Event::Exit(life) => self.exit(life),
             Event::Fault => self.fault(),
+            Event::Wear => self.wear_devices(),
+            Event::Operate => self.operate(),
             Event::Scrub => self.scrub_some_group(),
         }
     }
@@ -383,19 +405,20 @@ impl World {
 fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
     let address = |node: NodeId| SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + node.0 as u16));
-    let device = |node: NodeId, nth: u32| DeviceId(node.0 * 10 + nth);
-    let devices = nodes.iter().flat_map(|node| (0..plan.devices_per_node).map(move |nth| (device(*node, nth), *node)));
+    let of = |node: NodeId| numbers_of(node).take(plan.devices_per_node as usize);
+    let devices = nodes.iter().flat_map(|node| of(*node).map(|device| (device, *node)));
     let mut groups = BTreeMap::new();
     for pg in (1..=plan.groups).map(PgId) {
         let mut candidates = nodes.clone();
         let mut members = Vec::new();
         for _ in 0..plan.copies.min(plan.nodes) {
             let node = candidates.swap_remove(random.below(candidates.len() as u64) as usize);
-            members.push(device(node, random.below(u64::from(plan.devices_per_node)) as u32));
+            let devices: Vec<DeviceId> = of(node).collect();
+            members.push(*random.pick(&devices));
         }
         // Two sites; the rule that asks for them has a copy on every node.
         let site = |node: NodeId| if node.0 % 2 == 1 { "east" } else { "west" };
-        let sites = devices.clone().map(|(device, node)| (device, site(node).into()));
+        let sites = nodes.iter().flat_map(|node| numbers_of(*node).map(|device| (device, site(*node).into())));
         let sites = if plan.ack == AckRule::EachSite { sites.collect() } else { BTreeMap::new() };
         let config = GroupConfig::new(members[0], members.into_iter().collect());
         groups.insert(pg, GroupConfig { ack: plan.ack, sites, ..config });

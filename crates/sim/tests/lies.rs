@@ -6,7 +6,9 @@ use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, run};
 
 /// The invariants that `seeds` seeds break while something lies.
 fn caught(lie: Lie, mode: Mode, seeds: u64) -> Vec<Invariant> {
-    let violation = |seed| run(seed, &Plan { lie: Some(lie), ..Plan::draw(mode, seed) }).err();
+    // Only where they are to be seen do devices fail.
+    let devices_fail = mode == Mode::Devices;
+    let violation = |seed| run(seed, &Plan { lie: Some(lie), devices_fail, ..Plan::draw(mode, seed) }).err();
     (1..=seeds).filter_map(violation).map(|violation| violation.invariant).collect()
 }
 
@@ -72,4 +74,24 @@ fn writes_of_who_has_lost_the_volume_are_noticed() {
 fn fences_that_the_primary_has_not_confirmed_are_noticed() {
     let caught = caught(Lie::UnheardFence, Mode::Attachments, 8);
     assert!(caught.contains(&Invariant::Fenced), "{caught:?}");
+}
+
+#[test]
+fn an_empty_device_that_passes_for_the_one_it_replaces_is_noticed() {
+    let caught = caught(Lie::EmptyDevice, Mode::Devices, 8);
+    assert!(caught.contains(&Invariant::OnePrimary), "a committed write is overwritten: {caught:?}");
+}
+
+#[test]
+fn copies_that_have_lost_repairs_and_do_not_say_so_are_noticed() {
+    let outcome =
+        |lie| run(17, &Plan { lie, ..Plan::draw(Mode::Devices, 17) }).map_err(|violation| violation.invariant);
+    assert_eq!(outcome(Some(Lie::LostRepairs)).err(), Some(Invariant::CopiesEqual));
+    assert_eq!(outcome(None).err(), None);
+}
+
+#[test]
+fn devices_that_are_taken_away_before_they_are_empty_are_noticed() {
+    let caught = caught(Lie::HastyRemoval, Mode::Devices, 8);
+    assert!(caught.contains(&Invariant::Liveness), "{caught:?}");
 }

@@ -70,7 +70,10 @@ fn what_waits_for_space_or_for_a_checkpoint_is_done() {
     // An epoch's record behind others on a full device, and a group given up on a device that nobody writes to.
     for (mode, seed) in [(Mode::Connections, 983_697_035), (Mode::All, 893_675_380)] {
         let ack = [AckRule::All, AckRule::All, AckRule::Majority, AckRule::EachSite][seed as usize % 4];
-        run_with(ack, mode, seed..=seed);
+        let plan = Plan { devices_fail: false, ..Plan::draw(mode, seed).with_rule(ack) };
+        if let Err(violation) = run(seed, &plan) {
+            panic!("mode {mode:?}, {ack:?}, seed {seed}: {violation}");
+        }
     }
 }
 
@@ -90,6 +93,32 @@ fn processes_that_stand_still_lose_nothing() {
 fn all_faults_together_lose_nothing() {
     let report = run_all(Mode::All, 1..=6);
     assert!(faults(&report, "node away") > 3 && faults(&report, "new member") > 1, "{report}");
+}
+
+#[test]
+fn devices_that_fail_take_nothing_acknowledged_with_them() {
+    let report = run_all(Mode::Devices, 1..=6);
+    assert!(faults(&report, "wiped device") > 3 && faults(&report, "new device") > 3, "{report}");
+    assert!(faults(&report, "device removed") > 3 && faults(&report, "new homes") > 10, "{report}");
+}
+
+#[test]
+fn devices_that_fail_take_nothing_with_them_under_any_rule() {
+    for ack in [AckRule::Majority, AckRule::EachSite] {
+        run_with(ack, Mode::Devices, 1..=3);
+    }
+}
+
+#[test]
+fn devices_that_are_registered_after_their_node_was_reached_are_brought_up_to_date() {
+    run_with(AckRule::EachSite, Mode::All, 811_424_392..=811_424_392);
+}
+
+#[test]
+fn reads_are_answered_although_their_device_fails_and_garbage_collection_goes_on() {
+    for (seed, ack) in [(37, AckRule::All), (1087, AckRule::EachSite)] {
+        run_with(ack, Mode::Devices, seed..=seed);
+    }
 }
 
 #[test]
@@ -118,7 +147,7 @@ fn writes_that_each_site_has_are_never_lost() {
 fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
-        for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::All] {
+        for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Devices, Mode::All] {
             run_with(ack, mode, fresh..=fresh);
         }
     }

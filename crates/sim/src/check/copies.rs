@@ -57,6 +57,9 @@ impl World {
             return; // Blocks that layers share count once.
         }
         for (device, reached) in reached {
+            if self.devices.get(&device).is_some_and(|device| device.lied) {
+                continue; // It may have lost word of a copy that it had given up.
+            }
             let node = self.devices.get(&device).map(|device| device.node);
             let node = node.and_then(|node| self.machines.get(&node)?.node.as_ref());
             let Some(space) = node.and_then(|node| node.store(device)).map(|store| store.space()) else { continue };
@@ -161,7 +164,7 @@ impl World {
                 })?;
                 match block.as_deref() {
                     Ok([Extent::Data { checksums, .. }]) => drop(copy.blocks.insert(first, checksums[0])),
-                    Err(IoStatus::Io) if self.plan.mode == Mode::Flips => {}
+                    Err(IoStatus::Io) if self.plan.mode == Mode::Flips || self.has_liar() => {}
                     other => {
                         let what = format!("{pg:?} {chunk:?} {first:?} is said to hold data, and reads as {other:?}");
                         self.violate(Invariant::StoreKeeps, what);

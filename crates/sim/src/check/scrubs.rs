@@ -9,14 +9,17 @@ use azekura_replica::{ScrubKind, ScrubReport};
 impl World {
     /// Somebody wants a group scrubbed, and soon another one.
     pub(crate) fn scrub_some_group(&mut self) {
-        if !self.working || !matches!(self.plan.mode, Mode::Flips | Mode::All) {
+        if !self.working || !matches!(self.plan.mode, Mode::Flips | Mode::Devices | Mode::All) {
             return;
         }
         let groups: Vec<PgId> = self.configuration.view().groups.keys().copied().collect();
         let random = &mut self.faults.random;
         let pg = *random.pick(&groups);
         // Where blocks decay, they are looked for, too.
-        let deep = self.plan.mode == Mode::Flips && random.chance(30);
+        let deep = match self.plan.mode {
+            Mode::Flips => random.chance(30),
+            _ => self.plan.devices_fail && self.wear.random.chance(30),
+        };
         let kind = if deep { ScrubKind::Deep } else { ScrubKind::Light };
         let next = random.spread_millis(500, 5000);
         let nodes: Vec<_> = self.machines.keys().copied().collect();

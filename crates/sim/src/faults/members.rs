@@ -32,7 +32,10 @@ impl World {
         let node_of = |device: &DeviceId| self.devices.get(device).map(|device| device.node);
         let taken: Vec<NodeId> = config.members.iter().filter_map(node_of).collect();
         // A device that is giving its copy up can't have another yet.
-        let admits = |device: &DeviceId| !config.leaving.contains(device) || config.in_sync.contains(device);
+        let admits = |device: &DeviceId| {
+            let left = !config.leaving.contains(device) || config.in_sync.contains(device);
+            left && !self.operator.is_out(*device) && !self.operator.is_draining(*device)
+        };
         let free = self.devices.iter().filter(|(id, device)| !taken.contains(&device.node) && admits(id));
         let free: Vec<DeviceId> = free.map(|(id, _)| *id).collect();
         if free.is_empty() || config.members.len() >= MEMBERS_MAX {
@@ -64,7 +67,7 @@ impl World {
 }
 
 /// The configuration with other members, as the control plane makes it.
-fn with_members(config: &GroupConfig, members: BTreeSet<DeviceId>) -> GroupConfig {
+pub(crate) fn with_members(config: &GroupConfig, members: BTreeSet<DeviceId>) -> GroupConfig {
     let mut new = config.clone();
     new.version += 1;
     new.leaving.extend(config.members.iter().chain(&config.in_sync));

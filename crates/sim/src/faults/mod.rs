@@ -3,14 +3,21 @@
 mod configuration;
 mod connections;
 mod crashes;
+mod drains;
 mod flips;
+mod lying;
 mod members;
 mod partitions;
+mod refusals;
 mod slowness;
 mod stalls;
 mod stops;
+mod wear;
+mod wipes;
 
+pub(crate) use members::with_members;
 pub(crate) use partitions::Cuts;
+pub(crate) use wear::Wear;
 
 use crate::Mode;
 use crate::events::Event;
@@ -18,6 +25,10 @@ use crate::random::Random;
 use crate::world::World;
 use azekura_base::DeviceId;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often it is looked whether all is calm.
+const CALM_STEP: Duration = Duration::from_millis(100);
 
 /// Draws faults.
 pub(crate) struct Faults {
@@ -32,6 +43,10 @@ impl World {
     /// A fault happens, and the next one is planned.
     pub(crate) fn fault(&mut self) {
         if !self.working {
+            return;
+        }
+        if !self.is_calm_over() {
+            self.queue.push(self.now + CALM_STEP, Event::Fault);
             return;
         }
         let kind = match (self.plan.mode, self.faults.random.below(100)) {
@@ -56,6 +71,16 @@ impl World {
             (Mode::Stalls, 70..80) => self.break_some_connection(),
             (Mode::Stalls, 80..90) => self.slow_a_link(),
             (Mode::Stalls, 90..) => self.slow_a_disk(),
+            (Mode::Devices, 0..12) => self.cut_some_links(),
+            (Mode::Devices, 12..20) => self.stall_a_node(),
+            (Mode::Devices, 20..28) => self.lose_configuration(),
+            (Mode::Devices, 28..42) => self.break_some_connection(),
+            (Mode::Devices, 42..52) => self.slow_a_link(),
+            (Mode::Devices, 52..64) => self.slow_a_disk(),
+            (Mode::Devices, 64..78) => self.crash_one(),
+            (Mode::Devices, 78..84) => self.stop_one(),
+            (Mode::Devices, 84..92) => self.crash_all(),
+            (Mode::Devices, 92..) => self.send_one_away(),
             (Mode::All | Mode::Snapshots, 0..25) => self.cut_some_links(),
             (Mode::All | Mode::Snapshots, 25..40) => self.stall_a_node(),
             (Mode::All | Mode::Snapshots, 40..48) => self.lose_configuration(),
@@ -72,7 +97,7 @@ impl World {
         self.trace.step(self.now, 0xfa, || format!("fault: {kind}"));
         let next = match self.plan.mode {
             Mode::Flips => self.faults.random.spread_millis(100, 3000),
-            Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::All => {
+            Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::Devices | Mode::All => {
                 self.faults.random.spread_millis(50, 8000)
             }
             _ => self.faults.random.spread_millis(20, 2000),

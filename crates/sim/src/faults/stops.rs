@@ -16,10 +16,15 @@ impl World {
     pub(super) fn stop_one(&mut self) -> &'static str {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         let node = *self.faults.random.pick(&nodes);
+        self.restart_as_planned(node);
+        "planned stop"
+    }
+
+    /// A node stops, if it runs, and comes back.
+    pub(crate) fn restart_as_planned(&mut self, node: NodeId) {
         if let Some(life) = self.life_of(node) {
             self.leave(life, self.now + PATIENCE);
         }
-        "planned stop"
     }
 
     /// The process hands over what it can.

@@ -1,0 +1,65 @@
+//! A disk has a cache that it denies: when its power fails, some of what it has called durable last is not there, in the
+//! log and in the saved map.
+//!
+//! What is promised then (docs/decisions/0005): the other copies that are in sync have everything, and a group does not
+//! begin before they have been compared. That holds as long as they can be reached in the time that a copy waits for
+//! others, so nothing else happens until all groups are whole again.
+
+use crate::events::Event;
+use crate::operator::node_of;
+use crate::plan::QUIET_MAX;
+use crate::world::World;
+use azekura_base::NodeId;
+use std::time::Duration;
+
+/// Nodes come back within this time: sooner than anybody takes over from one that is missed.
+const BACK_MS_MAX: u64 = 200;
+
+impl World {
+    /// The end of a run: everything that is durable is still there after one more crash of all nodes.
+    pub(crate) fn crash_in_the_end(&mut self) {
+        let lies = self.operator.on && self.wear.random.chance(50);
+        if !lies || self.lie_about_flushes() == "nothing" {
+            self.crash_everything();
+        }
+        self.end_calm();
+    }
+
+    /// Waits until a lie is found out.
+    pub(crate) fn end_calm(&mut self) {
+        if self.wear.calm {
+            let limit = self.now + QUIET_MAX;
+            self.run_until(limit, World::is_whole);
+            self.set_calm(false);
+        }
+    }
+
+    /// One node loses power, or all of them, and one disk lies.
+    pub(super) fn lie_about_flushes(&mut self) -> &'static str {
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        let awake = |node: &NodeId| {
+            let life = self.life_of(*node);
+            life.is_some_and(|life| self.stalled(life).is_none()) && self.configuration.away(*node, self.now).is_none()
+        };
+        if !nodes.iter().all(awake) || self.queue.has_planned_stop() || !self.is_whole() {
+            return "nothing";
+        }
+        let Some(id) = self.pick_expendable() else { return "nothing" };
+        let all = self.wear.random.chance(60);
+        self.heal_links();
+        self.devices.values_mut().for_each(|device| device.slow = (1, Duration::ZERO));
+        if let Some(device) = self.devices.get_mut(&id) {
+            device.lies = true;
+        }
+        self.set_calm(true);
+        self.trace.step(self.now, u64::from(id.0), || format!("power fails, and {id:?} lies"));
+        for node in nodes {
+            if all || node == node_of(id) {
+                self.crash(node);
+                let back = self.now + self.wear.random.spread_millis(1, BACK_MS_MAX);
+                self.queue.push(back, Event::Start(node));
+            }
+        }
+        if all { "crash of all nodes with a lying disk" } else { "crash with a lying disk" }
+    }
+}

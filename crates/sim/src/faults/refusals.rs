@@ -1,0 +1,44 @@
+//! A device answers reads, writes or both with an I/O error for a while. When its node does without it, and its groups can,
+//! it may go on like that for ever.
+
+use crate::world::World;
+use azekura_base::DeviceId;
+use std::time::Duration;
+
+impl World {
+    pub(super) fn refuse_io(&mut self) -> &'static str {
+        let Some(id) = self.pick_expendable() else { return "nothing" };
+        let random = &mut self.wear.random;
+        let kind = random.below(100);
+        let until = self.now + random.spread_millis(5, 10_000);
+        let Some(device) = self.devices.get_mut(&id) else { return "nothing" };
+        let what = match kind {
+            0..45 => {
+                device.refuses.writes_until = until;
+                "device that refuses writes"
+            }
+            45..75 => {
+                device.refuses.reads_until = until;
+                "device that refuses reads"
+            }
+            _ => {
+                (device.refuses.reads_until, device.refuses.writes_until) = (until, until);
+                "device that refuses everything"
+            }
+        };
+        self.trace.step(self.now, u64::from(id.0), || format!("{id:?}: {what} until {until:?}"));
+        what
+    }
+
+    /// A device that its node does without is broken for good, perhaps.
+    pub(crate) fn break_for_good(&mut self, id: DeviceId) {
+        if self.working
+            && self.may_lose(id)
+            && self.wear.random.chance(40)
+            && let Some(device) = self.devices.get_mut(&id)
+        {
+            (device.refuses.reads_until, device.refuses.writes_until) = (Duration::MAX, Duration::MAX);
+            self.trace.step(self.now, u64::from(id.0), || format!("{id:?} is broken for good"));
+        }
+    }
+}

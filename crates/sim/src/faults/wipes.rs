@@ -1,0 +1,29 @@
+//! A node crashes, and a device of it is gone with all that it held. The node comes back without it, or with an empty one,
+//! which is another device: its number is new.
+
+use crate::events::Event;
+use crate::operator::node_of;
+use crate::world::World;
+use azekura_base::DeviceId;
+
+impl World {
+    pub(super) fn wipe_a_device(&mut self) -> &'static str {
+        let Some(first) = self.pick_expendable() else { return "nothing" };
+        let node = node_of(first);
+        self.crash(node);
+        self.lose_device(first);
+        if self.wear.random.chance(30) {
+            // The whole machine has burnt down, as far as its groups can do without it.
+            let rest: Vec<DeviceId> =
+                self.devices.iter().filter(|(_, device)| device.node == node).map(|(id, _)| *id).collect();
+            for device in rest {
+                if self.is_sound(device) && self.may_lose(device) {
+                    self.lose_device(device);
+                }
+            }
+        }
+        let back = self.now + self.wear.random.spread_millis(1, 10_000);
+        self.queue.push(back, Event::Start(node));
+        "wiped device"
+    }
+}
