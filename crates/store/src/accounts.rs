@@ -109,7 +109,9 @@ impl Store {
         let mut problems = accounts.problems();
         let mut lineage = Lineage::new(self);
         for (key, leaf) in leaves.values() {
-            problems.extend(lineage.own(leaf).map(|block| format!("{key:?} owns block {block}, as another leaf does")));
+            problems.extend(
+                lineage.own(key, leaf).map(|block| format!("{key:?} owns block {block}, as another leaf does")),
+            );
         }
         for (key, leaf) in leaves.values() {
             let ancestor = |layer| leaves.get(&(layer, key.chunk)).map(|(_, leaf)| *leaf);

@@ -232,7 +232,7 @@ fn check_leaves(
     let mut lineage = Lineage::new(store);
     let mut look = |report: &mut CheckReport, key: &LeafKey, leaf: &Leaf| {
         check_leaf(report, store, device, key, leaf, deep);
-        if let Some(block) = lineage.own(leaf) {
+        if let Some(block) = lineage.own(key, leaf) {
             report.add(Severity::Error, format!("{} block {block} belongs to another leaf, too", name(key)));
         }
     };

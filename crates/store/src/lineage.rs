@@ -26,7 +26,11 @@ impl<'a> Lineage<'a> {
     }
 
     /// Notes what `leaf` owns, and gives the first block of it that another leaf owns, too.
-    pub fn own(&mut self, leaf: &Leaf) -> Option<usize> {
+    pub fn own(&mut self, key: &LeafKey, leaf: &Leaf) -> Option<usize> {
+        // A crash in the middle of a merge may have brought back what is the heir's already.
+        if self.is_ending(key.layer) {
+            return None;
+        }
         let mut twice = None;
         for (block, entry) in leaf.entries.iter().enumerate().filter(|(_, entry)| entry.is_own()) {
             let bit = 1 << (entry.address % 64);
