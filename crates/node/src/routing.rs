@@ -6,7 +6,7 @@ use crate::node::Node;
 use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, LayerId, NodeId, PgId, RequestId};
 use azekura_replica::{Action, Client, Group, Mismatch};
 use azekura_store as store;
-use azekura_wire::{Body, Message, Prepare, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
+use azekura_wire::{Body, CompareOk, Message, Prepare, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
 use std::time::Duration;
 
 type Key = (PgId, DeviceId);
@@ -104,6 +104,10 @@ impl Node {
             Message::Repair(repair) if self.is_gone(repair.device, repair.layer) => None,
             Message::Compare(compare) => {
                 self.with_group((compare.pg, compare.device), |group, _| group.compare(client, compare));
+                None
+            }
+            Message::Fetch(fetch) if self.is_gone(fetch.device, fetch.layer) => {
+                self.with_group((fetch.pg, fetch.device), |group, _| group.fetch_gone(client, fetch));
                 None
             }
             Message::Fetch(fetch) => {
@@ -246,6 +250,15 @@ impl Node {
     fn perform(&mut self, key: Key, action: Action) {
         let (pg, device) = key;
         match action {
+            // What this copy has of the layer may be another's by now: nobody is to have the same.
+            Action::Send(to, Message::Compare(compare)) if self.is_gone(device, compare.layer) => {
+                let (epoch, id) = (compare.epoch, compare.id);
+                let ok = CompareOk { pg, device: to, epoch, id, differing: Vec::new(), unreadable: false, gone: true };
+                self.with_group(key, |group, _| group.compare_ok(to, ok));
+            }
+            Action::Send(to, Message::Repair(repair)) if self.is_gone(device, repair.layer) => {
+                self.with_group(key, |group, _| group.source_gone(to));
+            }
             Action::Send(to, message) => {
                 if let Some(node) = self.view.devices.get(&to).copied() {
                     if let Some(layer) = layer_of(&message) {
@@ -297,6 +310,8 @@ impl Node {
                     store.start_epoch(token, pg, epoch, keep);
                 });
             }
+            // Nobody waits for the mending of a block; what is given for a layer that ends would come too late.
+            Action::AppendRepair(repair) if repair.id == 0 && self.is_gone(device, repair.layer) => {}
             Action::AppendRepair(repair) => {
                 let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
                 self.with_store(device, under, |store, token| store.append(token, repair_record(repair)));

@@ -184,6 +184,13 @@ impl Group {
         }
     }
 
+    /// The primary asks for blocks of a layer of which this copy has nothing, or not for long.
+    pub fn fetch_gone(&mut self, from: Client, fetch: Fetch) {
+        if self.is_from_primary(from, fetch.epoch) {
+            self.answer_fetch(fetch, None);
+        }
+    }
+
     pub(crate) fn answer_fetch(&mut self, fetch: Fetch, extents: Option<Vec<Extent>>) {
         let Fetch { pg, device, epoch, id, .. } = fetch;
         self.send_to_primary(Message::Fetched(Fetched { pg, device, epoch, id, extents }));

@@ -534,6 +534,15 @@ impl Group {
         }
     }
 
+    /// A repair can't be sent to the copy on `device`: this copy's blocks of the layer are another layer's, or about to be. What is
+    /// to be compared is listed anew.
+    pub fn source_gone(&mut self, device: DeviceId) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        if primary.resync(device).is_some() {
+            primary.forget_learner(device);
+        }
+    }
+
     /// A repair is durable.
     pub fn repair_ok(&mut self, device: DeviceId, ok: RepairOk) {
         let now = self.now;
