@@ -8,7 +8,18 @@ from collections import Counter
 
 from .document import replace_part
 
-MODES = ("connections", "crash", "flips", "partitions", "stalls", "attachments", "devices", "all")
+MODES = (
+    "connections",
+    "crash",
+    "flips",
+    "partitions",
+    "stalls",
+    "attachments",
+    "snapshots",
+    "devices",
+    "fsx",
+    "all",
+)
 PROGRESS = re.compile(
     r"(?P<seeds>\d+) seeds, (?P<hours>[\d.]+) cluster-hours, (?P<operations>\d+) operations, (?P<faults>\d+) faults, "
     r"(?P<violations>\d+) violations"

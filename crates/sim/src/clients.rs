@@ -3,9 +3,11 @@
 use crate::attachments::{Holders, INSPECTOR};
 use crate::contents::{BLOCK_SECTORS, SECTOR_SIZE, ZERO, decode, encode};
 use crate::events::{Event, Life};
+use crate::fsx;
 use crate::history::{NEVER, Seen, Stamp, Written};
 use crate::plan::{CLIENT_DEPTH_MAX, Plan, WRITE_BLOCKS_MAX};
 use crate::random::Random;
+use crate::snapshots::relay;
 use crate::world::{VOLUME, World};
 use crate::{Invariant, Mode};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Generation, IoStatus, NodeId};
@@ -269,6 +271,11 @@ impl World {
 
     /// A gateway has answered.
     pub(crate) fn completed(&mut self, id: u64, outcome: Outcome) {
+        match id {
+            fsx::client::TOKENS.. => return self.fsx_answered(id, outcome),
+            relay::TOKENS.. => return self.relay_answered(id, outcome),
+            _ => {}
+        }
         let Some(op) = self.clients.running.remove(&id) else {
             return self.violate(Invariant::Protocol, format!("operation {id} is answered twice"));
         };
@@ -315,6 +322,8 @@ impl World {
 
     /// The gateways of a life are gone, and with them the answers.
     pub(crate) fn clients_lose(&mut self, life: Life) {
+        self.fsx_loses(life);
+        self.relay_loses(life);
         let lost: Vec<u64> = self.clients.running.iter().filter(|(_, op)| op.life == life).map(|(id, _)| *id).collect();
         for id in lost {
             let Some(op) = self.clients.running.remove(&id) else { continue };

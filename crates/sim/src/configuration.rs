@@ -5,7 +5,9 @@
 
 use crate::Mode;
 use crate::events::{Event, Life};
+use crate::plan::Lie;
 use crate::random::Random;
+use crate::snapshots::tree::Tree;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId, VolumeId};
 use azekura_node::{Attachments, ClusterView};
@@ -21,22 +23,37 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Configuration {
     /// Its revision counts changes.
     view: Arc<ClusterView>,
+    /// The records of layers.
+    tree: Tree,
     /// The latest news that each process has had: news that it overtook is void.
     told: BTreeMap<Life, u64>,
     /// Until when nodes do not reach the store.
     away: BTreeMap<NodeId, Duration>,
     /// It answers at once, and loses nothing.
     pub(crate) is_quick: bool,
+    /// A node that hears of everything late.
+    far: Option<NodeId>,
     random: Random,
 }
 
 impl Configuration {
-    pub(crate) fn new(view: ClusterView, random: Random) -> Configuration {
-        Configuration { view: Arc::new(view), told: BTreeMap::new(), away: BTreeMap::new(), is_quick: false, random }
+    pub(crate) fn new(view: ClusterView, far: Option<NodeId>, random: Random) -> Configuration {
+        let tree = Tree::of(&view);
+        let (told, away) = (BTreeMap::new(), BTreeMap::new());
+        Configuration { view: Arc::new(view), tree, told, away, is_quick: false, far, random }
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
         &self.view
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Up to which revision a process knows the configuration.
+    pub(crate) fn known_by(&self, life: Life) -> u64 {
+        self.told.get(&life).copied().unwrap_or(0)
     }
 
     /// A node does not reach the store until then.
@@ -55,6 +72,7 @@ impl Configuration {
         let view = Arc::make_mut(&mut self.view);
         view.revision += 1;
         view.groups.insert(pg, config);
+        self.tree.show(view);
     }
 
     /// Attachments of a volume change.
@@ -65,10 +83,11 @@ impl Configuration {
     }
 
     /// The control plane changes something; gives the revision.
-    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut ClusterView)) -> u64 {
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut ClusterView, &mut Tree)) -> u64 {
         let view = Arc::make_mut(&mut self.view);
         view.revision += 1;
-        change(view);
+        change(view, &mut self.tree);
+        self.tree.show(view);
         view.revision
     }
 
@@ -91,6 +110,7 @@ impl Configuration {
             Some(current) if current.version + 1 == config.version => {
                 *current = config.clone();
                 view.revision += 1;
+                self.tree.show(view);
                 true
             }
             _ => false,
@@ -102,8 +122,14 @@ impl World {
     /// A process asks for the configuration, or there is news for it.
     pub(crate) fn inform(&mut self, life: Life) {
         let away = self.configuration.away(life.node, self.now).unwrap_or_default();
-        let at = self.now.max(away) + self.configuration.delay();
-        self.queue.push(at, Event::Configure(life, self.configuration.view.clone()));
+        let Configuration { far, random, .. } = &mut self.configuration;
+        let late = if *far == Some(life.node) { random.spread_millis(20, 500) } else { Duration::ZERO };
+        let at = self.now.max(away) + self.configuration.delay() + late;
+        let mut view = self.configuration.view.clone();
+        if self.plan.lie == Some(Lie::HeadAfterRevert) && life.node == NodeId(1) {
+            self.snapshots.cuts.unrevert(Arc::make_mut(&mut view));
+        }
+        self.queue.push(at, Event::Configure(life, view));
     }
 
     /// News has come.
@@ -136,7 +162,7 @@ impl World {
         let version = config.version;
         let away = self.configuration.away(from.node, self.now).is_some();
         let troubled =
-            !matches!(self.plan.mode, Mode::Calm | Mode::Flips) && self.working && !self.configuration.is_quick;
+            !matches!(self.plan.faults, Mode::Calm | Mode::Flips) && self.working && !self.configuration.is_quick;
         let random = &mut self.configuration.random;
         let lost = away || (troubled && random.chance(5));
         if lost {

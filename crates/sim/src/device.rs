@@ -115,6 +115,11 @@ impl Device {
         Ok(Store::open(self.options.clone(), self.identity, root))
     }
 
+    /// What is saved of the map.
+    pub(crate) fn saved_map(&self) -> &MemoryMap {
+        &self.map
+    }
+
     /// Power fails. A checkpoint that was being saved is there or not; one behind it only if it is.
     pub(crate) fn crash(&mut self) {
         let forgets = std::mem::take(&mut self.lies);

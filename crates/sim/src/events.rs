@@ -57,10 +57,14 @@ pub(crate) enum Event {
     Usurp,
     /// An operator makes, reads or deletes a snapshot.
     Snapshot,
-    /// The configuration says that a snapshot is there.
+    /// The configuration says that the snapshots of a cut are there.
     CutDone(u64),
-    /// The configuration says that a snapshot is not to be made after all, if it is not there.
+    /// The configuration says that a cut is not to be made after all, if it is not done.
     CallOff(u64),
+    /// The leader of the control plane looks at layers that are to end.
+    Leader,
+    /// The next client of the relay may write.
+    Relay,
     /// A client may start an operation.
     Client(usize),
     /// A node's process starts.

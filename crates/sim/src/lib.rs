@@ -17,6 +17,7 @@ mod device;
 mod disk;
 mod events;
 mod faults;
+mod fsx;
 mod history;
 mod machine;
 mod network;

@@ -193,7 +193,7 @@ impl World {
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
             Effect::Scrubbed(pg, report) => self.scrubbed(pg, &report),
             Effect::Fenced(token, result) => {
-                if !self.freeze_ended(token, &result) {
+                if !self.fsx_fenced(token, &result) && !self.freeze_ended(token, &result) {
                     self.fence_ended(token, result);
                 }
             }

@@ -286,7 +286,7 @@ impl World {
             Err(what) => return self.violate(Invariant::StoreKeeps, what),
         }
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?} of {node:?} is new and empty"));
-        self.configuration.edit(|view| {
+        self.configuration.edit(|view, _| {
             view.devices.insert(id, node);
         });
         self.inform_all();

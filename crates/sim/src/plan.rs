@@ -23,10 +23,13 @@ pub enum Mode {
     Stalls,
     /// As `partitions`, and all the time attachments of the volume are ended by force.
     Attachments,
-    /// As `all`, and all the time snapshots of the volume are made, read and deleted.
+    /// As `all`, and all the time snapshots of two volumes are made, cloned, read and deleted.
     Snapshots,
     /// Devices are wiped, refuse, lie, are drained, removed and added; and nodes crash, and links and disks are slow.
     Devices,
+    /// One client does everything that there is to do with volumes, one operation at a time, and a model knows what each
+    /// must hold; with no faults, with crashes or with all, as the seed has it.
+    Fsx,
     /// Everything but decay and snapshots.
     All,
 }
@@ -71,6 +74,12 @@ pub enum Lie {
     EmptyDevice,
     /// Drained devices are taken away before their groups have other copies.
     HastyRemoval,
+    /// One node takes the head after a revert for one that lies on the head before it.
+    HeadAfterRevert,
+    /// Layers that are to be merged into their only child are dropped.
+    DroppingMerge,
+    /// A clone lies on the head of the source instead of its snapshot.
+    CloneOfHead,
     /// A new primary forgets what was prepared before it.
     #[cfg(feature = "sabotage")]
     ForgottenTail,
@@ -85,8 +94,10 @@ pub enum Lie {
 /// A run's size and faults.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which faults happen.
+    /// What happens.
     pub mode: Mode,
+    /// The mode whose faults happen.
+    pub faults: Mode,
     /// What lies, if anything.
     pub lie: Option<Lie>,
     /// Nodes.
@@ -121,6 +132,12 @@ impl Plan {
         let nodes = random.between(3, 4) as u32;
         Plan {
             mode,
+            faults: match (mode, Random::new(seed ^ 0x6673_7800).below(10)) {
+                (Mode::Fsx, 0..2) => Mode::Calm,
+                (Mode::Fsx, 2..5) => Mode::Crash,
+                (Mode::Fsx | Mode::Snapshots, _) => Mode::All,
+                (mode, _) => mode,
+            },
             lie: None,
             nodes,
             devices_per_node: random.between(1, 2) as u32,
@@ -129,7 +146,7 @@ impl Plan {
             groups: random.between(2, 4) as u32,
             chunks: 4,
             clients: random.between(2, 6) as u32,
-            operations: 1000,
+            operations: if mode == Mode::Fsx { 800 } else { 1000 },
             pause_ms_max: if mode.is_long() { 1000 } else { 40 },
             devices_fail: matches!(mode, Mode::Devices | Mode::All),
             trace: false,
@@ -150,7 +167,11 @@ impl Plan {
     /// A store's options: a small device with small limits, so that everything in it happens often.
     pub(crate) fn store_options(&self, random: &mut Random) -> Options {
         // Snapshots keep what is overwritten.
-        let times = if self.mode == Mode::Snapshots { 4 } else { 1 };
+        let times = match self.mode {
+            Mode::Snapshots => random.between(2, 4) as u32,
+            Mode::Fsx => random.between(1, 3) as u32,
+            _ => 1,
+        };
         Options {
             segments: random.between(20, 32) as u32 * times,
             segment_blocks: 64,

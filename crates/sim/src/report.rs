@@ -18,6 +18,8 @@ pub enum Invariant {
     /// 5: a snapshot holds what was acknowledged before it was asked for, nothing that was asked for after it was there, is
     /// one that a moment's stop could have left, and never changes.
     Snapshot,
+    /// What is read of a volume or a snapshot is what was written to it, whatever was done with it since.
+    Model,
     /// 6: a store opens after every crash and keeps what it had called durable.
     StoreKeeps,
     /// 7: a damaged block is never returned as data.
@@ -42,6 +44,7 @@ impl fmt::Display for Invariant {
             Invariant::AppliedOnce => "writes are applied once",
             Invariant::Fenced => "who has lost the volume writes nothing",
             Invariant::Snapshot => "invariant 5 (snapshots are of one moment)",
+            Invariant::Model => "what is read is what the model has",
             Invariant::StoreKeeps => "invariant 6 (stores keep what is durable)",
             Invariant::NoDamagedData => "invariant 7 (damaged blocks are not data)",
             Invariant::SpaceExact => "invariant 9 (space is accounted for)",

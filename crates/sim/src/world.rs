@@ -1,5 +1,6 @@
 //! The world of one run: nodes, devices, network, configuration, clients, and the loop that moves time.
 
+use crate::Mode;
 use crate::attachments::Holders;
 use crate::check::order::Order;
 use crate::check::{linearizable, zeroed};
@@ -8,6 +9,7 @@ use crate::configuration::Configuration;
 use crate::device::{Device, Honesty};
 use crate::events::{Event, Queue};
 use crate::faults::{Faults, Wear};
+use crate::fsx::Fsx;
 use crate::history::{History, Register};
 use crate::machine::Machine;
 use crate::network::Network;
@@ -30,7 +32,9 @@ use std::time::Duration;
 pub(crate) const CLUSTER: u128 = 0x617a_656b;
 pub(crate) const VOLUME: &str = "volume";
 pub(crate) const VOLUME_ID: VolumeId = VolumeId(1);
-pub(crate) const LAYER: LayerId = LayerId(1);
+const LAYER: LayerId = LayerId(1);
+/// The second volume, where there is one.
+pub(crate) const SECOND: &str = "second";
 /// How often the copies are looked at while they settle.
 const SETTLE_STEP: Duration = Duration::from_millis(50);
 
@@ -51,6 +55,7 @@ pub(crate) struct World {
     pub(crate) snapshots: Snapshots,
     pub(crate) operator: Operator,
     pub(crate) wear: Wear,
+    pub(crate) fsx: Fsx,
     pub(crate) trace: Trace,
     pub(crate) report: Report,
     /// Clients start operations and faults happen.
@@ -80,16 +85,21 @@ impl World {
                 device.map_err(|what| Violation { invariant: Invariant::StoreKeeps, what, at: Duration::ZERO })?;
             devices.insert(*id, device);
         }
+        // A node may be far from the configuration store.
+        let far = *random.clone().pick(&view.nodes.keys().copied().map(Some).chain([None]).collect::<Vec<_>>());
+        let far = far.filter(|_| matches!(plan.mode, Mode::Snapshots | Mode::Fsx));
+        let fsx = Fsx::new(plan, &view, Random::new(seed ^ 0x6673_7821));
         let decaying = *random.pick(&devices.keys().copied().collect::<Vec<_>>());
         Ok(World {
             machines: view.nodes.keys().map(|node| (*node, Machine::new(random.fork()))).collect(),
             devices,
             network: Network::new(random.fork()),
-            configuration: Configuration::new(view, random.fork()),
+            configuration: Configuration::new(view, far, random.fork()),
             clients: Clients::new(plan, random.fork()),
             faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
             holders: Holders::new(plan.mode, random.fork()),
-            snapshots: Snapshots::new(plan.mode, random.fork()),
+            snapshots: Snapshots::new(plan, random.fork()),
+            fsx,
             operator: Operator::new(plan, options, random.fork()),
             wear: Wear::new(random.fork()),
             history: History::default(),
@@ -109,7 +119,8 @@ impl World {
     /// Runs the whole plan.
     pub(crate) fn run(mut self) -> Result<Report, Violation> {
         self.start_all();
-        for client in 0..self.clients.count() {
+        let clients = if self.fsx.on { 0 } else { self.clients.count() };
+        for client in 0..clients {
             self.queue.push(Duration::from_millis(client as u64), Event::Client(client));
         }
         self.queue.push(Duration::from_millis(500), Event::Fault);
@@ -121,15 +132,20 @@ impl World {
             self.queue.push(Duration::from_millis(900), Event::Wear);
             self.queue.push(Duration::from_millis(900), Event::Operate);
         }
-        if self.snapshots.on {
+        if self.snapshots.on || self.fsx.on {
             self.queue.push(Duration::from_millis(600), Event::Snapshot);
+            self.queue.push(Duration::from_millis(600), Event::Leader);
         }
-        self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
+        if self.fsx.on {
+            self.work_fsx();
+        } else {
+            self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
+        }
         self.working = false;
         self.end_faults();
         self.trace.remark(self.now, || "no more operations or faults".into());
         self.quiet_down();
-        if self.plan.mode != crate::Mode::Flips {
+        if self.plan.mode != Mode::Flips {
             self.trace.remark(self.now, || "all nodes crash once more".into());
             self.crash_in_the_end();
             self.snapshots.clearing = true;
@@ -140,7 +156,7 @@ impl World {
         if let Some(violation) = self.violation {
             return Err(violation);
         }
-        self.report.operations = self.clients.issued;
+        self.report.operations = self.clients.issued + self.fsx.steps();
         self.report.faults = self.faults.counts;
         self.report.virtual_time = self.now;
         self.report.messages = self.network.messages;
@@ -179,16 +195,24 @@ impl World {
             }
         }
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        for node in nodes {
+        if self.fsx.on {
+            self.fsx_compare_everywhere();
+        }
+        let readers = if self.fsx.on { Vec::new() } else { nodes };
+        for node in readers {
             self.read_snapshots(node);
+            self.relay_reads_all(node);
             self.read_everything(node);
             let limit = self.now + QUIET_MAX;
-            if !self.run_until(limit, |world| world.clients.idle()) {
+            if !self.run_until(limit, |world| world.clients.idle() && world.snapshots.idle()) {
                 let what = format!("final reads are not done: {}", self.clients.describe());
                 return self.violate(Invariant::Liveness, what);
             }
         }
-        if self.snapshots.on && self.snapshots.clearing {
+        if (self.snapshots.on || self.fsx.on) && self.snapshots.clearing {
+            if self.fsx.on {
+                self.fsx_clear();
+            }
             self.queue.push(self.now, Event::Snapshot);
             let limit = self.now + CLEARING_MAX;
             if !self.run_until(limit, World::layers_are_gone) {
@@ -196,7 +220,12 @@ impl World {
                 return self.violate(Invariant::Liveness, what);
             }
             self.snapshots.clearing = false;
+            if self.fsx.on {
+                self.fsx_compare_everywhere();
+                self.fsx_count_space();
+            }
         }
+        self.check_accounts();
         self.let_copies_answer(AckRule::All);
         self.compare_copies();
         self.let_copies_answer(self.plan.ack);
@@ -251,7 +280,7 @@ impl World {
     }
 
     /// Links are whole, the configuration store is there, and everybody runs.
-    fn end_faults(&mut self) {
+    pub(crate) fn end_faults(&mut self) {
         self.end_calm();
         self.heal_links();
         self.configuration.come_back();
@@ -292,7 +321,7 @@ impl World {
         copies == groups.values().map(|config| config.members.len()).sum::<usize>()
     }
 
-    fn describe_groups(&self) -> String {
+    pub(crate) fn describe_groups(&self) -> String {
         let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
         let groups = nodes.flat_map(|node| node.groups()).map(|group| {
             format!(
@@ -329,12 +358,14 @@ impl World {
         self.devices.iter().filter_map(describe).collect()
     }
 
-    /// The chunks of the volume, and the groups that they belong to.
-    pub(crate) fn chunk_groups(&self) -> Vec<(ChunkIndex, PgId)> {
-        let volumes = &self.configuration.view().volumes;
-        let chunks = (0..self.plan.chunks).map(ChunkIndex);
-        let group = |chunk| volumes.get(VOLUME).and_then(|volume| volume.group_of(chunk)).map(|pg| (chunk, pg));
-        chunks.filter_map(group).collect()
+    /// The volumes and snapshots: their ids and layers, their chunks and the groups that these belong to.
+    pub(crate) fn readable_chunks(&self) -> Vec<(VolumeId, LayerId, ChunkIndex, PgId)> {
+        let volumes = self.configuration.view().volumes.values();
+        let chunks = volumes.flat_map(|volume| {
+            let chunks = (0..volume.size.div_ceil(CHUNK_SIZE as u64) as u32).map(ChunkIndex);
+            chunks.filter_map(|chunk| Some((volume.id, volume.layer, chunk, volume.group_of(chunk)?)))
+        });
+        chunks.collect()
     }
 
     /// Lets time pass until `done`, at most until `limit`. True when it was done.
@@ -381,6 +412,8 @@ impl World {
             Event::FenceAgain(life) => self.fence_again(life),
             Event::Usurp => self.usurp(),
             Event::Snapshot => self.snapshot_turn(),
+            Event::Leader => self.leader_turn(),
+            Event::Relay => self.relay_turn(),
             Event::CutDone(token) => self.cut_done(token),
             Event::CallOff(token) => self.call_off(token),
             Event::Client(client) => self.client_turn(client),
@@ -401,7 +434,7 @@ impl World {
     }
 }
 
-/// Nodes, devices, groups and one volume.
+/// Nodes, devices, groups and volumes.
 fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
     let address = |node: NodeId| SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + node.0 as u16));
@@ -433,11 +466,17 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         groups: groups.keys().copied().collect(),
         group_offset: random.below(u64::from(plan.groups)) as u32,
     };
+    let mut volumes = BTreeMap::from([(VOLUME.to_string(), Arc::new(volume.clone()))]);
+    if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) {
+        let (id, layer, group_offset) = (VolumeId(2), LayerId(2), random.below(u64::from(plan.groups)) as u32);
+        let second = VolumeView { id, name: SECOND.into(), layer, group_offset, ..volume };
+        volumes.insert(SECOND.into(), Arc::new(second));
+    }
     ClusterView {
         nodes: nodes.iter().map(|node| (*node, address(*node))).collect(),
         devices: devices.collect(),
         groups,
-        volumes: BTreeMap::from([(VOLUME.into(), Arc::new(volume))]),
+        volumes,
         revision: 1,
         ..ClusterView::default()
     }

@@ -95,3 +95,27 @@ fn devices_that_are_taken_away_before_they_are_empty_are_noticed() {
     let caught = caught(Lie::HastyRemoval, Mode::Devices, 8);
     assert!(caught.contains(&Invariant::Liveness), "{caught:?}");
 }
+
+#[test]
+fn groups_that_go_on_before_all_have_stopped_are_noticed() {
+    let caught = caught(Lie::UnheardFreeze, Mode::Snapshots, 5);
+    assert!(caught.contains(&Invariant::Snapshot), "{caught:?}");
+}
+
+#[test]
+fn a_revert_that_one_node_has_not_understood_is_noticed() {
+    let caught = caught(Lie::HeadAfterRevert, Mode::Fsx, 3);
+    assert!(caught.len() >= 2, "{caught:?}");
+}
+
+#[test]
+fn merges_that_drop_what_others_inherit_are_noticed() {
+    let caught = caught(Lie::DroppingMerge, Mode::Fsx, 3);
+    assert!(caught.len() >= 2, "{caught:?}");
+}
+
+#[test]
+fn clones_of_the_present_instead_of_the_snapshot_are_noticed() {
+    let caught = caught(Lie::CloneOfHead, Mode::Fsx, 3);
+    assert!(caught.len() >= 2, "{caught:?}");
+}

@@ -129,6 +129,23 @@ fn who_has_lost_the_volume_writes_nothing() {
 }
 
 #[test]
+fn snapshots_are_of_one_moment() {
+    let report = run_all(Mode::Snapshots, 1..=3);
+    assert!(faults(&report, "snapshot of several volumes") > 10 && faults(&report, "clone") > 3, "{report}");
+}
+
+#[test]
+fn volumes_hold_what_the_model_does() {
+    let report = run_all(Mode::Fsx, 1..=5);
+    for kind in ["snapshot", "snapshot deleted", "revert", "clone", "resize", "volume deleted"] {
+        assert!(faults(&report, kind) > 5, "{kind}: {report}");
+    }
+    for ack in [AckRule::Majority, AckRule::EachSite] {
+        run_with(ack, Mode::Fsx, 9..=9);
+    }
+}
+
+#[test]
 fn writes_that_a_majority_has_are_never_lost() {
     for mode in [Mode::Crash, Mode::Partitions, Mode::All] {
         run_with(AckRule::Majority, mode, 1..=3);
@@ -147,7 +164,9 @@ fn writes_that_each_site_has_are_never_lost() {
 fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
-        for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Devices, Mode::All] {
+        for mode in
+            [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Devices, Mode::Snapshots, Mode::Fsx, Mode::All]
+        {
             run_with(ack, mode, fresh..=fresh);
         }
     }

@@ -21,17 +21,15 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 impl World {
     /// Compares all copies.
     pub(crate) fn compare_copies(&mut self) {
-        let chunks: Vec<(ChunkIndex, PgId)> = self.chunk_groups();
         let placements = self.configuration.view().groups.clone();
-        let layers = self.readable_layers();
+        let chunks = self.readable_chunks();
         let mut copies: BTreeMap<(LayerId, PgId, ChunkIndex), BTreeMap<DeviceId, CopyOfChunk>> = BTreeMap::new();
         let mut reached: BTreeMap<DeviceId, u64> = self.devices.keys().map(|device| (*device, 0)).collect();
         let nodes: BTreeSet<_> = self.machines.keys().copied().collect();
         for node in nodes {
             let Some(life) = self.life_of(node) else { return };
             let conn = self.observe(life);
-            for ((volume, layer), (chunk, pg)) in layers.iter().flat_map(|layer| chunks.iter().map(move |c| (layer, c)))
-            {
+            for (volume, layer, chunk, pg) in &chunks {
                 let here = |device: &&DeviceId| self.devices.get(device).is_some_and(|d| d.node == node);
                 let Some(device) = placements.get(pg).and_then(|p| p.members.iter().find(here)).copied() else {
                     continue;
@@ -53,7 +51,8 @@ impl World {
                 }
             }
         }
-        if layers.len() > 1 || !self.configuration.view().parents.is_empty() {
+        let view = self.configuration.view();
+        if !view.parents.is_empty() || !view.dropped.is_empty() {
             return; // Blocks that layers share count once.
         }
         for (device, reached) in reached {

@@ -1,5 +1,6 @@
 //! The checkers: what must hold, whatever happens.
 
+mod accounts;
 pub(crate) mod copies;
 pub(crate) mod linearizable;
 pub(crate) mod order;

@@ -9,7 +9,8 @@ use azekura_replica::{ScrubKind, ScrubReport};
 impl World {
     /// Somebody wants a group scrubbed, and soon another one.
     pub(crate) fn scrub_some_group(&mut self) {
-        if !self.working || !matches!(self.plan.mode, Mode::Flips | Mode::Devices | Mode::All) {
+        let scrubbed = [Mode::Flips, Mode::Devices, Mode::Snapshots, Mode::Fsx, Mode::All];
+        if !self.working || !scrubbed.contains(&self.plan.mode) {
             return;
         }
         let groups: Vec<PgId> = self.configuration.view().groups.keys().copied().collect();

@@ -49,8 +49,8 @@ impl World {
             self.queue.push(self.now + CALM_STEP, Event::Fault);
             return;
         }
-        let kind = match (self.plan.mode, self.faults.random.below(100)) {
-            (Mode::Calm, _) => return,
+        let kind = match (self.plan.faults, self.faults.random.below(100)) {
+            (Mode::Calm | Mode::Fsx, _) => return,
             (Mode::Connections, 0..60) | (Mode::Crash, 0..35) => self.break_some_connection(),
             (Mode::Connections, 60..80) | (Mode::Crash, 35..45) => self.slow_a_link(),
             (Mode::Connections, 80..) | (Mode::Crash, 45..55) => self.slow_a_disk(),
@@ -95,7 +95,7 @@ impl World {
         };
         *self.faults.counts.entry(kind).or_default() += 1;
         self.trace.step(self.now, 0xfa, || format!("fault: {kind}"));
-        let next = match self.plan.mode {
+        let next = match self.plan.faults {
             Mode::Flips => self.faults.random.spread_millis(100, 3000),
             Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::Devices | Mode::All => {
                 self.faults.random.spread_millis(50, 8000)

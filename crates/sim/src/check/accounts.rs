@@ -1,0 +1,21 @@
+//! Invariant 9, inside of each store: what it counts for every segment and every layer is what its leaves own.
+
+use crate::world::World;
+use azekura_base::DeviceId;
+
+impl World {
+    /// Counts all stores that are open, from their leaves alone.
+    ///
+    /// # Panics
+    /// When one has counted something else: for the run, an assertion that does not hold.
+    pub(crate) fn check_accounts(&self) {
+        let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for id in ids {
+            let Some(device) = self.devices.get(&id) else { continue };
+            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
+            if let Some(store) = node.and_then(|node| node.store(id)) {
+                store.assert_accounts(device.saved_map().leaves());
+            }
+        }
+    }
+}
