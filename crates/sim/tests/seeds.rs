@@ -164,9 +164,7 @@ fn writes_that_each_site_has_are_never_lost() {
 fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
-        for mode in
-            [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Devices, Mode::Snapshots, Mode::Fsx, Mode::All]
-        {
+        for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Snapshots, Mode::Fsx, Mode::All] {
             run_with(ack, mode, fresh..=fresh);
         }
     }
