@@ -64,6 +64,8 @@ class Bench:
                 took.append(time.monotonic() - began)
                 if number % 100 == 0:
                     self.progress(f"{CHAIN}: {number} snapshots")
+            if any(writer.poll() is not None for writer in writers):
+                raise fio.FioError("a writer ended while snapshots were made")
         finally:
             for writer in writers:
                 writer.terminate()
@@ -87,7 +89,7 @@ class Bench:
             self.cluster.wait_healthy()
         words = fio.command(self.engine(kind), self.options.size, "--rw=read --bs=64k --iodepth=16".split())
         measured = fio.measure(fio.run(words, folder=self.folder))
-        return measured.iops, 0.0
+        return measured.iops, None
 
     def protected(self, kind):
         """Random writes for a minute with protection and without; in between, what was kept is deleted."""
@@ -109,12 +111,17 @@ class Bench:
         return used == self.cluster.used_bytes()
 
 
+def median(values):
+    """The median; None where nothing was measured."""
+    return None if None in values else statistics.median(values)
+
+
 def run(options, folder, progress):
     bench = Bench(options, folder, progress)
     lines, result = [], {}
 
     def judge(name, ratio, measured):
-        medians = {kind: [statistics.median(values) for values in zip(*runs)] for kind, runs in measured.items()}
+        medians = {kind: [median(values) for values in zip(*runs)] for kind, runs in measured.items()}
         lines.append((name, medians[PLAIN], medians[CHAIN], ratio))
         result[name] = {"ratio": ratio, "runs": measured, "reached": ratio >= SNAPSHOTS_RATIO_MIN}
         progress(f"{name}: {ratio:.3f}")
@@ -137,10 +144,13 @@ def run(options, folder, progress):
         resident = [value / 2**20 for value in bench.target.resident_bytes()]
     finally:
         bench.target.stop()
-    print(f"{options.snapshots} snapshots, each in {statistics.median(took) * 1000:.0f} ms (median, with the command's own start)")
-    print(f"{'test':16} {'without /s':>12} {'with /s':>12} {'µs CPU':>8} {'µs CPU':>8} {'ratio':>6}  reached ({SNAPSHOTS_RATIO_MIN})")
+    each_ms = statistics.median(took) * 1000
+    print(f"{options.snapshots} snapshots, each in {each_ms:.0f} ms (median, with the command's own start)")
+    head = f"{'test':16} {'without /s':>12} {'with /s':>12} {'µs CPU':>8} {'µs CPU':>8} {'ratio':>6}"
+    print(f"{head}  reached ({SNAPSHOTS_RATIO_MIN})")
     for name, plain, chain, ratio in lines:
         reached = "yes" if ratio >= SNAPSHOTS_RATIO_MIN else "no"
-        print(f"{name:16} {plain[0]:12,.0f} {chain[0]:12,.0f} {plain[1]:8.1f} {chain[1]:8.1f} {ratio:6.3f}  {reached}")
+        cpu = " ".join(f"{'-' if us is None else f'{us:.1f}':>8}" for us in (plain[1], chain[1]))
+        print(f"{name:16} {plain[0]:12,.0f} {chain[0]:12,.0f} {cpu} {ratio:6.3f}  {reached}")
     print(f"resident MiB a node: {', '.join(f'{mib:.0f}' for mib in resident)}")
     return {"snapshots": options.snapshots, "seconds_each": took, "resident_mib": resident, **result}
