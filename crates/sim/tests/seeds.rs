@@ -13,13 +13,17 @@ fn run_all(mode: Mode, seeds: RangeInclusive<u64>) -> Report {
 
 fn run_with(ack: AckRule, mode: Mode, seeds: RangeInclusive<u64>) -> Report {
     let mut total = Report::default();
-    for seed in seeds {
-        match run(seed, &Plan::draw(mode, seed).with_rule(ack)) {
-            Ok(report) => total.add(&report),
-            Err(violation) => panic!("mode {mode:?}, {ack:?}, seed {seed}: {violation}"),
-        }
-    }
+    seeds.for_each(|seed| total.add(&must_hold(seed, &Plan::draw(mode, seed).with_rule(ack))));
     total
+}
+
+/// Runs a seed. The panic says what it needs to run again.
+fn must_hold(seed: u64, plan: &Plan) -> Report {
+    let Plan { mode, ack, devices_fail, .. } = plan;
+    match run(seed, plan) {
+        Ok(report) => report,
+        Err(violation) => panic!("mode {mode:?}, {ack:?}, devices fail: {devices_fail}, seed {seed}: {violation}"),
+    }
 }
 
 fn faults(report: &Report, kind: &str) -> u64 {
@@ -70,10 +74,7 @@ fn what_waits_for_space_or_for_a_checkpoint_is_done() {
     // An epoch's record behind others on a full device, and a group given up on a device that nobody writes to.
     for (mode, seed) in [(Mode::Connections, 983_697_035), (Mode::All, 893_675_380)] {
         let ack = [AckRule::All, AckRule::All, AckRule::Majority, AckRule::EachSite][seed as usize % 4];
-        let plan = Plan { devices_fail: false, ..Plan::draw(mode, seed).with_rule(ack) };
-        if let Err(violation) = run(seed, &plan) {
-            panic!("mode {mode:?}, {ack:?}, seed {seed}: {violation}");
-        }
+        must_hold(seed, &Plan { devices_fail: false, ..Plan::draw(mode, seed).with_rule(ack) });
     }
 }
 
@@ -166,10 +167,7 @@ fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
         for mode in [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Snapshots, Mode::Fsx, Mode::All] {
-            let plan = Plan { devices_fail: false, ..Plan::draw(mode, fresh).with_rule(ack) };
-            if let Err(violation) = run(fresh, &plan) {
-                panic!("mode {mode:?}, {ack:?}, seed {fresh}, devices that do not fail: {violation}");
-            }
+            must_hold(fresh, &Plan { devices_fail: false, ..Plan::draw(mode, fresh).with_rule(ack) });
         }
     }
 }

@@ -550,17 +550,19 @@ impl Store {
             }
             _ => true,
         });
+        let reading = self.collector.victim.as_ref().map(|victim| victim.segment);
         for io in self.in_flight.values_mut() {
             if let Io::Collect(read) = io {
+                // Those of a victim that was put off are not counted any more.
+                let counts = reading == Some(read.segment);
                 read.runs.retain(|(key, _, _, checksums, prepared)| {
                     let stays = key.layer != layer || prepared.is_some();
-                    dropped += if stays { 0 } else { checksums.len() as u32 };
+                    dropped += if stays || !counts { 0 } else { checksums.len() as u32 };
                     stays
                 });
             }
         }
-        // A victim that was given up has taken its reads out of the count.
-        self.collector.blocks_in_flight = self.collector.blocks_in_flight.saturating_sub(dropped);
+        self.collector.blocks_in_flight -= dropped;
         if let Some(victim) = &mut self.collector.victim {
             victim.live.retain(|_, run| run.key.layer != layer || run.prepared.is_some());
         }

@@ -48,7 +48,10 @@ pub(super) async fn measure(api: &Api, model: &Model, snapshot: LayerId, patienc
         asked.spawn(async move { (name, measure_device(&api, node, device, &ends, revision, until).await) });
     }
     while let Some(answer) = asked.join_next().await {
-        let Ok((name, (bytes, problem))) = answer else { continue };
+        let Ok((name, (bytes, problem))) = answer else {
+            freed.missing.push("a device: measuring it broke off".to_owned());
+            continue;
+        };
         freed.bytes += bytes;
         freed.missing.extend(problem.map(|problem| format!("{name}: {problem}")));
     }
