@@ -55,18 +55,20 @@ impl<'a> Lineage<'a> {
         if self.is_ending(key.layer) || self.is_forgotten(key.pg) {
             return None;
         }
-        let wanted = |block: &usize| inherits(&leaf.entries[*block]) && !self.is_pending(leaf.entries[*block].address);
-        let mut wanted: Vec<usize> = (0..leaf.entries.len()).filter(wanted).collect();
+        let mut wanted: Vec<usize> = (0..leaf.entries.len()).filter(|block| inherits(&leaf.entries[*block])).collect();
+        // Few are left of which nobody is found to be the owner: only those are looked for among pending writes.
+        let first_orphan =
+            |wanted: &[usize]| wanted.iter().copied().find(|block| !self.is_pending(leaf.entries[*block].address));
         let mut layer = key.layer;
         while !wanted.is_empty() {
-            let Some(parent) = self.store.layers.parent(layer) else { return wanted.first().copied() };
+            let Some(parent) = self.store.layers.parent(layer) else { return first_orphan(&wanted) };
             layer = parent;
             let Some(above) = ancestor(layer) else { continue };
             wanted.retain(|block| !is_same(&leaf.entries[*block], &above.borrow().entries[*block]));
             // Where the nearest ancestor has another block, a farther one's does not show; but a layer that is merged
             // into the one that lies on it gives its blocks away one leaf after the other.
             if !self.is_ending(layer) {
-                return wanted.first().copied();
+                return first_orphan(&wanted);
             }
         }
         None
