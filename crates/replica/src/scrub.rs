@@ -230,8 +230,9 @@ impl Group {
         let spans = digest::spans(&blocks);
         look.own = Some(blocks);
         for (device, peer) in &primary.peers {
-            // A copy that lags would differ in what it has yet to write.
-            if peer.synced && peer.acked >= committed && matches!(peer.standing, Standing::InSync) {
+            // A copy that lags would differ in what it has yet to write, and one that has taken leave applies nothing more.
+            let follows = peer.synced && !peer.gone && peer.acked >= committed;
+            if follows && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);
                 let spans = spans.clone();
                 let compare = Compare { pg, device: *device, epoch, id: look.id, layer, chunk, light, spans };

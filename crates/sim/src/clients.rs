@@ -14,6 +14,7 @@ use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Generation, IoStatus, NodeId};
 use azekura_gateway::{Op, Outcome, Piece};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -34,6 +35,8 @@ struct Running {
     /// Sectors.
     count: u64,
     start: Stamp,
+    /// When that was.
+    asked: Duration,
     attachment: Generation,
     /// What is read is a snapshot's.
     snapshot: Option<String>,
@@ -208,9 +211,10 @@ impl World {
             Kind::Zero => Op::Zero { offset, len },
             Kind::Trim => Op::Trim { offset, len },
         };
-        self.clients
-            .running
-            .insert(id, Running { kind, life, client, first, count, start, attachment, snapshot: None });
+        self.clients.running.insert(
+            id,
+            Running { kind, life, client, first, count, start, asked: self.now, attachment, snapshot: None },
+        );
         self.trace.step(self.now, id, || {
             let block = first / BLOCK_SECTORS;
             format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
@@ -261,7 +265,8 @@ impl World {
         self.clients.issued += 1;
         let (id, start, attachment) = (self.clients.issued, self.history.stamp(), Generation(0));
         let snapshot = Some(name.to_owned());
-        let running = Running { kind: Kind::Read, life, client: None, first, count, start, attachment, snapshot };
+        let (kind, client, asked) = (Kind::Read, None, self.now);
+        let running = Running { kind, life, client, first, count, start, asked, attachment, snapshot };
         self.clients.running.insert(id, running);
         self.trace.step(self.now, id, || format!("{node:?} operation {id}: Read {first}+{count} of {name}"));
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
@@ -299,7 +304,7 @@ impl World {
                 self.report.failed += 1;
                 let broken = match status {
                     IoStatus::NoSpace => None,
-                    IoStatus::Io if self.plan.mode == Mode::Flips || self.may_fail() => None,
+                    IoStatus::Io if self.plan.mode == Mode::Flips || self.may_fail(op.asked) => None,
                     IoStatus::Io => Some(Invariant::StoreKeeps),
                     _ => Some(Invariant::Liveness),
                 };

@@ -123,6 +123,11 @@ fn reads_are_answered_although_their_device_fails_and_garbage_collection_goes_on
 }
 
 #[test]
+fn a_copy_that_takes_leave_is_not_scrubbed() {
+    run_all(Mode::Devices, 415_741_929..=415_741_929);
+}
+
+#[test]
 fn who_has_lost_the_volume_writes_nothing() {
     let report = run_all(Mode::Attachments, 1..=8);
     assert!(faults(&report, "attachment ended by force") > 200 && report.fences > 200, "{report}");

@@ -12,7 +12,7 @@ use azekura_replica::{AckRule, GroupConfig, GroupState};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Operations that a device has spoilt end within this time.
+/// Operations that were asked for within this time of a refusal's end may be spoilt by it.
 const LATE: Duration = Duration::from_secs(1);
 
 /// Draws what happens to devices.
@@ -132,12 +132,13 @@ impl World {
     }
 
     /// Operations may fail by right: the device of a copy that is in sync refuses to read, or has just done so, or has lied and
-    /// may be damaged. A gateway that does not know yet of other copies has nobody else to ask.
-    pub(crate) fn may_fail(&self) -> bool {
+    /// may be damaged. A gateway that does not know yet of other copies has nobody else to ask. `since`: when the operation was
+    /// asked for; what it waits for beside the part that has failed may take its time.
+    pub(crate) fn may_fail(&self, since: Duration) -> bool {
         let refuses = |device: &DeviceId| {
             self.devices.get(device).is_some_and(|device| {
                 let until = device.refuses.reads_until;
-                device.lied || until > Duration::ZERO && self.now < until.saturating_add(LATE)
+                device.lied || until > Duration::ZERO && since < until.saturating_add(LATE)
             })
         };
         self.configuration.view().groups.values().any(|config| config.in_sync.iter().any(refuses))
