@@ -409,6 +409,7 @@ impl Group {
             // Another process, perhaps.
             primary.peers.entry(device).and_modify(|peer| peer.gone = false);
         }
+        self.give_up_questions();
         self.greet(device);
     }
 
@@ -418,6 +419,7 @@ impl Group {
         if let Role::Primary(primary) = &mut self.role {
             primary.forget_peer(device);
         }
+        self.give_up_questions();
     }
 
     /// This copy's device does, or does not, take more data.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
 /// its lease has almost run out.
-const SILENCE: Duration = Duration::from_millis(750);
+pub(crate) const SILENCE: Duration = Duration::from_millis(750);
 /// A copy that has made nothing durable for so long, although it was sent something and this copy has made it durable,
 /// is left behind.
 const STUCK: Duration = Duration::from_secs(3);
@@ -309,6 +309,7 @@ impl Group {
         greet.into_iter().for_each(|device| self.greet(device));
         self.gather();
         self.watch_learners();
+        self.give_up_questions();
         self.run_mends();
         self.tick_scrub();
         // What a write waited for may have ended without a word: a copy that was being repaired is gone.

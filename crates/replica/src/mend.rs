@@ -11,6 +11,7 @@ use crate::primary::{Primary, Standing};
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, IoStatus, LayerId};
 use azekura_wire::{Body, Damaged, Extent, Fetch, Fetched, Message, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// Damaged blocks of one group that wait; further ones are found again by their next reader, or the next scrub.
 const DAMAGED_MAX: usize = 1024;
@@ -62,10 +63,10 @@ impl Mending {
         news.then_some(Action::NoGoodCopy { layer, chunk, first, count })
     }
 
-    /// The connection to a copy is gone: what it was asked for is asked for again.
-    pub(crate) fn forget_peer(&mut self, device: DeviceId) {
-        let lost: Vec<u64> = self.fetching.iter().filter(|(_, (from, _))| *from == device).map(|(id, _)| *id).collect();
-        for id in lost {
+    /// What was asked for at copies that do not answer any more is asked for again.
+    fn give_up(&mut self, answers: impl Fn(&DeviceId) -> bool) {
+        let in_vain = self.fetching.iter().filter(|(_, (from, _))| !answers(from));
+        for id in in_vain.map(|(id, _)| *id).collect::<Vec<_>>() {
             if let Some((_, mend)) = self.fetching.remove(&id) {
                 self.wait(mend);
             }
@@ -127,7 +128,7 @@ impl Group {
                 continue;
             }
             let others = || primary.peers.iter().filter(|(_, peer)| matches!(peer.standing, Standing::InSync));
-            let source = others().find(|(device, peer)| peer.synced && !mend.tried.contains(device));
+            let source = others().find(|(device, peer)| peer.answers(self.now) && !mend.tried.contains(device));
             if let Some((source, _)) = source {
                 let (pg, device, epoch) = (self.pg, *source, primary.epoch());
                 primary.mending.fetching.insert(id, (device, mend));
@@ -204,7 +205,9 @@ impl Group {
         if fetched.epoch != epoch {
             return;
         }
-        let Some((_, mut mend)) = primary.mending.fetching.remove(&fetched.id) else { return };
+        let Some((_, mut mend)) = primary.mending.fetching.remove(&fetched.id) else {
+            return self.edge_fetched(fetched.id, fetched.extents);
+        };
         let Blocks { layer, chunk, first, count } = mend.blocks;
         match fetched.extents.filter(|extents| is_whole(extents, count)) {
             Some(extents) => {
@@ -227,14 +230,34 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Questions to copies that have fallen silent, or are members no more, hold up no writes.
+    pub(crate) fn give_up_questions(&mut self) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Primary { peers, mending, merges, .. } = &mut **primary;
+        let answers = |device: &DeviceId| peers.get(device).is_some_and(|peer| peer.answers(now));
+        mending.give_up(answers);
+        for (client, request) in merges.give_up(answers) {
+            self.actions.push_back(Action::AnswerWrite(client, request, Err(IoStatus::Redirect)));
+        }
+        self.retry_waiting();
+    }
+}
+
 impl Primary {
+    /// A copy has what this one has, and can be asked for it.
+    pub(crate) fn answers(&self, device: &DeviceId, now: Duration) -> bool {
+        self.peers.get(device).is_some_and(|peer| peer.answers(now))
+    }
+
     fn is_with_us(&self, device: DeviceId) -> bool {
         self.peers.get(&device).is_some_and(|peer| peer.synced && peer.counts())
     }
 }
 
 /// True when the extents are `count` blocks, with checksums that are right.
-fn is_whole(extents: &[Extent], count: u16) -> bool {
+pub(crate) fn is_whole(extents: &[Extent], count: u16) -> bool {
     let blocks = |extent: &Extent| match extent {
         Extent::Zero { count } => Some(usize::from(*count)),
         Extent::Data { bytes, checksums } => {

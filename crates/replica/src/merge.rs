@@ -1,15 +1,18 @@
 //! Writes of partial blocks: the missing edges are read, and the whole blocks ordered as one write.
 //!
 //! While a merge reads, no other write to its blocks is ordered, and a merge starts only when no uncommitted write
-//! touches its blocks: what it reads is the latest there is, so the write is atomic.
+//! touches its blocks: what it reads is the latest there is, so the write is atomic. It is the latest on every copy that is in
+//! sync, so that an edge that can't be read here is asked for elsewhere.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
+use crate::mend::is_whole;
 use crate::pending::{Blocks, Pending};
-use crate::primary::REIGN_SHIFT;
-use azekura_base::{BLOCK_SIZE, BlockIndex, Epoch, IoStatus, PageBuf, RequestId, SessionId, block_checksums};
-use azekura_wire::{Body, WriteBody, WriteRequest};
+use crate::primary::{REIGN_SHIFT, Standing};
+use azekura_base::{BLOCK_SIZE, BlockIndex, DeviceId, Epoch, IoStatus, PageBuf, RequestId, SessionId, block_checksums};
+use azekura_wire::{Body, Extent, Fetch, Message, WriteBody, WriteRequest};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 struct Merge {
     id: u64,
@@ -20,16 +23,26 @@ struct Merge {
     edges: Vec<(BlockIndex, Option<Bytes>)>,
 }
 
+/// An edge that this copy can't read was asked for at another.
+struct Question {
+    merge: u64,
+    block: BlockIndex,
+    /// Copies that were asked, the present one last.
+    asked: Vec<DeviceId>,
+}
+
 /// The merges of one group that are reading.
 pub(crate) struct Merges {
     merges: Vec<Merge>,
     started: u64,
+    /// Edges that other copies are to give, by the question's name.
+    questions: BTreeMap<u64, Question>,
 }
 
 impl Merges {
     /// Names of merges are never used again, also not in a later reign: a late answer finds its own merge, or none.
     pub(crate) fn new(epoch: Epoch) -> Merges {
-        Merges { merges: Vec::new(), started: epoch.0 << REIGN_SHIFT }
+        Merges { merges: Vec::new(), started: epoch.0 << REIGN_SHIFT, questions: BTreeMap::new() }
     }
 
     pub(crate) fn touches(&self, blocks: &Blocks) -> bool {
@@ -49,7 +62,17 @@ impl Merges {
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Client, RequestId)> + '_ {
+        self.questions.clear();
         self.merges.drain(..).map(|merge| (merge.client, merge.write.request))
+    }
+
+    /// Takes out the merges that wait for an edge from a copy that does not answer any more.
+    pub(crate) fn give_up(&mut self, answers: impl Fn(&DeviceId) -> bool) -> Vec<(Client, RequestId)> {
+        let in_vain = |question: &Question| !question.asked.last().is_some_and(&answers);
+        let lost: Vec<u64> = self.questions.values().filter(|q| in_vain(q)).map(|q| q.merge).collect();
+        self.questions.retain(|_, question| !in_vain(question));
+        let stopped = self.merges.extract_if(.., |merge| lost.contains(&merge.id));
+        stopped.map(|merge| (merge.client, merge.write.request)).collect()
     }
 }
 
@@ -76,26 +99,71 @@ impl Group {
 
     /// A block at the edge of a merge is read: one whole block (zeros if it was never written), or why not.
     pub fn edge_loaded(&mut self, merge: u64, block: BlockIndex, contents: Result<Bytes, IoStatus>) {
+        match contents {
+            Ok(bytes) => self.edge_known(merge, block, bytes),
+            Err(status) => self.ask_for_edge(Question { merge, block, asked: Vec::new() }, status),
+        }
+        self.retry_waiting();
+    }
+
+    fn edge_known(&mut self, merge: u64, block: BlockIndex, bytes: Bytes) {
+        assert_eq!(bytes.len(), BLOCK_SIZE);
         let Role::Primary(primary) = &mut self.role else { return };
         let merges = &mut primary.merges.merges;
         let Some(at) = merges.iter().position(|m| m.id == merge) else { return };
-        match contents {
-            Err(status) => {
-                let merge = merges.remove(at);
-                self.actions.push_back(Action::AnswerWrite(merge.client, merge.write.request, Err(status)));
+        if let Some(edge) = merges[at].edges.iter_mut().find(|(index, _)| *index == block) {
+            edge.1 = Some(bytes);
+        }
+        if merges[at].edges.iter().all(|(_, contents)| contents.is_some()) {
+            let merge = merges.remove(at);
+            let write = merged(self.tail.end().next(), merge);
+            self.order(write);
+        }
+    }
+
+    /// Asks the next copy for an edge. Without one the write fails with `status`; it is to be sent again while there is a copy
+    /// in sync that can't be asked now.
+    fn ask_for_edge(&mut self, mut question: Question, status: IoStatus) {
+        let (pg, commit, now) = (self.pg, self.tail.committed(), self.now);
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some(at) = primary.merges.merges.iter().position(|merge| merge.id == question.merge) else { return };
+        let others = primary
+            .peers
+            .iter()
+            .filter(|(device, peer)| matches!(peer.standing, Standing::InSync) && !question.asked.contains(device));
+        let others: Vec<DeviceId> = others.map(|(device, _)| *device).collect();
+        let can_give = |device: &DeviceId| primary.answers(device, now) && primary.has_all(*device, commit);
+        let status = match others.iter().copied().find(can_give) {
+            Some(device) => {
+                let (epoch, id) = (primary.epoch(), primary.repairs.name());
+                let (Blocks { layer, chunk, .. }, first) = (primary.merges.merges[at].blocks, question.block);
+                question.asked.push(device);
+                primary.merges.questions.insert(id, question);
+                let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count: 1 };
+                self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
+                return;
             }
-            Ok(bytes) => {
-                assert_eq!(bytes.len(), BLOCK_SIZE);
-                if let Some(edge) = merges[at].edges.iter_mut().find(|(index, _)| *index == block) {
-                    edge.1 = Some(bytes);
-                }
-                if merges[at].edges.iter().any(|(_, contents)| contents.is_none()) {
-                    return;
-                }
-                let merge = merges.remove(at);
-                let write = merged(self.tail.end().next(), merge);
-                self.order(write);
+            // It answers again, or is left behind.
+            None if !others.is_empty() => {
+                primary.wanted = true;
+                IoStatus::Redirect
             }
+            None => status,
+        };
+        let merge = primary.merges.merges.remove(at);
+        self.actions.push_back(Action::AnswerWrite(merge.client, merge.write.request, Err(status)));
+    }
+
+    /// A copy gives the edge that it was asked for, or can't either.
+    pub(crate) fn edge_fetched(&mut self, id: u64, extents: Option<Vec<Extent>>) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        let Some(question) = primary.merges.questions.remove(&id) else { return };
+        match extents.filter(|extents| is_whole(extents, 1)).and_then(|extents| extents.into_iter().next()) {
+            Some(Extent::Data { bytes, .. }) => self.edge_known(question.merge, question.block, bytes),
+            Some(Extent::Zero { .. }) => {
+                self.edge_known(question.merge, question.block, PageBuf::zeroed(BLOCK_SIZE).freeze());
+            }
+            None => self.ask_for_edge(question, IoStatus::Io),
         }
         self.retry_waiting();
     }

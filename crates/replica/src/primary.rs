@@ -5,7 +5,7 @@ use crate::fence::Fences;
 use crate::group::{Group, GroupState, Role};
 use crate::hand_over::{HandingOver, Predecessor};
 use crate::lease::LEASE;
-use crate::membership::{is_sluggish, readers_until};
+use crate::membership::{SILENCE, is_sluggish, readers_until};
 use crate::mend::Mending;
 use crate::merge::Merges;
 use crate::pending::{Blocks, Pending};
@@ -125,6 +125,11 @@ impl Peer {
     pub(crate) fn learning(resync: Resync, base: Sequence, again: Sequence, now: Duration) -> Peer {
         let standing = Standing::Learning(Box::new(resync));
         Peer { synced: true, opened: true, sent: base, again, acked: base, ..Peer::new(standing, now) }
+    }
+
+    /// It has what the primary has committed, and can be asked for it.
+    pub(crate) fn answers(&self, now: Duration) -> bool {
+        matches!(self.standing, Standing::InSync) && self.synced && !self.gone && now < self.heard + SILENCE
     }
 
     /// It lags by more than is to wait for it.
@@ -254,7 +259,6 @@ impl Primary {
 
     /// The connection to a copy is gone, or new.
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
-        self.mending.forget_peer(device);
         if let Some(before) = &mut self.predecessor {
             before.said.remove(&device);
         }

@@ -5,6 +5,7 @@
 mod support;
 
 use azekura_base::*;
+use std::time::Duration;
 use support::*;
 
 fn byte(cluster: &Cluster, at: usize) -> u8 {
@@ -92,7 +93,7 @@ fn a_merge_that_is_asked_for_again_happens_once() {
 
 #[test]
 fn a_block_that_cannot_be_read_fails_the_merge_and_nothing_else() {
-    let mut cluster = Cluster::new(2);
+    let mut cluster = Cluster::new(1);
     cluster.write(bytes(1, 10, 8000)).unwrap();
     cluster.write(blocks(2, 0, 1)).unwrap();
     let (me, merge, block, _) = cluster.edges.pop_front().unwrap();
@@ -102,4 +103,55 @@ fn a_block_that_cannot_be_read_fails_the_merge_and_nothing_else() {
     cluster.settle();
     assert_eq!(cluster.answered[&RequestId(2)], Ok(()), "what waited goes on");
     assert_eq!(cluster.order(0), [2].map(RequestId));
+}
+
+/// A write of bytes 10 to 109 of a block whose contents are 1, which the primary can't read; and two more writes.
+fn unreadable_edge(copies: u32) -> Cluster {
+    let mut cluster = Cluster::new(copies);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    cluster.write(bytes(2, 10, 100)).unwrap();
+    let (me, merge, block, _) = cluster.edges.pop_front().unwrap();
+    cluster.group(0).edge_loaded(merge, block, Err(IoStatus::Io));
+    cluster.run(me);
+    cluster.write(bytes(3, 0, 20)).unwrap();
+    cluster.write(blocks(4, 9, 1)).unwrap();
+    cluster
+}
+
+#[test]
+fn an_edge_that_the_primary_cannot_read_comes_from_another_copy() {
+    let mut cluster = unreadable_edge(3);
+    // The first that is asked can't read it either.
+    cluster.damaged = [(device(1), 0)].into();
+    cluster.settle();
+    assert_eq!(cluster.order(0), [1, 4, 2, 3].map(RequestId), "what touches the block waits, and nothing else");
+    assert_eq!([0, 19, 20, 109, 110].map(|at| byte(&cluster, at)), [3, 3, 2, 2, 1]);
+}
+
+#[test]
+fn an_edge_that_no_copy_can_read_fails_its_write_and_nothing_else() {
+    let mut cluster = unreadable_edge(3);
+    cluster.damaged = [(device(1), 0), (device(2), 0)].into();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::Io));
+    assert_eq!(cluster.order(0), [1, 4, 3].map(RequestId));
+}
+
+#[test]
+fn a_write_does_not_wait_for_an_edge_from_a_copy_that_is_gone() {
+    for leaves in [false, true] {
+        let mut cluster = unreadable_edge(2);
+        if leaves {
+            cluster.isolate(1);
+        } else {
+            // It hears nothing and says nothing, and its connection stays.
+            let now = cluster.now;
+            (1..=20).for_each(|step| cluster.group(0).tick(now + step * Duration::from_millis(50)));
+            cluster.run(device(0));
+        }
+        assert_eq!(cluster.answered.get(&RequestId(2)), Some(&Err(IoStatus::Redirect)), "it is to be sent again");
+        assert_eq!(cluster.edges.len(), 1, "the next write of the block goes on");
+    }
 }
