@@ -320,6 +320,7 @@ impl Node {
                 Some(Under::Drop { layer }) => self.effects.push_back(Effect::LayerDropped(id, layer)),
                 _ => {}
             },
+            Completion::Dropped { token } => drop(device.under.remove(token)),
             Completion::Prepared { token, result } => {
                 if let Some(Under::Prepared { pg, sequence, epoch }) = device.under.remove(token) {
                     let body = result.ok().map(|body| match body {

@@ -150,9 +150,10 @@ impl Store {
         TARGET_MIN + freed + freed.min(1) + freed / 16
     }
 
-    /// Segments that are free, or will be at the next checkpoint.
+    /// Segments that are free, or will be at the next checkpoint: what an epoch whose record waits keeps from becoming free is
+    /// not among them.
     fn available(&self) -> u32 {
-        self.segments.free() + self.segments.empty()
+        self.segments.free() + self.segments.empty(self.oldest_epoch_waiting())
     }
 
     /// How much is missing to the target: 0 nothing, 1 so much that collection has to do its utmost.
@@ -244,6 +245,8 @@ impl Store {
         !self.epochs_waiting.is_empty()
             && self.collection_rests()
             && self.segments.reclaimable(self.oldest_unsettled()).is_none()
+            // A device that refuses to be read may give space again in a while.
+            && self.collector.refused.is_empty()
             && self.best_victim().is_none()
     }
 
@@ -257,7 +260,7 @@ impl Store {
         let durable = self.log.in_flight.front().map_or(head, |batch| batch.generation);
         // What was written since an epoch began whose record waits can't become free before that is durable. To move it
         // would use up the very space that the record needs.
-        let pinned = self.epochs_waiting.values().map(|waiting| waiting.generation).min();
+        let pinned = self.oldest_epoch_waiting();
         // When space is short, all that counts is to win a segment with as little of it as possible.
         let short = self.segments.free() <= GC_SEGMENTS;
         let limit = pinned.map_or(durable, |pinned| pinned.min(durable));

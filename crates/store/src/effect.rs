@@ -149,6 +149,11 @@ pub enum Completion {
         /// The caller's token.
         token: u64,
     },
+    /// An epoch has dropped the write with this token before any of it was written: it never becomes durable.
+    Dropped {
+        /// The caller's token.
+        token: u64,
+    },
     /// The end of a read.
     Read {
         /// The caller's token.

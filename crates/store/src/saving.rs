@@ -74,7 +74,7 @@ impl Store {
     fn wants_space(&self) -> bool {
         let free = self.segments.free();
         free < self.gc_target()
-            && (self.segments.empty() >= self.freed_at_once().max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
+            && (self.segments.empty(None) >= self.freed_at_once().max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
             && self.segments.reclaimable(self.oldest_unsettled()).is_some()
     }
 
@@ -84,9 +84,13 @@ impl Store {
         let in_flight = self.log.in_flight.front().map(|batch| batch.generation);
         let head = self.log.head.as_ref().map(|head| head.link.generation);
         let replaying = self.replaying_link().map(|link| link.generation);
-        let epochs = self.epochs_waiting.values().map(|waiting| waiting.generation).min();
-        let oldest = [in_flight, head, replaying, epochs, self.segments.oldest_held()];
+        let oldest = [in_flight, head, replaying, self.oldest_epoch_waiting(), self.segments.oldest_held()];
         oldest.into_iter().flatten().min().unwrap_or(0)
+    }
+
+    /// The log generation in which the oldest of those epochs began whose records are not durable.
+    pub(crate) fn oldest_epoch_waiting(&self) -> Option<u64> {
+        self.epochs_waiting.values().map(|waiting| waiting.generation).min()
     }
 
     fn position_can_move(&self) -> bool {

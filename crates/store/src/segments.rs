@@ -409,9 +409,10 @@ impl Segments {
         best.map(|(_, segment)| segment)
     }
 
-    /// Sealed segments of which no block is needed.
-    pub fn empty(&self) -> u32 {
-        self.classes[0].len() as u32
+    /// Sealed segments of which no block is needed; with `before`, those of older generations.
+    pub fn empty(&self, before: Option<u64>) -> u32 {
+        let empty = &self.classes[0];
+        before.map_or(empty.len(), |before| empty.range(..(before, 0)).count()) as u32
     }
 
     /// Frees what was opened after generation `last`, which the log never durably reached.

@@ -413,7 +413,9 @@ impl Store {
             group.incomplete.get_or_insert(committed_before);
         }
         let incomplete = group.incomplete;
-        let dropped = self.enter_epoch(pg, epoch, committed, jump);
+        let dropped = self.enter_epoch(pg, epoch, committed, jump).into_iter();
+        let (dropped, waiting): (Vec<_>, Vec<_>) = dropped.partition(|pending| pending.place.is_some());
+        self.forget_queued(&waiting);
         let id = self.new_id();
         let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
         self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });

@@ -109,6 +109,32 @@ fn an_epoch_drops_the_tail_for_good() {
 }
 
 #[test]
+fn dropped_writes_that_wait_are_never_written() {
+    let mut rig = Rig::format(&tiny());
+    rig.store.start_epoch(1, PgId(1), epoch(1), sequence(0));
+    rig.settle();
+    rig.done.clear();
+    // As a copy that is brought up to date over and over, and whose device is slow.
+    for round in 1..=50 {
+        for value in 1..=4 {
+            let write = rig.next_write(1, 10, 0, value, filled(u64::from(value), 1), 1);
+            rig.store.append(10 * round + u64::from(value), write);
+        }
+        let other = rig.next_write(2, 11, 1, 0, filled(round, 1), 1);
+        rig.store.append(10 * round, other);
+        rig.store.start_epoch(10 * round + 5, PgId(1), epoch(1 + round), sequence(1));
+        // The first write of the first round is kept, and those of the other group.
+        assert_eq!(rig.store.statistics().records_waiting, 1 + 2 * round);
+    }
+    rig.settle();
+    let (dropped, durable): (Vec<_>, Vec<_>) =
+        rig.done.drain(..).partition(|done| matches!(done, Completion::Dropped { .. }));
+    assert_eq!((dropped.len(), durable.len()), (50 * 4 - 1, 50 * 2 + 1));
+    assert_eq!(rig.store.group(PgId(1)).prepared_end, sequence(1));
+    rig.check_accounts();
+}
+
+#[test]
 fn zeros_give_space_back() {
     let mut rig = Rig::format(&tiny());
     rig.write(1, 10, 0, 0, filled(1, 16), 16);

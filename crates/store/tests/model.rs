@@ -607,11 +607,11 @@ impl World {
         self.rig().take_effects();
         for completion in std::mem::take(&mut self.rig().done) {
             match completion {
-                Completion::Durable { token } => {
-                    self.durable_seen.insert(token as usize);
-                    while self.durable_seen.remove(&self.durable) {
-                        self.durable += 1;
-                    }
+                Completion::Durable { token } => self.record_settled(token as usize),
+                // It was never there.
+                Completion::Dropped { token } => {
+                    self.calls.retain(|call| !matches!(call, Call::Write { record, .. } if *record == token as usize));
+                    self.record_settled(token as usize);
                 }
                 Completion::Read { token, result } => {
                     let (expected, first, count) = self.reads.remove(&token).unwrap();
@@ -628,6 +628,13 @@ impl World {
                 Report::Forgotten { .. } => {}
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    fn record_settled(&mut self, record: usize) {
+        self.durable_seen.insert(record);
+        while self.durable_seen.remove(&self.durable) {
+            self.durable += 1;
         }
     }
 
@@ -840,9 +847,8 @@ fn interrupted_open(
     rig.crash(|_, _| false)
 }
 
-/// Histories are the same in every run, so that a failure is of the change at hand: about one long history in 200 on the small
-/// device ends with a store that does not come to rest (docs/reliability.md, "Known"). PROPTEST_CASES in the environment
-/// asks for so many fresh ones; whoever changes the store runs some thousands.
+/// Histories are the same in every run, so that a failure is of the change at hand. PROPTEST_CASES in the environment asks for so
+/// many fresh ones; whoever changes the store runs some thousands.
 fn config(cases: u32) -> ProptestConfig {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let fresh = number("PROPTEST_CASES");
