@@ -123,6 +123,7 @@ async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let listener = azekura_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let api = listener.local_addr().unwrap();
     let spec = NodeSpec {
+        incarnation: 1,
         uuid: name.to_owned(),
         name: name.to_owned(),
         data_address: "127.0.0.1:7101".parse().unwrap(),

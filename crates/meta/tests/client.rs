@@ -11,7 +11,7 @@ use azekura_meta::client::{EtcdClient, EtcdError, Txn};
 use azekura_meta::cluster::{
     CasOutcome, ClassSpec, DeviceSpec, MetaClient, NewGroup, NodeSpec, VolumeDeletion, VolumeSpec,
 };
-use azekura_meta::model::{FailureDomain, LayerState, Model, VolumeAccess};
+use azekura_meta::model::{FailureDomain, LayerState, Model, NodeRecord, VolumeAccess};
 use azekura_meta::{Kind, MetaError};
 use support::Server;
 
@@ -23,6 +23,7 @@ async fn connect(server: &Server) -> MetaClient {
 
 fn node(name: &str) -> NodeSpec {
     NodeSpec {
+        incarnation: 1,
         uuid: format!("uuid-of-{name}"),
         name: name.to_owned(),
         data_address: "127.0.0.1:7181".parse().unwrap(),
@@ -85,7 +86,10 @@ async fn members(server: &mut Server) {
     let client = connect(server).await;
     let first = client.register_node(&node("n1")).await.unwrap();
     assert_eq!(first.id, NodeId(1));
-    assert_eq!(client.register_node(&node("n1")).await.unwrap(), first, "the same node again");
+    let again = client.register_node(&node("n1")).await.unwrap();
+    assert_eq!((again.id, first.incarnation, again.incarnation), (first.id, 1, 2), "its data folder was put back");
+    let later = client.register_node(&NodeSpec { incarnation: 9, ..node("n1") }).await.unwrap();
+    assert_eq!(later, NodeRecord { incarnation: 9, ..first.clone() });
     let mut moved = node("n1");
     moved.data_address = "127.0.0.1:9999".parse().unwrap();
     let again = client.register_node(&moved).await.unwrap();

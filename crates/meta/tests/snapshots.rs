@@ -25,6 +25,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
     let client = MetaClient::connect(vec![server.endpoint()]).await.unwrap();
     for name in ["n1", "n2"] {
         let spec = NodeSpec {
+            incarnation: 1,
             uuid: name.to_owned(),
             name: name.to_owned(),
             data_address: "127.0.0.1:7181".parse().unwrap(),

@@ -1,17 +1,15 @@
 //! `azekura store …`: looks into a device's folder while no node has it open.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use azekura_base::PageBuf;
-use azekura_store::{CheckpointDb, DeviceError, Inspector, ReadDevice, Severity};
-use bytes::Bytes;
+use azekura_store::{CheckpointDb, DeviceError, Inspector, Severity};
 use clap::{Args, Subcommand};
 
 use super::CliError;
 use super::output::{print, print_json};
+use crate::node::device::LogFile;
 use crate::node::layers_file;
 
 /// Look into a device's folder. The node that has it must be stopped.
@@ -48,17 +46,6 @@ struct DumpArgs {
     /// Print JSON, a line a segment.
     #[arg(long)]
     json: bool,
-}
-
-/// A device's log file.
-struct LogFile(File);
-
-impl ReadDevice for LogFile {
-    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
-        let mut bytes = PageBuf::new(len);
-        self.0.read_exact_at(&mut bytes, offset).map_err(|error| DeviceError(error.to_string()))?;
-        Ok(bytes.freeze())
-    }
 }
 
 fn open_log(dir: &Path) -> Result<LogFile, CliError> {

@@ -102,11 +102,12 @@ impl DataFolder {
         self.path.join("config.redb")
     }
 
-    /// The devices in the folder, in the order of their numbers; makes `count` of `size` bytes when there are none.
+    /// The devices in the folder, in the order of their numbers, with their names, or why they can't be used; makes `count` of
+    /// `size` bytes when there are none.
     ///
     /// # Errors
-    /// When a device's folder is damaged or can't be made.
-    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<DeviceDir>> {
+    /// When the folder can't be read, or a new device can't be made.
+    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<(String, Result<DeviceDir>)>> {
         let mut found = Vec::new();
         let entries = std::fs::read_dir(&self.path).with_context(|| format!("can't read {}", self.path.display()))?;
         for entry in entries {
@@ -115,12 +116,13 @@ impl DataFolder {
             found.extend(number);
         }
         found.sort_unstable();
-        let path = |number: u32| self.path.join(format!("device-{number}"));
+        let name = |number: u32| format!("device-{number}");
         if found.is_empty()
             && let Some(size) = size
         {
-            return (0..count).map(|number| DeviceDir::create(&path(number), size)).collect();
+            let create = |number| Ok((name(number), Ok(DeviceDir::create(&self.path.join(name(number)), size)?)));
+            return (0..count).map(create).collect();
         }
-        found.into_iter().map(|number| DeviceDir::open(&path(number))).collect()
+        Ok(found.into_iter().map(|number| (name(number), DeviceDir::open(&self.path.join(name(number))))).collect())
     }
 }

@@ -7,9 +7,12 @@
 use super::dataplane::{Command, Handle};
 use super::random;
 use anyhow::{Context, Result, bail, ensure};
-use azekura_base::{DeviceId, PageBuf};
-
-use azekura_store::{CheckpointDb, Identity, Options, SUPERBLOCK_AREA_BLOCKS, SavedMap, Store};
+use azekura_base::{BLOCK_SIZE, DeviceId, PageBuf};
+use azekura_store::{
+    CheckpointDb, DeviceError, Identity, Inspector, OpenError, Options, ReadDevice, SUPERBLOCK_AREA_BLOCKS, SavedMap,
+    Store,
+};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -58,6 +61,17 @@ impl fmt::Display for DeviceLost {
 }
 
 impl std::error::Error for DeviceLost {}
+
+/// A device's log file.
+pub struct LogFile(pub File);
+
+impl ReadDevice for LogFile {
+    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        let mut bytes = PageBuf::new(len);
+        self.0.read_exact_at(&mut bytes, offset).map_err(|error| DeviceError(error.to_string()))?;
+        Ok(bytes.freeze())
+    }
+}
 
 /// A device's folder, opened by this process.
 pub struct DeviceDir {
@@ -164,23 +178,31 @@ impl DeviceDir {
         let options = self.options(flush);
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");
-        let formatted = self.file.cluster.is_some();
+        let formatted = self.file.cluster.is_some() || self.is_in_use(&identity)?;
         if formatted {
             self.check_presence(&map_path)?;
         }
         let mut map =
             CheckpointDb::open(&map_path).with_context(|| format!("can't open the map {}", map_path.display()))?;
+        let log = self.log()?;
         if !formatted {
             let format = Store::format(&options, &identity).context("can't format the device")?;
-            let log = self.log()?;
-            self.initialise(&log, 0, FIRST_SEGMENTS.min(options.segments), &options)?;
-            self.file.segments_ready = FIRST_SEGMENTS.min(options.segments);
+            let first = FIRST_SEGMENTS.min(options.segments);
+            (0..first).try_for_each(|segment| write_zeros(&log, segment, &options))?;
+            log.sync_data().context("can't flush the device")?;
+            self.file.segments_ready = first;
             write_all(&log, format.offset, &format.pieces)?;
             log.sync_all()?;
             map.checkpoint(format.checkpoint).context("can't write the map")?;
+        }
+        if self.file.cluster.is_none() {
             self.file.cluster = Some(hex);
             self.file.id = Some(id);
             self.save()?;
+        }
+        // `device.json` may be older than the log.
+        while self.file.segments_ready < options.segments && is_written(&log, self.file.segments_ready, &options)? {
+            self.file.segments_ready += 1;
         }
         let root = map.root().context("can't read the map")?.with_context(|| {
             DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))
@@ -188,6 +210,35 @@ impl DeviceDir {
         let mut store = Store::open(options, identity, root);
         store.segments_ready(self.file.segments_ready);
         Ok((store, map))
+    }
+
+    /// The device was formatted as this one although `device.json` does not say so: an older one was put back, or it could not
+    /// be written. To format the device again would be to lose what it holds, under the number that all know it by.
+    fn is_in_use(&self, identity: &Identity) -> Result<bool> {
+        let path = self.log_path();
+        let log = File::open(&path).with_context(|| format!("can't open {}", path.display()))?;
+        let log = match Inspector::open(LogFile(log)) {
+            Ok(log) => log,
+            Err(OpenError::NotFormatted) => return Ok(false),
+            Err(error) => return Err(error).with_context(|| format!("can't tell whose log {} is", path.display())),
+        };
+        let Identity { cluster, device, instance } = log.identity();
+        ensure!(
+            log.identity() == *identity,
+            "{} is the log of device {device} of cluster {cluster:032x} (instance {instance}), which {} does not know of: \
+             put back the device.json that belongs to it, or move the folder away to start with an empty device",
+            path.display(),
+            self.path.join("device.json").display()
+        );
+        let written = log.segment(0).map_err(|error| anyhow::anyhow!("can't read {}: {error}", path.display()))?;
+        Ok(!written.batches.is_empty() || self.path.join("map.redb").exists() && self.has_map()?)
+    }
+
+    /// The map has a root.
+    fn has_map(&self) -> Result<bool> {
+        let path = self.path.join("map.redb");
+        let map = CheckpointDb::open(&path).with_context(|| format!("can't open the map {}", path.display()))?;
+        Ok(map.root().with_context(|| format!("can't read the map {}", path.display()))?.is_some())
     }
 
     /// Refuses a device whose log or map is missing or has been cut off.
@@ -218,16 +269,13 @@ impl DeviceDir {
             .with_context(|| format!("can't open {}", path.display()))
     }
 
-    /// Writes zeros to segments `from..to`.
+    /// Writes zeros to those of the segments `from..to` that were never written.
     fn initialise(&self, log: &File, from: u32, to: u32, options: &Options) -> Result<()> {
-        let zeros = PageBuf::zeroed(WRITE_SIZE);
-        let start = u64::from(SUPERBLOCK_AREA_BLOCKS) * azekura_base::BLOCK_SIZE as u64;
-        let mut at = start + u64::from(from) * options.segment_bytes();
-        let end = start + u64::from(to) * options.segment_bytes();
-        while at < end {
-            let len = (end - at).min(WRITE_SIZE as u64) as usize;
-            log.write_all_at(&zeros[..len], at).context("can't write to the device")?;
-            at += len as u64;
+        for segment in from..to {
+            // The store uses it already if `device.json` is older than the log.
+            if !is_written(log, segment, options)? {
+                write_zeros(log, segment, options)?;
+            }
         }
         log.sync_data().context("can't flush the device")
     }
@@ -256,6 +304,30 @@ impl DeviceDir {
             tracing::error!("device {id}: no thread to initialise the log: {error}");
         }
     }
+}
+
+/// Byte offset of a segment's first block.
+fn start_of(segment: u32, options: &Options) -> u64 {
+    u64::from(SUPERBLOCK_AREA_BLOCKS) * BLOCK_SIZE as u64 + u64::from(segment) * options.segment_bytes()
+}
+
+/// A segment has been in use: it begins with a batch.
+fn is_written(log: &File, segment: u32, options: &Options) -> Result<bool> {
+    let mut block = PageBuf::new(BLOCK_SIZE);
+    log.read_exact_at(&mut block, start_of(segment, options)).context("can't read the device")?;
+    Ok(block.iter().any(|byte| *byte != 0))
+}
+
+fn write_zeros(log: &File, segment: u32, options: &Options) -> Result<()> {
+    let zeros = PageBuf::zeroed(WRITE_SIZE);
+    let mut at = start_of(segment, options);
+    let end = start_of(segment + 1, options);
+    while at < end {
+        let len = (end - at).min(WRITE_SIZE as u64) as usize;
+        log.write_all_at(&zeros[..len], at).context("can't write to the device")?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 fn write_all(file: &File, mut offset: u64, pieces: &[bytes::Bytes]) -> Result<()> {

@@ -6,7 +6,7 @@ mod attaching;
 mod attachments;
 mod data_folder;
 mod dataplane;
-mod device;
+pub mod device;
 mod exports;
 mod layer_questions;
 pub mod layers_file;

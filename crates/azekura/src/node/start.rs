@@ -15,7 +15,7 @@ use azekura_base::DeviceId;
 use azekura_control::Attacher;
 use azekura_meta::client::EtcdError;
 use azekura_meta::cluster::{DeviceSpec, NodeSpec};
-use azekura_meta::model::{DeviceFailure, FailureKind};
+use azekura_meta::model::{DeviceFailure, DeviceRecord, FailureKind};
 use azekura_meta::server::EmbeddedServer;
 use azekura_meta::time::now_rfc3339;
 use azekura_meta::{MetaClient, MetaError};
@@ -235,8 +235,14 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> 
         nbd_addresses: tcp.chain(unix).collect(),
         site: args.site.clone(),
         rack: args.rack.clone(),
+        incarnation: folder.file.incarnation,
     };
     let node = client.register_node(&spec).await?;
+    if node.incarnation > folder.file.incarnation {
+        let (known, own) = (node.incarnation - 1, folder.file.incarnation);
+        tracing::warn!("node.json counts {own} starts of this node, the cluster {known}: was an older file put back?");
+        folder.file.incarnation = node.incarnation;
+    }
     folder.file.cluster = Some(cluster.id.clone());
     folder.file.id = Some(node.id);
     folder.save()?;
@@ -256,8 +262,17 @@ async fn open_devices(
     let mut ready = Vec::new();
     let dirs = folder.devices(args.device_size.map(|size| size.bytes()), args.devices)?;
     note_missing(client, &dirs, identity).await?;
-    for mut dir in dirs {
-        let name = dir.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    for (name, dir) in dirs {
+        let mut dir = match dir {
+            Ok(dir) => dir,
+            Err(error) => {
+                match client.model().devices.values().find(|record| is_called(record, identity, &name)) {
+                    Some(record) => out_of_service(reports, record.id, &error),
+                    None => tracing::error!("{error:#}; the node goes on without {name}"),
+                }
+                continue;
+            }
+        };
         let spec = DeviceSpec {
             uuid: dir.file.uuid.clone(),
             node: identity.node,
@@ -280,12 +295,24 @@ async fn open_devices(
     Ok(ready)
 }
 
+/// It is the node's device of this name. One that is gone for good may have left its name to another.
+fn is_called(record: &DeviceRecord, identity: Identity, name: &str) -> bool {
+    let lost = record.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
+    record.node == identity.node && record.name == name && !lost
+}
+
 /// Notes which of the node's registered devices are not in its data folder any more. Another device may have such a
 /// one's name then.
-async fn note_missing(client: &MetaClient, dirs: &[DeviceDir], identity: Identity) -> Result<()> {
+async fn note_missing(client: &MetaClient, dirs: &[(String, Result<DeviceDir>)], identity: Identity) -> Result<()> {
     let model = client.model();
-    let is_missing = |uuid: &String| !dirs.iter().any(|dir| dir.file.uuid == *uuid);
-    for record in model.devices.values().filter(|record| record.node == identity.node && is_missing(&record.uuid)) {
+    let is_missing = |record: &DeviceRecord| {
+        let is_it = |(name, dir): &(String, Result<DeviceDir>)| match dir {
+            Ok(dir) => dir.file.uuid == record.uuid,
+            Err(_) => is_called(record, identity, name),
+        };
+        record.node == identity.node && !dirs.iter().any(is_it)
+    };
+    for record in model.devices.values().filter(|record| is_missing(record)) {
         let reason = format!("{} is not in its node's data folder any more", record.name);
         tracing::error!("device {}: {reason}", record.id);
         let failure = DeviceFailure { kind: FailureKind::Lost, reason, since: now_rfc3339() };

@@ -31,6 +31,8 @@ pub struct NodeSpec {
     pub site: String,
     /// Its rack, or empty.
     pub rack: String,
+    /// The number of this start, as its data folder has it.
+    pub incarnation: u64,
 }
 
 /// What a node says about one of its devices.
@@ -104,7 +106,10 @@ impl Member for NodeRecord {
 
     fn keeping(mut self, registered: Option<&NodeRecord>, id: u32) -> NodeRecord {
         self.id = NodeId(id);
-        self.unknown = registered.map(|node| node.unknown.clone()).unwrap_or_default();
+        if let Some(registered) = registered {
+            self.incarnation = self.incarnation.max(registered.incarnation + 1);
+            self.unknown = registered.unknown.clone();
+        }
         self
     }
 }
@@ -145,7 +150,7 @@ impl Member for DeviceRecord {
 }
 
 impl MetaClient {
-    /// Registers a node, or brings its record up to date. Returns the record with its id.
+    /// Registers a start of a node. Returns its record, with its id and an incarnation beyond all earlier ones.
     pub async fn register_node(&self, spec: &NodeSpec) -> Result<NodeRecord, MetaError> {
         super::volumes::check_name(Kind::Node, &spec.name)?;
         self.register(NodeRecord {
@@ -157,6 +162,7 @@ impl MetaClient {
             nbd_addresses: spec.nbd_addresses.clone(),
             site: spec.site.clone(),
             rack: spec.rack.clone(),
+            incarnation: spec.incarnation,
             unknown: Unknown::default(),
         })
         .await

@@ -119,6 +119,9 @@ pub struct NodeRecord {
     /// The rack that it stands in.
     #[serde(default)]
     pub rack: String,
+    /// Its last start, in numbers that grow: no two of its processes have the same, even if its data folder is put back.
+    #[serde(default)]
+    pub incarnation: u64,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
