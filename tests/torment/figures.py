@@ -19,6 +19,7 @@ WATCH_S = 4.0
 CHANGED_BLOCKS = 8000
 QUIET_S = 10
 RESTART_AFTER_S = 3
+REPETITIONS_MAX = 40
 
 
 def percentile(values, share):
@@ -101,18 +102,19 @@ class Figures:
             series.lost += len(lost)
             self.failures += lost[:3]
 
-    def kills(self, series, writer, deadline, victims, ready=lambda node: True):
-        """Kills a node, watches the writer, lets the node return; until the time is over."""
-        count = 0
-        while count < 2 or (time.monotonic() < deadline and count < 20):
-            node = victims[count % len(victims)]
-            count += 1
-            try:
-                wait_until(lambda: ready(node), 30, "")
-            except TimeoutError:
-                say(f"{series.title}: {node.name} is not what it should be: {self.primaries(2)} {self.primaries(3)}")
-                continue
-            self.kill_once(series, writer, node)
+    def kills(self, series, writer, deadline, nodes, copies, fits):
+        """Kills a node of which the number of groups that it is primary of fits, watches the writer, lets the node return; until
+        the time is over. It is another node than the last time if possible."""
+        last = None
+
+        def fitting():
+            primaries = self.primaries(copies)
+            found = [node for node in nodes if fits(primaries[node.number])]
+            return sorted(found, key=lambda node: node is last)
+
+        while len(series.pauses) < 2 or (time.monotonic() < deadline and len(series.pauses) < REPETITIONS_MAX):
+            last = wait_until(fitting, 60, f"a node to kill ({series.title})")[0]
+            self.kill_once(series, writer, last)
 
     def kill_once(self, series, writer, node):
         writer.take_pause()
@@ -130,7 +132,7 @@ class Figures:
         series = self.new_series("SIGKILL of a node with primaries", 3)
         n1, *others = self.rig.nodes
         writer = self.writer([n1.uri("two")], "two", 1)
-        self.kills(series, writer, deadline, others, lambda node: self.primaries(2)[node.number] > 0)
+        self.kills(series, writer, deadline, others, 2, lambda primaries: primaries > 0)
         self.end(series, writer)
 
     def secondary(self, deadline):
@@ -138,7 +140,7 @@ class Figures:
         series = self.new_series("SIGKILL of a node with secondaries only", 1.5)
         n1, *others = self.rig.nodes
         writer = self.writer([n1.uri("three")], "three", 2)
-        self.kills(series, writer, deadline, others, lambda node: self.primaries(3)[node.number] == 0)
+        self.kills(series, writer, deadline, others, 3, lambda primaries: primaries == 0)
         self.end(series, writer)
 
     def gateway(self, deadline):
@@ -146,9 +148,7 @@ class Figures:
         series = self.new_series("SIGKILL of the gateway's node, client reconnects elsewhere", 3)
         nodes = self.rig.nodes
         writer = self.writer([node.uri("two") for node in nodes], "two", 3)
-        count = 0
-        while count < 2 or (time.monotonic() < deadline and count < 20):
-            count += 1
+        while len(series.pauses) < 2 or (time.monotonic() < deadline and len(series.pauses) < REPETITIONS_MAX):
             node = next(node for node in nodes if node.uri("two") == writer.uris[0])
             self.kill_once(series, writer, node)
         self.end(series, writer)
@@ -160,11 +160,11 @@ class Figures:
         n1, *rest = nodes = self.rig.nodes
         writer = self.writer([n1.uri("two")], "two", 4)
         half = (deadline + time.monotonic()) / 2
-        while len(others.pauses) < 4 or (time.monotonic() < half and len(others.pauses) < 20):
+        while len(others.pauses) < 4 or (time.monotonic() < half and len(others.pauses) < REPETITIONS_MAX):
             self.restart(others, writer, rest[len(others.pauses) % len(rest)])
         self.end(others, writer)
         writer = self.writer([node.uri("two") for node in nodes], "two", 5)
-        while len(own.pauses) < 3 or (time.monotonic() < deadline and len(own.pauses) < 20):
+        while len(own.pauses) < 3 or (time.monotonic() < deadline and len(own.pauses) < REPETITIONS_MAX):
             self.restart(own, writer, next(node for node in nodes if node.uri("two") == writer.uris[0]))
         self.end(own, writer)
 

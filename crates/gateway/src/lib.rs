@@ -5,11 +5,15 @@
 //! done. Checksums of written blocks are made here, and those of read blocks checked here. A write may be sent more
 //! than once; its session and number let the primary apply it once.
 
+mod answers;
 mod cut;
 mod ended;
 mod gateway;
 mod reading;
+mod sending;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use gateway::{Effect, Gateway, Op, Outcome, Piece};

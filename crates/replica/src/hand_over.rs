@@ -14,7 +14,8 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, GroupConfig, Role};
 use crate::lease::GRACE;
-use crate::primary::{Primary, Standing};
+use crate::peer::Standing;
+use crate::primary::Primary;
 use crate::secondary::is_undamaged;
 use azekura_base::{DeviceId, Epoch};
 use azekura_wire::{HandOver, Leaving, Message, Prepare, SyncOk};

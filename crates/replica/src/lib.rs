@@ -11,7 +11,7 @@
 //!
 //! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a group changes hands and
 //! copies take leave without being missed first (`hand_over.rs`); how a new primary gathers what was
-//! prepared before it (`primary.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
+//! prepared before it (`opening.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
 //! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
 //! and found before somebody needs it (`scrub.rs`), and how much of all this there may be at a time (`background.rs`). What becomes of the writes of an attachment that has ended: `fence.rs`.
 
@@ -27,6 +27,8 @@ mod lease;
 mod membership;
 mod mend;
 mod merge;
+mod opening;
+mod peer;
 mod pending;
 mod primary;
 mod quorum;

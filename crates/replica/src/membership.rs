@@ -11,7 +11,7 @@ use crate::action::Action;
 use crate::group::{Group, GroupConfig, Role};
 use crate::hand_over::{Claim, is_recent};
 use crate::lease::{GRACE, LEASE};
-use crate::primary::Standing;
+use crate::peer::Standing;
 use crate::quorum::AckRule;
 use crate::secondary::Secondary;
 use azekura_base::{DeviceId, Epoch, IoStatus, Sequence};

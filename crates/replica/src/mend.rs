@@ -6,8 +6,9 @@
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
+use crate::peer::Standing;
 use crate::pending::Blocks;
-use crate::primary::{Primary, Standing};
+use crate::primary::Primary;
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, IoStatus, LayerId};
 use azekura_wire::{Body, Damaged, Extent, Fetch, Fetched, Message, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -7,8 +7,9 @@
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
 use crate::mend::is_whole;
+use crate::peer::Standing;
 use crate::pending::{Blocks, Pending};
-use crate::primary::{REIGN_SHIFT, Standing};
+use crate::primary::REIGN_SHIFT;
 use azekura_base::{BLOCK_SIZE, BlockIndex, DeviceId, Epoch, IoStatus, PageBuf, RequestId, SessionId, block_checksums};
 use azekura_wire::{Body, Extent, Fetch, Message, WriteBody, WriteRequest};
 use bytes::Bytes;

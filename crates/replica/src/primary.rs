@@ -1,169 +1,32 @@
-//! The primary's side: give writes their order, replicate, commit.
+//! The primary's side of an open reign: give writes their order, replicate, commit.
 
 use crate::action::{Action, Client, Mismatch};
 use crate::fence::Fences;
 use crate::group::{Group, GroupState, Role};
 use crate::hand_over::{HandingOver, Predecessor};
 use crate::lease::LEASE;
-use crate::membership::{SILENCE, is_sluggish, readers_until};
+use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
 use crate::merge::Merges;
+use crate::opening::Stage;
+use crate::peer::{Backlog, Peer, Standing};
 use crate::pending::{Blocks, Pending};
 use crate::quorum::AckRule;
-use crate::resync::{Repairs, Resync};
+use crate::resync::Repairs;
 use crate::scrub::Scrub;
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
 use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
-use azekura_wire::{Body, Message, Prepare, PrepareOk, Sync, SyncOk, WriteBody, WriteRequest};
+use azekura_wire::{Body, Prepare, PrepareOk, WriteBody, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Most bytes that may be on their way to a copy that writes need not wait for; then it is left behind.
-const BACKLOG_BYTES_MAX: usize = 64 << 20;
 /// What a primary asks its surroundings is numbered from its epoch, shifted by this.
 pub(crate) const REIGN_SHIFT: u32 = 32;
-
-/// What a copy is to the primary.
-#[derive(Debug)]
-pub(crate) enum Standing {
-    /// Every write waits for it.
-    InSync,
-    /// It has everything, and every write waits for it; the configuration does not name it yet.
-    Joining,
-    /// It is being brought up to date. Nothing waits for it.
-    Learning(Box<Resync>),
-}
-
-/// What the primary knows of one other copy.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) standing: Standing,
-    /// It follows the epoch on the present connection.
-    pub(crate) synced: bool,
-    /// It has recorded the epoch.
-    pub(crate) opened: bool,
-    /// The last write sent to it on that connection.
-    pub(crate) sent: Sequence,
-    /// Writes up to here have perhaps been sent on an earlier connection; they are sent again in full.
-    again: Sequence,
-    /// Everything up to here is durable there.
-    pub(crate) acked: Sequence,
-    /// Until when it follows nobody else.
-    pub(crate) lease_until: Duration,
-    /// Until when it may answer readers by itself.
-    pub(crate) reads_until: Duration,
-    /// When it last said anything.
-    pub(crate) heard: Duration,
-    /// When it was last asked how far it is.
-    pub(crate) asked: Duration,
-    /// When it last had nothing to make durable, or made something durable.
-    pub(crate) moved: Duration,
-    /// Its device takes no more data.
-    full: bool,
-    /// It has said that it is about to stop, or to be given up, and that it answers no reader any more.
-    pub(crate) gone: bool,
-    /// It joins, and this version of the configuration, whose outcome is not known, names it in sync.
-    pub(crate) named: Option<u64>,
-    /// It can't go on from where it is, because it has lost writes or has others: it is good up to here.
-    pub(crate) lost: Option<Sequence>,
-    /// It has said how far it is since this reign began.
-    pub(crate) answered: bool,
-    /// What was sent to it and is not durable there, where writes need not wait for it.
-    backlog: Backlog,
-}
-
-/// Writes on their way to a copy that need not be waited for.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    writes: VecDeque<(Sequence, usize)>,
-    bytes: usize,
-}
-
-impl Backlog {
-    fn sent(&mut self, sequence: Sequence, bytes: usize) {
-        self.writes.push_back((sequence, bytes));
-        self.bytes += bytes;
-    }
-
-    fn acked(&mut self, sequence: Sequence) {
-        while let Some((_, bytes)) = self.writes.front().filter(|(sent, _)| *sent <= sequence) {
-            self.bytes -= bytes;
-            self.writes.pop_front();
-        }
-    }
-
-    /// More than is to wait for one copy.
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.writes.len() > PENDING_WRITES_MAX || self.bytes > BACKLOG_BYTES_MAX
-    }
-}
-
-impl Peer {
-    pub(crate) fn new(standing: Standing, now: Duration) -> Peer {
-        Peer {
-            standing,
-            synced: false,
-            opened: false,
-            sent: Sequence::ZERO,
-            again: Sequence::ZERO,
-            acked: Sequence::ZERO,
-            lease_until: Duration::ZERO,
-            reads_until: Duration::ZERO,
-            heard: now,
-            asked: Duration::ZERO,
-            moved: now,
-            full: false,
-            gone: false,
-            named: None,
-            lost: None,
-            answered: false,
-            backlog: Backlog::default(),
-        }
-    }
-
-    /// A copy that is sent everything after `base`, from now on.
-    pub(crate) fn learning(resync: Resync, base: Sequence, again: Sequence, now: Duration) -> Peer {
-        let standing = Standing::Learning(Box::new(resync));
-        Peer { synced: true, opened: true, sent: base, again, acked: base, ..Peer::new(standing, now) }
-    }
-
-    /// It has what the primary has committed, and can be asked for it.
-    pub(crate) fn answers(&self, now: Duration) -> bool {
-        matches!(self.standing, Standing::InSync) && self.synced && !self.gone && now < self.heard + SILENCE
-    }
-
-    /// It lags by more than is to wait for it.
-    pub(crate) fn lags(&self) -> bool {
-        self.backlog.is_too_long()
-    }
-
-    /// Writes wait for it.
-    pub(crate) fn counts(&self) -> bool {
-        !matches!(self.standing, Standing::Learning(_))
-    }
-}
-
-/// How far a primary's reign has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The configuration names this epoch. All in-sync copies say how far they are, and what this copy has prepared
-    /// before is being committed on all of them.
-    ///
-    /// Some of it may have been acknowledged in an earlier epoch, whose commit points are forgotten: until all of it is
-    /// committed again, neither reads may be answered nor leases given. And only then is the epoch recorded: a crash
-    /// in between finds the prepared writes as they are. In-sync copies never contradict each other here: what they
-    /// have prepared are beginnings of one order, because no epoch opens before every in-sync copy has recorded it.
-    Reconciling,
-    /// Nothing is prepared; the epoch's record is on its way to every log.
-    Starting,
-    /// Reads and writes are served.
-    Open,
-}
 
 /// State that only a primary has.
 pub(crate) struct Primary {
     epoch: Epoch,
-    stage: Stage,
+    pub(crate) stage: Stage,
     pub(crate) peers: BTreeMap<DeviceId, Peer>,
     /// Nothing is committed before: a copy that was left behind may still answer readers.
     pub(crate) blocked_until: Duration,
@@ -245,7 +108,7 @@ impl Primary {
         self.merges.touches(blocks) || self.repairs.hold(blocks) || self.mending.hold(blocks)
     }
 
-    fn counting(&self) -> impl Iterator<Item = &Peer> {
+    pub(crate) fn counting(&self) -> impl Iterator<Item = &Peer> {
         self.peers.values().filter(|peer| peer.counts())
     }
 
@@ -316,140 +179,6 @@ impl Primary {
 }
 
 impl Group {
-    /// The configuration names this process as primary: what was prepared before is to be committed in the new epoch.
-    pub(crate) fn reconcile(&mut self) {
-        let now = self.now;
-        #[cfg(feature = "sabotage")]
-        if crate::sabotage::forgets_tail() {
-            let keep = self.tail.committed();
-            drop(self.tail.truncate(keep));
-            self.durable = keep;
-        }
-        if let Role::Primary(primary) = &mut self.role {
-            for (device, peer) in &mut primary.peers {
-                // What it was told in the epoch before may still let it answer readers.
-                if self.config.has_readers() {
-                    peer.reads_until = readers_until(now);
-                }
-                if let Some(before) = primary.predecessor.as_ref().filter(|before| before.device == *device) {
-                    peer.reads_until = peer.reads_until.max(before.until);
-                }
-            }
-            if primary.after_readers && self.config.has_readers() {
-                primary.blocked_until = readers_until(now);
-            }
-        }
-        self.greet_all();
-        self.gather();
-        self.try_commit();
-    }
-
-    /// Records the epoch on every copy once the tail is committed everywhere.
-    fn try_start(&mut self) {
-        let keep = self.tail.committed();
-        let Role::Primary(primary) = &mut self.role else { return };
-        let all_there = primary.counting().all(|peer| peer.synced);
-        if primary.stage != Stage::Reconciling || keep != self.tail.end() || !all_there {
-            return;
-        }
-        if let Some(device) = self.surer_copy() {
-            return self.propose_primary(device);
-        }
-        let Role::Primary(primary) = &mut self.role else { return };
-        primary.stage = Stage::Starting;
-        let epoch = primary.epoch;
-        self.start_epoch(epoch, keep);
-        self.greet_all();
-    }
-
-    /// The epoch is open when its record is durable on every copy.
-    pub(crate) fn try_open(&mut self) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        let recorded = self.epoch == primary.epoch && self.starting == 0;
-        if primary.stage == Stage::Starting && recorded && primary.counting().all(|peer| peer.opened) {
-            primary.stage = Stage::Open;
-            // Whatever is missing here is missing everywhere.
-            self.be_complete();
-        }
-    }
-
-    /// Asks every copy that can be reached.
-    pub(crate) fn greet_all(&mut self) {
-        let connected: Vec<DeviceId> = self.connected.iter().copied().collect();
-        connected.into_iter().for_each(|device| self.greet(device));
-    }
-
-    /// Asks a copy how far it is, unless it has said so, on this connection and in this stage.
-    pub(crate) fn greet(&mut self, device: DeviceId) {
-        let (now, committed) = (self.now, self.tail.committed());
-        let Role::Primary(primary) = &mut self.role else { return };
-        let (epoch, open) = (primary.epoch, matches!(primary.stage, Stage::Starting | Stage::Open));
-        let Some(peer) = primary.peers.get_mut(&device) else { return };
-        if peer.counts() && !(peer.synced && peer.opened == open) {
-            peer.asked = now;
-            let (recorded, ended) = (self.log_epoch, primary.ended);
-            let sync = Sync { pg: self.pg, device, epoch, committed, open, recorded, ended };
-            self.actions.push_back(Action::Send(device, Message::Sync(sync)));
-        }
-    }
-
-    /// The secondary on `device` follows the epoch, or refuses to.
-    pub fn sync_ok(&mut self, device: DeviceId, ok: SyncOk) {
-        let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        if ok.epoch != primary.epoch {
-            return; // A refusal names a newer epoch; the configuration that made it is on its way here.
-        }
-        self.predecessor_stopped(device);
-        let Role::Primary(primary) = &mut self.role else { return };
-        let (stage, end) = (primary.stage, self.tail.end());
-        let Some(peer) = primary.peers.get_mut(&device) else { return };
-        (peer.full, peer.heard) = (ok.full, now);
-        if !peer.counts() {
-            return; // The answer to a question that was asked before the copy was left behind.
-        }
-        let waits_for_all = self.config.ack == AckRule::All;
-        let more = if waits_for_all { ok.prepared > end } else { (ok.recorded, ok.prepared) > (self.log_epoch, end) };
-        if stage == Stage::Reconciling && more {
-            // It holds more than this copy, perhaps acknowledged: this device has lost the end of its log, or writes were
-            // acknowledged without it. Or it is only on its way here.
-            if !primary.wait_for_tail(device, ok, now) {
-                self.propose_primary(device);
-            }
-            return;
-        }
-        // Not before: what it has to say must have been taken to heart.
-        peer.answered = true;
-        if stage == Stage::Reconciling && !waits_for_all && ok.recorded < self.log_epoch {
-            // What it has prepared was decided in an epoch that it has not seen, perhaps otherwise.
-            peer.lost = Some(ok.committed);
-            self.gather();
-            return;
-        }
-        if !waits_for_all && ok.open && peer.synced && peer.opened && (peer.acked..=peer.sent).contains(&ok.prepared) {
-            return; // Asked twice: what it lacks is on its way.
-        }
-        // Fewer than are committed, or than it acknowledged: its log is not the one that it was.
-        if ok.prepared < self.tail.committed() || ok.prepared < peer.acked || ok.prepared > end {
-            peer.lost = Some(ok.prepared);
-            self.gather();
-            return;
-        }
-        if stage != Stage::Reconciling && !ok.open {
-            return; // The answer to a question that was asked before the tail was committed.
-        }
-        peer.opened = ok.open;
-        peer.synced = true;
-        peer.sent = ok.prepared;
-        peer.again = end;
-        peer.acked = ok.prepared;
-        peer.backlog = Backlog::default();
-        self.pump(device);
-        self.gather();
-        self.try_commit();
-        self.try_open();
-    }
-
     /// The secondary on `device` is durable up to `ok.sequence`.
     pub fn prepare_ok(&mut self, device: DeviceId, ok: PrepareOk) {
         let now = self.now;

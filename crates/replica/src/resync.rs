@@ -18,8 +18,9 @@ use crate::action::Action;
 use crate::digest;
 use crate::group::{Group, Role};
 use crate::mend::body_of;
+use crate::peer::{Peer, Standing};
 use crate::pending::Blocks;
-use crate::primary::{Peer, Primary, REIGN_SHIFT, Standing};
+use crate::primary::{Primary, REIGN_SHIFT};
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence,
 };

@@ -11,8 +11,8 @@
 use crate::action::Action;
 use crate::digest;
 use crate::group::{Group, Role};
+use crate::peer::Standing;
 use crate::pending::Blocks;
-use crate::primary::Standing;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, IoStatus, LayerId};
 use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Message};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -32,6 +32,7 @@ mod collect;
 mod differences;
 mod dump;
 mod effect;
+mod epochs;
 mod format;
 mod groups;
 mod hash;

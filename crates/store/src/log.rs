@@ -2,14 +2,14 @@
 
 use crate::effect::{Completion, Effect, IoId};
 use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, header_blocks};
-use crate::groups::{Pending, Place};
+use crate::groups::Place;
 use crate::jobs::Job;
 use crate::record::{Body, Checksums, Copy, PreparedInfo, Write};
 use crate::segments::{Link, Segments};
 use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockIndex, ChunkIndex, Epoch, LayerId, PgId, Sequence};
 use bytes::Bytes;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// Free segments that only garbage collection may open.
 pub(crate) const GC_SEGMENTS: u32 = 3;
@@ -216,22 +216,6 @@ impl Store {
             leaves_fit && !self.log.gc_queue.is_empty() && self.gc_may_write() && self.gc_batch_is_worthwhile();
         let for_clients = clients_wait && may_open_for_clients;
         (for_clients || gc_waits) && self.seal_segment(!for_clients)
-    }
-
-    /// Takes dropped writes out of the queue that no batch has taken: a copy that is brought up to date again and again while its
-    /// device is full would queue ever more of them.
-    pub(crate) fn forget_queued(&mut self, dropped: &[Pending]) {
-        if dropped.is_empty() {
-            return;
-        }
-        let dropped: BTreeSet<u64> = dropped.iter().map(|pending| pending.id).collect();
-        let (gone, stays): (VecDeque<_>, _) =
-            std::mem::take(&mut self.log.queue).into_iter().partition(|queued| dropped.contains(&queued.id));
-        self.log.queue = stays;
-        for queued in gone {
-            self.log.queue_blocks -= u64::from(queued.item.payload_blocks());
-            self.completions.extend(queued.token.map(|token| Completion::Dropped { token }));
-        }
     }
 
     /// Chooses records that fit into what is left of the open segment.

@@ -88,11 +88,6 @@ impl Store {
         oldest.into_iter().flatten().min().unwrap_or(0)
     }
 
-    /// The log generation in which the oldest of those epochs began whose records are not durable.
-    pub(crate) fn oldest_epoch_waiting(&self) -> Option<u64> {
-        self.epochs_waiting.values().map(|waiting| waiting.generation).min()
-    }
-
     fn position_can_move(&self) -> bool {
         self.segments.chain().front().is_some_and(|link| link.generation < self.oldest_unsettled())
     }

@@ -4,6 +4,7 @@ use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, Segment
 use crate::collect::{CollectRead, Collector};
 use crate::differences::Comparing;
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
+use crate::epochs::EpochWaiting;
 use crate::format::{EntryHead, Superblock};
 use crate::groups::{Groups, Pending};
 use crate::hash::FixedMap;
@@ -25,9 +26,7 @@ use crate::report::{Comparison, Measure, Report};
 use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::statistics::{Space, Statistics};
-use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
-};
+use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, RequestId, Sequence, SessionId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -61,15 +60,6 @@ pub(crate) enum Io {
     Changed(ChangedQuery),
     Modified { token: u64, pg: PgId, after: Sequence },
     Collect(CollectRead),
-}
-
-/// The start of an epoch that is not durable yet: a crash would bring back what it drops.
-#[derive(Debug)]
-pub(crate) struct EpochWaiting {
-    pub pg: PgId,
-    /// The log generation when it was started: what it drops and was not in the log then, comes after this.
-    pub generation: u64,
-    pub dropped: Vec<Pending>,
 }
 
 /// Where in its life the store is.
@@ -362,81 +352,6 @@ impl Store {
     /// [`Store::note`] gives: the latest [`REPLAYED_REQUESTS_MAX`] of them, oldest first.
     pub fn replayed_requests(&self, pg: PgId) -> impl Iterator<Item = (SessionId, RequestId)> + '_ {
         self.groups.get(pg).into_iter().flat_map(|group| group.replayed_requests.iter().copied())
-    }
-
-    /// Starts `epoch` of `pg`, in which everything up to `committed` is committed and nothing after it exists. Prepared
-    /// writes up to `committed` become visible, those after it are dropped for good. If `committed` is beyond what is
-    /// prepared, the group's contents have come, or will come, as [`Record::Copy`]: then all prepared, uncommitted
-    /// writes are dropped. [`Completion::Durable`] with `token` follows.
-    ///
-    /// # Panics
-    /// When `epoch` or `committed` would go back.
-    pub fn start_epoch(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence) {
-        if !self.is_running() {
-            return;
-        }
-        let jump = committed > self.groups.get_mut(pg).prepared_end;
-        self.record_epoch(token, pg, epoch, committed, jump);
-    }
-
-    /// Starts `epoch` of `pg` on a copy that is to be brought up to date from another one: all its prepared,
-    /// uncommitted writes are dropped, its commit point becomes `committed`, and what it lacks comes as
-    /// [`Record::Copy`] and [`Record::Mark`]. [`GroupState::complete`] stays where it is until [`Store::set_complete`].
-    /// [`Completion::Durable`] with `token` follows.
-    ///
-    /// # Panics
-    /// When `epoch` or `committed` would go back.
-    pub fn rejoin(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence) {
-        if self.is_running() {
-            self.record_epoch(token, pg, epoch, committed, true);
-        }
-    }
-
-    /// Says that `pg` holds all that it has committed: [`GroupState::complete`] follows the commit point from here on.
-    /// [`Completion::Durable`] with `token` follows, not before all that was appended until now is durable.
-    pub fn set_complete(&mut self, token: u64, pg: PgId) {
-        if !self.is_running() {
-            return;
-        }
-        self.groups.get_mut(pg).incomplete = None;
-        let id = self.new_id();
-        self.log.queue.push_back(Queued { token: Some(token), id, item: Item::Complete { pg } });
-    }
-
-    fn record_epoch(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) {
-        let group = self.groups.get_mut(pg);
-        assert!(!group.forgetting, "an epoch of group {pg}, which is being forgotten");
-        assert!(epoch >= group.epoch, "epoch {epoch} of group {pg} after {}", group.epoch);
-        assert!(committed >= group.committed, "group {pg} can't go back from {} to {committed}", group.committed);
-        let committed_before = group.committed;
-        if jump {
-            group.incomplete.get_or_insert(committed_before);
-        }
-        let incomplete = group.incomplete;
-        let dropped = self.enter_epoch(pg, epoch, committed, jump).into_iter();
-        let (dropped, waiting): (Vec<_>, Vec<_>) = dropped.partition(|pending| pending.place.is_some());
-        self.forget_queued(&waiting);
-        let id = self.new_id();
-        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
-        self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
-        let item = Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete };
-        self.log.queue.push_back(Queued { token: Some(token), id, item });
-    }
-
-    /// With `jump`, `committed` is beyond what is prepared. Gives the writes that are dropped; they still pin their
-    /// segments.
-    pub(crate) fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) -> Vec<Pending> {
-        let group = self.groups.get_mut(pg);
-        group.epoch = group.epoch.max(epoch);
-        let keep = if jump { group.committed } else { committed };
-        self.commit_upto(pg, keep);
-        let group = self.groups.get_mut(pg);
-        let kept = group.pending.partition_point(|p| p.info.sequence <= keep);
-        let dropped = group.pending.split_off(kept).into();
-        group.committed = committed;
-        group.prepared_end = committed;
-        group.durable_end = group.durable_end.min(keep);
-        dropped
     }
 
     /// Keeps `note`, of at most 1 KiB, for `pg` in place of the last one. [`Completion::Durable`] with `token` follows.

@@ -1,0 +1,131 @@
+//! What a primary knows of each other copy.
+
+use crate::PENDING_WRITES_MAX;
+use crate::membership::SILENCE;
+use crate::resync::Resync;
+use azekura_base::Sequence;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Most bytes that may be on their way to a copy that writes need not wait for; then it is left behind.
+const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// What a copy is to the primary.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    /// Every write waits for it.
+    InSync,
+    /// It has everything, and every write waits for it; the configuration does not name it yet.
+    Joining,
+    /// It is being brought up to date. Nothing waits for it.
+    Learning(Box<Resync>),
+}
+
+/// What the primary knows of one other copy.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) standing: Standing,
+    /// It follows the epoch on the present connection.
+    pub(crate) synced: bool,
+    /// It has recorded the epoch.
+    pub(crate) opened: bool,
+    /// The last write sent to it on that connection.
+    pub(crate) sent: Sequence,
+    /// Writes up to here have perhaps been sent on an earlier connection; they are sent again in full.
+    pub(crate) again: Sequence,
+    /// Everything up to here is durable there.
+    pub(crate) acked: Sequence,
+    /// Until when it follows nobody else.
+    pub(crate) lease_until: Duration,
+    /// Until when it may answer readers by itself.
+    pub(crate) reads_until: Duration,
+    /// When it last said anything.
+    pub(crate) heard: Duration,
+    /// When it was last asked how far it is.
+    pub(crate) asked: Duration,
+    /// When it last had nothing to make durable, or made something durable.
+    pub(crate) moved: Duration,
+    /// Its device takes no more data.
+    pub(crate) full: bool,
+    /// It has said that it is about to stop, or to be given up, and that it answers no reader any more.
+    pub(crate) gone: bool,
+    /// It joins, and this version of the configuration, whose outcome is not known, names it in sync.
+    pub(crate) named: Option<u64>,
+    /// It can't go on from where it is, because it has lost writes or has others: it is good up to here.
+    pub(crate) lost: Option<Sequence>,
+    /// It has said how far it is since this reign began.
+    pub(crate) answered: bool,
+    /// What was sent to it and is not durable there, where writes need not wait for it.
+    pub(crate) backlog: Backlog,
+}
+
+/// Writes on their way to a copy that need not be waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    writes: VecDeque<(Sequence, usize)>,
+    bytes: usize,
+}
+
+impl Backlog {
+    pub(crate) fn sent(&mut self, sequence: Sequence, bytes: usize) {
+        self.writes.push_back((sequence, bytes));
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn acked(&mut self, sequence: Sequence) {
+        while let Some((_, bytes)) = self.writes.front().filter(|(sent, _)| *sent <= sequence) {
+            self.bytes -= bytes;
+            self.writes.pop_front();
+        }
+    }
+
+    /// More than is to wait for one copy.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.writes.len() > PENDING_WRITES_MAX || self.bytes > BACKLOG_BYTES_MAX
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(standing: Standing, now: Duration) -> Peer {
+        Peer {
+            standing,
+            synced: false,
+            opened: false,
+            sent: Sequence::ZERO,
+            again: Sequence::ZERO,
+            acked: Sequence::ZERO,
+            lease_until: Duration::ZERO,
+            reads_until: Duration::ZERO,
+            heard: now,
+            asked: Duration::ZERO,
+            moved: now,
+            full: false,
+            gone: false,
+            named: None,
+            lost: None,
+            answered: false,
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// A copy that is sent everything after `base`, from now on.
+    pub(crate) fn learning(resync: Resync, base: Sequence, again: Sequence, now: Duration) -> Peer {
+        let standing = Standing::Learning(Box::new(resync));
+        Peer { synced: true, opened: true, sent: base, again, acked: base, ..Peer::new(standing, now) }
+    }
+
+    /// It has what the primary has committed, and can be asked for it.
+    pub(crate) fn answers(&self, now: Duration) -> bool {
+        matches!(self.standing, Standing::InSync) && self.synced && !self.gone && now < self.heard + SILENCE
+    }
+
+    /// It lags by more than is to wait for it.
+    pub(crate) fn lags(&self) -> bool {
+        self.backlog.is_too_long()
+    }
+
+    /// Writes wait for it.
+    pub(crate) fn counts(&self) -> bool {
+        !matches!(self.standing, Standing::Learning(_))
+    }
+}

@@ -1,0 +1,103 @@
+//! What is done with a store, as drawn and as written down in `tests/histories`.
+
+use crate::state::{CHUNKS, GROUPS};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+pub enum Action {
+    Write { chunk: u32, first: u16, count: u16, zero: bool },
+    Copy { chunk: u32, first: u16, count: u16, zero: bool },
+    Commit { pg: u32, back: u64 },
+    Epoch { pg: u32, back: u64 },
+    Jump { pg: u32, by: u64 },
+    Rejoin { pg: u32, by: u64 },
+    Mark { chunk: u32 },
+    Forget { pg: u32 },
+    Read { age: u8, chunk: u32, first: u16, count: u16 },
+    Snapshot,
+    Clone { age: u8 },
+    Merge { age: u8 },
+    Drop,
+    DropClone,
+    Pump,
+    FinishWrite(u8),
+    FinishRead(u8),
+    FinishMap(u8),
+    Checkpoint,
+    Tick(u16),
+    Settle,
+    Crash { seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8 },
+}
+
+pub fn action() -> impl Strategy<Value = Action> {
+    let chunk = 0..CHUNKS;
+    let chunk_again = chunk.clone();
+    let first = 0u16..20;
+    let count = prop_oneof![4 => 1u16..2, 2 => 2u16..5, 1 => 5u16..13];
+    prop_oneof![
+        24 => (chunk.clone(), first.clone(), count.clone(), prop::bool::weighted(0.12))
+            .prop_map(|(chunk, first, count, zero)| Action::Write { chunk, first, count, zero }),
+        2 => (chunk.clone(), first.clone(), count.clone(), prop::bool::weighted(0.1))
+            .prop_map(|(chunk, first, count, zero)| Action::Copy { chunk, first, count, zero }),
+        12 => (0..GROUPS, 0u64..3).prop_map(|(pg, back)| Action::Commit { pg, back }),
+        1 => (0..GROUPS, 0u64..4).prop_map(|(pg, back)| Action::Epoch { pg, back }),
+        1 => (0..GROUPS, 1u64..9).prop_map(|(pg, by)| Action::Jump { pg, by }),
+        8 => (0u8..3, chunk, first, count).prop_map(|(age, chunk, first, count)| Action::Read { age, chunk, first, count }),
+        1 => (0..GROUPS, 0u64..6).prop_map(|(pg, by)| Action::Rejoin { pg, by }),
+        1 => chunk_again.prop_map(|chunk| Action::Mark { chunk }),
+        1 => prop::bool::weighted(0.3).prop_flat_map(|rare| if rare { 0..GROUPS } else { GROUPS..GROUPS + 1 })
+            .prop_map(|pg| Action::Forget { pg }),
+        2 => Just(Action::Snapshot),
+        1 => (0u8..3).prop_map(|age| Action::Clone { age }),
+        2 => (0u8..3).prop_map(|age| Action::Merge { age }),
+        1 => Just(Action::Drop),
+        1 => Just(Action::DropClone),
+        10 => Just(Action::Pump),
+        14 => any::<u8>().prop_map(Action::FinishWrite),
+        8 => any::<u8>().prop_map(Action::FinishRead),
+        8 => any::<u8>().prop_map(Action::FinishMap),
+        2 => Just(Action::Checkpoint),
+        1 => (0u16..50_000).prop_map(Action::Tick),
+        2 => Just(Action::Settle),
+        1 => (any::<u64>(), any::<bool>(), any::<bool>(), 0u8..12).prop_map(
+            |(seed, coarse, checkpoint_lands, interrupted)| Action::Crash { seed, coarse, checkpoint_lands, interrupted }
+        ),
+    ]
+}
+
+/// One action a line: its name and its values in the order of its fields.
+pub fn parse(line: &str) -> Action {
+    let words: Vec<&str> = line.split(' ').collect();
+    let number = |index: usize| words[index].parse::<u64>().unwrap();
+    let flag = |index: usize| words[index] == "true";
+    let (chunk, first, count) = (|| number(1) as u32, || number(2) as u16, || number(3) as u16);
+    match words[0] {
+        "Write" => Action::Write { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+        "Copy" => Action::Copy { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+        "Commit" => Action::Commit { pg: chunk(), back: number(2) },
+        "Epoch" => Action::Epoch { pg: chunk(), back: number(2) },
+        "Jump" => Action::Jump { pg: chunk(), by: number(2) },
+        "Read" => {
+            Action::Read { age: number(1) as u8, chunk: number(2) as u32, first: count(), count: number(4) as u16 }
+        }
+        "Rejoin" => Action::Rejoin { pg: chunk(), by: number(2) },
+        "Mark" => Action::Mark { chunk: chunk() },
+        "Forget" => Action::Forget { pg: chunk() },
+        "Snapshot" => Action::Snapshot,
+        "Clone" => Action::Clone { age: number(1) as u8 },
+        "Merge" => Action::Merge { age: number(1) as u8 },
+        "DropClone" => Action::DropClone,
+        "Drop" => Action::Drop,
+        "Pump" => Action::Pump,
+        "FinishWrite" => Action::FinishWrite(number(1) as u8),
+        "FinishRead" => Action::FinishRead(number(1) as u8),
+        "FinishMap" => Action::FinishMap(number(1) as u8),
+        "Checkpoint" => Action::Checkpoint,
+        "Tick" => Action::Tick(number(1) as u16),
+        "Settle" => Action::Settle,
+        "Crash" => {
+            Action::Crash { seed: number(1), coarse: flag(2), checkpoint_lands: flag(3), interrupted: number(4) as u8 }
+        }
+        other => panic!("no action is called {other}"),
+    }
+}

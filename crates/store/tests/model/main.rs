@@ -1,0 +1,183 @@
+//! The store against an executable model, with crashes at any moment.
+//!
+//! The model is a list of calls. The store's log is a sequence of records, and a crash keeps a prefix of it: so after
+//! a crash there must be a prefix, at least as long as what was called durable, with which the model gives what the
+//! store has.
+
+#![allow(clippy::unwrap_used)]
+
+mod actions;
+#[path = "../common/mod.rs"]
+mod common;
+mod state;
+mod world;
+
+use actions::{action, parse};
+use azekura_store::Options;
+use common::tiny;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use world::World;
+
+/// Histories are the same in every run, so that a failure is of the change at hand. PROPTEST_CASES in the environment asks for so
+/// many fresh ones; whoever changes the store runs some thousands.
+fn config(cases: u32) -> ProptestConfig {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let fresh = number("PROPTEST_CASES");
+    let default = ProptestConfig::default();
+    ProptestConfig {
+        cases: fresh.unwrap_or(cases),
+        max_shrink_iters: number("PROPTEST_MAX_SHRINK_ITERS").unwrap_or(1_000),
+        failure_persistence: None,
+        rng_seed: if fresh.is_some() { default.rng_seed } else { RngSeed::Fixed(1) },
+        ..default
+    }
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    #[test]
+    fn any_history_with_crashes_gives_what_the_model_gives(actions in prop::collection::vec(action(), 1..400)) {
+        let mut world = World::new(tiny());
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+    }
+
+}
+
+proptest! {
+    #![proptest_config(config(40))]
+
+    #[test]
+    fn any_long_history_on_a_small_device_gives_what_the_model_gives(
+        actions in prop::collection::vec(action(), 600..1500),
+    ) {
+        let mut world = World::new(small());
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+    }
+}
+
+/// Histories that once failed.
+fn replay(history: &str, options: Options) {
+    let mut world = World::new(options);
+    for line in history.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        world.act(&parse(line));
+    }
+    world.settle();
+}
+
+fn small() -> Options {
+    Options { segments: 14, segment_blocks: 48, gc_blocks_in_flight_max: 24, ..tiny() }
+}
+
+#[test]
+fn a_gap_that_an_epoch_left_is_no_damage() {
+    replay(include_str!("../histories/gap-that-an-epoch-left.txt"), tiny());
+}
+
+#[test]
+fn a_copy_is_replayed_before_a_relocation_after_it() {
+    replay(include_str!("../histories/copy-before-relocation.txt"), small());
+}
+
+#[test]
+fn no_record_tells_a_commit_ahead_of_a_copy_that_waits() {
+    replay(include_str!("../histories/commit-ahead-of-copy.txt"), small());
+}
+
+/// Makes the history in the file that HISTORY names as short as it can be while it fails with a message that contains
+/// WHY, and prints it: cargo test -p azekura-store --test model minimise -- --ignored --nocapture
+#[test]
+#[ignore = "a tool"]
+fn minimise() {
+    let Ok(file) = std::env::var("HISTORY") else { return };
+    let why = std::env::var("WHY").unwrap_or_default();
+    let options = if std::env::var("SMALL").is_ok() { small() } else { tiny() };
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    let fails = |lines: &[&str]| {
+        let (history, options) = (lines.join("\n"), options.clone());
+        let error = std::panic::catch_unwind(move || replay(&history, options)).err()?;
+        error.downcast_ref::<String>().cloned().filter(|message| message.contains(&why))
+    };
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut size = lines.len();
+    while size > 0 {
+        let mut at = 0;
+        while at < lines.len() {
+            let mut shorter = lines.clone();
+            shorter.drain(at..(at + size).min(lines.len()));
+            if fails(&shorter).is_some() {
+                lines = shorter;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    println!("# {:?}\n{}", fails(&lines), lines.join("\n"));
+}
+
+#[test]
+fn a_group_holds_what_it_has_committed_until_its_end_is_durable() {
+    replay(include_str!("../histories/end-of-a-group-lost.txt"), tiny());
+    replay(include_str!("../histories/end-of-a-group-lost-long.txt"), small());
+}
+
+#[test]
+fn a_gap_that_the_end_of_a_group_left_is_no_damage() {
+    replay(include_str!("../histories/gap-that-the-end-of-a-group-left.txt"), tiny());
+}
+
+#[test]
+fn a_merge_waits_for_writes_that_may_come_back() {
+    replay(include_str!("../histories/merge-before-an-epoch-is-durable.txt"), small());
+}
+
+#[test]
+fn a_relocation_reaches_a_layer_whose_merge_is_done_again() {
+    replay(include_str!("../histories/relocation-after-a-merge.txt"), small());
+}
+
+#[test]
+fn a_leaf_that_is_made_after_a_copy_does_not_take_it_again() {
+    replay(include_str!("../histories/leaf-made-after-a-copy.txt"), tiny());
+}
+
+#[test]
+fn a_batch_that_was_given_up_does_not_come_back() {
+    replay(include_str!("../histories/batch-given-up-comes-back.txt"), tiny());
+}
+
+#[test]
+fn an_epoch_that_is_durable_counts_while_a_later_one_waits() {
+    replay(include_str!("../histories/two-epochs-on-their-way.txt"), tiny());
+}
+
+#[test]
+fn a_copy_goes_into_a_leaf_that_replay_makes() {
+    replay(include_str!("../histories/copy-into-a-new-leaf.txt"), small());
+}
+
+#[test]
+fn a_relocation_reaches_all_heirs_whatever_was_saved() {
+    replay(include_str!("../histories/leaves-of-different-age.txt"), small());
+}
+
+/// The blocks of a layer that is merged wait to be moved under its name meanwhile.
+#[test]
+fn a_relocation_that_was_queued_before_a_merge_is_found_by_the_next_one() {
+    replay(include_str!("../histories/relocation-queued-before-a-merge.txt"), small());
+}
+
+/// A relocation that names a layer which has ended can't be replayed: nobody knows who inherits from it.
+#[test]
+fn nothing_is_moved_under_the_name_of_a_layer_that_has_ended() {
+    replay(include_str!("../histories/relocation-after-the-end-of-its-layer.txt"), small());
+}
