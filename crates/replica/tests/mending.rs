@@ -1,0 +1,114 @@
+//! Damaged blocks: written anew from a good copy, or reported.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::*;
+use std::time::Duration;
+use support::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn damaged_blocks_are_written_anew_from_a_good_copy() {
+    let mut cluster = Cluster::new(2);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster.damaged = [(device(0), 3), (device(1), 5)].into();
+    cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
+    cluster.run(device(0));
+    cluster.group(1).found_damaged(LAYER, ChunkIndex(0), BlockIndex(5));
+    cluster.run(device(1));
+    cluster.settle();
+    assert!(cluster.damaged.is_empty(), "{:?}", cluster.damaged);
+    assert_eq!(cluster.map(0), cluster.map(1));
+    assert_eq!((cluster.map(0)[&(ChunkIndex(0), 3)], cluster.map(1)[&(ChunkIndex(0), 5)]), (3, 5));
+}
+
+#[test]
+fn a_block_that_nobody_can_give_keeps_out_only_a_copy_that_needs_it() {
+    for needed in [false, true] {
+        let mut cluster = Cluster::new(2);
+        (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+        cluster.settle();
+        cluster.isolate(1);
+        cluster.write(blocks(10, if needed { 3 } else { 20 }, 1)).unwrap();
+        cluster.pass(3 * SECOND);
+        assert_eq!(cluster.config.in_sync, [device(0)].into());
+        // The blocks before and behind it have changed, too.
+        [(11, 2), (12, 4), (13, 0)].into_iter().for_each(|(n, at)| cluster.write(blocks(n, at, 1)).unwrap());
+        cluster.settle();
+        cluster.damaged = [(device(0), 3)].into();
+        let read = cluster.blocks_read;
+        cluster.heal();
+        cluster.pass(4 * SECOND);
+        assert_eq!(cluster.map(1)[&(ChunkIndex(0), 2)], 11, "the rest is there");
+        assert_eq!(cluster.config.in_sync.len(), if needed { 1 } else { 2 });
+        assert!(cluster.read(1, 3).is_err() || !needed, "old data");
+        assert!(cluster.blocks_read - read < 3 * CHUNK_BLOCKS as u64, "it is not read again and again");
+        // Whoever writes the block mends it.
+        cluster.write(blocks(14, 3, 1)).unwrap();
+        cluster.damaged.clear();
+        cluster.pass(8 * SECOND);
+        assert_eq!(cluster.config.in_sync.len(), 2);
+        assert_eq!(cluster.map(0), cluster.map(1));
+    }
+}
+
+#[test]
+fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
+    let mut cluster = Cluster::new(2);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster.damaged = [(device(0), 3), (device(1), 3)].into();
+    cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
+    cluster.run(device(0));
+    cluster.pass(SECOND);
+    assert!(cluster.hopeless.contains(&BlockIndex(3)));
+    cluster.write(blocks(10, 3, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(10)], Ok(()));
+}
+
+#[test]
+fn a_copy_comes_back_although_a_block_of_its_source_is_damaged() {
+    let mut cluster = Cluster::new(3);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster.isolate(2);
+    cluster.write(blocks(10, 10, 1)).unwrap();
+    cluster.pass(2 * SECOND);
+    (11..=20).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.damaged = [(device(cluster.primary()), 12)].into();
+    cluster.heal();
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 3);
+    assert!(cluster.damaged.is_empty());
+    assert_eq!(cluster.map(2), cluster.map(0));
+}
+
+#[test]
+fn no_write_waits_for_the_mending_of_a_block_by_a_copy_that_is_gone() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 3, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
+    cluster.run(device(0));
+    cluster.write(blocks(2, 3, 1)).unwrap();
+    assert_eq!(cluster.order(0), [1].map(RequestId), "the block is being asked for");
+    // It hears nothing and says nothing, and its connection stays: it is left behind.
+    let now = cluster.now;
+    for step in 1..=60 {
+        cluster.group(0).tick(now + step * Duration::from_millis(50));
+        cluster.run(device(0));
+        cluster.persist(device(0));
+        cluster.decide();
+    }
+    assert_eq!(cluster.order(0), [1, 2].map(RequestId), "it is not waited for");
+}
