@@ -54,10 +54,10 @@ def make_cluster(request, folder):
     """A function that starts a cluster; everything it started is gone after the test."""
     request.node.clusters = made = []
 
-    def make(**options):
+    def make(start=True, **options):
         cluster = Cluster(folder / f"c{len(made)}", **options)
         made.append(cluster)
-        return cluster.start()
+        return cluster.start() if start else cluster
 
     yield make
     for cluster in made:

@@ -127,6 +127,20 @@ def test_a_damaged_device_json_stops_its_device_only(cluster):
     check_everywhere(cluster, ledger, "device.json is whole again")
 
 
+def test_a_device_that_was_not_finished_is_made(make_cluster):
+    """The very first start was killed after it had made the folder, or the log."""
+    cluster = make_cluster(nodes=2, device_size="512MiB", start=False)
+    for node, size in zip(cluster.nodes, (None, 512 << 20), strict=True):
+        folder = node.data / "device-0"
+        folder.mkdir(parents=True)
+        if size:
+            with open(folder / "log", "wb") as file:
+                file.truncate(size)
+    cluster.start()
+    cluster.create_volume(size="64MiB")
+    assert [device["status"] for device in cluster.json("device", "list")] == ["up", "up"]
+
+
 def test_an_older_node_json_does_not_make_a_process_look_like_an_earlier_one(cluster):
     node = cluster.nodes[2]
     ledger, writer = written(cluster)

@@ -123,6 +123,14 @@ impl DataFolder {
             let create = |number| Ok((name(number), Ok(DeviceDir::create(&self.path.join(name(number)), size)?)));
             return (0..count).map(create).collect();
         }
-        Ok(found.into_iter().map(|number| (name(number), DeviceDir::open(&self.path.join(name(number))))).collect())
+        let open = |number| {
+            let path = self.path.join(name(number));
+            let dir = match size {
+                Some(size) if DeviceDir::is_unfinished(&path) => DeviceDir::create(&path, size),
+                _ => DeviceDir::open(&path),
+            };
+            (name(number), dir)
+        };
+        Ok(found.into_iter().map(open).collect())
     }
 }

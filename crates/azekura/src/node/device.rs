@@ -94,6 +94,18 @@ impl DeviceDir {
         Ok(DeviceDir { path: path.to_owned(), file })
     }
 
+    /// Somebody began to make this device and was stopped, or has made the folder only.
+    #[must_use]
+    pub fn is_unfinished(path: &Path) -> bool {
+        let missing = |name| std::fs::metadata(path.join(name)).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let empty = || std::fs::metadata(path.join("log")).is_ok_and(|log| log.len() == 0);
+        let unformatted = || {
+            let log = File::open(path.join("log")).map(|log| Inspector::open(LogFile(log)));
+            matches!(log, Ok(Err(OpenError::NotFormatted)))
+        };
+        missing("device.json") && missing("map.redb") && (missing("log") || empty() || unformatted())
+    }
+
     /// Makes the folder of a new device of `size` bytes.
     ///
     /// # Errors
