@@ -207,14 +207,14 @@ impl DeviceDir {
             log.sync_all()?;
             map.checkpoint(format.checkpoint).context("can't write the map")?;
         }
-        if self.file.cluster.is_none() {
-            self.file.cluster = Some(hex);
-            self.file.id = Some(id);
-            self.save()?;
-        }
+        let known = (self.file.cluster.is_some(), self.file.segments_ready);
         // `device.json` may be older than the log.
         while self.file.segments_ready < options.segments && is_written(&log, self.file.segments_ready, &options)? {
             self.file.segments_ready += 1;
+        }
+        (self.file.cluster, self.file.id) = (Some(hex), Some(id));
+        if known != (true, self.file.segments_ready) {
+            self.save()?;
         }
         let root = map.root().context("can't read the map")?.with_context(|| {
             DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))
