@@ -179,6 +179,8 @@ pub struct Group {
     pub(crate) sessions: Sessions,
     pub(crate) role: Role,
     pub(crate) connected: BTreeSet<DeviceId>,
+    /// Members whose process is about to end: they are not brought up to date on this connection any more.
+    pub(crate) departed: BTreeSet<DeviceId>,
     /// This copy's device takes no more data.
     pub(crate) full: bool,
     /// The process is about to end: no promise is given any more.
@@ -250,6 +252,7 @@ impl Group {
             sessions,
             role: Role::Secondary(Box::new(Secondary::new(recovered.epoch, now))),
             connected: BTreeSet::new(),
+            departed: BTreeSet::new(),
             full: false,
             leaving: false,
             now,
@@ -404,6 +407,7 @@ impl Group {
     /// The connection to the node that has `device` is up, and what was sent before is gone.
     pub fn peer_up(&mut self, device: DeviceId) {
         self.connected.insert(device);
+        self.departed.remove(&device);
         if let Role::Primary(primary) = &mut self.role {
             primary.forget_peer(device);
             // Another process, perhaps.
@@ -416,10 +420,12 @@ impl Group {
     /// The connection to the node that has `device` is gone.
     pub fn peer_down(&mut self, device: DeviceId) {
         self.connected.remove(&device);
+        self.departed.remove(&device);
         if let Role::Primary(primary) = &mut self.role {
             primary.forget_peer(device);
         }
         self.give_up_questions();
+        self.try_commit();
     }
 
     /// This copy's device does, or does not, take more data.

@@ -281,6 +281,7 @@ impl Group {
         if leaving.epoch != primary.epoch() {
             return;
         }
+        self.departed.insert(device);
         if let Some(peer) = primary.peers.get_mut(&device) {
             (peer.gone, peer.reads_until) = (true, Duration::ZERO);
             self.predecessor_stopped(device);

@@ -126,7 +126,9 @@ impl Primary {
             before.said.remove(&device);
         }
         let Some(peer) = self.peers.get_mut(&device) else { return };
-        if peer.counts() {
+        // One that was about to join, and that no proposal names, need not be waited for.
+        let in_doubt = matches!(peer.standing, Standing::InSync) || peer.named.is_some();
+        if in_doubt {
             peer.synced = false;
             peer.asked = Duration::ZERO;
             peer.backlog = Backlog::default();

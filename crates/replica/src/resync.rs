@@ -234,7 +234,8 @@ impl Group {
     pub fn learners(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let open = self.is_primary();
         let out = move |device: &&DeviceId| open && **device != self.me && !self.config.in_sync.contains(device);
-        self.config.members.iter().filter(out).filter(|device| self.connected.contains(device)).copied()
+        let there = |device: &&DeviceId| self.connected.contains(device) && !self.departed.contains(device);
+        self.config.members.iter().filter(out).filter(there).copied()
     }
 
     /// How far the copies are that are being brought up to date.

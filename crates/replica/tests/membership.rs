@@ -302,6 +302,56 @@ fn copies_that_take_leave_are_not_waited_for() {
 }
 
 #[test]
+fn a_copy_that_has_taken_leave_is_not_taken_back_before_its_process_has_ended() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    assert!(cluster.group(1).leave());
+    cluster.run(device(1));
+    cluster.pass(5 * TICK);
+    assert_eq!(cluster.config.in_sync, [device(0)].into(), "it would be waited for when it ends");
+    let stopped = cluster.kill(1);
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.answered[&RequestId(2)], Ok(()), "without any time passing");
+    cluster.revive(1, stopped);
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+}
+
+#[test]
+fn nobody_waits_for_a_copy_that_is_gone_before_it_has_joined() {
+    let mut without = 0;
+    for moment in 0..20 {
+        let mut cluster = Cluster::new(2);
+        cluster.write(blocks(1, 0, 1)).unwrap();
+        cluster.settle();
+        let stopped = cluster.kill(1);
+        cluster.write(blocks(2, 0, 1)).unwrap();
+        cluster.pass(3 * SECOND);
+        assert_eq!(cluster.config.in_sync, [device(0)].into());
+        // It comes back, and is killed again.
+        cluster.revive(1, stopped);
+        for _ in 0..moment {
+            cluster.tick_all(TICK / 4);
+            cluster.group(0).allow_resync(true);
+            cluster.run(device(0));
+            while cluster.deliver(device(0), device(1)) {}
+            let _ = cluster.persist(device(1)) | cluster.load(device(1)) | cluster.load(device(0));
+            while cluster.deliver_answer(device(0), device(1)) {}
+        }
+        let _dead = cluster.kill(1);
+        cluster.write(blocks(3, 0, 1)).unwrap();
+        cluster.settle();
+        // Unless it is in sync by now.
+        let answered = cluster.answered.contains_key(&RequestId(3));
+        assert!(answered || cluster.config.in_sync.len() == 2, "at moment {moment}");
+        without += usize::from(answered);
+    }
+    assert!(without > 5);
+}
+
+#[test]
 fn a_busy_primary_hands_over_and_stops_when_it_is_not_needed_any_more() {
     let mut cluster = Cluster::new(3);
     (1..=3).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
