@@ -179,8 +179,8 @@ pub struct Group {
     pub(crate) sessions: Sessions,
     pub(crate) role: Role,
     pub(crate) connected: BTreeSet<DeviceId>,
-    /// Members whose process is about to end: they are not brought up to date on this connection any more.
-    pub(crate) departed: BTreeSet<DeviceId>,
+    /// Copies whose process is about to end, and until when it should have: they are not brought up to date before.
+    pub(crate) departed: BTreeMap<DeviceId, Duration>,
     /// This copy's device takes no more data.
     pub(crate) full: bool,
     /// The process is about to end: no promise is given any more.
@@ -252,7 +252,7 @@ impl Group {
             sessions,
             role: Role::Secondary(Box::new(Secondary::new(recovered.epoch, now))),
             connected: BTreeSet::new(),
-            departed: BTreeSet::new(),
+            departed: BTreeMap::new(),
             full: false,
             leaving: false,
             now,

@@ -27,6 +27,8 @@ use std::time::Duration;
 const INVITATION: Duration = Duration::from_secs(1);
 /// How long a new primary waits for the end of what the one before it has sent.
 const TAIL_WAIT: Duration = Duration::from_millis(300);
+/// A process that takes leave has ended after this time; what has not is brought up to date again.
+const DEPARTURE: Duration = Duration::from_secs(5);
 /// A group that was written to within this time is about to be written to again.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -281,7 +283,7 @@ impl Group {
         if leaving.epoch != primary.epoch() {
             return;
         }
-        self.departed.insert(device);
+        self.departed.insert(device, self.now + DEPARTURE);
         if let Some(peer) = primary.peers.get_mut(&device) {
             (peer.gone, peer.reads_until) = (true, Duration::ZERO);
             self.predecessor_stopped(device);

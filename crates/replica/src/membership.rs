@@ -78,8 +78,6 @@ impl Group {
 
     fn adopt(&mut self, config: GroupConfig, own: bool) {
         self.config = config;
-        // A copy that has taken leave because its device was no member may be asked to come back.
-        self.departed.retain(|device| self.config.members.contains(device));
         let version = self.config.version;
         if let Role::Primary(primary) = &mut self.role {
             primary.doubts.retain(|(proposed, _)| *proposed > version);

@@ -234,7 +234,8 @@ impl Group {
     pub fn learners(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let open = self.is_primary();
         let out = move |device: &&DeviceId| open && **device != self.me && !self.config.in_sync.contains(device);
-        let there = |device: &&DeviceId| self.connected.contains(device) && !self.departed.contains(device);
+        let departs = |device: &DeviceId| self.departed.get(device).is_some_and(|until| self.now < *until);
+        let there = move |device: &&DeviceId| self.connected.contains(device) && !departs(device);
         self.config.members.iter().filter(out).filter(there).copied()
     }
 

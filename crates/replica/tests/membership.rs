@@ -320,6 +320,22 @@ fn a_copy_that_has_taken_leave_is_not_taken_back_before_its_process_has_ended() 
 }
 
 #[test]
+fn a_copy_that_has_taken_leave_and_is_there_for_long_is_taken_back() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    // As one says whose device was to be given up, and is not after all.
+    let (pg, epoch) = (cluster.group(0).id(), cluster.config.epoch);
+    cluster.group(0).peer_leaving(device(1), azekura_wire::Leaving { pg, device: device(1), epoch });
+    cluster.run(device(0));
+    cluster.write(blocks(2, 0, 1)).unwrap();
+    cluster.pass(SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0)].into());
+    cluster.pass(8 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+}
+
+#[test]
 fn nobody_waits_for_a_copy_that_is_gone_before_it_has_joined() {
     let mut without = 0;
     for moment in 0..20 {

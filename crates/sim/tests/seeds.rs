@@ -148,6 +148,11 @@ fn a_scrub_leaves_layers_alone_that_are_merged_meanwhile() {
 }
 
 #[test]
+fn merges_that_wait_for_each_other_end_when_nobody_writes() {
+    run_with(AckRule::Majority, Mode::Snapshots, 519_376_834..=519_376_834);
+}
+
+#[test]
 fn who_has_lost_the_volume_writes_nothing() {
     let report = run_all(Mode::Attachments, 1..=8);
     assert!(faults(&report, "attachment ended by force") > 200 && report.fences > 200, "{report}");

@@ -140,14 +140,14 @@ impl Jobs {
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
     }
 
-    /// A job that is to end soon keeps replay from getting past its record, because no checkpoint has it yet. A device that
-    /// rests would save none.
+    /// A job is to end soon, and replay can't get past the record of this or another one, because no checkpoint has that yet. A
+    /// device that rests would save none.
     pub fn wants_to_be_saved(&self, now: Duration) -> bool {
-        let wants = |(job, running): (&Job, &Running)| match running.stage {
-            Stage::Swept { since, .. } => running.held.is_some() && is_urgent(*job, since, now),
+        let due = |(job, running): (&Job, &Running)| match running.stage {
+            Stage::Swept { since, .. } => is_urgent(*job, since, now),
             _ => false,
         };
-        self.jobs.iter().any(wants)
+        self.jobs.values().any(|running| running.held.is_some()) && self.jobs.iter().any(due)
     }
 
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.

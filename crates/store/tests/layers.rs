@@ -369,3 +369,37 @@ proptest! {
         check(&mut target, &tree, limit, None);
     }
 }
+
+#[test]
+fn merges_that_wait_for_each_other_end_on_a_device_that_rests() {
+    let mut rig = Rig::format(&tiny());
+    for (layer, parent) in [(10, None), (11, Some(10)), (12, Some(11)), (13, Some(12))] {
+        if let Some(parent) = parent {
+            rig.store.set_parent(LayerId(layer), LayerId(parent));
+        }
+        rig.write(1, layer, 1, 0, filled(layer, 2), 2);
+    }
+    rig.checkpoint();
+    rig.reports.clear();
+    rig.store.merge_layer(1, LayerId(10), LayerId(11));
+    // This checkpoint has the record of the first, and none has those of the others, which wait for it.
+    rig.checkpoint();
+    rig.store.merge_layer(2, LayerId(11), LayerId(12));
+    rig.store.merge_layer(3, LayerId(12), LayerId(13));
+    rig.settle();
+    for second in 1..600 {
+        rig.store.tick(Duration::from_secs(second));
+        rig.settle();
+        if rig.store.checkpoint_due() {
+            rig.checkpoint();
+        }
+        for report in std::mem::take(&mut rig.reports) {
+            let Report::LayerGone { layer } = report else { panic!("{report:?}") };
+            // As the configuration has it then.
+            rig.store.clear_parent(LayerId(layer.0 + 1));
+        }
+    }
+    assert_eq!(rig.store.layers().map(|(layer, _)| layer).collect::<Vec<_>>(), [LayerId(13)]);
+    assert_eq!(rig.read(1, 13, 1, 0, 2).unwrap(), bytes_of(&filled(13, 2), 2));
+    rig.check_accounts();
+}
