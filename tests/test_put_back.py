@@ -138,7 +138,7 @@ def test_a_device_that_was_not_finished_is_made(make_cluster):
                 file.truncate(size)
     cluster.start()
     cluster.create_volume(size="64MiB")
-    assert [device["status"] for device in cluster.json("device", "list")] == ["up", "up"]
+    assert [device["status"] for device in cluster.json("device", "list")] == ["open", "open"]
 
 
 def test_an_older_node_json_does_not_make_a_process_look_like_an_earlier_one(cluster):
