@@ -10,6 +10,7 @@ from .harness.cluster import run_cli
 from .harness.device import log_files
 from .harness.nbd import Client
 from .harness.process import wait_until
+from .test_failed_device import check_everywhere, device_of
 
 # Two copies of it on four devices are ten segments on each; the ledger has what is before it.
 FILL_MIB = 640
@@ -19,16 +20,6 @@ SKIPPED_MIB = 64
 @pytest.fixture
 def cluster(four_nodes):
     return four_nodes
-
-
-def device_of(cluster, node):
-    return next(device for device in cluster.json("device", "list") if device["node_name"] == node.name)
-
-
-def check_everywhere(cluster, ledger, when):
-    for reader in cluster.nodes:
-        faults = ledger.check(reader.uri())
-        assert not faults, f"{when}, read through {reader.name}: {faults[:5]}"
 
 
 def change(path, **fields):
@@ -74,7 +65,7 @@ def test_an_older_device_json_costs_no_data(cluster, fields):
     after = device_of(cluster, node)
     assert (after["id"], after["failure"]) == (before["id"], None)
     assert after["groups"] == before["groups"]
-    check_everywhere(cluster, ledger, "device.json was put back")
+    check_everywhere(cluster.nodes, ledger, "device.json was put back")
     assert cluster.json("scrub", "vol1", "--wait")["findings"] == 0
     node.stop()
     check = run_cli("store", "check", "--deep", str(folder))
@@ -102,7 +93,7 @@ def test_a_log_of_another_device_is_not_written_to(cluster):
     node.start()
     cluster.wait_healthy()
     assert [device_of(cluster, node)["id"] for node in nodes] == numbers
-    check_everywhere(cluster, ledger, "device.json is the right one again")
+    check_everywhere(cluster.nodes, ledger, "device.json is the right one again")
 
 
 def test_a_damaged_device_json_stops_its_device_only(cluster):
@@ -124,7 +115,7 @@ def test_a_damaged_device_json_stops_its_device_only(cluster):
     writer.finish()
     after = device_of(cluster, node)
     assert (after["id"], after["failure"]) == (number, None)
-    check_everywhere(cluster, ledger, "device.json is whole again")
+    check_everywhere(cluster.nodes, ledger, "device.json is whole again")
 
 
 def test_a_device_that_was_not_finished_is_made(make_cluster):
@@ -158,4 +149,4 @@ def test_an_older_node_json_does_not_make_a_process_look_like_an_earlier_one(clu
     assert json.loads(file.read_text())["incarnation"] > starts
     writer.go_on()
     writer.finish()
-    check_everywhere(cluster, ledger, "node.json was put back")
+    check_everywhere(cluster.nodes, ledger, "node.json was put back")

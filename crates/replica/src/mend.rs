@@ -229,9 +229,7 @@ impl Group {
         self.retry_waiting();
         self.run_mends();
     }
-}
 
-impl Group {
     /// Questions to copies that have fallen silent, or are members no more, hold up no writes.
     pub(crate) fn give_up_questions(&mut self) {
         let now = self.now;
