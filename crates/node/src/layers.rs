@@ -28,6 +28,8 @@ pub(crate) struct Layers {
     since: BTreeMap<LayerId, u64>,
     /// Heads that take writes.
     heads: BTreeMap<LayerId, VolumeId>,
+    /// Layers that took writes once, and the first revision known that has them closed.
+    closed: BTreeMap<LayerId, u64>,
     /// Parents of layers that others know from later revisions than this node, which are named.
     told: BTreeMap<LayerId, (u64, LayerId)>,
     children: BTreeMap<LayerId, Vec<LayerId>>,
@@ -55,6 +57,9 @@ impl Layers {
             note(*layer);
             note(*parent);
         });
+        self.closed.retain(|layer, _| self.since.contains_key(layer));
+        let closed = self.heads.keys().filter(|layer| !heads.contains_key(layer) && self.since.contains_key(layer));
+        self.closed.extend(closed.map(|layer| (*layer, view.revision)));
         self.heads = heads;
         self.children.clear();
         for (layer, parent) in &view.parents {
@@ -77,11 +82,13 @@ impl Layers {
     pub(crate) fn heirs(&self, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
         let listed = self.listings.get(&(pg, copy)).copied().unwrap_or(0);
         let children = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
-        let young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
+        // It may have been opened and closed between two revisions that this node has seen.
+        let is_young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
+        let was_open = |layer: LayerId| self.closed.get(&layer).is_some_and(|closed| *closed >= listed);
         let mut above: Vec<LayerId> = children(layer).collect();
         let mut heirs = Vec::new();
         while let Some(layer) = above.pop() {
-            if self.heads.contains_key(&layer) || children(layer).any(young) {
+            if self.heads.contains_key(&layer) || was_open(layer) || is_young(layer) {
                 heirs.push(layer);
             }
             above.extend(children(layer));
@@ -206,6 +213,9 @@ impl Node {
             .iter()
             .filter(|(layer, (_, devices))| whole && devices.contains(&id) && !device.merging.contains(layer));
         let due: Vec<(LayerId, LayerId)> = due.map(|(layer, (into, _))| (*layer, *into)).collect();
+        // What was begun in an earlier life goes on by itself.
+        let (begun, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|(layer, _)| device.store.is_ending(*layer));
+        device.merging.extend(begun.into_iter().map(|(layer, _)| layer));
         for (layer, into) in due {
             if let Some(device) = self.devices.get_mut(&id) {
                 device.merging.insert(layer);
@@ -255,5 +265,61 @@ impl Node {
             group.send_back(|volume, layer| volumes.contains(&volume) && !heads.takes_writes(volume, layer));
             self.awake.push_back(*key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_gateway::VolumeView;
+    use std::sync::Arc;
+
+    const PG: PgId = PgId(1);
+    const COPY: DeviceId = DeviceId(7);
+
+    /// A configuration in which each of these layers is a volume's head.
+    fn view(revision: u64, heads: &[u64], parents: &[(u64, u64)]) -> ClusterView {
+        let volume = |head: &u64| {
+            let volume = VolumeView {
+                id: VolumeId(*head),
+                name: format!("v{head}"),
+                size: 1,
+                layer: LayerId(*head),
+                cut: None,
+                read_only: false,
+                groups: Arc::from([]),
+                group_offset: 0,
+            };
+            (volume.name.clone(), Arc::new(volume))
+        };
+        ClusterView {
+            revision,
+            volumes: heads.iter().map(volume).collect(),
+            parents: parents.iter().map(|(layer, parent)| (LayerId(*layer), LayerId(*parent))).collect(),
+            ..ClusterView::default()
+        }
+    }
+
+    #[test]
+    fn layers_that_took_writes_since_the_changes_were_listed_are_heirs() {
+        let mut layers = Layers::default();
+        let heirs = |layers: &Layers| layers.heirs(PG, COPY, LayerId(1)).into_iter().collect::<BTreeSet<_>>();
+        // Layer 2 was a head long before, layer 3 is one.
+        layers.follow(&view(4, &[2], &[(2, 1)]));
+        layers.follow(&view(5, &[3], &[(2, 1), (3, 2)]));
+        layers.listing(PG, COPY, 10);
+        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3)]));
+        // A cut: layer 4 is the head now.
+        layers.follow(&view(11, &[4], &[(2, 1), (3, 2), (4, 3)]));
+        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3), LayerId(4)]));
+        // The volume goes back to layer 2: nothing lies on layer 4, which took writes all the same.
+        layers.follow(&view(12, &[5], &[(2, 1), (3, 2), (4, 3), (5, 2)]));
+        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3), LayerId(4), LayerId(5)]));
+        // A head of which this node sees the end only.
+        layers.follow(&view(14, &[7], &[(2, 1), (3, 2), (4, 3), (5, 2), (6, 5), (7, 2)]));
+        assert!(heirs(&layers).contains(&LayerId(6)));
+        // Another copy's changes are listed now.
+        layers.listing(PG, COPY, 15);
+        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(7)]));
     }
 }

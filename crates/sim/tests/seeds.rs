@@ -148,6 +148,18 @@ fn a_scrub_leaves_layers_alone_that_are_merged_meanwhile() {
 }
 
 #[test]
+fn zeros_in_a_layer_that_a_volume_was_taken_back_from_stay_zeros_in_a_copy_that_returns() {
+    run_with(AckRule::Majority, Mode::Fsx, 425_798_142..=425_798_142);
+    run_with(AckRule::EachSite, Mode::Fsx, 198_602_703..=198_602_703);
+    run_with(AckRule::EachSite, Mode::Fsx, 198_602_707..=198_602_707);
+}
+
+#[test]
+fn layers_that_were_merged_before_a_crash_are_not_merged_again() {
+    run_all(Mode::Fsx, 198_602_393..=198_602_393);
+}
+
+#[test]
 fn merges_that_wait_for_each_other_end_when_nobody_writes() {
     run_with(AckRule::Majority, Mode::Snapshots, 519_376_834..=519_376_834);
 }

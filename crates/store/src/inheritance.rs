@@ -13,6 +13,10 @@ use crate::ops::Step;
 use crate::record::Checksums;
 use crate::store::Store;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, LayerId};
+use std::rc::Rc;
+
+/// A leaf, and which of a copy's blocks it inherits.
+pub(crate) type Inheritor = (SlotId, Rc<[bool]>);
 
 impl Store {
     /// The leaves of `key`'s descendants that inherit one of some blocks: those for which `inherits` is true. It is
@@ -111,7 +115,8 @@ impl Store {
     }
 
     /// Before a copy replaces blocks in the leaf of `key`, in `slot`: gives the leaves that hold the same as it does in
-    /// some of them, and so have to get what the copy brings.
+    /// some of them, and which: those get what the copy brings. Below a leaf that owns one of the blocks nobody inherits it
+    /// from here, even where both show zeros.
     pub(crate) fn copy_inheritors(
         &mut self,
         key: LeafKey,
@@ -119,38 +124,72 @@ impl Store {
         first: BlockIndex,
         count: u16,
         position: u64,
-    ) -> Result<Vec<SlotId>, Step> {
+    ) -> Result<Vec<Inheritor>, Step> {
         let Some(leaf) = self.cache.leaf(slot) else { return Ok(Vec::new()) };
         if !self.layers.has_children(key.layer) {
             return Ok(Vec::new());
         }
         let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
         let before = leaf.entries[range.clone()].to_vec();
-        self.inheritors(key, |leaf| {
-            leaf.copied_upto >= position
-                || leaf.entries[range.clone()].iter().zip(&before).any(|(entry, old)| same_block(entry, old))
-        })
+        let all: Rc<[bool]> = vec![true; before.len()].into();
+        let children = |store: &Store, layer, blocks: &Rc<[bool]>| {
+            store.layers.children(layer).map(|child| (child, blocks.clone())).collect::<Vec<_>>()
+        };
+        let mut below = children(self, key.layer, &all);
+        let mut inheritors = Vec::new();
+        let mut missing = false;
+        while let Some((layer, blocks)) = below.pop() {
+            let key = LeafKey { layer, ..key };
+            let blocks = match self.lookup(key) {
+                Some(Content::Loading) | None => {
+                    missing = true;
+                    blocks
+                }
+                Some(Content::Absent) => blocks,
+                Some(Content::Present(leaf)) => {
+                    // A leaf that has seen the copy may have been changed since, and needs nothing; what it inherits, others
+                    // that have not seen it may inherit as well. One of a layer that ends has been emptied, or is being.
+                    let seen = leaf.copied_upto >= position;
+                    let emptied = self.jobs.is_merging(layer) || self.dropped.contains(&layer);
+                    let entries = || leaf.entries[range.clone()].iter().zip(&before).zip(blocks.iter());
+                    let inherited: Rc<[bool]> =
+                        entries().map(|((entry, old), wanted)| *wanted && same_block(entry, old)).collect();
+                    if !seen && inherited.contains(&true) {
+                        inheritors.extend(self.cache.find(key).map(|slot| (slot, inherited.clone())));
+                    }
+                    if seen || emptied {
+                        entries().map(|((entry, _), wanted)| *wanted && !entry.is_own()).collect()
+                    } else {
+                        inherited
+                    }
+                }
+            };
+            if blocks.contains(&true) {
+                below.extend(children(self, layer, &blocks));
+            }
+        }
+        if missing { Err(Step::Loading) } else { Ok(inheritors) }
     }
 
     /// Gives an inheritor the blocks that a copy has brought to the leaf it inherits from; `before` is what that had.
     pub(crate) fn inherit_copy(
         &mut self,
-        slot: SlotId,
+        (slot, blocks): &Inheritor,
         place: Place,
         first: BlockIndex,
         before: &[Entry],
         data: Option<(u32, &Checksums)>,
         position: u64,
     ) {
-        if self.cache.leaf(slot).is_none_or(|leaf| leaf.copied_upto >= position) {
+        if self.cache.leaf(*slot).is_none_or(|leaf| leaf.copied_upto >= position) {
             return;
         }
-        let (leaf, _) = self.cache.change(slot, place.generation);
+        let (leaf, _) = self.cache.change(*slot, place.generation);
         leaf.log_upto = leaf.log_upto.max(position);
         leaf.copied_upto = position;
-        let entries = leaf.entries[usize::from(first.0)..].iter_mut().zip(before);
-        for (index, (entry, old)) in entries.enumerate().filter(|(_, (entry, old))| same_block(entry, old)) {
-            debug_assert!(!old.is_allocated() || !entry.is_own());
+        let entries = leaf.entries[usize::from(first.0)..].iter_mut().zip(before).enumerate();
+        for (index, (entry, old)) in entries.filter(|(index, _)| blocks[*index]) {
+            debug_assert!(same_block(entry, old) && (!old.is_allocated() || !entry.is_own()));
             *entry = match data {
                 Some((address, sums)) => Entry::own(address + index as u32, sums[index]).inherited(),
                 None => Entry::default(),

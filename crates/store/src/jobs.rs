@@ -166,14 +166,19 @@ impl Jobs {
 impl Store {
     /// The record that begins `job`, in `segment`, is durable or replayed.
     pub(crate) fn begin_job(&mut self, job: Job, segment: u32) {
-        match job {
+        let over = match job {
             Job::DropLayer(layer) => {
                 self.dropped.insert(layer);
+                false
             }
-            Job::MergeLayer { .. } => {}
-            Job::ForgetGroup(pg) => self.empty_group(pg),
-        }
-        if self.jobs.jobs.contains_key(&job) {
+            // It was merged, and what is left of it is being removed.
+            Job::MergeLayer { layer, .. } => self.dropped.contains(&layer),
+            Job::ForgetGroup(pg) => {
+                self.empty_group(pg);
+                false
+            }
+        };
+        if over || self.jobs.jobs.contains_key(&job) {
             self.segments.release(segment);
             return;
         }

@@ -4,6 +4,7 @@
 
 use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::groups::{Pending, Place};
+use crate::inheritance::Inheritor;
 use crate::jobs::Job;
 use crate::leaf::{Entry, Leaf, LeafImage, LeafKey};
 use crate::leaf_cache::{Content, SlotId};
@@ -274,7 +275,7 @@ impl Store {
     }
 
     /// Puts a copy's blocks into the leaf in `slot`, and into those that inherit from it what it replaces.
-    fn put_copy(&mut self, id: u64, slot: SlotId, inheritors: &[SlotId], place: Place, position: u64) {
+    fn put_copy(&mut self, id: u64, slot: SlotId, inheritors: &[Inheritor], place: Place, position: u64) {
         let copy = &self.copies.get(&id).expect("a copy stays until it is applied").copy;
         let (layer, first, count, sequence) = (copy.layer, copy.first, copy.count, copy.sequence);
         let body = copy.body.clone();
@@ -286,9 +287,9 @@ impl Store {
             let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
             let before = self.cache.leaf(slot).map(|leaf| leaf.entries[range].to_vec()).unwrap_or_default();
             for inheritor in inheritors {
-                self.inherit_copy(*inheritor, place, first, &before, data, position);
+                self.inherit_copy(inheritor, place, first, &before, data, position);
                 // What the owner had before is forgotten once it is saved: replay could not do this again.
-                let other = self.cache.slot(*inheritor).key;
+                let other = self.cache.slot(inheritor.0).key;
                 self.cache.save_with(slot, other);
             }
         }
