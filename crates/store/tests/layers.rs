@@ -428,11 +428,14 @@ fn a_copy_is_not_inherited_past_a_layer_that_has_the_block() {
     let zeros = vec![0; BLOCK_SIZE];
     let copied = |index| block(7, index, 3);
     let expected = |rig: &mut Rig| {
-        assert_eq!(rig.read(1, 10, 1, 0, 3).unwrap(), [copied(0), copied(1), copied(2)].concat());
+        let holds = |rig: &mut Rig, layer: u64, blocks: [Vec<u8>; 3]| {
+            assert!(rig.read(1, layer, 1, 0, 3).unwrap() == blocks.concat(), "layer {layer}");
+        };
+        holds(rig, 10, [copied(0), copied(1), copied(2)]);
         let (first, second) = (block(1, 0, 2), block(1, 1, 2));
-        assert_eq!(rig.read(1, 11, 1, 0, 3).unwrap(), [copied(0), first, second.clone()].concat());
+        holds(rig, 11, [copied(0), first, second.clone()]);
         for layer in [12, 13] {
-            assert_eq!(rig.read(1, layer, 1, 0, 3).unwrap(), [copied(0), zeros.clone(), second.clone()].concat());
+            holds(rig, layer, [copied(0), zeros.clone(), second.clone()]);
         }
         rig.check_accounts();
     };
@@ -440,38 +443,4 @@ fn a_copy_is_not_inherited_past_a_layer_that_has_the_block() {
     let (disk, map) = rig.crash(|_, _| false);
     let mut rig = Rig::open_with(&tiny(), disk, map, parents).unwrap();
     expected(&mut rig);
-}
-
-#[test]
-fn a_layer_that_was_merged_is_not_merged_again() {
-    let parents = |store: &mut azekura_store::Store| store.set_parent(LayerId(11), LayerId(10));
-    let merging = || {
-        let mut rig = Rig::format(&tiny());
-        parents(&mut rig.store);
-        for chunk in 0..4 {
-            rig.write(1, 10, chunk, 0, filled(1, 6), 6);
-        }
-        rig.write(1, 11, 1, 0, filled(2, 2), 2);
-        rig.store.merge_layer(1, LayerId(10), LayerId(11));
-        rig
-    };
-    let step = |rig: &mut Rig, second: u64| {
-        rig.store.tick(Duration::from_secs(second * 40));
-        rig.checkpoint();
-        let reports = std::mem::take(&mut rig.reports);
-        reports.iter().filter(|report| **report == Report::LayerGone { layer: LayerId(10) }).count()
-    };
-    let mut rig = merging();
-    let last = (1..200).find(|second| step(&mut rig, *second) > 0).unwrap();
-    // A crash just before its end: it was merged, and what is left of it is being removed.
-    let mut rig = merging();
-    assert_eq!((1..last).map(|second| step(&mut rig, second)).sum::<usize>(), 0);
-    let (disk, map) = rig.crash(|_, _| false);
-    let mut rig = Rig::open_with(&tiny(), disk, map, parents).unwrap();
-    rig.store.merge_layer(2, LayerId(10), LayerId(11));
-    rig.settle();
-    assert_eq!((last..last + 20).map(|second| step(&mut rig, second)).sum::<usize>(), 1);
-    assert!(!rig.store.is_ending(LayerId(10)));
-    assert_eq!(rig.read(1, 11, 3, 0, 6).unwrap(), bytes_of(&filled(1, 6), 6));
-    rig.check_accounts();
 }
