@@ -44,6 +44,11 @@ impl Heads {
         self.answers_reads(volume, head) && !self.takes_writes(volume, head)
     }
 
+    /// The volume whose head this layer is, as others have said, and from which revision on.
+    pub(crate) fn told_head(&self, layer: LayerId) -> Option<(u64, VolumeId)> {
+        self.told.iter().find(|(_, (_, told))| *told == layer).map(|(volume, (revision, _))| (*revision, *volume))
+    }
+
     /// Follows the configuration; what others have said of it is void once this node knows it itself. Gives the volumes
     /// whose former head takes no writes any more, or none now.
     pub(crate) fn follow(&mut self, view: &ClusterView) -> Vec<VolumeId> {

@@ -108,29 +108,34 @@ impl Layers {
         self.peers.remove(&node);
     }
 
-    /// What a node has to hear before it is sent something that names `layer`.
-    fn news(&mut self, view: &ClusterView, node: NodeId, layer: LayerId) -> Vec<LayersMessage> {
-        let Some(since) = self.since.get(&layer).copied() else { return Vec::new() };
+    /// What a node has to hear before it is sent something that names `layer`. What this node has only been told itself, it
+    /// passes on.
+    fn news(&mut self, view: &ClusterView, heads: &Heads, node: NodeId, layer: LayerId) -> Vec<LayersMessage> {
+        let told = |layer: &LayerId| self.told.get(layer).copied();
+        let since = |layer: &LayerId| self.since.get(layer).copied().or(told(layer).map(|(revision, _)| revision));
+        let told_head = heads.told_head(layer);
+        let Some(known) = since(&layer).max(told_head.map(|(revision, _)| revision)) else { return Vec::new() };
         let peer = self.peers.entry(node).or_default();
-        if peer.revision >= since || peer.told.get(&layer).is_some_and(|told| *told >= since) {
+        if peer.revision >= known || peer.told.get(&layer).is_some_and(|told| *told >= known) {
             return Vec::new();
         }
         let mut parents = Vec::new();
         let mut at = layer;
-        while let Some(parent) = view.parents.get(&at) {
+        while let Some(parent) = view.parents.get(&at).copied().or(told(&at).map(|(_, parent)| parent)) {
             // What lies below a layer that it knows, it knows as well.
-            if self.since.get(&at).is_none_or(|since| *since <= peer.revision) {
+            if since(&at).is_none_or(|since| since <= peer.revision) {
                 break;
             }
-            parents.push((at, *parent));
-            at = *parent;
+            parents.push((at, parent));
+            at = parent;
         }
-        peer.told.insert(layer, since);
-        let revision = view.revision;
+        peer.told.insert(layer, known);
+        let revision = view.revision.max(known);
         let below = parents.chunks(LAYERS_MAX).rev();
         let mut messages: Vec<LayersMessage> =
             below.map(|parents| LayersMessage { revision, heads: Vec::new(), parents: parents.to_vec() }).collect();
-        let head = self.heads.get(&layer).map(|volume| (*volume, layer));
+        let volume = told_head.map(|(_, volume)| volume).or_else(|| self.heads.get(&layer).copied());
+        let head = volume.map(|volume| (volume, layer));
         match messages.last_mut() {
             Some(last) => last.heads.extend(head),
             None => messages.push(LayersMessage { revision, heads: head.into_iter().collect(), parents: Vec::new() }),
@@ -229,7 +234,7 @@ impl Node {
         if node == self.identity.node || !self.links.is_up(node) {
             return;
         }
-        for news in self.layers.news(&self.view, node, layer) {
+        for news in self.layers.news(&self.view, &self.heads, node, layer) {
             self.send_to_node(node, Message::Layers(news));
         }
     }
@@ -298,6 +303,48 @@ mod tests {
             parents: parents.iter().map(|(layer, parent)| (LayerId(*layer), LayerId(*parent))).collect(),
             ..ClusterView::default()
         }
+    }
+
+    #[test]
+    fn what_a_node_was_told_it_tells_others() {
+        let mut layers = Layers::default();
+        let mut heads = Heads::default();
+        let (near, far) = (NodeId(2), NodeId(3));
+        let before = view(20, &[2], &[(2, 1)]);
+        layers.follow(&before);
+        heads.follow(&before);
+        for node in [near, far] {
+            layers.peer_knows(node, 20);
+            assert_eq!(layers.news(&before, &heads, node, LayerId(2)), []);
+        }
+        // As `Node::learn_layers` does: layer 4 lies on layer 3, which this node does not know either.
+        layers.told.extend([(LayerId(3), (22, LayerId(2))), (LayerId(4), (22, LayerId(3)))]);
+        heads.learn(22, VolumeId(2), LayerId(4));
+        let news = LayersMessage {
+            revision: 22,
+            heads: vec![(VolumeId(2), LayerId(4))],
+            parents: vec![(LayerId(4), LayerId(3)), (LayerId(3), LayerId(2))],
+        };
+        assert_eq!(layers.news(&before, &heads, far, LayerId(4)), [news]);
+        assert_eq!(layers.news(&before, &heads, far, LayerId(4)), [], "once");
+        layers.peer_knows(near, 22);
+        assert_eq!(layers.news(&before, &heads, near, LayerId(4)), [], "it knows by itself");
+    }
+
+    #[test]
+    fn a_head_that_a_node_was_told_of_it_tells_others_although_all_know_the_layer() {
+        let (mut layers, mut heads) = (Layers::default(), Heads::default());
+        let far = NodeId(3);
+        // A cut is under way: layer 3 is on layer 2, but not the head yet.
+        let before = view(20, &[], &[(2, 1), (3, 2)]);
+        layers.follow(&before);
+        heads.follow(&before);
+        layers.peer_knows(far, 20);
+        assert_eq!(layers.news(&before, &heads, far, LayerId(3)), []);
+        heads.learn(21, VolumeId(7), LayerId(3));
+        let news = LayersMessage { revision: 21, heads: vec![(VolumeId(7), LayerId(3))], parents: Vec::new() };
+        assert_eq!(layers.news(&before, &heads, far, LayerId(3)), [news]);
+        assert_eq!(layers.news(&before, &heads, far, LayerId(3)), []);
     }
 
     #[test]

@@ -160,6 +160,12 @@ fn layers_that_were_merged_before_a_crash_are_not_merged_again() {
 }
 
 #[test]
+fn a_copy_that_stores_writes_to_a_new_head_knows_that_it_is_the_head() {
+    // The configuration comes to it, and to its primary, later than to the writer; both know the layer already.
+    run_all(Mode::Snapshots, 415_125_924..=415_125_924);
+}
+
+#[test]
 fn merges_that_wait_for_each_other_end_when_nobody_writes() {
     run_with(AckRule::Majority, Mode::Snapshots, 519_376_834..=519_376_834);
 }
