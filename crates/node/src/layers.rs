@@ -28,6 +28,8 @@ pub(crate) struct Layers {
     since: BTreeMap<LayerId, u64>,
     /// Heads that take writes.
     heads: BTreeMap<LayerId, VolumeId>,
+    /// Heads to be, of cuts that are under way. A cut may be called off: then nothing must be left of its layer.
+    planned: BTreeSet<LayerId>,
     /// Layers that took writes once, and the first revision known that has them closed.
     closed: BTreeMap<LayerId, u64>,
     /// Parents of layers that others know from later revisions than this node, which are named.
@@ -60,6 +62,7 @@ impl Layers {
         self.closed.retain(|layer, _| self.since.contains_key(layer));
         let closed = self.heads.keys().filter(|layer| !heads.contains_key(layer) && self.since.contains_key(layer));
         self.closed.extend(closed.map(|layer| (*layer, view.revision)));
+        self.planned = view.volumes.values().filter_map(|volume| volume.cut).collect();
         self.heads = heads;
         self.children.clear();
         for (layer, parent) in &view.parents {
@@ -79,16 +82,17 @@ impl Layers {
     }
 
     /// The layers above `layer` that may have taken writes since a copy's changes were listed.
-    pub(crate) fn heirs(&self, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
+    pub(crate) fn heirs(&self, heads: &Heads, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
         let listed = self.listings.get(&(pg, copy)).copied().unwrap_or(0);
         let children = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
+        let is_open = |layer: LayerId| self.heads.contains_key(&layer) || heads.told_head(layer).is_some();
         // It may have been opened and closed between two revisions that this node has seen.
         let is_young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
         let was_open = |layer: LayerId| self.closed.get(&layer).is_some_and(|closed| *closed >= listed);
         let mut above: Vec<LayerId> = children(layer).collect();
         let mut heirs = Vec::new();
         while let Some(layer) = above.pop() {
-            if self.heads.contains_key(&layer) || was_open(layer) || is_young(layer) {
+            if is_open(layer) || was_open(layer) || is_young(layer) && !self.planned.contains(&layer) {
                 heirs.push(layer);
             }
             above.extend(children(layer));
@@ -350,7 +354,9 @@ mod tests {
     #[test]
     fn layers_that_took_writes_since_the_changes_were_listed_are_heirs() {
         let mut layers = Layers::default();
-        let heirs = |layers: &Layers| layers.heirs(PG, COPY, LayerId(1)).into_iter().collect::<BTreeSet<_>>();
+        let mut heads = Heads::default();
+        let all = |layers: &Layers, heads: &Heads| layers.heirs(heads, PG, COPY, LayerId(1));
+        let heirs = |layers: &Layers| all(layers, &Heads::default()).into_iter().collect::<BTreeSet<_>>();
         // Layer 2 was a head long before, layer 3 is one.
         layers.follow(&view(4, &[2], &[(2, 1)]));
         layers.follow(&view(5, &[3], &[(2, 1), (3, 2)]));
@@ -368,5 +374,14 @@ mod tests {
         // Another copy's changes are listed now.
         layers.listing(PG, COPY, 15);
         assert_eq!(heirs(&layers), BTreeSet::from([LayerId(7)]));
+        // A cut is under way: what may be called off must not be sent. Then another node knows that it is over.
+        let mut cut = view(16, &[7], &[(2, 1), (7, 2), (8, 7)]);
+        for volume in cut.volumes.values_mut() {
+            Arc::make_mut(volume).cut = Some(LayerId(8));
+        }
+        layers.follow(&cut);
+        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(7)]));
+        heads.learn(17, VolumeId(7), LayerId(8));
+        assert!(all(&layers, &heads).contains(&LayerId(8)));
     }
 }

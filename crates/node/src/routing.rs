@@ -266,7 +266,7 @@ impl Node {
                     }
                     if let Message::Repair(repair) = &message {
                         let (layer, chunk) = (repair.layer, repair.chunk);
-                        let heirs = self.layers.heirs(pg, to, layer);
+                        let heirs = self.layers.heirs(&self.heads, pg, to, layer);
                         self.groups
                             .get_mut(&key)
                             .into_iter()

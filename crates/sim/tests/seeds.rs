@@ -166,6 +166,11 @@ fn a_copy_that_stores_writes_to_a_new_head_knows_that_it_is_the_head() {
 }
 
 #[test]
+fn nothing_is_sent_of_a_layer_that_is_planned_only() {
+    run_with(AckRule::EachSite, Mode::Snapshots, 418_615_047..=418_615_047);
+}
+
+#[test]
 fn merges_that_wait_for_each_other_end_when_nobody_writes() {
     run_with(AckRule::Majority, Mode::Snapshots, 519_376_834..=519_376_834);
 }
