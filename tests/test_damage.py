@@ -62,6 +62,45 @@ def test_a_flipped_bit_is_never_read_as_data(make_cluster, copies):
             assert client.read(number * BLOCK, BLOCK) == contents[-1]
 
 
+def test_blocks_that_nobody_has_keep_no_copy_out(make_cluster):
+    """A copy comes back, and the only other one has bad blocks: everything else is safe again, and those stay errors."""
+    cluster = make_cluster(nodes=2, config="etcd", device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    write_marked(cluster)
+    cluster.nodes[1].kill()
+    generator = random.Random(9)
+    newer = [generator.randbytes(BLOCK) for _ in range(BLOCKS)]
+    with Client(cluster.first.uri()) as client:
+        for number, content in enumerate(newer):
+            client.write(number * BLOCK, content)
+    cluster.first.stop()
+    bad = set(range(0, BLOCKS, 8))
+    for path in log_files(cluster.first):
+        found = find_blocks(path, newer)
+        for number in bad:
+            flip_bit(path, found[number][-1] + 100)
+    # Healthy is: all copies in sync.
+    cluster.start()
+
+    def check(node):
+        with Client(node.uri()) as client:
+            for number, content in enumerate(newer):
+                try:
+                    assert client.read(number * BLOCK, BLOCK) == content, f"block {number}"
+                    assert number not in bad, f"block {number} can't be known"
+                except NbdError as error:
+                    assert error.code == EIO and number in bad, f"block {number}"
+
+    for node in cluster.nodes:
+        check(node)
+    cluster.first.kill()
+    check(cluster.nodes[1])
+    with Client(cluster.nodes[1].uri()) as client:
+        for number in bad:
+            client.write(number * BLOCK, newer[1])
+            assert client.read(number * BLOCK, BLOCK) == newer[1]
+
+
 def test_a_bad_block_is_written_anew_once_somebody_has_read_it(make_cluster):
     cluster = make_cluster(device_size="512MiB")
     cluster.create_volume(size="64MiB")

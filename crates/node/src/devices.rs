@@ -328,6 +328,7 @@ impl Node {
                             Body::Data { bytes, checksums: checksums.to_vec() }
                         }
                         azekura_store::Body::Zero => Body::Zero,
+                        azekura_store::Body::Lost => unreachable!("no write is prepared that is lost"),
                     });
                     self.wake(pg, id, |group| group.prepared_loaded(sequence, epoch, body));
                 }
@@ -357,7 +358,7 @@ impl Node {
     /// A read has met a damaged block: its group writes it anew from a good copy.
     fn found_damaged(&mut self, id: DeviceId, under: Option<&Under>, error: &ReadError) {
         let Some(Under::Read { pg, layer, chunk, .. } | Under::Blocks { pg, layer, chunk, .. }) = under else { return };
-        if let ReadError::Checksum { block } = error {
+        if let ReadError::Checksum { block } | ReadError::Lost { block } = error {
             self.wake(*pg, id, |group| group.found_damaged(*layer, *chunk, *block));
         }
     }

@@ -408,6 +408,7 @@ fn stored(body: Body) -> store::Body {
     match body {
         Body::Data { bytes, checksums } => store::Body::Data { bytes, checksums: checksums[..].into() },
         Body::Zero => store::Body::Zero,
+        Body::Lost => store::Body::Lost,
         Body::Yours { .. } => unreachable!("references are followed before a group sees them"),
     }
 }

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Damaged blocks of one group that wait; further ones are found again by their next reader, or the next scrub.
 const DAMAGED_MAX: usize = 1024;
+/// A block that no copy could give may have been written since, after this time.
+const HOPELESS_FOR: Duration = Duration::from_secs(10);
 /// Blocks of one group being mended at once.
 const MENDS_MAX: usize = 4;
 
@@ -38,6 +40,8 @@ pub(crate) struct Mending {
     reading: BTreeMap<u64, Mend>,
     /// Blocks without a good copy that people were told of: every reader finds them again.
     told: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
+    /// When each was last found to be damaged in every copy that could be asked.
+    hopeless: BTreeMap<(LayerId, ChunkIndex, BlockIndex), Duration>,
 }
 
 impl Mending {
@@ -58,10 +62,18 @@ impl Mending {
     }
 
     /// What to tell people of blocks without a good copy, once a reign.
-    fn no_good_copy(&mut self, blocks: &Blocks) -> Option<Action> {
+    fn no_good_copy(&mut self, blocks: &Blocks, now: Duration) -> Option<Action> {
         let Blocks { layer, chunk, first, count } = *blocks;
+        self.hopeless.retain(|_, at| now.saturating_sub(*at) < HOPELESS_FOR);
+        self.hopeless.insert((layer, chunk, first), now);
         let news = self.told.len() < DAMAGED_MAX && self.told.insert((layer, chunk, first));
         news.then_some(Action::NoGoodCopy { layer, chunk, first, count })
+    }
+
+    /// Of late, no copy in sync could give this block.
+    pub(crate) fn is_hopeless(&self, blocks: &Blocks, now: Duration) -> bool {
+        let at = self.hopeless.get(&(blocks.layer, blocks.chunk, blocks.first));
+        blocks.count == 1 && at.is_some_and(|at| now.saturating_sub(*at) < HOPELESS_FOR)
     }
 
     /// What was asked for at copies that do not answer any more is asked for again.
@@ -136,7 +148,7 @@ impl Group {
                 let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count };
                 self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
             } else if others().all(|(device, _)| mend.tried.contains(device)) {
-                self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
+                self.actions.extend(primary.mending.no_good_copy(&mend.blocks, self.now));
             } else {
                 primary.mending.queue.push_back(mend);
             }
@@ -160,7 +172,7 @@ impl Group {
                 if others && mend.tried.len() < 3 {
                     primary.mending.wait(mend);
                 } else {
-                    self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
+                    self.actions.extend(primary.mending.no_good_copy(&mend.blocks, self.now));
                 }
             }
         }

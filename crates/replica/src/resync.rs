@@ -10,8 +10,8 @@
 //! to name it in sync.
 //!
 //! A chunk of which the primary can't read a block is compared by the checksums in both maps, which takes no reading: only
-//! blocks that differ have to be given. One that differs and that no copy in sync can give keeps the copy out until somebody
-//! writes it, since the copy would answer with what it held before; everything else is brought up to date meanwhile.
+//! blocks that differ have to be given. One that differs and that no copy in sync can give is lost: the copy is told so and
+//! fails reads of it, too, until somebody writes it, or a scrub finds a copy that can give it after all.
 
 use crate::PENDING_WRITES_MAX;
 use crate::action::Action;
@@ -25,7 +25,7 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence,
 };
 use azekura_wire::{
-    Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
+    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -407,11 +407,20 @@ impl Group {
     }
 
     fn send_repair(&mut self, device: DeviceId, id: u64, blocks: Blocks, contents: Result<Vec<Extent>, IoStatus>) {
+        let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
+        let hopeless = primary.mending.is_hopeless(&blocks, now);
         let Some((resync, heard)) = primary.resync(device) else { return };
         let Ok(extents) = contents else {
             resync.repairing.remove(&id);
-            resync.withhold(blocks);
+            let is_mark = resync.marks.contains(&(blocks.layer, blocks.chunk, blocks.first));
+            if is_mark || !hopeless {
+                resync.withhold(blocks);
+            } else {
+                resync.repairing.insert(id, blocks);
+                *heard = self.now;
+                self.send_body(device, id, blocks, Body::Lost);
+            }
             return;
         };
         *heard = self.now;
@@ -426,21 +435,24 @@ impl Group {
 
     /// Sends contents of blocks to which no write is under way.
     pub(crate) fn send_repairs(&mut self, device: DeviceId, id: u64, blocks: Blocks, extents: Vec<Extent>) {
-        let commit = self.tail.committed();
-        let Role::Primary(primary) = &self.role else { return };
-        let epoch = primary.epoch();
-        let Blocks { layer, chunk, first, .. } = blocks;
-        let mut at = first.0;
+        let mut at = blocks.first.0;
         let last = extents.len().saturating_sub(1);
         for (n, extent) in extents.into_iter().enumerate() {
             let (count, body) = body_of(extent);
             // Repairs are made durable in their order: the answer to the last one stands for all.
             let id = if n == last { id } else { 0 };
-            let first = BlockIndex(at);
+            self.send_body(device, id, Blocks { first: BlockIndex(at), count, ..blocks }, body);
             at += count;
-            let repair = Repair { pg: self.pg, device, epoch, commit, id, layer, chunk, first, count, body };
-            self.actions.push_back(Action::Send(device, Message::Repair(repair)));
         }
+    }
+
+    fn send_body(&mut self, device: DeviceId, id: u64, blocks: Blocks, body: Body) {
+        let commit = self.tail.committed();
+        let Role::Primary(primary) = &self.role else { return };
+        let (pg, epoch) = (self.pg, primary.epoch());
+        let Blocks { layer, chunk, first, count } = blocks;
+        let repair = Repair { pg, device, epoch, commit, id, layer, chunk, first, count, body };
+        self.actions.push_back(Action::Send(device, Message::Repair(repair)));
     }
 
     fn send_compare(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {

@@ -310,6 +310,9 @@ fn check_leaf(
             Some(_) => {}
         }
     }
+    for (_, block) in own.iter().filter(|(_, block)| leaf.entries[*block].is_lost()) {
+        report.add(Severity::Warning, format!("{name} block {block} is lost: no copy could give it"));
+    }
     report.live_blocks += own.len() as u64;
     if !deep {
         return;

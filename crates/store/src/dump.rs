@@ -113,6 +113,7 @@ impl Kind {
             Kind::WriteZero => "write-zero",
             Kind::Copy => "copy",
             Kind::CopyZero => "copy-zero",
+            Kind::CopyLost => "copy-lost",
             Kind::Relocate => "relocate",
             Kind::Epoch => "epoch",
             Kind::Note => "note",

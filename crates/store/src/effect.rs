@@ -250,6 +250,11 @@ pub enum ReadError {
         /// The first bad block.
         block: BlockIndex,
     },
+    /// It is known that no copy could give what was written.
+    Lost {
+        /// The first such block.
+        block: BlockIndex,
+    },
     /// The device refused.
     Device(DeviceError),
     /// The saved map refused, or holds a damaged leaf.
@@ -262,6 +267,7 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadError::Checksum { block } => write!(f, "block {block} of the chunk fails its checksum"),
+            ReadError::Lost { block } => write!(f, "block {block} of the chunk is lost: no copy could give it"),
             ReadError::Device(error) => error.fmt(f),
             ReadError::Map(error) => error.fmt(f),
             ReadError::NotPrepared => write!(f, "there is no such prepared write"),

@@ -9,8 +9,7 @@ use crate::groups::Place;
 use crate::leaf::{Entry, Leaf, LeafKey};
 use crate::leaf_cache::{Content, SlotId};
 use crate::log::Move;
-use crate::ops::Step;
-use crate::record::Checksums;
+use crate::ops::{Payload, Step};
 use crate::store::Store;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, LayerId};
 use std::rc::Rc;
@@ -178,7 +177,7 @@ impl Store {
         place: Place,
         first: BlockIndex,
         before: &[Entry],
-        data: Option<(u32, &Checksums)>,
+        data: Option<Payload<'_>>,
         position: u64,
     ) {
         if self.cache.leaf(*slot).is_none_or(|leaf| leaf.copied_upto >= position) {
@@ -191,7 +190,7 @@ impl Store {
         for (index, (entry, old)) in entries.filter(|(index, _)| blocks[*index]) {
             debug_assert!(same_block(entry, old) && (!old.is_allocated() || !entry.is_own()));
             *entry = match data {
-                Some((address, sums)) => Entry::own(address + index as u32, sums[index]).inherited(),
+                Some(payload) => payload.entry(index).inherited(),
                 None => Entry::default(),
             };
         }

@@ -26,13 +26,15 @@ pub struct Entry {
     pub checksum: u32,
     /// Bytes stored at the address; 4096 for a block that is not compressed.
     pub length: u16,
-    /// [`Entry::INHERITED`] or 0.
+    /// [`Entry::INHERITED`], [`Entry::LOST`], both or 0.
     pub flags: u16,
 }
 
 impl Entry {
     /// The block belongs to an ancestor's leaf, which accounts for its space.
     pub const INHERITED: u16 = 1;
+    /// Nobody can say any more what the block holds. Its address is that of zeros.
+    pub const LOST: u16 = 2;
 
     /// An entry that this leaf owns.
     #[must_use]
@@ -44,6 +46,12 @@ impl Entry {
     #[must_use]
     pub fn inherited(self) -> Entry {
         Entry { flags: self.flags | Entry::INHERITED, ..self }
+    }
+
+    /// The block holds nothing that a reader may have.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.flags & Entry::LOST != 0
     }
 
     /// The block takes space, here or in an ancestor.
@@ -83,6 +91,8 @@ impl Default for Leaf {
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AZLF");
 const VERSION: u16 = 2;
+/// Some of its blocks are lost. Programs that know only the version before it must not take them for zeros.
+const VERSION_WITH_LOST: u16 = 3;
 const BITMAP_BYTES: usize = CHUNK_BLOCKS / 8;
 const ENTRY_BYTES: usize = size_of::<Entry>();
 
@@ -127,7 +137,8 @@ impl Leaf {
             count += 1;
         }
         header.magic = MAGIC.to_le();
-        header.version = VERSION.to_le();
+        let lost = self.entries.iter().any(Entry::is_lost);
+        header.version = if lost { VERSION_WITH_LOST } else { VERSION }.to_le();
         header.entries = u16::to_le(count);
         header.pg = key.pg.0.to_le();
         header.layer = key.layer.0.to_le();
@@ -162,9 +173,11 @@ impl Leaf {
         if u32::from_le(header.magic) != MAGIC {
             return Err(damaged("wrong magic"));
         }
-        if u16::from_le(header.version) != VERSION {
-            return Err(MapError::Failed(format!("leaf format version {} is not known", u16::from_le(header.version))));
-        }
+        let flags = match u16::from_le(header.version) {
+            VERSION => Entry::INHERITED,
+            VERSION_WITH_LOST => Entry::INHERITED | Entry::LOST,
+            version => return Err(MapError::Failed(format!("leaf format version {version} is not known"))),
+        };
         let stated = u32::from_le(header.crc);
         header.crc = 0;
         let crc = azekura_base::checksum_append(checksum(bytemuck::bytes_of(&header)), body);
@@ -192,6 +205,9 @@ impl Leaf {
             };
             if !leaf.entries[block].is_allocated() {
                 return Err(damaged("an entry without an address"));
+            }
+            if leaf.entries[block].flags & !flags != 0 {
+                return Err(damaged("an entry with flags that its version does not have"));
             }
         }
         let key = LeafKey {

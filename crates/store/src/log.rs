@@ -67,8 +67,8 @@ pub(crate) enum Item {
 impl Item {
     pub fn payload_blocks(&self) -> u32 {
         let blocks = match self {
-            Item::Write(write) => write.body.payload_blocks(),
-            Item::Copy(copy) => copy.body.payload_blocks(),
+            Item::Write(write) => write.body.payload_blocks(write.count),
+            Item::Copy(copy) => copy.body.payload_blocks(copy.count),
             Item::Relocate(moved) => usize::from(moved.count),
             Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
@@ -436,6 +436,7 @@ impl Store {
                     Body::Zero if copy.count == 0 => Kind::Mark,
                     Body::Zero => Kind::CopyZero,
                     Body::Data { .. } => Kind::Copy,
+                    Body::Lost => Kind::CopyLost,
                 };
                 let mut head = EntryHead::new(kind);
                 head.count = copy.count;
@@ -445,8 +446,9 @@ impl Store {
                 head.layer = copy.layer.0;
                 head.chunk = copy.chunk.0;
                 head.first = copy.first.0;
-                put(entries, &head, &copy.body);
-                if let Body::Data { bytes, .. } = copy.body {
+                let body = copy.body.stored(copy.count);
+                put(entries, &head, &body);
+                if let Body::Data { bytes, .. } = body {
                     pieces.push(bytes);
                 }
                 self.groups.get_mut(copy.pg).copies_waiting.pop_front();

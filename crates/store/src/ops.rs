@@ -29,6 +29,22 @@ pub(crate) struct CopyState {
     pub place: Option<(Place, u64)>,
 }
 
+/// Blocks that are on the device, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Payload<'a> {
+    address: u32,
+    checksums: &'a Checksums,
+    lost: bool,
+}
+
+impl Payload<'_> {
+    /// The entry of the leaf that owns block `index` of it.
+    pub fn entry(&self, index: usize) -> Entry {
+        let entry = Entry::own(self.address + index as u32, self.checksums[index]);
+        Entry { flags: if self.lost { Entry::LOST } else { 0 }, ..entry }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Op {
     /// A committed write. `stamp`: all relocations up to this log position came before.
@@ -190,7 +206,8 @@ impl Store {
                 && self.cache.leaf(slot).is_some_and(|leaf| leaf.modified < sequence)
             {
                 let checksums = self.groups.get_mut(pg).find(sequence).and_then(|p| p.checksums.take());
-                let data = checksums.as_ref().map(|sums| (place.address, sums));
+                let data = checksums.as_ref();
+                let data = data.map(|checksums| Payload { address: place.address, checksums, lost: false });
                 let own = self.put_blocks(slot, place, info.first, info.count, data, sequence, stamp);
                 self.layers.own(key.layer, own);
             }
@@ -279,9 +296,11 @@ impl Store {
         let copy = &self.copies.get(&id).expect("a copy stays until it is applied").copy;
         let (layer, first, count, sequence) = (copy.layer, copy.first, copy.count, copy.sequence);
         let body = copy.body.clone();
+        let lost = body == Body::Lost;
+        let body = body.stored(count);
         let data = match &body {
-            Body::Data { checksums, .. } => Some((place.address, checksums)),
-            Body::Zero => None,
+            Body::Data { checksums, .. } => Some(Payload { address: place.address, checksums, lost }),
+            Body::Zero | Body::Lost => None,
         };
         if !inheritors.is_empty() {
             let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
@@ -306,7 +325,7 @@ impl Store {
         place: Place,
         first: BlockIndex,
         count: u16,
-        data: Option<(u32, &Checksums)>,
+        data: Option<Payload<'_>>,
         modified: Sequence,
         stamp: u64,
     ) -> i64 {
@@ -329,7 +348,7 @@ impl Store {
                 own -= 1;
             }
             *entry = match data {
-                Some((address, sums)) => Entry::own(address + index as u32, sums[index]),
+                Some(payload) => payload.entry(index),
                 None => Entry::default(),
             };
         }

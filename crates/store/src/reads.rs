@@ -67,6 +67,11 @@ impl Store {
 
     /// Cuts `entries`, of the blocks from `first` on, into extents, and asks the device for what is not in memory.
     fn start_read(&mut self, token: u64, first: BlockIndex, entries: &[Entry]) {
+        if let Some(lost) = entries.iter().position(Entry::is_lost) {
+            let result = Err(ReadError::Lost { block: BlockIndex(first.0 + lost as u16) });
+            self.completions.push_back(Completion::Read { token, result });
+            return;
+        }
         let use_cache = self.read_cache.is_on() && entries.len() <= usize::from(CACHED_READ_BLOCKS_MAX);
         let mut read = PendingRead {
             token,

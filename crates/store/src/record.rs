@@ -71,6 +71,8 @@ pub enum Body {
     },
     /// Zeros: the blocks give their space back.
     Zero,
+    /// Nobody can say any more what they hold: reads of them fail until they are written. Of a [`Copy`] only.
+    Lost,
 }
 
 impl Body {
@@ -82,10 +84,20 @@ impl Body {
     }
 
     /// Blocks that this body takes on the device, when it covers `count` blocks of a chunk.
-    pub(crate) fn payload_blocks(&self) -> usize {
+    pub(crate) fn payload_blocks(&self, count: u16) -> usize {
         match self {
             Body::Data { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Body::Zero => 0,
+            Body::Lost => usize::from(count),
+        }
+    }
+
+    /// The same as it is stored: in the place of lost blocks there are zeros, which take space, so that they are moved and
+    /// accounted for like all others.
+    pub(crate) fn stored(self, count: u16) -> Body {
+        match self {
+            Body::Lost => Body::data(azekura_base::PageBuf::zeroed(usize::from(count) * BLOCK_SIZE).freeze()),
+            body => body,
         }
     }
 }

@@ -30,7 +30,7 @@ impl Store {
         match entry.kind {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
             Kind::WriteAgain => self.replay_write_again(place, entry),
-            Kind::Copy | Kind::CopyZero | Kind::Mark => self.replay_copy(place, position, entry),
+            Kind::Copy | Kind::CopyZero | Kind::CopyLost | Kind::Mark => self.replay_copy(place, position, entry),
             Kind::Complete => self.groups.get_mut(entry.pg()).incomplete = None,
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
@@ -181,6 +181,7 @@ impl Store {
         self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
         let body = match entry.kind {
             Kind::CopyZero | Kind::Mark => Body::Zero,
+            Kind::CopyLost => Body::Lost,
             _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
         };
         let copy = Copy {

@@ -148,6 +148,45 @@ fn leaf() {
     assert_eq!(decoded.encode(&read), image);
 }
 
+/// A leaf with a block that is lost is of a version that older programs refuse.
+#[test]
+fn leaf_with_a_lost_block() {
+    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
+    leaf.entries[0] = Entry::own(300, Checksum(0xdead_beef));
+    leaf.entries[9] = Entry { flags: Entry::LOST, ..Entry::own(301, Checksum(0x0bad_cafe)) };
+    leaf.entries[10] = leaf.entries[9].inherited();
+    let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
+    let image = leaf.encode(&key);
+    golden("leaf-with-lost", &image);
+    let (read, decoded) = Leaf::decode(&image).unwrap();
+    assert_eq!(decoded.encode(&read), image);
+    assert!(decoded.entries[9].is_lost() && decoded.entries[9].is_own() && decoded.entries[10].is_lost());
+    // The flag in a leaf of the older version, with a right checksum.
+    let mut older = image.clone();
+    older[4] = 2;
+    older[8..12].fill(0);
+    let crc = azekura_base::checksum(&older).0.to_le_bytes();
+    older[8..12].copy_from_slice(&crc);
+    assert!(Leaf::decode(&older).unwrap_err().to_string().contains("flags"), "{:?}", Leaf::decode(&older));
+}
+
+#[test]
+fn batch_with_a_lost_block() {
+    let mut rig = Rig::format(&tiny());
+    let (pg, layer, chunk, first) = (PgId(2), LayerId(11), ChunkIndex(9), BlockIndex(1));
+    rig.store.append(4, Copy { pg, sequence: Sequence(0), layer, chunk, first, count: 2, body: Body::Lost });
+    rig.store.pump();
+    rig.take_effects();
+    let (_, offset, bytes) = rig.disk.waiting[0].clone();
+    golden("batch-header-with-lost", &bytes[..4096]);
+    assert_eq!((bytes.len(), bytes[4096..].iter().position(|byte| *byte != 0)), (3 * 4096, None));
+    let mut image = rig.disk.image.clone();
+    image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+    let segment = Inspector::open(Image(image)).unwrap().segment(0).unwrap();
+    assert_eq!(segment.batches[0].records[0].kind, "copy-lost");
+    assert!(segment.batches[0].payload_whole);
+}
+
 #[test]
 fn root() {
     let info = PreparedInfo {

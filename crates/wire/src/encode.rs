@@ -380,11 +380,12 @@ fn checksums(sums: Option<&Vec<Checksum>>, w: &mut Writer) {
     }
 }
 
-/// 0 for zeros, 1 and checksums for data, 2 and checksums for data that the receiver has.
+/// 0 for zeros, 1 and checksums for data, 2 and checksums for data that the receiver has, 3 for what is lost.
 fn put_body(body: &Body, w: &mut Writer) {
     match body {
         Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
         Body::Zero => checksums(None, w),
+        Body::Lost => w.put_u8(3),
         Body::Yours { checksums: sums } => {
             w.put_u8(2);
             put_sums(sums, w);

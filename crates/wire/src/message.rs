@@ -230,6 +230,8 @@ pub enum Body {
     },
     /// Blocks that read as zeros from here on.
     Zero,
+    /// Blocks that no copy can give, of a [`Repair`] only: reads of them fail until they are written.
+    Lost,
     /// Whole blocks that the receiving node's own gateway has sent, and still holds: the write of this session and
     /// number. They need not cross the network again.
     Yours {

@@ -312,7 +312,10 @@ impl Cluster {
             }
             Action::AppendRepair(repair) => {
                 for n in repair.first.0..repair.first.0 + repair.count {
-                    self.damaged.remove(&(me, n));
+                    match repair.body {
+                        Body::Lost => self.damaged.insert((me, n)),
+                        _ => self.damaged.remove(&(me, n)),
+                    };
                 }
                 assert_eq!(copy.live.committed, repair.commit, "a repair comes right behind what it contains");
                 let item = Item::Repair(Box::new(repair));

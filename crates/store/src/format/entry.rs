@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     ForgetGroup = 12,
     /// The end of a layer, whose blocks go to its only child.
     MergeLayer = 13,
+    /// Blocks that no replica can give: zeros, of which the map says that they are lost.
+    CopyLost = 14,
 }
 
 impl Kind {
@@ -51,13 +53,14 @@ impl Kind {
             11 => Kind::Complete,
             12 => Kind::ForgetGroup,
             13 => Kind::MergeLayer,
+            14 => Kind::CopyLost,
             _ => return None,
         })
     }
 
     /// Its payload is `count` blocks, and `count` checksums follow the head.
     pub fn has_payload(self) -> bool {
-        matches!(self, Kind::Write | Kind::Copy | Kind::Relocate | Kind::WriteAgain)
+        matches!(self, Kind::Write | Kind::Copy | Kind::CopyLost | Kind::Relocate | Kind::WriteAgain)
     }
 
     /// It names blocks of a chunk.

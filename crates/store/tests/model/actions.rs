@@ -7,6 +7,7 @@ use proptest::prelude::*;
 pub enum Action {
     Write { chunk: u32, first: u16, count: u16, zero: bool },
     Copy { chunk: u32, first: u16, count: u16, zero: bool },
+    Lose { chunk: u32, first: u16, count: u16 },
     Commit { pg: u32, back: u64 },
     Epoch { pg: u32, back: u64 },
     Jump { pg: u32, by: u64 },
@@ -39,6 +40,7 @@ pub fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(chunk, first, count, zero)| Action::Write { chunk, first, count, zero }),
         2 => (chunk.clone(), first.clone(), count.clone(), prop::bool::weighted(0.1))
             .prop_map(|(chunk, first, count, zero)| Action::Copy { chunk, first, count, zero }),
+        1 => (chunk.clone(), first.clone(), 1u16..3).prop_map(|(chunk, first, count)| Action::Lose { chunk, first, count }),
         12 => (0..GROUPS, 0u64..3).prop_map(|(pg, back)| Action::Commit { pg, back }),
         1 => (0..GROUPS, 0u64..4).prop_map(|(pg, back)| Action::Epoch { pg, back }),
         1 => (0..GROUPS, 1u64..9).prop_map(|(pg, by)| Action::Jump { pg, by }),
@@ -74,6 +76,7 @@ pub fn parse(line: &str) -> Action {
     match words[0] {
         "Write" => Action::Write { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
         "Copy" => Action::Copy { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+        "Lose" => Action::Lose { chunk: chunk(), first: first(), count: count() },
         "Commit" => Action::Commit { pg: chunk(), back: number(2) },
         "Epoch" => Action::Epoch { pg: chunk(), back: number(2) },
         "Jump" => Action::Jump { pg: chunk(), by: number(2) },

@@ -11,6 +11,11 @@ pub fn group_of(chunk: u32) -> u32 {
     chunk % GROUPS
 }
 
+/// Stands for what no copy could give.
+pub const LOST: u64 = u64::MAX;
+/// What the model shows in the place of a lost block, of which the store shows nothing.
+pub const LOST_BYTE: u8 = 0xee;
+
 /// Blocks of a chunk; a value of 0 stands for zeros.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
@@ -23,7 +28,11 @@ pub struct Range {
 
 impl Range {
     pub fn body(&self) -> Body {
-        if self.value == 0 { Body::Zero } else { filled(self.value, self.count) }
+        match self.value {
+            0 => Body::Zero,
+            LOST => Body::Lost,
+            value => filled(value, self.count),
+        }
     }
 }
 
@@ -195,6 +204,7 @@ impl State {
         let mut out = Vec::new();
         for block in first..first + count {
             match leaf.get(&block) {
+                Some((LOST, _)) => out.resize(out.len() + 4096, LOST_BYTE),
                 Some((value, index)) => {
                     let body = bytes_of(&filled(*value, index + 1), index + 1);
                     out.extend_from_slice(&body[usize::from(*index) * 4096..]);
@@ -204,4 +214,10 @@ impl State {
         }
         out
     }
+}
+
+/// The first block that is lost in what [`State::read`] has given.
+pub fn first_lost(contents: &[u8]) -> Option<u16> {
+    let lost = contents.chunks(4096).position(|block| block.iter().all(|byte| *byte == LOST_BYTE));
+    lost.map(|block| block as u16)
 }

@@ -4,7 +4,7 @@ use crate::actions::Action;
 use crate::common::*;
 use crate::state::*;
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{Completion, Copy, Mark, Options, Report, Space, Store};
+use azekura_store::{Completion, Copy, Mark, Options, ReadError, Report, Space, Store};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A small generator for which sectors land.
@@ -85,6 +85,33 @@ impl World {
         (self.records - 1, (self.records - 1) as u64)
     }
 
+    /// Blocks come from another replica, or word that there is none that has them.
+    fn copy(&mut self, range: Range) {
+        if self.space().full && range.value != 0 {
+            return;
+        }
+        let Range { chunk, first, count, .. } = range;
+        let pg = PgId(group_of(chunk));
+        // A crash may have left writes to a frozen layer uncommitted here. The other replica has committed them,
+        // or it could not have what it sends; so this one has to, before it takes the copy.
+        if self.store().prepared(pg).any(|write| write.layer.0 != range.layer) {
+            self.act(&Action::Commit { pg: pg.0, back: 0 });
+        }
+        let sequence = self.store().group(pg).committed;
+        let (record, token) = self.new_record();
+        self.calls.push(Call::Copy { record, range });
+        let copy = Copy {
+            pg,
+            sequence,
+            layer: LayerId(range.layer),
+            chunk: ChunkIndex(chunk),
+            first: BlockIndex(first),
+            count,
+            body: range.body(),
+        };
+        self.store().append(token, copy);
+    }
+
     pub fn range(&mut self, chunk: u32, first: u16, count: u16, zero: bool) -> Range {
         self.value += 1;
         let clone = self.clones.first().filter(|_| self.value.is_multiple_of(4));
@@ -112,7 +139,10 @@ impl World {
     /// The group that an action is about, if it needs it whole.
     pub fn needs_group(action: &Action) -> Option<u32> {
         match *action {
-            Action::Write { chunk, .. } | Action::Copy { chunk, .. } | Action::Mark { chunk } => Some(group_of(chunk)),
+            Action::Write { chunk, .. }
+            | Action::Copy { chunk, .. }
+            | Action::Lose { chunk, .. }
+            | Action::Mark { chunk } => Some(group_of(chunk)),
             Action::Read { chunk, .. } => Some(group_of(chunk)),
             Action::Commit { pg, .. } | Action::Epoch { pg, .. } | Action::Jump { pg, .. } => Some(pg),
             Action::Rejoin { pg, .. } | Action::Forget { pg } => Some(pg),
@@ -138,29 +168,12 @@ impl World {
                 self.store().append(token, write);
             }
             Action::Copy { chunk, first, count, zero } => {
-                if self.space().full && !zero {
-                    return;
-                }
                 let range = self.range(chunk, first, count, zero);
-                let pg = PgId(group_of(chunk));
-                // A crash may have left writes to a frozen layer uncommitted here. The other replica has committed them,
-                // or it could not have what it sends; so this one has to, before it takes the copy.
-                if self.store().prepared(pg).any(|write| write.layer.0 != range.layer) {
-                    self.act(&Action::Commit { pg: pg.0, back: 0 });
-                }
-                let sequence = self.store().group(pg).committed;
-                let (record, token) = self.new_record();
-                self.calls.push(Call::Copy { record, range });
-                let copy = Copy {
-                    pg,
-                    sequence,
-                    layer: LayerId(range.layer),
-                    chunk: ChunkIndex(chunk),
-                    first: BlockIndex(first),
-                    count,
-                    body: range.body(),
-                };
-                self.store().append(token, copy);
+                self.copy(range);
+            }
+            Action::Lose { chunk, first, count } => {
+                let range = self.range(chunk, first, count, false);
+                self.copy(Range { value: LOST, ..range });
             }
             Action::Commit { pg, back } => {
                 let group = self.store().group(PgId(pg));
@@ -343,8 +356,16 @@ impl World {
                 }
                 Completion::Read { token, result } => {
                     let (expected, first, count) = self.reads.remove(&token).unwrap();
-                    let got = flatten(&result.unwrap(), first, count);
-                    assert!(got == expected, "a read of {count} blocks from {first} gave something else");
+                    match result {
+                        Ok(extents) => {
+                            let same = flatten(&extents, first, count) == expected;
+                            assert!(same, "a read of {count} blocks from {first} gave something else");
+                        }
+                        Err(ReadError::Lost { block }) => {
+                            assert_eq!(first_lost(&expected).map(|lost| first + lost), Some(block.0));
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
                 }
                 Completion::Checkpointed => {}
                 other => panic!("{other:?}"),
@@ -459,8 +480,23 @@ impl World {
                     if rig.store.is_forgetting(PgId(group_of(chunk))) {
                         continue;
                     }
-                    let got = rig.read(group_of(chunk), *layer, chunk, 0, 32).unwrap();
                     let want = state.read(*layer, chunk, 0, 32);
+                    let mut got = Vec::new();
+                    while got.len() < want.len() {
+                        let (at, rest) = ((got.len() / 4096) as u16, 32 - (got.len() / 4096) as u16);
+                        match rig.read(group_of(chunk), *layer, chunk, at, rest) {
+                            Ok(bytes) => got.extend(bytes),
+                            // As far as it is not lost, and then the lost block as the model has it.
+                            Err(ReadError::Lost { block }) => {
+                                let before = block.0 - at;
+                                if before > 0 {
+                                    got.extend(rig.read(group_of(chunk), *layer, chunk, at, before).unwrap());
+                                }
+                                got.resize(got.len() + 4096, LOST_BYTE);
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
                     if got != want {
                         let block = (0..32).find(|b| got[b * 4096..(b + 1) * 4096] != want[b * 4096..(b + 1) * 4096]);
                         reasons.push(format!("{limit}: layer {layer} chunk {chunk} block {block:?} differs"));
