@@ -58,6 +58,25 @@ fn a_block_that_nobody_can_give_keeps_no_copy_out() {
 }
 
 #[test]
+fn a_block_that_a_device_refuses_for_a_while_is_not_lost() {
+    let mut cluster = Cluster::new(2);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.isolate(1);
+    cluster.write(blocks(10, 3, 1)).unwrap();
+    cluster.pass(3 * SECOND);
+    cluster.refused = [(device(0), 3)].into();
+    cluster.heal();
+    cluster.pass(30 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0)].into(), "the device may give it later");
+    assert!(cluster.damaged.is_empty(), "nothing was called lost");
+    cluster.refused.clear();
+    cluster.pass(10 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    assert_eq!(cluster.map(0), cluster.map(1));
+}
+
+#[test]
 fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
     let mut cluster = Cluster::new(2);
     (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());

@@ -161,6 +161,8 @@ pub struct Cluster {
     pub history: BTreeMap<Sequence, (SessionId, RequestId)>,
     /// Blocks of chunk 0 that can't be read, by copy.
     pub damaged: BTreeSet<(DeviceId, u16)>,
+    /// Blocks of chunk 0 that devices refuse to give, and say so.
+    pub refused: BTreeSet<(DeviceId, u16)>,
     /// Copies whose map can't be read.
     pub unreadable_maps: BTreeSet<DeviceId>,
     /// Reports of scrubs.
@@ -206,6 +208,7 @@ impl Cluster {
             prepares: Vec::new(),
             history: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            refused: BTreeSet::new(),
             unreadable_maps: BTreeSet::new(),
             scrubbed: Vec::new(),
             hopeless: Vec::new(),
@@ -559,6 +562,11 @@ impl Cluster {
     pub fn load(&mut self, me: DeviceId) -> bool {
         let copy = self.copies.get_mut(&me).unwrap();
         if let Some((id, chunk, first, count)) = copy.loads.pop_front() {
+            if chunk == ChunkIndex(0) && (first..first + count).any(|n| self.refused.contains(&(me, n))) {
+                copy.group.blocks_loaded(id, Err(IoStatus::Io));
+                self.run(me);
+                return true;
+            }
             let bad = (first..first + count).find(|n| self.damaged.contains(&(me, *n)));
             if let Some(bad) = bad.filter(|_| chunk == ChunkIndex(0)) {
                 copy.group.found_damaged(LAYER, chunk, BlockIndex(bad));
