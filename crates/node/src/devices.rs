@@ -328,7 +328,7 @@ impl Node {
                             Body::Data { bytes, checksums: checksums.to_vec() }
                         }
                         azekura_store::Body::Zero => Body::Zero,
-                        azekura_store::Body::Lost => unreachable!("no write is prepared that is lost"),
+                        azekura_store::Body::Lost { .. } => unreachable!("no write is prepared that is lost"),
                     });
                     self.wake(pg, id, |group| group.prepared_loaded(sequence, epoch, body));
                 }

@@ -408,7 +408,7 @@ fn stored(body: Body) -> store::Body {
     match body {
         Body::Data { bytes, checksums } => store::Body::Data { bytes, checksums: checksums[..].into() },
         Body::Zero => store::Body::Zero,
-        Body::Lost => store::Body::Lost,
+        Body::Lost { checksums } => store::Body::Lost { checksums: checksums[..].into() },
         Body::Yours { .. } => unreachable!("references are followed before a group sees them"),
     }
 }

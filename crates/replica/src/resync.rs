@@ -22,7 +22,8 @@ use crate::peer::{Peer, Standing};
 use crate::pending::Blocks;
 use crate::primary::{Primary, REIGN_SHIFT};
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence,
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId,
+    Sequence,
 };
 use azekura_wire::{
     Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
@@ -195,13 +196,15 @@ struct Reading {
 #[derive(Debug)]
 pub(crate) struct Repairs {
     reading: BTreeMap<u64, Reading>,
+    /// Those of them that can't be read, and of which the checksums are being looked up.
+    losing: BTreeSet<u64>,
     named: u64,
 }
 
 impl Repairs {
     /// Names are never used again, also not in a later reign: a late answer finds its own question, or none.
     pub(crate) fn new(epoch: Epoch) -> Repairs {
-        Repairs { reading: BTreeMap::new(), named: epoch.0 << REIGN_SHIFT }
+        Repairs { reading: BTreeMap::new(), losing: BTreeSet::new(), named: epoch.0 << REIGN_SHIFT }
     }
 
     pub(crate) fn hold(&self, blocks: &Blocks) -> bool {
@@ -416,11 +419,14 @@ impl Group {
             let is_mark = resync.marks.contains(&(blocks.layer, blocks.chunk, blocks.first));
             if is_mark || !hopeless {
                 resync.withhold(blocks);
-            } else {
-                resync.repairing.insert(id, blocks);
-                *heard = self.now;
-                self.send_body(device, id, blocks, Body::Lost);
+                return;
             }
+            // The copy gets the checksum of what it should have. Until that is known no write to the block is ordered.
+            resync.repairing.insert(id, blocks);
+            primary.repairs.reading.insert(id, Reading { device, blocks });
+            primary.repairs.losing.insert(id);
+            let Blocks { layer, chunk, .. } = blocks;
+            self.actions.push_back(Action::LoadChecksums { id, layer, chunk });
             return;
         };
         *heard = self.now;
@@ -431,6 +437,30 @@ impl Group {
             }
         }
         self.send_repairs(device, id, blocks, extents);
+    }
+
+    /// The checksums are here of a chunk with a block that no copy in sync can give. False when this was not asked for that.
+    pub(crate) fn send_lost(&mut self, id: u64, checksums: &Result<Vec<Option<Checksum>>, IoStatus>) -> bool {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return false };
+        if !primary.repairs.losing.remove(&id) {
+            return false;
+        }
+        let Some(Reading { device, blocks }) = primary.repairs.reading.remove(&id) else { return true };
+        if let Some((resync, heard)) = primary.resync(device) {
+            *heard = now;
+            let sum = checksums.as_ref().ok().and_then(|sums| sums.get(usize::from(blocks.first.0)).copied());
+            match sum {
+                Some(Some(sum)) => self.send_body(device, id, blocks, Body::Lost { checksums: vec![sum] }),
+                Some(None) => self.send_body(device, id, blocks, Body::Zero),
+                None => {
+                    resync.repairing.remove(&id);
+                    resync.withhold(blocks);
+                }
+            }
+        }
+        self.retry_waiting();
+        true
     }
 
     /// Sends contents of blocks to which no write is under way.

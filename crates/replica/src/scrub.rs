@@ -198,6 +198,9 @@ impl Group {
 
     /// The outcome of [`Action::LoadChecksums`]: one for each block of the chunk that takes space.
     pub fn checksums_loaded(&mut self, id: u64, checksums: Result<Vec<Option<Checksum>>, IoStatus>) {
+        if self.send_lost(id, &checksums) {
+            return self.run_resyncs();
+        }
         let digests = checksums.map(|checksums| digest::of_checksums(&checksums));
         match &self.role {
             Role::Secondary(_) => self.answer_compare(id, digests),

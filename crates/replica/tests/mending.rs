@@ -58,6 +58,37 @@ fn a_block_that_nobody_can_give_keeps_no_copy_out() {
 }
 
 #[test]
+fn who_misses_a_block_takes_it_from_who_has_it_and_not_the_other_way_round() {
+    let mut cluster = Cluster::new(2);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.isolate(1);
+    cluster.write(blocks(10, 3, 1)).unwrap();
+    cluster.pass(3 * SECOND);
+    cluster.damaged = [(device(0), 3)].into();
+    cluster.heal();
+    cluster.pass(8 * SECOND);
+    assert!(cluster.config.in_sync.len() == 2 && cluster.damaged.contains(&(device(1), 3)));
+    // The other one reigns now; and what could not be read for a while was not bad.
+    cluster.isolate(0);
+    for _ in 0..60 {
+        cluster.tick_all(SECOND / 10);
+        while cluster.decide_without(device(0)) {}
+    }
+    cluster.write(blocks(11, 4, 1)).unwrap();
+    cluster.damaged.remove(&(device(0), 3));
+    cluster.heal();
+    cluster.pass(12 * SECOND);
+    assert_eq!((cluster.primary(), cluster.config.in_sync.len()), (1, 2));
+    assert_eq!(cluster.map(0)[&(ChunkIndex(0), 3)], 10, "it is not lost because another has lost it");
+    cluster.group(1).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
+    cluster.run(device(1));
+    cluster.pass(2 * SECOND);
+    assert!(cluster.damaged.is_empty(), "it was mended");
+    assert_eq!(cluster.map(0), cluster.map(1));
+}
+
+#[test]
 fn a_block_that_a_device_refuses_for_a_while_is_not_lost() {
     let mut cluster = Cluster::new(2);
     (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());

@@ -333,7 +333,7 @@ fn check_leaf(
         };
         for ((address, block), contents) in now.iter().zip(bytes.chunks_exact(BLOCK_SIZE)) {
             report.blocks_verified += 1;
-            let expected = Checksum(leaf.entries[*block].checksum);
+            let expected = leaf.entries[*block].stored_checksum();
             if first_bad(contents, &[expected]).is_some() {
                 let what = format!("{name} block {block} at address {address} fails its checksum");
                 report.add(Severity::Error, what);

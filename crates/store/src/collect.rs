@@ -495,7 +495,7 @@ impl Store {
                 checksums: Vec::new(),
                 prepared: None,
             });
-            run.checksums.push(Checksum(entry.checksum));
+            run.checksums.push(entry.stored_checksum());
         }
         victim.live.extend(run.map(|run| (run.address, run)));
         Step::Done

@@ -22,7 +22,7 @@ pub struct LeafKey {
 pub struct Entry {
     /// Block address on the device; 0 means that the block takes no space.
     pub address: u32,
-    /// CRC-32C of the block's contents.
+    /// CRC-32C of the block's contents; of a block that is lost, of what it held.
     pub checksum: u32,
     /// Bytes stored at the address; 4096 for a block that is not compressed.
     pub length: u16,
@@ -33,7 +33,7 @@ pub struct Entry {
 impl Entry {
     /// The block belongs to an ancestor's leaf, which accounts for its space.
     pub const INHERITED: u16 = 1;
-    /// Nobody can say any more what the block holds. Its address is that of zeros.
+    /// No copy could give the block. At its address are zeros.
     pub const LOST: u16 = 2;
 
     /// An entry that this leaf owns.
@@ -52,6 +52,12 @@ impl Entry {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.flags & Entry::LOST != 0
+    }
+
+    /// The checksum of what is at the address.
+    #[must_use]
+    pub(crate) fn stored_checksum(&self) -> Checksum {
+        if self.is_lost() { checksum(&[0; azekura_base::BLOCK_SIZE]) } else { Checksum(self.checksum) }
     }
 
     /// The block takes space, here or in an ancestor.

@@ -79,6 +79,9 @@ impl Item {
     fn entry_bytes(&self) -> usize {
         let tail = match self {
             Item::Note { note, .. } => note.len().next_multiple_of(4),
+            Item::Copy(Copy { body: Body::Lost { checksums }, count, .. }) => {
+                (checksums.len() + usize::from(*count)) * 4
+            }
             _ => self.payload_blocks() as usize * 4,
         };
         EntryHead::BYTES + tail
@@ -436,7 +439,7 @@ impl Store {
                     Body::Zero if copy.count == 0 => Kind::Mark,
                     Body::Zero => Kind::CopyZero,
                     Body::Data { .. } => Kind::Copy,
-                    Body::Lost => Kind::CopyLost,
+                    Body::Lost { .. } => Kind::CopyLost,
                 };
                 let mut head = EntryHead::new(kind);
                 head.count = copy.count;
@@ -446,8 +449,13 @@ impl Store {
                 head.layer = copy.layer.0;
                 head.chunk = copy.chunk.0;
                 head.first = copy.first.0;
+                let lost = match &copy.body {
+                    Body::Lost { checksums } => Some(checksums.clone()),
+                    _ => None,
+                };
                 let body = copy.body.stored(copy.count);
                 put(entries, &head, &body);
+                lost.into_iter().for_each(|checksums| put_checksums(entries, &checksums));
                 if let Body::Data { bytes, .. } = body {
                     pieces.push(bytes);
                 }

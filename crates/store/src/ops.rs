@@ -296,11 +296,11 @@ impl Store {
         let copy = &self.copies.get(&id).expect("a copy stays until it is applied").copy;
         let (layer, first, count, sequence) = (copy.layer, copy.first, copy.count, copy.sequence);
         let body = copy.body.clone();
-        let lost = body == Body::Lost;
-        let body = body.stored(count);
+        let address = place.address;
         let data = match &body {
-            Body::Data { checksums, .. } => Some(Payload { address: place.address, checksums, lost }),
-            Body::Zero | Body::Lost => None,
+            Body::Data { checksums, .. } => Some(Payload { address, checksums, lost: false }),
+            Body::Lost { checksums } => Some(Payload { address, checksums, lost: true }),
+            Body::Zero => None,
         };
         if !inheritors.is_empty() {
             let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);

@@ -74,9 +74,9 @@ impl Store {
             Some(leaf) => {
                 for entries in leaf.entries.chunk_by(|a, b| a.is_allocated() == b.is_allocated()) {
                     let first = runs.last().map_or(0, |run: &DigestRun| run.first.0 + run.count);
-                    // A lost block differs from every other, also from the zeros in its place.
-                    let sum = |entry: &Entry| if entry.is_lost() { !entry.checksum } else { entry.checksum };
-                    let sums = || entries.iter().map(|entry: &Entry| Checksum(sum(entry))).collect();
+                    // A lost block counts as what it held, like a damaged one: copies that have it, or miss it as well, are
+                    // level with this one.
+                    let sums = || entries.iter().map(|entry: &Entry| Checksum(entry.checksum)).collect();
                     runs.push(DigestRun {
                         first: BlockIndex(first),
                         count: entries.len() as u16,

@@ -71,8 +71,11 @@ pub enum Body {
     },
     /// Zeros: the blocks give their space back.
     Zero,
-    /// Nobody can say any more what they hold: reads of them fail until they are written. Of a [`Copy`] only.
-    Lost,
+    /// No copy could give them: reads of them fail until they are written. Of a [`Copy`] only.
+    Lost {
+        /// The checksums of what they held: who has that, can still give it.
+        checksums: Checksums,
+    },
 }
 
 impl Body {
@@ -88,7 +91,7 @@ impl Body {
         match self {
             Body::Data { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Body::Zero => 0,
-            Body::Lost => usize::from(count),
+            Body::Lost { .. } => usize::from(count),
         }
     }
 
@@ -96,7 +99,7 @@ impl Body {
     /// accounted for like all others.
     pub(crate) fn stored(self, count: u16) -> Body {
         match self {
-            Body::Lost => Body::data(azekura_base::PageBuf::zeroed(usize::from(count) * BLOCK_SIZE).freeze()),
+            Body::Lost { .. } => Body::data(azekura_base::PageBuf::zeroed(usize::from(count) * BLOCK_SIZE).freeze()),
             body => body,
         }
     }

@@ -181,7 +181,7 @@ impl Store {
         self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
         let body = match entry.kind {
             Kind::CopyZero | Kind::Mark => Body::Zero,
-            Kind::CopyLost => Body::Lost,
+            Kind::CopyLost => Body::Lost { checksums: entry.lost_checksums().collect() },
             _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
         };
         let copy = Copy {

@@ -266,7 +266,7 @@ impl Store {
         let (checksums, bytes) = match &write.body {
             Body::Data { bytes, checksums } => (Some(checksums.clone()), Some(bytes.clone())),
             Body::Zero => (None, None),
-            Body::Lost => panic!("a write of group {} of what is lost", write.pg),
+            Body::Lost { .. } => panic!("a write of group {} of what is lost", write.pg),
         };
         group.prepared_end = write.sequence;
         group.pending.push_back(Pending {
@@ -308,6 +308,9 @@ impl Store {
         assert!(count > 0 && usize::from(first.0) + usize::from(count) <= CHUNK_BLOCKS, "not inside a chunk");
         if let Body::Data { bytes, checksums } = body {
             assert_eq!(bytes.len(), usize::from(count) * BLOCK_SIZE, "the payload is not `count` blocks");
+            assert_eq!(checksums.len(), usize::from(count), "not one checksum a block");
+        }
+        if let Body::Lost { checksums } = body {
             assert_eq!(checksums.len(), usize::from(count), "not one checksum a block");
         }
         if *body != Body::Zero {

@@ -174,7 +174,8 @@ fn leaf_with_a_lost_block() {
 fn batch_with_a_lost_block() {
     let mut rig = Rig::format(&tiny());
     let (pg, layer, chunk, first) = (PgId(2), LayerId(11), ChunkIndex(9), BlockIndex(1));
-    rig.store.append(4, Copy { pg, sequence: Sequence(0), layer, chunk, first, count: 2, body: Body::Lost });
+    let body = Body::Lost { checksums: [Checksum(0xdead_beef), Checksum(0x0bad_cafe)][..].into() };
+    rig.store.append(4, Copy { pg, sequence: Sequence(0), layer, chunk, first, count: 2, body });
     rig.store.pump();
     rig.take_effects();
     let (_, offset, bytes) = rig.disk.waiting[0].clone();

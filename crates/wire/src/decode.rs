@@ -134,7 +134,7 @@ fn payload_size(message: &Message) -> Option<usize> {
         Message::Prepare(m) => match &m.body {
             _ if !blocks_fit(m.first, m.count) => None,
             Body::Zero => Some(0),
-            Body::Lost => None,
+            Body::Lost { .. } => None,
             Body::Yours { checksums } => (checksums.len() == m.count as usize).then_some(0),
             Body::Data { checksums, .. } => {
                 (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
@@ -142,7 +142,8 @@ fn payload_size(message: &Message) -> Option<usize> {
         },
         Message::Repair(m) => match &m.body {
             _ if !blocks_fit(m.first, m.count) => None,
-            Body::Zero | Body::Lost => Some(0),
+            Body::Zero => Some(0),
+            Body::Lost { checksums } => (checksums.len() == m.count as usize).then_some(0),
             Body::Yours { .. } => None,
             Body::Data { checksums, .. } => {
                 (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
@@ -472,7 +473,7 @@ fn prepared_body(r: &mut Reader<'_>) -> Option<Body> {
         0 => Body::Zero,
         1 => Body::Data { bytes: Bytes::new(), checksums: sums(r)? },
         2 => Body::Yours { checksums: sums(r)? },
-        3 => Body::Lost,
+        3 => Body::Lost { checksums: sums(r)? },
         _ => return None,
     })
 }

@@ -380,12 +380,16 @@ fn checksums(sums: Option<&Vec<Checksum>>, w: &mut Writer) {
     }
 }
 
-/// 0 for zeros, 1 and checksums for data, 2 and checksums for data that the receiver has, 3 for what is lost.
+/// 0 for zeros, 1 and checksums for data, 2 and checksums for data that the receiver has, 3 and checksums for
+/// what is lost.
 fn put_body(body: &Body, w: &mut Writer) {
     match body {
         Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
         Body::Zero => checksums(None, w),
-        Body::Lost => w.put_u8(3),
+        Body::Lost { checksums: sums } => {
+            w.put_u8(3);
+            put_sums(sums, w);
+        }
         Body::Yours { checksums: sums } => {
             w.put_u8(2);
             put_sums(sums, w);

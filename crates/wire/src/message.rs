@@ -231,7 +231,10 @@ pub enum Body {
     /// Blocks that read as zeros from here on.
     Zero,
     /// Blocks that no copy can give, of a [`Repair`] only: reads of them fail until they are written.
-    Lost,
+    Lost {
+        /// One checksum a block, of what they held.
+        checksums: Vec<Checksum>,
+    },
     /// Whole blocks that the receiving node's own gateway has sent, and still holds: the write of this session and
     /// number. They need not cross the network again.
     Yours {

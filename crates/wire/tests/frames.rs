@@ -261,7 +261,7 @@ fn message() -> impl Strategy<Value = Message> {
             first: BlockIndex(3),
             count,
             body: if zero {
-                if n % 2 == 0 { Body::Zero } else { Body::Lost }
+                if n % 2 == 0 { Body::Zero } else { Body::Lost { checksums: sums(count as usize) } }
             } else {
                 let bytes = Bytes::from(vec![n as u8; count as usize * BLOCK_SIZE]);
                 Body::Data { checksums: block_checksums(&bytes).collect(), bytes }

@@ -42,6 +42,8 @@ struct Log {
     writes: BTreeMap<Sequence, Prepare>,
     /// What is committed: contents by chunk and block.
     map: BTreeMap<(ChunkIndex, u16), Bytes>,
+    /// The checksums of what blocks held that are lost.
+    lost: BTreeMap<(ChunkIndex, u16), Checksum>,
     /// The last write to each chunk.
     changed: BTreeMap<ChunkIndex, Sequence>,
     applied: Sequence,
@@ -108,6 +110,10 @@ impl Log {
             let block = match body {
                 Body::Data { bytes, .. } => bytes.slice(at..at + BLOCK_SIZE),
                 _ => Bytes::from(vec![0; BLOCK_SIZE]),
+            };
+            match body {
+                Body::Lost { checksums } => self.lost.insert((chunk, first.0 + n), checksums[usize::from(n)]),
+                _ => self.lost.remove(&(chunk, first.0 + n)),
             };
             self.map.insert((chunk, first.0 + n), block);
         }
@@ -316,7 +322,7 @@ impl Cluster {
             Action::AppendRepair(repair) => {
                 for n in repair.first.0..repair.first.0 + repair.count {
                     match repair.body {
-                        Body::Lost => self.damaged.insert((me, n)),
+                        Body::Lost { .. } => self.damaged.insert((me, n)),
                         _ => self.damaged.remove(&(me, n)),
                     };
                 }
@@ -581,7 +587,8 @@ impl Cluster {
             copy.group.blocks_loaded(id, Ok(vec![extent]));
         } else if let Some((id, chunk)) = copy.lookups.pop_front() {
             let taken = |n| copy.live.map.get(&(chunk, n)).filter(|block| !is_zero(block));
-            let checksums = (0..CHUNK_BLOCKS as u16).map(|n| taken(n).map(|block| checksum(block)));
+            let held = |n| copy.live.lost.get(&(chunk, n)).copied();
+            let checksums = (0..CHUNK_BLOCKS as u16).map(|n| held(n).or(taken(n).map(|block| checksum(block))));
             let found = if self.unreadable_maps.contains(&me) { Err(IoStatus::Io) } else { Ok(checksums.collect()) };
             copy.group.checksums_loaded(id, found);
         } else if let Some((id, device, after)) = copy.listings.pop_front() {

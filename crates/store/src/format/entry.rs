@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     ForgetGroup = 12,
     /// The end of a layer, whose blocks go to its only child.
     MergeLayer = 13,
-    /// Blocks that no replica can give: zeros, of which the map says that they are lost.
+    /// Blocks that no replica could give: zeros in their place, and the checksums of what they held.
     CopyLost = 14,
 }
 
@@ -126,6 +126,7 @@ impl<'a> EntryView<'a> {
                 usize::from(head.note_bytes).next_multiple_of(4)
             }
             Kind::Note => return None,
+            Kind::CopyLost => usize::from(head.count) * 8,
             kind if kind.has_payload() => usize::from(head.count) * 4,
             _ => 0,
         };
@@ -155,7 +156,13 @@ impl<'a> EntryView<'a> {
 
     pub fn checksums(&self) -> impl ExactSizeIterator<Item = Checksum> + 'a {
         let blocks = if self.kind.has_payload() { usize::from(self.head.count) } else { 0 };
-        self.tail[..blocks * 4].chunks_exact(4).map(|c| Checksum(u32::from_le_bytes([c[0], c[1], c[2], c[3]])))
+        sums(&self.tail[..blocks * 4])
+    }
+
+    /// Of what the blocks held that are lost.
+    pub fn lost_checksums(&self) -> impl ExactSizeIterator<Item = Checksum> + 'a {
+        let blocks = if self.kind == Kind::CopyLost { usize::from(self.head.count) } else { 0 };
+        sums(&self.tail[blocks * 4..blocks * 8])
     }
 
     pub fn note(&self) -> &'a [u8] {
@@ -166,6 +173,10 @@ impl<'a> EntryView<'a> {
     pub fn payload_is_whole(&self, payload: &[u8]) -> bool {
         self.checksums().zip(payload.chunks_exact(BLOCK_SIZE)).all(|(sum, block)| azekura_base::checksum(block) == sum)
     }
+}
+
+fn sums(bytes: &[u8]) -> impl ExactSizeIterator<Item = Checksum> {
+    bytes.chunks_exact(4).map(|c| Checksum(u32::from_le_bytes([c[0], c[1], c[2], c[3]])))
 }
 
 /// Walks over encoded entries. `None` in the middle means that they are malformed.

@@ -279,7 +279,7 @@ pub fn bytes_of(body: &Body, count: u16) -> Vec<u8> {
     match body {
         Body::Data { bytes, .. } => bytes.to_vec(),
         Body::Zero => vec![0; usize::from(count) * BLOCK_SIZE],
-        Body::Lost => panic!("nobody knows"),
+        Body::Lost { .. } => panic!("nobody knows"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a store must hold after a list of calls.
 
 use crate::common::*;
+use azekura_base::Checksum;
 use azekura_store::Body;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ impl Range {
     pub fn body(&self) -> Body {
         match self.value {
             0 => Body::Zero,
-            LOST => Body::Lost,
+            LOST => Body::Lost { checksums: (0..self.count).map(|n| Checksum(n.into())).collect() },
             value => filled(value, self.count),
         }
     }
