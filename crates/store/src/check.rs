@@ -15,7 +15,7 @@ use crate::memory_map::MemoryMap;
 use crate::reads::first_bad;
 use crate::segments::{Segments, State};
 use crate::store::Store;
-use azekura_base::{BLOCK_SIZE, Checksum, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{BLOCK_SIZE, ChunkIndex, LayerId, PgId, Sequence};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
