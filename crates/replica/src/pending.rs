@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A range of blocks in one chunk of one layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Blocks {
     pub(crate) layer: LayerId,
     pub(crate) chunk: ChunkIndex,

@@ -11,7 +11,8 @@
 //!
 //! A chunk of which the primary can't read a block is compared by the checksums in both maps, which takes no reading: only
 //! blocks that differ have to be given. One that differs and that no copy in sync can give is lost: the copy is told so and
-//! fails reads of it, too, until somebody writes it, or a scrub finds a copy that can give it after all.
+//! fails reads of it, too, until somebody writes it, or a scrub finds a copy that can give it after all. A block that this copy's device
+//! refuses may be there again in a moment: it counts as damaged only after a while.
 
 use crate::PENDING_WRITES_MAX;
 use crate::action::Action;
@@ -45,6 +46,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_WORD: Duration = Duration::from_secs(1);
 /// What could not be read is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// A block that the device refuses to read counts as damaged after this time.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
+/// Such blocks that are remembered.
+const REFUSED_MAX: usize = 1024;
 /// A copy is in reach of the others when it lacks at most so many writes.
 const BEHIND_MAX: u64 = 256;
 
@@ -198,13 +203,28 @@ pub(crate) struct Repairs {
     reading: BTreeMap<u64, Reading>,
     /// Those of them that can't be read, and of which the checksums are being looked up.
     losing: BTreeSet<u64>,
+    /// Single blocks that can't be read, and since when.
+    refused: BTreeMap<Blocks, Duration>,
     named: u64,
 }
 
 impl Repairs {
     /// Names are never used again, also not in a later reign: a late answer finds its own question, or none.
     pub(crate) fn new(epoch: Epoch) -> Repairs {
-        Repairs { reading: BTreeMap::new(), losing: BTreeSet::new(), named: epoch.0 << REIGN_SHIFT }
+        Repairs {
+            reading: BTreeMap::new(),
+            losing: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            named: epoch.0 << REIGN_SHIFT,
+        }
+    }
+
+    fn is_refused_for_long(&mut self, blocks: &Blocks, now: Duration) -> bool {
+        if blocks.count > 1 || self.refused.len() >= REFUSED_MAX && !self.refused.contains_key(blocks) {
+            return false;
+        }
+        let since = *self.refused.entry(*blocks).or_insert(now);
+        now.saturating_sub(since) >= REFUSED_FOR
     }
 
     pub(crate) fn hold(&self, blocks: &Blocks) -> bool {
@@ -413,12 +433,19 @@ impl Group {
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         let hopeless = primary.mending.is_hopeless(&blocks, now);
+        if contents.is_ok() {
+            primary.repairs.refused.retain(|refused, _| !refused.overlaps(&blocks));
+        }
         let Some((resync, heard)) = primary.resync(device) else { return };
         let Ok(extents) = contents else {
             resync.repairing.remove(&id);
             let is_mark = resync.marks.contains(&(blocks.layer, blocks.chunk, blocks.first));
             if is_mark || !hopeless {
                 resync.withhold(blocks);
+                if !is_mark && primary.repairs.is_refused_for_long(&blocks, now) {
+                    // Another copy may have it; if none has, it is lost.
+                    self.mend(self.me, blocks);
+                }
                 return;
             }
             // The copy gets the checksum of what it should have. Until that is known no write to the block is ordered.

@@ -108,6 +108,30 @@ fn a_block_that_a_device_refuses_for_a_while_is_not_lost() {
 }
 
 #[test]
+fn a_block_that_a_device_refuses_for_good_is_taken_from_another_copy_or_lost() {
+    for copies in [2, 3] {
+        let mut cluster = Cluster::new(copies);
+        (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+        cluster.settle();
+        cluster.isolate(1);
+        cluster.write(blocks(10, 3, 1)).unwrap();
+        cluster.pass(3 * SECOND);
+        cluster.refused = [(device(0), 3)].into();
+        cluster.heal();
+        cluster.pass(590 * SECOND);
+        assert!(!cluster.config.in_sync.contains(&device(1)));
+        cluster.pass(30 * SECOND);
+        assert_eq!(cluster.config.in_sync.len(), copies as usize);
+        if copies == 2 {
+            assert_eq!(cluster.damaged, [(device(1), 3)].into(), "it is lost");
+        } else {
+            assert!(cluster.damaged.is_empty() && cluster.refused.is_empty(), "the third copy had it");
+            assert_eq!(cluster.map(0), cluster.map(1));
+        }
+    }
+}
+
+#[test]
 fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
     let mut cluster = Cluster::new(2);
     (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());

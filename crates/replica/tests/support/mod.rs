@@ -321,6 +321,8 @@ impl Cluster {
             }
             Action::AppendRepair(repair) => {
                 for n in repair.first.0..repair.first.0 + repair.count {
+                    // It is in another place now.
+                    self.refused.remove(&(me, n));
                     match repair.body {
                         Body::Lost { .. } => self.damaged.insert((me, n)),
                         _ => self.damaged.remove(&(me, n)),
