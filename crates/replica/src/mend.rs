@@ -62,12 +62,16 @@ impl Mending {
     }
 
     /// What to tell people of blocks without a good copy, once a reign.
-    fn no_good_copy(&mut self, blocks: &Blocks, now: Duration) -> Option<Action> {
+    fn no_good_copy(&mut self, blocks: &Blocks) -> Option<Action> {
         let Blocks { layer, chunk, first, count } = *blocks;
-        self.hopeless.retain(|_, at| now.saturating_sub(*at) < HOPELESS_FOR);
-        self.hopeless.insert((layer, chunk, first), now);
         let news = self.told.len() < DAMAGED_MAX && self.told.insert((layer, chunk, first));
         news.then_some(Action::NoGoodCopy { layer, chunk, first, count })
+    }
+
+    /// This copy can't give these blocks, and every other one in sync has been asked.
+    fn give_hope_up(&mut self, blocks: &Blocks, now: Duration) {
+        self.hopeless.retain(|_, at| now.saturating_sub(*at) < HOPELESS_FOR);
+        self.hopeless.insert((blocks.layer, blocks.chunk, blocks.first), now);
     }
 
     /// Of late, no copy in sync could give this block.
@@ -148,7 +152,8 @@ impl Group {
                 let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count };
                 self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
             } else if others().all(|(device, _)| mend.tried.contains(device)) {
-                self.actions.extend(primary.mending.no_good_copy(&mend.blocks, self.now));
+                primary.mending.give_hope_up(&mend.blocks, self.now);
+                self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
             } else {
                 primary.mending.queue.push_back(mend);
             }
@@ -172,7 +177,7 @@ impl Group {
                 if others && mend.tried.len() < 3 {
                     primary.mending.wait(mend);
                 } else {
-                    self.actions.extend(primary.mending.no_good_copy(&mend.blocks, self.now));
+                    self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
                 }
             }
         }
