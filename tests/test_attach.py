@@ -70,6 +70,20 @@ def test_clients_attach_by_themselves(cluster, make_volume):
     wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back")
 
 
+def test_a_client_goes_on_when_the_one_that_came_first_leaves(cluster, make_volume):
+    volume = make_volume()
+    one = cluster.nodes[0]
+    first = Client(one.uri(volume))
+    with Client(one.uri(volume)) as second, Client(one.uri(volume, tcp=True)) as third:
+        first.close()
+        # Long enough for a volume that nobody is thought to use to be given back.
+        time.sleep(0.3)
+        second.write(0, b"2" * BLOCK)
+        assert third.read(0, BLOCK) == b"2" * BLOCK
+        assert attached_to(cluster, volume) == ["n1"]
+    wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back by the last")
+
+
 def test_a_client_that_comes_while_another_leaves_waits(cluster, make_volume):
     volume = make_volume()
     for turn in range(12):

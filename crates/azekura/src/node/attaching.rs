@@ -56,12 +56,13 @@ impl Attaching {
         }
     }
 
-    /// The attachment that requests on a volume carry.
-    pub fn attachment(&self, volume: &str) -> Option<Generation> {
-        match self.volumes.get(volume)?.state {
-            State::Held(attachment) => Some(attachment),
-            State::Wanted | State::Leaving => None,
-        }
+    /// A connection has opened a volume that is held; answers the attachment that its requests carry. Clients after the
+    /// first have not asked for the volume: they are counted from here on. Snapshots are attached to nobody.
+    pub fn opened(&mut self, conn: ConnId, name: &str) -> Option<Generation> {
+        let volume = self.volumes.get_mut(name)?;
+        let State::Held(attachment) = volume.state else { return None };
+        volume.users.insert(conn);
+        Some(attachment)
     }
 
     /// A refusal was told, or is void.

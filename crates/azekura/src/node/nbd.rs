@@ -80,7 +80,7 @@ impl DataPlane {
                 }
                 Some(Event::Opened { name }) => {
                     // It was there a moment ago, in the session's poll.
-                    let attachment = self.ops.attaching.attachment(&name).unwrap_or_default();
+                    let attachment = self.ops.attaching.opened(conn, &name).unwrap_or_default();
                     nbd.volume = Some((name.as_str().into(), attachment));
                     self.ops.opened.insert(conn, name);
                 }
