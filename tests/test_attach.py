@@ -235,6 +235,22 @@ def test_a_dead_gateway_gives_way_soon(cluster, make_volume):
     assert took < 20
 
 
+def test_names_are_refused_while_the_configuration_is_away(cluster, make_volume):
+    volume = make_volume()
+    one = cluster.nodes[0]
+    with Client(one.uri(volume)) as client:
+        cluster.etcd.signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(ConnectionError) as refusal:
+                Client(one.uri("nobody-made-it"))
+            assert "no export of this name" in str(refusal.value)
+            client.write(0, b"1" * BLOCK)
+            with Client(one.uri(volume)) as second:
+                assert second.read(0, 1) == b"1"
+        finally:
+            cluster.etcd.signal(signal.SIGCONT)
+
+
 def test_groups_that_can_not_confirm_are_named(cluster, make_volume):
     """With one copy, nobody can say what a primary that stands still will do."""
     volume = make_volume("--copies", "1")

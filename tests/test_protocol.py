@@ -162,6 +162,22 @@ def test_unknown_options_and_names_are_answered(shared_cluster, volume):
         assert talk.ask(OPT_ABORT)[0] == REP_ACK
 
 
+def test_every_node_serves_a_volume_as_soon_as_it_is_made(shared_cluster):
+    for turn in range(6):
+        name = f"new{turn}"
+        shared_cluster.cli("volume", "create", name, "64MiB", "--shared")
+        try:
+            for node in reversed(shared_cluster.nodes):
+                with Client(node.uri(name)) as client:
+                    client.write(turn, b"x")
+            shared_cluster.cli("snapshot", "create", f"{name}@then")
+            for node in reversed(shared_cluster.nodes):
+                with Client(node.uri(f"{name}@then")) as client:
+                    assert client.read(0, turn + 1) == bytes(turn) + b"x", node.name
+        finally:
+            shared_cluster.delete_volume(name)
+
+
 def test_old_export_name_option(shared_cluster, volume):
     with Handshake(shared_cluster.first.uri(tcp=True)) as talk:
         assert talk.export_name(volume) == GIB

@@ -10,7 +10,6 @@ import urllib.request
 from pathlib import Path
 
 from .device import log_files
-from .nbd import exports
 from .process import Process, free_port, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,13 +187,7 @@ class Cluster:
         """A volume for one node's clients at a time, or for those of all nodes."""
         self.cli("volume", "create", name, size, "--copies", copies, *(["--shared"] if shared else []))
         self.wait_healthy()
-        self.wait_served(name)
         return name
-
-    def wait_served(self, volume, within_s=30):
-        """Nodes hear of a volume a moment after it is made."""
-        for node in self.nodes:
-            wait_until(lambda node=node: volume in exports(node.uri()), within_s, f"{volume} at {node.name}")
 
     def delete_volume(self, name):
         """Whatever hangs on it; clones stay."""

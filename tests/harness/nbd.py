@@ -76,14 +76,11 @@ class Client:
             done += count
         return bytes(parts)
 
-    def _greet(self):
+    def _handshake(self):
         magic, options, flags = struct.unpack(">QQH", self._receive(18))
         if magic != NBD_MAGIC or options != OPTION_MAGIC or not flags & FLAG_FIXED_NEWSTYLE:
             raise ConnectionError("not a fixed newstyle NBD server")
         self.socket.sendall(struct.pack(">I", FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES))
-
-    def _handshake(self):
-        self._greet()
         name = self.export.encode()
         wanted = struct.pack(">HH", 1, INFO_BLOCK_SIZE)
         self.send_option(OPT_GO, struct.pack(">I", len(name)) + name + wanted)
@@ -156,27 +153,3 @@ class Client:
         except OSError:
             pass
         self.socket.close()
-
-
-class Lister(Client):
-    """A connection that asks for the names of all exports, in `names`, and uses none."""
-
-    def _handshake(self):
-        self._greet()
-        self.send_option(OPT_LIST, b"")
-        self.names = []
-        while (reply := self.option_reply(OPT_LIST))[0] == REP_SERVER:
-            length = struct.unpack(">I", reply[1][:4])[0]
-            self.names.append(reply[1][4 : 4 + length].decode())
-        if reply[0] != REP_ACK:
-            raise ConnectionError(f"the server lists no exports: {reply[0]:#x}")
-        self.send_option(OPT_ABORT, b"")
-
-    def close(self):
-        self.socket.close()
-
-
-def exports(uri):
-    """The names of the exports of a server."""
-    with Lister(uri) as lister:
-        return lister.names

@@ -15,6 +15,13 @@ pub trait Exports {
     /// there is just one, and unknown otherwise.
     fn find(&self, name: &str) -> Option<Export>;
 
+    /// No export is called `name`: true if one may be, as far as is known yet. Then the session stands still, gives
+    /// [`crate::Event::Missing`] at each [`crate::Session::poll`], and asks again at the next.
+    fn may_come(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
+
     /// A client wants to send requests to the export called `name`.
     fn open(&self, name: &str) -> Opening {
         self.find(name).map_or(Opening::Unknown, Opening::Ready)

@@ -31,7 +31,7 @@ pub(crate) struct Handshake {
     structured: bool,
     /// The export for which `base:allocation` is selected.
     meta_context: Option<String>,
-    /// An option that opens an export, and its data: it is not known yet whether the export can be opened.
+    /// An option that names an export, and its data: it is not known yet whether the export can be opened, or is there.
     waiting: Option<(u32, Vec<u8>)>,
     /// An option with data too long to look at, and how much of that is still to come.
     skip: Option<(u32, u32)>,
@@ -67,7 +67,7 @@ impl Handshake {
             return Ok(self.skip_data(inbox, out, option, left));
         }
         if let Some((option, data)) = self.waiting.take() {
-            return self.open_by(option, data, out, exports, flags);
+            return self.option(option, data, out, exports, flags);
         }
         let Some(header) = inbox.peek(OPTION_HEADER).and_then(|bytes| bytes.first_chunk::<OPTION_HEADER>()) else {
             return Ok(Step::Starved);
@@ -99,6 +99,25 @@ impl Handshake {
         let Some(bytes) = inbox.peek(size) else { return Ok(Step::Starved) };
         let data = bytes[OPTION_HEADER..].to_vec();
         inbox.consume(size);
+        self.option(option, data, out, exports, flags)
+    }
+
+    fn option(
+        &mut self,
+        option: u32,
+        data: Vec<u8>,
+        out: &mut Outbox,
+        exports: &dyn Exports,
+        flags: u32,
+    ) -> Result<Step, Violation> {
+        if let Some(name) = named_by(option, &data)
+            && exports.find(name).is_none()
+            && exports.may_come(name)
+        {
+            let name = name.to_owned();
+            self.waiting = Some((option, data));
+            return Ok(Step::Missing(name));
+        }
         match option {
             OPT_EXPORT_NAME | OPT_GO => self.open_by(option, data, out, exports, flags),
             _ => {
@@ -320,6 +339,15 @@ impl Handshake {
             }
         }
         Ok(())
+    }
+}
+
+/// The export that an option speaks of.
+fn named_by(option: u32, data: &[u8]) -> Option<&str> {
+    match option {
+        OPT_EXPORT_NAME => string(data).ok(),
+        OPT_GO | OPT_INFO | OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => Fields(data).string().ok(),
+        _ => None,
     }
 }
 

@@ -24,6 +24,12 @@ pub enum Event {
         /// The export's own name.
         name: String,
     },
+    /// The client names an export that is not known, and [`Exports::may_come`] says that it may be there: poll again when
+    /// that is certain.
+    Missing {
+        /// What the client calls it.
+        name: String,
+    },
     /// A request that is owed one reply.
     Request {
         /// To be given back with the reply.
@@ -60,6 +66,8 @@ pub(crate) enum Step {
     Starved,
     /// Nothing goes on before it is known whether this export can be opened.
     Wait(String),
+    /// Nothing goes on before it is certain that there is no export of this name.
+    Missing(String),
     /// The option haggling is over.
     Open(String, Opened),
     /// Something for the session's owner.
@@ -172,6 +180,7 @@ impl Session {
                     return None;
                 }
                 Ok(Step::Wait(name)) => return Some(Event::Wanted { name }),
+                Ok(Step::Missing(name)) => return Some(Event::Missing { name }),
                 Ok(Step::Open(name, opened)) => {
                     self.structured = opened.structured;
                     self.phase = Phase::Request(opened);

@@ -4,10 +4,7 @@
 mod support;
 
 use azekura_nbd::numbers::*;
-use azekura_nbd::{
-    Command, Event, Export, Exports, LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, Opening, STRING_MAX, Session,
-    Violation,
-};
+use azekura_nbd::{Event, Export, LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX, Session, Violation};
 use support::Fixed;
 use support::client::{Heard, Say, hear, info_data, meta_data, sent};
 
@@ -361,78 +358,4 @@ fn options_may_come_at_once() {
     assert_eq!(heard.option_reply(OPT_GO).0, REP_INFO);
     assert_eq!(heard.option_reply(OPT_GO).0, REP_ACK);
     heard.end();
-}
-
-/// Exports that can't always be opened at once.
-struct Attached(std::cell::RefCell<Opening>);
-
-impl Exports for Attached {
-    fn list(&self) -> Vec<Export> {
-        vec![Export::new("vol1", 1 << 30)]
-    }
-
-    fn find(&self, name: &str) -> Option<Export> {
-        self.list().into_iter().find(|export| name.is_empty() || name == export.name)
-    }
-
-    fn open(&self, _: &str) -> Opening {
-        self.0.borrow().clone()
-    }
-}
-
-fn say_to(session: &mut Session, say: &Say) {
-    let mut fill = session.inbox_mut().take_fill();
-    fill.buf[fill.at..fill.at + say.0.len()].copy_from_slice(&say.0);
-    session.inbox_mut().filled(fill, say.0.len());
-}
-
-/// An export that is not open yet is waited for; what the client has sent behind its wish stays where it is.
-#[test]
-fn opening_can_take_time() {
-    for option in [OPT_GO, OPT_EXPORT_NAME] {
-        let exports = Attached(Opening::Later("vol1".into()).into());
-        let data = if option == OPT_GO { info_data("", &[]) } else { Vec::new() };
-        let mut session = Session::new();
-        say_to(&mut session, &Say::hello().option(option, &data).request(0, CMD_FLUSH, 7, 0, 0));
-        sent(&mut session);
-        for _ in 0..3 {
-            assert_eq!(session.poll(&exports), Some(Event::Wanted { name: "vol1".into() }));
-            assert!(!session.wants_bytes() && !session.is_open());
-            assert!(sent(&mut session).is_empty(), "nothing is promised");
-        }
-        exports.0.replace(Opening::Ready(Export::new("vol1", 1 << 30)));
-        assert_eq!(session.poll(&exports), Some(Event::Opened { name: "vol1".into() }));
-        assert!(matches!(session.poll(&exports), Some(Event::Request { command: Command::Flush, .. })));
-    }
-}
-
-/// *Option reply types*, `NBD_REP_ERR_POLICY`: the reason reaches people, and the client may choose another export.
-#[test]
-fn opening_can_be_refused() {
-    let exports = Attached(Opening::Refused("node n1 has it".into()).into());
-    let mut session = Session::new();
-    say_to(&mut session, &Say::hello().go("vol1", &[]));
-    assert_eq!(session.poll(&exports), None);
-    let all = sent(&mut session);
-    let mut heard = Heard(&all);
-    heard.greeting();
-    assert_eq!(heard.option_reply(OPT_GO), (REP_ERR_POLICY, &b"node n1 has it"[..]));
-    heard.end();
-    say_to(&mut session, &Say::nothing().option(OPT_EXPORT_NAME, b"vol1"));
-    let refused = Violation::Refused { name: "vol1".into(), why: "node n1 has it".into() };
-    assert_eq!(session.poll(&exports), Some(Event::Violation(refused)));
-}
-
-/// `NBD_OPT_INFO` only describes: it waits for nobody.
-#[test]
-fn describing_opens_nothing() {
-    let exports = Attached(Opening::Refused("node n1 has it".into()).into());
-    let mut session = Session::new();
-    say_to(&mut session, &Say::hello().option(OPT_INFO, &info_data("vol1", &[])));
-    assert_eq!(session.poll(&exports), None);
-    let all = sent(&mut session);
-    let mut heard = Heard(&all);
-    heard.greeting();
-    assert_eq!(heard.option_reply(OPT_INFO).0, REP_INFO);
-    assert_eq!(heard.option_reply(OPT_INFO).0, REP_ACK);
 }

@@ -156,6 +156,12 @@ impl Node {
         })
     }
 
+    /// The revision of the cluster's configuration that this node works by.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.view.revision
+    }
+
     /// The other nodes that this node has a connection to.
     pub fn connected_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.links.up_nodes()

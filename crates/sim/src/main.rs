@@ -39,6 +39,9 @@ struct Arguments {
     /// Faults.
     #[arg(long, value_enum, default_value_t = Mode::All)]
     mode: Mode,
+    /// Devices are wiped, refuse, lie, are drained and replaced, in whatever mode.
+    #[arg(long)]
+    devices_fail: bool,
     /// When writes are acknowledged; without it, each seed has its own rule.
     #[arg(long, value_enum)]
     ack: Option<Ack>,
@@ -119,6 +122,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         let mut plan = Plan::draw(arguments.mode, seed).with_rule(ack.rule());
         plan.operations = arguments.operations.unwrap_or(plan.operations);
         plan.lie = arguments.lie;
+        plan.devices_fail |= arguments.devices_fail;
         plan.trace = arguments.trace;
         if outcomes.send((seed, run(seed, &plan))).is_err() {
             return;
@@ -190,6 +194,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
         format!("cargo run --release -p azekura-sim -- --mode {} --first {seed} --seeds 1", name(&arguments.mode));
     if let Some(operations) = arguments.operations {
         command += &format!(" --operations {operations}");
+    }
+    if arguments.devices_fail {
+        command += " --devices-fail";
     }
     if let Some(ack) = &arguments.ack {
         command += &format!(" --ack {}", name(ack));

@@ -378,13 +378,18 @@ impl World {
         format!("lost {lost:?}, stopped {stopped:?}, draining {draining:?}, to go {retired:?}, to come {due:?}")
     }
 
+    /// A device that nobody waits for: it takes no write ever again, and its copies are to be elsewhere.
+    pub(crate) fn is_out_for_good(&self, id: DeviceId) -> bool {
+        let broken = |device: &Device| device.refuses.writes_until == Duration::MAX;
+        self.operator.is_out(id) && self.devices.get(&id).is_some_and(broken)
+    }
+
     /// Everybody runs, nobody is about to restart a node, and no device fails that is in use.
     pub(crate) fn devices_rest(&self) -> bool {
         let rests = |(id, device): (&DeviceId, &Device)| {
-            let gone_for_good = self.operator.is_out(*id) && device.refuses.writes_until == Duration::MAX;
             let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             let serves = node.is_some_and(|node| node.store(*id).is_some()) && !device.refuses.is_on(self.now);
-            !device.retired && (gone_for_good || !self.operator.is_out(*id) && serves)
+            !device.retired && (self.is_out_for_good(*id) || !self.operator.is_out(*id) && serves)
         };
         let up = self.machines.keys().all(|node| self.ready_life(*node).is_some());
         let rest = || self.operator.due.is_empty() && self.devices.iter().all(rests);

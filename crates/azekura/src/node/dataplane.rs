@@ -48,6 +48,8 @@ pub enum Command {
     Attached(String, Result<Generation, String>),
     /// A volume is given back.
     GivenBack(String),
+    /// The configuration was read up to this revision for [`Report::Look`].
+    Looked(u64),
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
     /// Scrub a group that this node is primary of.
@@ -87,6 +89,8 @@ pub enum Report {
     Attach(String),
     /// No client wants this attachment of a volume any more.
     GiveBack(String, Generation),
+    /// Clients ask for exports that are not known here: the configuration may have them.
+    Look,
     /// Something that people should know.
     Warn(String),
 }
@@ -348,8 +352,14 @@ impl DataPlane {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Configure(view) => self.node.configure(*view),
-            Command::Known(revision) => self.node.known_up_to(revision),
+            Command::Configure(view) => {
+                self.node.configure(*view);
+                self.answer_missing();
+            }
+            Command::Known(revision) => {
+                self.node.known_up_to(revision);
+                self.answer_missing();
+            }
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);
             }
@@ -369,6 +379,7 @@ impl DataPlane {
             Command::AskOfLayers(question) => self.layer_questions.ask(&mut self.node, question),
             Command::Attached(volume, outcome) => self.volume_attached(&volume, outcome),
             Command::GivenBack(volume) => self.volume_given_back(&volume),
+            Command::Looked(revision) => self.looked(revision),
             Command::Inspect(see) => see(Look { node: &self.node, connections: &self.ops.opened }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {

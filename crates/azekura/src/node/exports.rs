@@ -13,6 +13,8 @@ pub struct Volumes<'a> {
     pub all: &'a BTreeMap<String, Arc<VolumeView>>,
     /// Which of them are attached here.
     pub attaching: &'a Attaching,
+    /// What is not among them is certainly not there.
+    pub is_certain: bool,
     /// The connection.
     pub conn: ConnId,
 }
@@ -33,6 +35,10 @@ impl Exports for Volumes<'_> {
             volumes.next().filter(|_| volumes.next().is_none())
         };
         self.all.get(name).or_else(only).map(|volume| export(volume))
+    }
+
+    fn may_come(&self, _: &str) -> bool {
+        !self.is_certain
     }
 
     fn open(&self, name: &str) -> Opening {

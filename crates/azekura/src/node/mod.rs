@@ -11,6 +11,7 @@ mod exports;
 mod layer_questions;
 pub mod layers_file;
 mod map_thread;
+mod missing;
 mod nbd;
 mod random;
 mod reports;

@@ -4,6 +4,7 @@ use super::attaching::Attaching;
 use super::attachments::Trim;
 use super::dataplane::{DataPlane, Report};
 use super::exports::Volumes;
+use super::missing::Missing;
 use super::stream::Conn;
 use azekura_base::{Generation, IoStatus};
 use azekura_gateway::{Op, Outcome, Piece};
@@ -30,6 +31,8 @@ pub struct NbdOps {
     running: BTreeMap<u64, Running>,
     /// Volumes that clients have attached.
     pub attaching: Attaching,
+    /// Exports that are not known.
+    pub missing: Missing,
     last: u64,
     /// Who waits for requests of no client's.
     asked: BTreeMap<u64, oneshot::Sender<Result<(), IoStatus>>>,
@@ -53,6 +56,7 @@ impl NbdOps {
         }
         self.starved.remove(&conn);
         self.opened.remove(&conn);
+        self.missing.forget(conn);
     }
 }
 
@@ -62,7 +66,12 @@ impl DataPlane {
         self.touched.insert(conn);
         loop {
             let room = self.node.has_room();
-            let exports = Volumes { all: self.node.gateway().volumes(), attaching: &self.ops.attaching, conn };
+            let exports = Volumes {
+                all: self.node.gateway().volumes(),
+                attaching: &self.ops.attaching,
+                is_certain: self.ops.missing.is_certain(conn),
+                conn,
+            };
             let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) else { return };
             if nbd.session.is_open() && (!room || nbd.session.in_flight() >= CONNECTION_REQUESTS_MAX) {
                 self.ops.starved.insert(conn);
@@ -72,6 +81,11 @@ impl DataPlane {
                 None => {
                     // A refusal has been told; whoever asks again gets another answer.
                     self.ops.attaching.forget_refusal(conn);
+                    self.ops.missing.told(conn);
+                    return;
+                }
+                Some(Event::Missing { .. }) => {
+                    self.look_for_export(conn);
                     return;
                 }
                 Some(Event::Wanted { name }) => {

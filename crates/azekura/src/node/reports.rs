@@ -2,6 +2,7 @@
 
 use super::attachments::Keeper;
 use super::dataplane::{Command, Handle, Report};
+use super::missing;
 use super::statistics::Failures;
 use azekura_base::{DeviceId, PgId};
 use azekura_meta::MetaClient;
@@ -89,6 +90,7 @@ pub async fn carry_out(
             Report::GiveBack(volume, attachment) => {
                 tokio::spawn(keeper.clone().give_back(volume, attachment));
             }
+            Report::Look => drop(tokio::spawn(missing::look(client.clone(), handle.clone()))),
             Report::Propose(pg, device, config) => {
                 tokio::spawn(propose(client.clone(), handle.clone(), pg, device, config));
             }
