@@ -4,7 +4,7 @@
 help_sim() {
     cat <<'TEXT'
 usage: ./dev sim [--seeds N] [--minutes M] [--mode MODE] [--first SEED] [--threads N] [--keep-going] [--lie LIE] [--trace]
-                 [--ack RULE]
+                 [--ack RULE] [--devices-fail]
        ./dev sim --record [--minutes M]
 
 Runs simulated clusters with seeds that nobody knows, on all processors, and stops at the first that breaks an invariant
@@ -15,6 +15,7 @@ with the command that runs it again.
                  all (default: all); fsx: everything that there is to do with volumes, one operation at a time,
                  against a model
   --ack RULE     all, majority or each-site (default: each seed has its own)
+  --devices-fail devices are wiped, refuse, lie, are drained and replaced, in whatever mode (in devices and all, they are)
   --first SEED   start with this seed instead of a fresh one
   --keep-going   count violations instead of stopping
   --trace        print every step; for one seed
@@ -33,7 +34,7 @@ command_sim() {
             --threads) need_value "$1" $# && threads=$2 && shift ;;
             --mode | --ack | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
             --record) record=yes ;;
-            --keep-going | --trace) arguments+=("$1") ;;
+            --keep-going | --trace | --devices-fail) arguments+=("$1") ;;
             *) die "sim does not know '$1' (./dev sim --help)" ;;
         esac
         shift

@@ -8,17 +8,20 @@ from collections import Counter
 
 from .document import replace_part
 
+FAILING = "--devices-fail"
 MODES = (
-    "connections",
-    "crash",
-    "flips",
-    "partitions",
-    "stalls",
-    "attachments",
-    "snapshots",
-    "devices",
-    "fsx",
-    "all",
+    ("connections",),
+    ("crash",),
+    ("flips",),
+    ("partitions",),
+    ("stalls",),
+    ("attachments",),
+    ("snapshots",),
+    ("snapshots", FAILING),
+    ("devices",),
+    ("fsx",),
+    ("fsx", FAILING),
+    ("all",),
 )
 PROGRESS = re.compile(
     r"(?P<seeds>\d+) seeds, (?P<hours>[\d.]+) cluster-hours, (?P<operations>\d+) operations, (?P<faults>\d+) faults, "
@@ -40,7 +43,7 @@ def parse(output):
 
 
 def run(binary, mode, minutes, threads):
-    command = [binary, "--mode", mode, "--fresh", "--seeds", "1000000000", "--keep-going"]
+    command = [binary, "--mode", *mode, "--fresh", "--seeds", "1000000000", "--keep-going"]
     command += ["--minutes", str(minutes), "--threads", str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
@@ -75,9 +78,10 @@ def main():
     arguments = parser.parse_args()
     rows, faults = [], Counter()
     for mode in MODES:
-        print(f"mode {mode}", flush=True)
+        name = " ".join(mode).replace(FAILING, "with failing devices")
+        print(f"mode {name}", flush=True)
         totals, kinds = run(arguments.binary, mode, arguments.minutes / len(MODES), arguments.threads)
-        rows.append((mode, totals))
+        rows.append((name, totals))
         faults.update(kinds)
     names = ("seeds", "hours", "operations", "faults", "violations")
     rows.append(("together", {name: sum(row[name] for _, row in rows) for name in names}))

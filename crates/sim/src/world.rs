@@ -24,7 +24,7 @@ use azekura_gateway::VolumeView;
 use azekura_node::ClusterView;
 use azekura_replica::{AckRule, GroupConfig, GroupState};
 use azekura_wire::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +37,11 @@ const LAYER: LayerId = LayerId(1);
 pub(crate) const SECOND: &str = "second";
 /// How often the copies are looked at while they settle.
 const SETTLE_STEP: Duration = Duration::from_millis(50);
-/// From this share of live blocks on, a device of segments and batches as small as these has no room for more, in percent: each
-/// batch has a header, and what is left of a segment may be too little for the next.
-const TOO_FULL_PERCENT: u64 = 85;
+/// From this share of live blocks on, in percent, a copy on a device of segments and batches as small as these can't take what it
+/// lacks: each batch has a header, and what is left of a segment may be too little for the next.
+const NEARLY_FULL_PERCENT: u64 = 85;
+/// And from this one on there is no room for what has been let in already. A device in use takes nothing from clients then.
+const FULL_PERCENT: u64 = 95;
 
 /// See the module's description.
 pub(crate) struct World {
@@ -181,6 +183,9 @@ impl World {
         if !self.run_until(limit, |world| {
             up(world) && world.clients.idle() && world.holders.idle() && world.snapshots.idle()
         }) {
+            if self.has_too_small_a_device() {
+                return self.end_without_room();
+            }
             let (clients, layers) = (self.clients.describe(), self.describe_layers());
             let what = format!("not done after {QUIET_MAX:?}: {clients}; {}; {layers}", self.describe_groups());
             return self.violate(Invariant::Liveness, what);
@@ -192,12 +197,7 @@ impl World {
                 return;
             }
             if self.now > limit && self.has_too_small_a_device() {
-                // What could be read was right, at least.
-                self.trace.remark(self.now, || "a device is too small for its copies: no end is waited for".into());
-                *self.report.faults.entry("device too small for its copies").or_default() += 1;
-                self.check_accounts();
-                self.record_unanswered();
-                return self.check_history();
+                return self.end_without_room();
             }
             if self.now > limit {
                 let (groups, devices) = (self.describe_groups(), self.describe_operator());
@@ -332,16 +332,27 @@ impl World {
         copies == groups.values().map(|config| config.members.len()).sum::<usize>()
     }
 
-    /// A copy that is not in sync lies on a device that is as good as full of what volumes and snapshots hold: it can't take
-    /// what it lacks. Devices, volumes and snapshots are drawn without regard to each other.
+    /// A device is full of what volumes and snapshots hold; or a copy that is not in sync lies on one that is nearly so: it can't
+    /// take what it lacks. Devices, volumes and snapshots are drawn without regard to each other.
     fn has_too_small_a_device(&self) -> bool {
         let groups = self.configuration.view().groups.values();
-        let mut lacking = groups.flat_map(|config| config.members.difference(&config.in_sync));
-        lacking.any(|id| {
-            let node = self.devices.get(id).and_then(|device| self.machines.get(&device.node)?.node.as_ref());
+        let lacking: BTreeSet<DeviceId> =
+            groups.flat_map(|config| config.members.difference(&config.in_sync)).copied().collect();
+        self.devices.iter().any(|(id, device)| {
+            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             let space = node.and_then(|node| node.store(*id)).map(|store| store.space());
-            space.is_some_and(|space| space.live * 100 >= space.capacity * TOO_FULL_PERCENT)
+            let limit = if lacking.contains(id) { NEARLY_FULL_PERCENT } else { FULL_PERCENT };
+            space.is_some_and(|space| space.live * 100 >= space.capacity * limit)
         })
+    }
+
+    /// The end of a run in which not everything can end. What could be read was right, at least.
+    fn end_without_room(&mut self) {
+        self.trace.remark(self.now, || "a device is too small for its copies: no end is waited for".into());
+        *self.faults.counts.entry("device too small for its copies").or_default() += 1;
+        self.check_accounts();
+        self.record_unanswered();
+        self.check_history();
     }
 
     pub(crate) fn describe_groups(&self) -> String {

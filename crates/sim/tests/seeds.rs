@@ -200,6 +200,16 @@ fn volumes_hold_what_the_model_does() {
 }
 
 #[test]
+fn snapshots_and_volumes_outlive_devices() {
+    for mode in [Mode::Snapshots, Mode::Fsx] {
+        let plan = |seed| Plan { devices_fail: true, ..Plan::draw(mode, seed) };
+        let mut total = Report::default();
+        (1..=3).for_each(|seed| total.add(&must_hold(seed, &plan(seed))));
+        assert!(faults(&total, "wiped device") > 0 && faults(&total, "new homes") > 0, "{total}");
+    }
+}
+
+#[test]
 fn writes_that_a_majority_has_are_never_lost() {
     for mode in [Mode::Crash, Mode::Partitions, Mode::All] {
         run_with(AckRule::Majority, mode, 1..=3);
@@ -221,7 +231,9 @@ fn seeds_that_nobody_knows_lose_nothing() {
         [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Snapshots, Mode::Devices, Mode::Fsx, Mode::All];
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
         for mode in modes {
-            must_hold(fresh, &Plan::draw(mode, fresh).with_rule(ack));
+            let plan = Plan::draw(mode, fresh).with_rule(ack);
+            let devices_fail = plan.devices_fail || matches!(mode, Mode::Snapshots | Mode::Fsx) && fresh % 2 == 1;
+            must_hold(fresh, &Plan { devices_fail, ..plan });
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::leaf::{Leaf, LeafImage, LeafKey};
 use crate::leaf_cache::Content;
 use crate::lineage::Lineage;
 use crate::store::Store;
-use azekura_base::{ChunkIndex, LayerId};
+use azekura_base::{ChunkIndex, LayerId, PgId};
 use std::collections::BTreeMap;
 
 /// Counts again, from the leaves alone.
@@ -88,11 +88,16 @@ fn count(store: &Store, leaf: &Leaf, live: &mut [u32]) -> u64 {
 
 impl Store {
     /// Compares the live counts with the whole map, and whether each block has one owner: `saved` are all leaves of the saved
-    /// map. For tests and tools: it looks at every leaf.
+    /// map. Of groups for which `is_kept` is not true, what they inherit is not looked at: their copies are to be given up,
+    /// and nothing need be known of their layers any more. For tests and tools: it looks at every leaf.
     ///
     /// # Panics
     /// When they differ.
-    pub fn assert_accounts<'a>(&self, saved: impl Iterator<Item = (LeafKey, &'a LeafImage)>) {
+    pub fn assert_accounts<'a>(
+        &self,
+        saved: impl Iterator<Item = (LeafKey, &'a LeafImage)>,
+        is_kept: impl Fn(PgId) -> bool,
+    ) {
         let mut accounts = Accounts::new(self);
         let mut leaves: BTreeMap<(LayerId, ChunkIndex), (LeafKey, &Leaf)> = BTreeMap::new();
         for (key, leaf) in saved {
@@ -113,7 +118,7 @@ impl Store {
                 lineage.own(key, leaf).map(|block| format!("{key:?} owns block {block}, as another leaf does")),
             );
         }
-        for (key, leaf) in leaves.values() {
+        for (key, leaf) in leaves.values().filter(|(key, _)| is_kept(key.pg)) {
             let ancestor = |layer| leaves.get(&(layer, key.chunk)).map(|(_, leaf)| *leaf);
             let orphan = lineage.orphan(key, leaf, ancestor);
             problems.extend(orphan.map(|block| format!("{key:?} inherits block {block} from nobody")));

@@ -5,9 +5,9 @@
 //!
 //! A tour, in the order in which a block meets the files:
 //!
-//! - *Write.* [`Store::append`] takes a [`Record`] (`record.rs`) into the queue of the log; [`Store::pump`] seals what waits
-//!   into one batch, one device write (`log.rs`, `format/`), in a segment (`segments.rs`). Until its group commits it
-//!   waits in `groups.rs`.
+//! - *Write.* [`Store::append`] takes a [`Record`] (`record.rs`) into the queue of the log (`recording.rs`);
+//!   [`Store::pump`] seals what waits into one batch, one device write (`log.rs`, `format/`), in a segment
+//!   (`segments.rs`). Until its group commits it waits in `groups.rs`.
 //! - *Commit.* [`Store::commit`] lets the write change the map: an operation (`ops.rs`) on the leaf (`leaf.rs`) of its chunk,
 //!   in memory (`leaf_cache.rs`). Layers have leaves of their own, whose blocks may be an ancestor's (`layers.rs`,
 //!   `inheritance.rs`). Every block is accounted for in its segment and its layer (`accounts.rs`).
@@ -53,6 +53,7 @@ mod questions;
 mod read_cache;
 mod reads;
 mod record;
+mod recording;
 mod recovery;
 mod replay;
 mod report;

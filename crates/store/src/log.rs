@@ -67,8 +67,8 @@ pub(crate) enum Item {
 impl Item {
     pub fn payload_blocks(&self) -> u32 {
         let blocks = match self {
-            Item::Write(write) => write.body.payload_blocks(write.count),
-            Item::Copy(copy) => copy.body.payload_blocks(copy.count),
+            Item::Write(write) => write.body.payload_blocks(),
+            Item::Copy(copy) => copy.body.payload_blocks(),
             Item::Relocate(moved) => usize::from(moved.count),
             Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
@@ -79,9 +79,8 @@ impl Item {
     fn entry_bytes(&self) -> usize {
         let tail = match self {
             Item::Note { note, .. } => note.len().next_multiple_of(4),
-            Item::Copy(Copy { body: Body::Lost { checksums }, count, .. }) => {
-                (checksums.len() + usize::from(*count)) * 4
-            }
+            // Those of what is lost, and of what stands in its place.
+            Item::Copy(Copy { body: Body::Lost { checksums }, .. }) => checksums.len() * 2 * 4,
             _ => self.payload_blocks() as usize * 4,
         };
         EntryHead::BYTES + tail
@@ -453,7 +452,7 @@ impl Store {
                     Body::Lost { checksums } => Some(checksums.clone()),
                     _ => None,
                 };
-                let body = copy.body.stored(copy.count);
+                let body = copy.body.stored();
                 put(entries, &head, &body);
                 lost.into_iter().for_each(|checksums| put_checksums(entries, &checksums));
                 if let Body::Data { bytes, .. } = body {

@@ -86,20 +86,22 @@ impl Body {
         Body::Data { bytes, checksums }
     }
 
-    /// Blocks that this body takes on the device, when it covers `count` blocks of a chunk.
-    pub(crate) fn payload_blocks(&self, count: u16) -> usize {
+    /// Blocks that this body takes on the device.
+    pub(crate) fn payload_blocks(&self) -> usize {
         match self {
             Body::Data { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Body::Zero => 0,
-            Body::Lost { .. } => usize::from(count),
+            Body::Lost { checksums } => checksums.len(),
         }
     }
 
     /// The same as it is stored: in the place of lost blocks there are zeros, which take space, so that they are moved and
     /// accounted for like all others.
-    pub(crate) fn stored(self, count: u16) -> Body {
+    pub(crate) fn stored(self) -> Body {
         match self {
-            Body::Lost { .. } => Body::data(azekura_base::PageBuf::zeroed(usize::from(count) * BLOCK_SIZE).freeze()),
+            Body::Lost { checksums } => {
+                Body::data(azekura_base::PageBuf::zeroed(checksums.len() * BLOCK_SIZE).freeze())
+            }
             body => body,
         }
     }

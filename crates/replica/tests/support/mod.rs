@@ -4,10 +4,17 @@
 
 #![allow(dead_code)]
 
+mod log;
+mod requests;
+
+#[allow(unused_imports)] // Each test file uses its part of them.
+pub use requests::{blocks, bytes, zeros};
+
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::{Body, Fence, Message, Prepare, ReadRequest, Repair, WriteBody, WriteRequest};
+use azekura_wire::{Body, Fence, Message, ReadRequest, WriteRequest};
 use bytes::Bytes;
+use log::{Item, Log};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -23,109 +30,6 @@ pub const GATEWAY: Client = Client(1);
 /// The n-th device; 0 is the primary.
 pub fn device(n: u32) -> DeviceId {
     DeviceId(n + 1)
-}
-
-/// Something on its way to a log.
-#[derive(Clone, Debug)]
-enum Item {
-    Write(Box<Prepare>),
-    Epoch { epoch: Epoch, keep: Sequence },
-    Repair(Box<Repair>),
-    Complete,
-}
-
-/// A log and what follows from it, as the store keeps it.
-#[derive(Clone, Debug, Default)]
-struct Log {
-    epoch: Epoch,
-    committed: Sequence,
-    writes: BTreeMap<Sequence, Prepare>,
-    /// What is committed: contents by chunk and block.
-    map: BTreeMap<(ChunkIndex, u16), Bytes>,
-    /// The checksums of what blocks held that are lost.
-    lost: BTreeMap<(ChunkIndex, u16), Checksum>,
-    /// The last write to each chunk.
-    changed: BTreeMap<ChunkIndex, Sequence>,
-    applied: Sequence,
-    /// Complete up to here only.
-    incomplete: Option<Sequence>,
-}
-
-impl Log {
-    /// Appends to the log in memory: what is committed is said apart.
-    fn append(&mut self, item: &Item) {
-        if let Item::Write(prepare) = item {
-            assert!(prepare.commit <= self.committed, "the log would know more than its owner");
-            let uncommitted = Prepare { commit: Sequence::ZERO, ..Prepare::clone(prepare) };
-            self.put(&Item::Write(Box::new(uncommitted)));
-        } else {
-            self.put(item);
-        }
-    }
-
-    /// What the log means when it is read.
-    fn put(&mut self, item: &Item) {
-        match item {
-            Item::Write(prepare) => {
-                assert_eq!(prepare.sequence, self.end().next(), "appended out of order");
-                assert_eq!(prepare.epoch, self.epoch, "appended in an epoch that was not started");
-                self.writes.insert(prepare.sequence, Prepare::clone(prepare));
-                self.commit(prepare.commit);
-            }
-            Item::Epoch { epoch, keep } => {
-                assert!(*epoch >= self.epoch && *keep >= self.committed, "the log goes back");
-                self.epoch = *epoch;
-                if *keep <= self.end() {
-                    self.commit(*keep);
-                } else {
-                    self.incomplete.get_or_insert(self.committed);
-                }
-                (self.committed, self.applied) = (*keep, *keep);
-                self.writes.retain(|sequence, _| sequence <= keep);
-            }
-            Item::Complete => self.incomplete = None,
-            Item::Repair(repair) => {
-                // In a log that is read back, what comes before a repair is committed by it.
-                self.commit(repair.commit);
-                let changed = self.changed.entry(repair.chunk).or_default();
-                *changed = repair.commit.max(*changed);
-                self.blocks(repair.chunk, repair.first, repair.count, &repair.body.clone());
-            }
-        }
-    }
-
-    fn commit(&mut self, upto: Sequence) {
-        self.committed = self.committed.max(upto);
-        while self.applied < upto {
-            self.applied = self.applied.next();
-            let Some(write) = self.writes.get(&self.applied).cloned() else { continue };
-            self.changed.insert(write.chunk, write.sequence);
-            self.blocks(write.chunk, write.first, write.count, &write.body);
-        }
-    }
-
-    fn blocks(&mut self, chunk: ChunkIndex, first: BlockIndex, count: u16, body: &Body) {
-        for n in 0..count {
-            let at = usize::from(n) * BLOCK_SIZE;
-            let block = match body {
-                Body::Data { bytes, .. } => bytes.slice(at..at + BLOCK_SIZE),
-                _ => Bytes::from(vec![0; BLOCK_SIZE]),
-            };
-            match body {
-                Body::Lost { checksums } => self.lost.insert((chunk, first.0 + n), checksums[usize::from(n)]),
-                _ => self.lost.remove(&(chunk, first.0 + n)),
-            };
-            self.map.insert((chunk, first.0 + n), block);
-        }
-    }
-
-    fn contents(&self, chunk: ChunkIndex, block: u16) -> Bytes {
-        self.map.get(&(chunk, block)).cloned().unwrap_or_else(|| Bytes::from(vec![0; BLOCK_SIZE]))
-    }
-
-    fn end(&self) -> Sequence {
-        self.writes.last_key_value().map_or(self.committed, |(sequence, _)| self.committed.max(*sequence))
-    }
 }
 
 pub struct Copy {
@@ -748,7 +652,7 @@ impl Cluster {
         copy.loads.clear();
         copy.lookups.clear();
         copy.listings.clear();
-        copy.group = Group::new(PG, me, self.lives, config, recovered(&copy.durable), self.now);
+        copy.group = Group::new(PG, me, self.lives, config, copy.durable.recovered(), self.now);
         self.run(me);
     }
 
@@ -783,65 +687,5 @@ impl Cluster {
         self.group(n).read(GATEWAY, read, now);
         self.run(device(n));
         self.read.take().expect("a read is answered or refused at once").map(|bytes| bytes[0])
-    }
-}
-
-/// What the store gives a group after a start.
-fn recovered(log: &Log) -> Recovered {
-    let tail = log.writes.range(log.committed.next()..).map(|(sequence, write)| RecoveredWrite {
-        sequence: *sequence,
-        session: write.session,
-        request: write.request,
-        layer: write.layer,
-        chunk: write.chunk,
-        first: write.first,
-        count: write.count,
-        zero: write.body == Body::Zero,
-    });
-    let committed = log.writes.range(..=log.committed).map(|(_, write)| (write.session, write.request));
-    Recovered {
-        epoch: log.epoch,
-        committed: log.committed,
-        incomplete: log.incomplete,
-        tail: tail.collect(),
-        note: Bytes::new(),
-        committed_since: committed.collect(),
-    }
-}
-
-/// A write of whole blocks, filled with the request's number.
-pub fn blocks(request: u64, block: u16, count: u16) -> WriteRequest {
-    bytes(request, u32::from(block) * BLOCK_SIZE as u32, u32::from(count) * BLOCK_SIZE as u32)
-}
-
-/// A write of bytes, filled with the request's number.
-pub fn bytes(request: u64, offset: u32, len: u32) -> WriteRequest {
-    let payload = vec![request as u8; len as usize];
-    let head = (BLOCK_SIZE - offset as usize % BLOCK_SIZE).min(payload.len());
-    let pieces = std::iter::once(&payload[..head]).chain(payload[head..].chunks(BLOCK_SIZE));
-    let checksums = pieces.map(checksum).collect();
-    let body = WriteBody::Data { bytes: payload.into(), checksums };
-    request_of(request, offset, len, body)
-}
-
-/// Zeros over whole blocks.
-pub fn zeros(request: u64, block: u16, count: u16) -> WriteRequest {
-    let block_size = BLOCK_SIZE as u32;
-    request_of(request, u32::from(block) * block_size, u32::from(count) * block_size, WriteBody::Zero)
-}
-
-fn request_of(request: u64, offset: u32, len: u32, body: WriteBody) -> WriteRequest {
-    WriteRequest {
-        session: SESSION,
-        request: RequestId(request),
-        oldest: RequestId(0),
-        pg: PG,
-        volume: VOLUME,
-        attachment: ATTACHMENT,
-        layer: LAYER,
-        chunk: ChunkIndex(0),
-        offset,
-        len,
-        body,
     }
 }

@@ -4,7 +4,7 @@ use crate::world::World;
 use azekura_base::DeviceId;
 
 impl World {
-    /// Counts all stores that are open, from their leaves alone.
+    /// Counts all stores that are open, from their leaves alone. A device that has lied may have lost whom its blocks are from.
     ///
     /// # Panics
     /// When one has counted something else: for the run, an assertion that does not hold.
@@ -14,7 +14,10 @@ impl World {
             let Some(device) = self.devices.get(&id) else { continue };
             let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             if let Some(store) = node.and_then(|node| node.store(id)) {
-                store.assert_accounts(device.saved_map().leaves());
+                self.trace.remark(self.now, || format!("the blocks of {id:?} are counted"));
+                let groups = &self.configuration.view().groups;
+                let is_member = |pg| groups.get(&pg).is_some_and(|config| config.members.contains(&id));
+                store.assert_accounts(device.saved_map().leaves(), |pg| !device.lied && is_member(pg));
             }
         }
     }

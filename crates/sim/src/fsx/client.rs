@@ -17,6 +17,8 @@ pub(crate) const TOKENS: u64 = 1 << 41;
 const FENCES: u64 = 1 << 48;
 /// How long groups may take to confirm that attachments have ended.
 const FENCE_PATIENCE: Duration = Duration::from_secs(10);
+/// What a device has refused to read is asked for again after this time.
+const READ_AGAIN: Duration = Duration::from_millis(100);
 
 /// A volume, and how the client has it.
 pub(super) struct Volume {
@@ -245,6 +247,7 @@ impl World {
             Kind::Trim => Op::Trim { offset, len },
         };
         let Change { kind, first, count, .. } = change;
+        let asked = self.now;
         self.fsx_say(|| format!("{kind:?} {first}+{count} of {name} through {:?}", life.node));
         // From here on, a cut may hold it.
         let place = self.fsx.cutting.as_mut().map(|cutting| cutting.note(name, change.new_sectors()));
@@ -256,6 +259,7 @@ impl World {
                 return Some(true);
             }
             End::Answered(Outcome::Failed(IoStatus::NoSpace)) => self.report.failed += 1,
+            End::Answered(Outcome::Failed(IoStatus::Io)) if self.may_fail(asked) => self.report.failed += 1,
             End::Answered(outcome) => {
                 let what = format!("operation {}: {kind:?} ended with {outcome:?}", self.fsx.steps);
                 self.violate(Invariant::Liveness, what);
@@ -297,8 +301,13 @@ impl World {
                 }
             };
             let op = Op::Read { offset: first * SECTOR_SIZE as u64, len: count * SECTOR_SIZE as u64 };
+            let asked = self.now;
             match self.fsx_request(life, name, attachment, op, None)? {
                 End::Answered(Outcome::Read(pieces)) => return self.fsx_decode(name, first, count, &pieces),
+                End::Answered(Outcome::Failed(IoStatus::Io)) if self.may_fail(asked) => {
+                    self.report.failed += 1;
+                    self.run_until(self.now + READ_AGAIN, |_| false);
+                }
                 End::Answered(outcome) => {
                     let step = self.fsx.steps;
                     let what = format!("operation {step}: a read of {first}+{count} of {name} ended with {outcome:?}");

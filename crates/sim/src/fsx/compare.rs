@@ -88,14 +88,16 @@ impl World {
         let view = self.configuration.view();
         let (Some(volume), Some(known)) = (view.volumes.get(VOLUME), self.fsx.volumes.get(VOLUME)) else { return };
         let (surely, perhaps) = known.image.blocks();
-        let mut bounds: BTreeMap<DeviceId, (u64, u64)> = self.devices.keys().map(|device| (*device, (0, 0))).collect();
+        let honest = self.devices.iter().filter(|(_, device)| !device.lied);
+        let mut bounds: BTreeMap<DeviceId, (u64, u64)> = honest.map(|(id, _)| (*id, (0, 0))).collect();
         for (block, certain) in surely.iter().map(|b| (b, true)).chain(perhaps.iter().map(|b| (b, false))) {
             let chunk = ChunkIndex((block / CHUNK_BLOCKS as u64) as u32);
             let group = volume.group_of(chunk).and_then(|pg| view.groups.get(&pg));
             for device in group.into_iter().flat_map(|group| &group.members) {
-                let (least, most) = bounds.entry(*device).or_default();
-                *least += u64::from(certain);
-                *most += 1;
+                if let Some((least, most)) = bounds.get_mut(device) {
+                    *least += u64::from(certain);
+                    *most += 1;
+                }
             }
         }
         for (device, (least, most)) in bounds {

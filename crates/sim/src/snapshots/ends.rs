@@ -120,11 +120,12 @@ impl World {
         self.inform_all();
     }
 
-    /// Nothing is left but the heads of volumes, in the configuration and on all devices that are in use.
+    /// Nothing is left but the heads of volumes, in the configuration and on all devices that are in use. One that has lied
+    /// may have forgotten that it has dropped a layer.
     pub(crate) fn layers_are_gone(&self) -> bool {
         let view = self.configuration.view();
         let heads: BTreeSet<LayerId> = view.volumes.values().map(|volume| volume.layer).collect();
-        let in_use = self.devices.iter().filter(|(id, _)| !self.is_out_for_good(**id));
+        let in_use = self.devices.iter().filter(|(id, device)| !device.lied && !self.is_out_for_good(**id));
         let stores = in_use.map(|(id, device)| {
             let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             node.and_then(|node| node.store(*id))

@@ -53,8 +53,8 @@ struct Reading {
 }
 
 enum Under {
-    Write { life: Life, cell: usize, number: u64 },
-    Read { life: Life, reading: u64, cell: usize, block: u64 },
+    Write { life: Life, asked: Duration, cell: usize, number: u64 },
+    Read { life: Life, asked: Duration, reading: u64, cell: usize, block: u64 },
 }
 
 /// See the module's description.
@@ -184,7 +184,7 @@ impl World {
         let number = relay.times.len() as u64;
         relay.names += 1;
         let token = relay.names;
-        relay.under.insert(token, Under::Write { life, cell, number });
+        relay.under.insert(token, Under::Write { life, asked: self.now, cell, number });
         relay.cells[cell].writes.push(number);
         let (volume, sector) = (relay.cells[cell].volume, relay.cells[cell].sector());
         self.trace.step(self.now, number, || {
@@ -206,10 +206,11 @@ impl World {
                 let pause = self.snapshots.random.micros(20, 300);
                 self.plan_relay(pause);
             }
-            (Under::Write { cell, number, .. }, outcome) => {
+            (Under::Write { asked, cell, number, .. }, outcome) => {
                 self.trace.step(self.now, number, || format!("relay {number}: {outcome:?}"));
                 self.snapshots.relay.lose(cell);
-                if outcome != Outcome::Failed(IoStatus::NoSpace) {
+                let refused = outcome == Outcome::Failed(IoStatus::Io) && self.may_fail(asked);
+                if !refused && outcome != Outcome::Failed(IoStatus::NoSpace) {
                     self.violate(Invariant::Liveness, format!("write {number} of the relay ended with {outcome:?}"));
                 }
             }
@@ -218,6 +219,10 @@ impl World {
             }
             // It was deleted meanwhile.
             (Under::Read { reading, .. }, Outcome::Failed(IoStatus::Gone)) => {
+                self.snapshots.relay.readings.remove(&reading);
+            }
+            // The device refuses it.
+            (Under::Read { asked, reading, .. }, Outcome::Failed(IoStatus::Io)) if self.may_fail(asked) => {
                 self.snapshots.relay.readings.remove(&reading);
             }
             (Under::Read { .. }, outcome) => {
@@ -318,7 +323,7 @@ impl World {
             if let Some(name) = kept.names.get(cell.volume) {
                 relay.names += 1;
                 let (token, block) = (relay.names, cell.block);
-                relay.under.insert(token, Under::Read { life, reading, cell: index, block });
+                relay.under.insert(token, Under::Read { life, asked: self.now, reading, cell: index, block });
                 asked.push((token, name.clone(), cell.sector()));
             }
         }
