@@ -10,6 +10,17 @@ use support::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Copies with blocks 1 to 9 written, of which the second is away and lacks block `lacks`.
+fn one_away(copies: u32, lacks: u16) -> Cluster {
+    let mut cluster = Cluster::new(copies);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.isolate(1);
+    cluster.write(blocks(10, lacks, 1)).unwrap();
+    cluster.pass(3 * SECOND);
+    cluster
+}
+
 #[test]
 fn damaged_blocks_are_written_anew_from_a_good_copy() {
     let mut cluster = Cluster::new(2);
@@ -30,12 +41,7 @@ fn damaged_blocks_are_written_anew_from_a_good_copy() {
 #[test]
 fn a_block_that_nobody_can_give_keeps_no_copy_out() {
     for needed in [false, true] {
-        let mut cluster = Cluster::new(2);
-        (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
-        cluster.settle();
-        cluster.isolate(1);
-        cluster.write(blocks(10, if needed { 3 } else { 20 }, 1)).unwrap();
-        cluster.pass(3 * SECOND);
+        let mut cluster = one_away(2, if needed { 3 } else { 20 });
         assert_eq!(cluster.config.in_sync, [device(0)].into());
         // The blocks before and behind it have changed, too.
         [(11, 2), (12, 4), (13, 0)].into_iter().for_each(|(n, at)| cluster.write(blocks(n, at, 1)).unwrap());
@@ -59,12 +65,7 @@ fn a_block_that_nobody_can_give_keeps_no_copy_out() {
 
 #[test]
 fn who_misses_a_block_takes_it_from_who_has_it_and_not_the_other_way_round() {
-    let mut cluster = Cluster::new(2);
-    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
-    cluster.settle();
-    cluster.isolate(1);
-    cluster.write(blocks(10, 3, 1)).unwrap();
-    cluster.pass(3 * SECOND);
+    let mut cluster = one_away(2, 3);
     cluster.damaged = [(device(0), 3)].into();
     cluster.heal();
     cluster.pass(8 * SECOND);
@@ -90,12 +91,7 @@ fn who_misses_a_block_takes_it_from_who_has_it_and_not_the_other_way_round() {
 
 #[test]
 fn a_block_that_a_device_refuses_for_a_while_is_not_lost() {
-    let mut cluster = Cluster::new(2);
-    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
-    cluster.settle();
-    cluster.isolate(1);
-    cluster.write(blocks(10, 3, 1)).unwrap();
-    cluster.pass(3 * SECOND);
+    let mut cluster = one_away(2, 3);
     cluster.refused = [(device(0), 3)].into();
     cluster.heal();
     cluster.pass(30 * SECOND);
@@ -110,12 +106,7 @@ fn a_block_that_a_device_refuses_for_a_while_is_not_lost() {
 #[test]
 fn a_block_that_a_device_refuses_for_good_is_taken_from_another_copy_or_lost() {
     for copies in [2, 3] {
-        let mut cluster = Cluster::new(copies);
-        (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
-        cluster.settle();
-        cluster.isolate(1);
-        cluster.write(blocks(10, 3, 1)).unwrap();
-        cluster.pass(3 * SECOND);
+        let mut cluster = one_away(copies, 3);
         cluster.refused = [(device(0), 3)].into();
         cluster.heal();
         cluster.pass(590 * SECOND);
