@@ -3,9 +3,11 @@
 The configuration is in etcd: the embedded server would stand still with its node.
 """
 
+import random
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,6 +17,7 @@ from .harness.nbd import CMD_WRITE, Client, NbdError
 from .harness.process import wait_until
 
 BLOCK = 4096
+WORKERS, SESSIONS = 6, 60
 ESHUTDOWN = 108
 
 
@@ -84,12 +87,57 @@ def test_a_client_goes_on_when_the_one_that_came_first_leaves(cluster, make_volu
     wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back by the last")
 
 
+def test_clients_come_and_go_and_none_is_put_out(cluster, make_volume):
+    volume = make_volume()
+    uri = cluster.nodes[0].uri(volume)
+
+    def work(number):
+        draw = random.Random(number)
+        last = bytes(BLOCK)
+        for _ in range(SESSIONS):
+            with Client(uri) as client:
+                for _ in range(draw.randrange(4)):
+                    assert client.read(number * BLOCK, BLOCK) == last, f"client {number}"
+                    last = draw.randbytes(BLOCK)
+                    client.write(number * BLOCK, last)
+                if draw.random() < 0.3:
+                    client.socket.close()
+            time.sleep(draw.random() * 0.02)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for done in [pool.submit(work, number) for number in range(WORKERS)]:
+            done.result()
+    wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back by the last")
+
+
 def test_a_client_that_comes_while_another_leaves_waits(cluster, make_volume):
     volume = make_volume()
     for turn in range(12):
         with Client(cluster.nodes[turn % 3].uri(volume)) as client:
             assert client.read(0, BLOCK)[:1] == bytes([turn])
             client.write(0, bytes([turn + 1]) * BLOCK)
+
+
+def test_who_had_a_volume_open_has_nothing_of_the_next_one_of_its_name(cluster, make_volume):
+    volume = make_volume()
+    one, two, _ = cluster.nodes
+    before = Client(one.uri(volume))
+    before.write(0, b"1" * BLOCK)
+    cluster.cli("snapshot", "create", f"{volume}@then")
+    reader = Client(two.uri(f"{volume}@then"))
+    assert reader.read(0, 1) == b"1"
+    cluster.delete_volume(volume)
+    cluster.cli("volume", "create", volume, "64MiB", node=two)
+    with Client(one.uri(volume)) as client:
+        for write in range(3):
+            with pytest.raises((NbdError, ConnectionError)):
+                before.write(write * BLOCK, b"2" * BLOCK)
+        assert client.read(0, 4 * BLOCK) == bytes(4 * BLOCK)
+        cluster.cli("snapshot", "create", f"{volume}@then")
+        with pytest.raises((NbdError, ConnectionError)):
+            reader.read(0, 1)
+        assert attached_to(cluster, volume) == ["n1"]
+    wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back")
 
 
 def test_shared_volumes_are_served_everywhere(cluster, make_volume):

@@ -118,21 +118,21 @@ impl Attacher {
         self.attach(volume, node, None, shared, force).await
     }
 
-    /// Attaches a volume to a process for its clients, and waits for it if somebody else has it. Answers the
-    /// attachment's name.
+    /// Attaches a volume to a process for its clients, and waits for it if somebody else has it. Answers which volume has
+    /// the name, and the attachment's own.
     pub async fn attach_for_clients(
         &self,
         volume: &str,
         node: NodeId,
         incarnation: u64,
-    ) -> Result<Generation, MetaError> {
+    ) -> Result<(VolumeId, Generation), MetaError> {
         let until = Instant::now() + CLIENT_WAIT;
         loop {
             let mut models = self.meta.watch_model();
             models.mark_unchanged();
             let refusal = match self.attach(volume, node, Some(incarnation), None, false).await {
                 Ok(changed) => match changed.attachments.of(node) {
-                    Some(mine) if mine.incarnation == incarnation => return Ok(mine.generation),
+                    Some(mine) if mine.incarnation == incarnation => return Ok((changed.volume.id, mine.generation)),
                     // Ended while it was being fenced.
                     _ => MetaError::NotAttached { volume: volume.to_owned(), node: None },
                 },

@@ -302,7 +302,7 @@ async fn volumes_are_attached_and_detached() {
     }
     // A process of node 1 attaches for its clients; nobody else gets the volume without force.
     let attacher = Attacher::new(one.meta.clone(), Arc::new(Obliging));
-    assert_eq!(attacher.attach_for_clients("v", NodeId(1), 7).await.unwrap(), Generation(1));
+    assert_eq!(attacher.attach_for_clients("v", NodeId(1), 7).await.unwrap().1, Generation(1));
     let (status, body) = ask(&two, "POST", "/v1/volumes/v/attach", Some(json!({ "node": "n2" }))).await;
     assert_eq!(status, 409, "{body}");
     assert!(body["error"].as_str().unwrap().contains("attached to node n1"), "{body}");
@@ -316,7 +316,7 @@ async fn volumes_are_attached_and_detached() {
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/detach", Some(json!({}))).await;
     assert_eq!((status, &body["attachments"]), (200, &json!([])), "{body}");
     // Groups that do not confirm are named, and asked again at the next attempt.
-    assert_eq!(attacher.attach_for_clients("stuck", NodeId(1), 7).await.unwrap(), Generation(1));
+    assert_eq!(attacher.attach_for_clients("stuck", NodeId(1), 7).await.unwrap().1, Generation(1));
     for _ in 0..2 {
         let wish = json!({ "node": "n2", "force": true });
         let (status, body) = ask(&one, "POST", "/v1/volumes/stuck/attach", Some(wish)).await;
@@ -326,7 +326,7 @@ async fn volumes_are_attached_and_detached() {
     let (_, body) = ask(&one, "GET", "/v1/volumes/stuck", None).await;
     assert_eq!((&body["fence_due"], &body["attachments"][0]["node_name"]), (&json!(true), &json!("n2")));
     // Shared ones stand side by side.
-    assert_eq!(attacher.attach_for_clients("both", NodeId(1), 7).await.unwrap(), Generation(1));
+    assert_eq!(attacher.attach_for_clients("both", NodeId(1), 7).await.unwrap().1, Generation(1));
     let (status, body) = ask(&two, "POST", "/v1/volumes/both/attach", Some(json!({ "node": "n2" }))).await;
     assert_eq!((status, body["attachments"].as_array().map(Vec::len)), (200, Some(2)), "{body}");
     for (path, wish, expected) in [
@@ -435,6 +435,14 @@ async fn snapshots_through_the_api() {
     ] {
         let (status, body) = ask(&one, "GET", &diff(query), None).await;
         assert!(status == expected && body["error"].as_str().unwrap().contains(about), "{query}: {status} {body}");
+    }
+    for (path, about) in [
+        ("/v1/node/compare?revision=1&from=1&to=2&first=0&end=1&limit=1&groups=1,x", "\"x\" is no group"),
+        ("/v1/node/measure?revision=1&device=d&layer=1&from=0&leaves_max=1", "device"),
+        (&diff("?offset_bytes=-1"), "offset_bytes"),
+    ] {
+        let (status, body) = ask(&one, "GET", path, None).await;
+        assert!(status == 400 && body["error"].as_str().unwrap().contains(about), "{path}: {status} {body}");
     }
     let (_, shown) = ask(&two, "GET", "/v1/volumes/v/snapshots/monday", None).await;
     // Snapshots and a clone lie on it: it stays. The one that was kept last has nothing on it; two devices have three pages.

@@ -36,8 +36,10 @@ pub struct Attaching {
     volumes: BTreeMap<String, Volume>,
     /// What to tell connections whose wish was refused.
     refused: BTreeMap<ConnId, String>,
-    /// The node has news of attachments.
-    pub look: bool,
+    /// The node has news of attachments: some may have ended.
+    pub look_for_ended: bool,
+    /// And of volumes: some may be gone.
+    pub look_for_deleted: bool,
 }
 
 impl Attaching {
@@ -116,12 +118,14 @@ impl DataPlane {
     }
 
     /// A volume is attached to this node, or is not, and why.
-    pub(super) fn volume_attached(&mut self, name: &str, outcome: Result<Generation, String>) {
+    pub(super) fn volume_attached(&mut self, name: &str, outcome: Result<(VolumeId, Generation), String>) {
         let attaching = &mut self.ops.attaching;
         let Some(volume) = attaching.volumes.get_mut(name) else { return };
         let users: Vec<ConnId> = volume.users.iter().copied().collect();
         match outcome {
-            Ok(attachment) => volume.state = State::Held(attachment),
+            Ok((id, attachment)) if id == volume.id => volume.state = State::Held(attachment),
+            // Another one has, or had, the name.
+            Ok(_) => return self.report(Report::Attach(name.to_owned())),
             Err(why) => {
                 attaching.refused.extend(users.iter().map(|conn| (*conn, why.clone())));
                 attaching.volumes.remove(name);
@@ -169,7 +173,7 @@ impl DataPlane {
 
     /// Closes the connections of attachments that have ended.
     pub(super) fn close_ended(&mut self) {
-        if !std::mem::take(&mut self.ops.attaching.look) {
+        if !std::mem::take(&mut self.ops.attaching.look_for_ended) {
             return;
         }
         let node = &self.node;
@@ -195,5 +199,27 @@ impl DataPlane {
                 }
             }
         }
+    }
+
+    /// Closes the connections to volumes and snapshots that are gone: whatever comes to have their name is another's.
+    pub(super) fn close_deleted(&mut self) {
+        if !std::mem::take(&mut self.ops.attaching.look_for_deleted) {
+            return;
+        }
+        let known = self.node.gateway().volumes();
+        let is_gone = |name: &str, id: VolumeId| known.get(name).is_none_or(|volume| volume.id != id);
+        let opened = self.ops.opened.iter().filter(|(_, view)| is_gone(&view.name, view.id));
+        let opened: Vec<ConnId> = opened.map(|(conn, _)| *conn).collect();
+        let volumes = &mut self.ops.attaching.volumes;
+        let deleted = volumes.iter().filter(|(name, volume)| is_gone(name, volume.id)).map(|(name, _)| name.clone());
+        let deleted: Vec<String> = deleted.collect();
+        let users = deleted.iter().filter_map(|name| volumes.remove(name)).flat_map(|volume| volume.users);
+        let users: Vec<ConnId> = users.collect();
+        for conn in opened {
+            self.reactor.close(conn, Close::AfterDrain);
+        }
+        // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
+        let waiting = users.into_iter().filter(|conn| !self.ops.opened.contains_key(conn));
+        waiting.collect::<Vec<_>>().into_iter().for_each(|conn| self.pump_nbd(conn));
     }
 }

@@ -8,14 +8,15 @@ use super::layer_questions::{LayerQuestion, LayerQuestions};
 use super::map_thread::MapThread;
 use super::nbd::NbdOps;
 use super::stream::Conn;
-use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, trim_free_buffers};
+use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, VolumeId, trim_free_buffers};
+use azekura_gateway::VolumeView;
 use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
 use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
 use azekura_store as store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
@@ -44,8 +45,8 @@ pub enum Command {
     Trim(Trim),
     /// Tell something about layers.
     AskOfLayers(LayerQuestion),
-    /// A volume is attached to this node for its clients, or is not, and why.
-    Attached(String, Result<Generation, String>),
+    /// The volume of a name is attached to this node for its clients, or is not, and why.
+    Attached(String, Result<(VolumeId, Generation), String>),
     /// A volume is given back.
     GivenBack(String),
     /// The configuration was read up to this revision for [`Report::Look`].
@@ -64,8 +65,8 @@ pub enum Command {
 pub struct Look<'a> {
     /// The node.
     pub node: &'a Node,
-    /// Clients' connections, and the volumes that they have opened.
-    pub connections: &'a BTreeMap<ConnId, String>,
+    /// Clients' connections, and what they have opened.
+    pub connections: &'a BTreeMap<ConnId, Arc<VolumeView>>,
 }
 
 /// What the data plane tells.
@@ -278,6 +279,7 @@ impl DataPlane {
             }
         }
         self.close_ended();
+        self.close_deleted();
         for conn in std::mem::take(&mut self.touched) {
             self.rearm(conn);
         }
@@ -354,6 +356,7 @@ impl DataPlane {
         match command {
             Command::Configure(view) => {
                 self.node.configure(*view);
+                self.ops.attaching.look_for_deleted = true;
                 self.answer_missing();
             }
             Command::Known(revision) => {
@@ -478,7 +481,7 @@ impl DataPlane {
             }
             Effect::Compared(token, result) => self.layer_questions.compared(token, result),
             Effect::Measured(token, result) => self.layer_questions.measured(token, result),
-            Effect::AttachmentsEnded => self.ops.attaching.look = true,
+            Effect::AttachmentsEnded => self.ops.attaching.look_for_ended = true,
             Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),

@@ -7,7 +7,7 @@ use super::exports::Volumes;
 use super::missing::Missing;
 use super::stream::Conn;
 use azekura_base::{Generation, IoStatus};
-use azekura_gateway::{Op, Outcome, Piece};
+use azekura_gateway::{Op, Outcome, Piece, VolumeView};
 use azekura_nbd::{Command, ErrorCode, Event, Extent, ReadPiece, RequestToken};
 use azekura_reactor::{Close, ConnId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +36,8 @@ pub struct NbdOps {
     last: u64,
     /// Who waits for requests of no client's.
     asked: BTreeMap<u64, oneshot::Sender<Result<(), IoStatus>>>,
-    /// Connections that have opened a volume, and which.
-    pub opened: BTreeMap<ConnId, String>,
+    /// Connections that have opened a volume or a snapshot, and which, as it was then.
+    pub opened: BTreeMap<ConnId, Arc<VolumeView>>,
     /// Connections that wait for room.
     starved: BTreeSet<ConnId>,
     pieces: Vec<ReadPiece>,
@@ -96,7 +96,8 @@ impl DataPlane {
                     // It was there a moment ago, in the session's poll.
                     let attachment = self.ops.attaching.opened(conn, &name).unwrap_or_default();
                     nbd.volume = Some((name.as_str().into(), attachment));
-                    self.ops.opened.insert(conn, name);
+                    let view = self.node.gateway().volumes().get(&name).cloned();
+                    self.ops.opened.extend(view.map(|view| (conn, view)));
                 }
                 Some(Event::Request { token, command }) => {
                     let Some(op) = op(command) else {

@@ -76,7 +76,7 @@ fn look_at(look: &Look<'_>) -> NodeSnapshot {
         let snapshot = VolumeSnapshot {
             reads: counters(&statistics.reads),
             writes: counters(&statistics.writes),
-            connections: look.connections.values().filter(|opened| *opened == name).count() as u32,
+            connections: look.connections.values().filter(|opened| opened.id == volume.id).count() as u32,
         };
         Some((name.clone(), snapshot))
     });

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, LayerId, NodeId, PgId};
 use azekura_meta::{Kind, MetaError, Model};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Api;
-use super::error::{Answer, ApiError};
+use super::error::{Answer, ApiError, Params};
 use super::layer_questions::{GroupDifferences, ask_to_compare};
 use crate::layers::{CompareLayers, Differences, DifferingBlocks, NotTold};
 use crate::snapshots::find_snapshot;
@@ -164,7 +164,7 @@ fn changed(from: &Side, to: &Side) -> ApiError {
 pub(super) async fn show(
     State(api): State<Api>,
     Path((volume, snapshot)): Path<(String, String)>,
-    Query(query): Query<DiffQuery>,
+    Params(query): Params<DiffQuery>,
 ) -> Answer<DiffView> {
     let started = Instant::now();
     let model = api.meta.model_of_snapshots().await?;

@@ -1,8 +1,9 @@
 //! Errors as the API answers them.
 
 use axum::Json;
-use axum::extract::FromRequest;
 use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, FromRequestParts, Query};
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use azekura_meta::MetaError;
@@ -88,6 +89,20 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> 
 fn bad_body(rejection: &JsonRejection) -> ApiError {
     let hint = "send a JSON object with the header 'Content-Type: application/json'";
     ApiError::new(rejection.status(), rejection.body_text(), Some(hint.to_owned()))
+}
+
+/// The parameters of a URL's query; what is wrong with bad ones is told like every other error.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Params<T>, ApiError> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(params)) => Ok(Params(params)),
+            Err(rejection) => Err(ApiError::new(rejection.status(), rejection.body_text(), None)),
+        }
+    }
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {

@@ -1,13 +1,15 @@
 //! Questions about layers that nodes ask each other: `GET /v1/node/compare` and `GET /v1/node/measure`.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use azekura_base::{ChunkIndex, DeviceId, LayerId, NodeId, PgId};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
+use super::error::Params;
 use super::{Api, peers};
 use crate::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 
@@ -28,7 +30,14 @@ pub(super) struct CompareQuery {
     end: ChunkIndex,
     limit: u32,
     /// Numbers, separated by commas.
-    groups: String,
+    #[serde(deserialize_with = "groups")]
+    groups: Vec<PgId>,
+}
+
+fn groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PgId>, D::Error> {
+    let all = String::deserialize(deserializer)?;
+    let number = |word: &str| word.parse().map(PgId).map_err(|_| D::Error::custom(format!("{word:?} is no group")));
+    all.split(',').map(number).collect()
 }
 
 /// What a node has said of one group.
@@ -39,11 +48,14 @@ pub(super) struct GroupDifferences {
 }
 
 /// `GET /v1/node/compare`: what two layers show differently in groups of which this node has the primary.
-pub(super) async fn compare(State(api): State<Api>, Query(query): Query<CompareQuery>) -> Json<Vec<GroupDifferences>> {
+pub(super) async fn compare(
+    State(api): State<Api>,
+    Params(query): Params<CompareQuery>,
+) -> Json<Vec<GroupDifferences>> {
     let CompareQuery { revision, from, to, first, end, limit, groups } = query;
     let mut answers = Vec::new();
     let mut asked = JoinSet::new();
-    for pg in groups.split(',').filter_map(|group| group.parse().ok()).map(PgId) {
+    for pg in groups {
         if asked.len() >= GROUPS_AT_ONCE {
             answers.extend(asked.join_next().await.and_then(Result::ok));
         }
@@ -65,11 +77,11 @@ pub(super) async fn ask_to_compare(
     asked: CompareLayers,
 ) -> Result<Vec<GroupDifferences>, String> {
     let CompareLayers { revision, from, to, first, end, limit, .. } = asked;
-    let groups = groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     if node == api.node {
-        let query = CompareQuery { revision, from, to, first, end, limit, groups };
-        return Ok(compare(State(api.clone()), Query(query)).await.0);
+        let query = CompareQuery { revision, from, to, first, end, limit, groups: groups.to_vec() };
+        return Ok(compare(State(api.clone()), Params(query)).await.0);
     }
+    let groups = groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let path = format!(
         "/v1/node/compare?revision={revision}&from={}&to={}&first={}&end={}&limit={limit}&groups={groups}",
         from.0, to.0, first.0, end.0
@@ -92,7 +104,7 @@ pub(super) struct MeasureQuery {
 /// `GET /v1/node/measure`: a part of what the end of a layer would give back on a device of this node.
 pub(super) async fn measure(
     State(api): State<Api>,
-    Query(query): Query<MeasureQuery>,
+    Params(query): Params<MeasureQuery>,
 ) -> Json<Result<Measured, NotTold>> {
     let MeasureQuery { revision, device, layer, heir, from, leaves_max } = query;
     let asked = MeasureLayer { revision, device, layer, heir, from, leaves_max };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use azekura_base::LayerId;
 use azekura_meta::model::{ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VolumeAccess};
@@ -12,7 +12,7 @@ use azekura_meta::time::rfc3339_seconds;
 use azekura_meta::{Kind, MetaError, Model};
 use serde::{Deserialize, Serialize};
 
-use super::error::{Answer, ApiError, Body};
+use super::error::{Answer, ApiError, Body, Params};
 use super::views::nbd_uris;
 use super::{Api, VolumeView, freed, space};
 use crate::snapshots::find_snapshot;
@@ -205,7 +205,7 @@ pub(super) struct ShowSnapshot {
 pub(super) async fn show(
     State(api): State<Api>,
     Path((volume, snapshot)): Path<(String, String)>,
-    Query(query): Query<ShowSnapshot>,
+    Params(query): Params<ShowSnapshot>,
 ) -> Answer<SnapshotView> {
     let patience = query.measure_ms.map_or(MEASURE_TIME, Duration::from_millis).min(MEASURE_TIME);
     let model = api.meta.model_of_snapshots().await?;

@@ -1,14 +1,14 @@
 //! Volumes: list, show, create, resize, delete.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use azekura_meta::cluster::VolumeDeletion;
 use azekura_meta::model::{AckRule, VolumeAccess};
 use azekura_meta::{Kind, MetaError};
 use serde::{Deserialize, Serialize};
 
-use super::error::{Answer, ApiError, Body};
+use super::error::{Answer, ApiError, Body, Params};
 use super::{Api, SnapshotView, VolumeView};
 use crate::volumes::{VolumeRequest, create_volume};
 
@@ -166,7 +166,7 @@ pub(super) async fn detach(
 pub(super) async fn delete(
     State(api): State<Api>,
     Path(name): Path<String>,
-    Query(query): Query<DeleteVolume>,
+    Params(query): Params<DeleteVolume>,
 ) -> Result<StatusCode, ApiError> {
     // Users that have ended without giving the volume back are not in the way.
     let attached = query.force || !api.attacher.is_in_use(&name).await?;

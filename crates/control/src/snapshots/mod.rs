@@ -229,7 +229,7 @@ impl Snapshots {
 
     async fn shrink_alone(&self, volume: &str, size_bytes: u64) -> Result<(VolumeRecord, SnapshotRecord), MetaError> {
         let incarnation = self.attacher.data_plane().incarnation();
-        let attachment = self.attacher.attach_for_clients(volume, self.node, incarnation).await?;
+        let (_, attachment) = self.attacher.attach_for_clients(volume, self.node, incarnation).await?;
         let outcome = self.cut_off(volume, attachment, size_bytes).await;
         self.attacher.give_back(volume, self.node, attachment).await?;
         outcome
