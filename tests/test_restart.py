@@ -3,6 +3,7 @@
 import pytest
 
 from .acked_writer import Ledger, Writer
+from .harness.process import wait_until
 from .harness.run import run
 
 
@@ -23,6 +24,45 @@ def test_each_node_restarts_while_a_client_writes(each_cluster, how):
         for reader in each_cluster.nodes:
             faults = ledger.check(reader.uri())
             assert not faults, f"{node.name} restarted, read through {reader.name}: {faults[:5]}"
+
+
+def test_a_node_whose_file_system_is_full_starts_and_goes_on_when_there_is_room(make_cluster, folder):
+    cluster = make_cluster(start=False, device_size="512MiB")
+    node = cluster.nodes[2]
+    image, ballast = folder / "image", node.data / "ballast"
+    node.data.mkdir()
+    run("truncate", "-s", "700M", image)
+    run("mkfs.ext4", "-q", "-m", "0", image)
+    run("mount", "-o", "loop", image, node.data)
+    try:
+        cluster.start()
+        cluster.create_volume(size="256MiB")
+        ledger = Ledger(blocks=1500)
+        writer = Writer(cluster.first.uri(), ledger, seed=1)
+        writer.start()
+        for how in ("stop", "kill"):
+            writer.go_on()
+            fill(ballast)
+            getattr(node, how)()
+            node.start()
+            writer.go_on()
+            wait_until(lambda: "make room" in node.log(), 30, "the node to say what it lacks")
+            ballast.unlink()
+            cluster.wait_healthy()
+            writer.go_on()
+        writer.finish()
+        assert ledger.check(node.uri()) == []
+    finally:
+        run("umount", "--lazy", node.data)
+
+
+def fill(path):
+    """Takes all the room of a file system."""
+    with path.open("wb", buffering=0) as ballast:
+        for size in (1 << 20, 1):
+            with pytest.raises(OSError, match="No space left"):
+                while True:
+                    ballast.write(bytes(size))
 
 
 def test_the_gateway_of_a_client_restarts(cluster):

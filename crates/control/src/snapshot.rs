@@ -38,6 +38,8 @@ pub struct NodeSnapshot {
     pub memory_bytes: u64,
     /// Processor time used since the start, seconds.
     pub cpu_seconds: f64,
+    /// Parts of requests that this node's gateway sent again because nobody had answered them for ten seconds or longer.
+    pub asked_again: u64,
     /// What clients asked of this node's gateway, by volume name.
     pub volumes: BTreeMap<String, VolumeSnapshot>,
     /// Its devices.

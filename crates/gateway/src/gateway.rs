@@ -127,6 +127,10 @@ pub(crate) struct Under {
     pub(crate) ask: Ask,
     /// Where it was sent; `None` while it waits to be sent.
     pub(crate) at: Option<NodeId>,
+    /// When it was sent last.
+    pub(crate) sent_at: Duration,
+    /// How often it was sent again for want of an answer.
+    pub(crate) asked_again: u32,
     /// Not to be sent before.
     pub(crate) retry_at: Duration,
     /// Nodes that could not read it.
@@ -157,6 +161,10 @@ pub struct Gateway {
     pub(crate) backlog: VecDeque<Under>,
     /// Parts that wait to be sent, so that a tick need not look at all.
     pub(crate) idle_parts: usize,
+    /// When it is looked next for parts without an answer.
+    pub(crate) next_look: Duration,
+    /// Parts that were sent again for want of an answer.
+    pub(crate) asked_again: u64,
     pub(crate) statistics: BTreeMap<VolumeId, VolumeStatistics>,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) now: Duration,
@@ -182,6 +190,8 @@ impl Gateway {
             in_flight_bytes: 0,
             backlog: VecDeque::new(),
             idle_parts: 0,
+            next_look: Duration::ZERO,
+            asked_again: 0,
             statistics: BTreeMap::new(),
             effects: VecDeque::new(),
             now: Duration::ZERO,
@@ -222,6 +232,12 @@ impl Gateway {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len()
+    }
+
+    /// Parts of requests that were sent again because nobody had answered them for [`crate::ANSWER_WAIT`] or longer.
+    #[must_use]
+    pub fn asked_again(&self) -> u64 {
+        self.asked_again
     }
 
     /// True while one more request may be submitted; else clients must wait.
@@ -350,6 +366,8 @@ impl Gateway {
             pg,
             ask,
             at: None,
+            sent_at: Duration::ZERO,
+            asked_again: 0,
             retry_at: Duration::ZERO,
             tried: Vec::new(),
             waits_since: None,

@@ -33,6 +33,9 @@ pub const WRITE_WINDOW: u64 = 1024;
 pub const PARTS_PER_OP_MAX: u64 = 16;
 /// A refused part is sent again after this time, or as soon as the configuration changes.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// A part that nobody has answered for so long is sent again although the connection stands, and then each time after twice
+/// as long: whoever has it knows it by its number.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// How long a write waits for a group that has too few copies in sync, before it fails.
 pub const COPIES_WAIT: Duration = Duration::from_secs(30);
 /// Times that a damaged block is asked for where only the primary answers, and mends it meanwhile.

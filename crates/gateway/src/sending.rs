@@ -1,10 +1,15 @@
 //! Where each part is sent: to the group's primary, or to a copy nearby, again when it was refused or a connection broke.
 
 use crate::gateway::{Ask, Effect, Gateway, Under};
-use crate::{RETRY_INTERVAL, WRITE_WINDOW, reading};
+use crate::{ANSWER_WAIT, RETRY_INTERVAL, WRITE_WINDOW, reading};
 use azekura_base::{NodeId, RequestId};
 use azekura_wire::{Message, ReadRequest, StatusRequest, WriteRequest};
 use std::time::Duration;
+
+/// How often it is looked for parts without an answer. Heartbeats call [`Gateway::tick`] more often.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The wait for an answer is doubled so often at most.
+const DOUBLINGS_MAX: u32 = 5;
 
 impl Gateway {
     /// Numbers and sends as many writes as the window allows.
@@ -50,6 +55,7 @@ impl Gateway {
         };
         let Some(target) = target.filter(up) else { return };
         under.at = Some(target);
+        under.sent_at = self.now;
         self.idle_parts -= 1;
         let Under { volume, attachment, layer, pg, part, .. } = *under;
         let chunk = part.chunk;
@@ -126,9 +132,28 @@ impl Gateway {
         }
     }
 
-    /// Time passes: sends again what was refused a while ago.
+    /// Takes back what has been without an answer for long, although the connection to whom it was sent stands.
+    fn take_back_unanswered(&mut self) {
+        let now = self.now;
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_INTERVAL;
+        for under in self.writes.values_mut().chain(self.reads.values_mut()) {
+            let wait = ANSWER_WAIT * 2u32.pow(under.asked_again.min(DOUBLINGS_MAX));
+            if under.at.is_some() && now >= under.sent_at + wait {
+                under.at = None;
+                under.asked_again += 1;
+                self.asked_again += 1;
+                self.idle_parts += 1;
+            }
+        }
+    }
+
+    /// Time passes: sends again what was refused, or not answered, a while ago.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
+        self.take_back_unanswered();
         if self.idle_parts > 0 {
             self.resend(|under| under.retry_at <= now);
         }

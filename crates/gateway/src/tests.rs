@@ -1,7 +1,7 @@
 //! One request after the other, and what its parts meet.
 
 use crate::*;
-use azekura_base::{ChunkIndex, Generation, IoStatus, LayerId, NodeId, PgId, SessionId, VolumeId};
+use azekura_base::{ChunkIndex, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
 use azekura_wire::{Message, ReadDone, WriteDone};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -178,6 +178,35 @@ fn a_primary_that_knows_better_ends_a_request() {
     let fenced = ReadDone { request: read.request, result: Err(IoStatus::Fenced) };
     gateway.answer(HOME, Message::ReadDone(fenced), at(1));
     assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(7, Outcome::Failed(IoStatus::Fenced))]));
+}
+
+#[test]
+fn what_nobody_answers_is_sent_again_under_its_number() {
+    let mut gateway = gateway();
+    gateway.link_up(FAR);
+    gateway.submit(1, "v", HELD, Op::Write { offset: 0, bytes: Bytes::from(vec![1; 4096]) }, at(0));
+    gateway.submit(2, "v", HELD, Op::Read { offset: 0, len: 4096 }, at(0));
+    let sent = |effects: Vec<Effect>| -> Vec<(bool, RequestId)> {
+        let names = effects.into_iter().map(|effect| match effect {
+            Effect::Send(FAR, Message::Write(write)) => (true, write.request),
+            Effect::Send(_, Message::Read(read)) => (false, read.request),
+            other => panic!("{other:?}"),
+        });
+        names.collect()
+    };
+    let first = sent(effects(&mut gateway));
+    assert_eq!(first.len(), 2);
+    let mut again = Vec::new();
+    for second in 1..=75 {
+        gateway.tick(Duration::from_secs(second));
+        let now = sent(effects(&mut gateway));
+        assert!(now.is_empty() || now == first, "{now:?}");
+        again.extend((!now.is_empty()).then_some(second));
+    }
+    assert_eq!((again, gateway.asked_again()), (vec![10, 30, 70], 6));
+    let done = WriteDone { request: first[0].1, result: Ok(()) };
+    gateway.answer(FAR, Message::WriteDone(done), Duration::from_secs(76));
+    assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(1, Outcome::Done)]));
 }
 
 #[test]

@@ -216,8 +216,11 @@ impl Node {
 
     /// Time passes for a device.
     pub(crate) fn tick_device(&mut self, id: DeviceId) {
-        let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
+        let Some(device) = self.devices.get_mut(&id) else { return };
         device.store.tick(self.now);
+        if !device.open {
+            return;
+        }
         if !device.checkpointing && (device.store.checkpoint_due() || !device.notes_wanted.is_empty()) {
             let groups = &self.groups;
             device.checkpointing = true;

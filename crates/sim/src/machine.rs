@@ -275,6 +275,7 @@ impl World {
     /// Adds up what the stores of a node have counted.
     pub(crate) fn collect_statistics(&mut self, id: NodeId) {
         let Some(node) = self.machines.get(&id).and_then(|machine| machine.node.as_ref()) else { return };
+        self.report.asked_again += node.gateway().asked_again();
         let devices: Vec<_> = node.device_ids().collect();
         let mut damaged = 0;
         for store in devices.into_iter().filter_map(|device| node.store(device)) {

@@ -112,6 +112,8 @@ pub struct Report {
     pub checkpoints: u64,
     /// Blocks that failed their checksum.
     pub checksum_errors: u64,
+    /// Parts of requests that gateways sent again for want of an answer.
+    pub asked_again: u64,
     /// Scrubs of groups that ended.
     pub scrubs: u64,
     /// Events of the simulation.
@@ -145,6 +147,7 @@ impl Report {
         self.gc_segments += other.gc_segments;
         self.gc_blocks += other.gc_blocks;
         self.checkpoints += other.checkpoints;
+        self.asked_again += other.asked_again;
         self.scrubs += other.scrubs;
         self.checksum_errors += other.checksum_errors;
         self.events += other.events;
@@ -180,10 +183,12 @@ impl fmt::Display for Report {
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         write!(
             f,
-            "{} starts of processes, {} scrubs, {} checksum errors, {} fences confirmed and {} not; faults: {}",
+            "{} starts of processes, {} scrubs, {} checksum errors, {} parts asked for again, {} fences confirmed and {} not; \
+             faults: {}",
             self.starts,
             self.scrubs,
             self.checksum_errors,
+            self.asked_again,
             self.fences,
             self.fences_failed,
             if faults.is_empty() { "none".into() } else { faults.join(", ") }

@@ -180,6 +180,7 @@ impl World {
     fn quiet_down(&mut self) {
         let limit = self.now + QUIET_MAX;
         let up = |world: &World| world.machines.keys().all(|node| world.ready_life(*node).is_some());
+        let asked_again = self.asked_again();
         if !self.run_until(limit, |world| {
             up(world) && world.clients.idle() && world.holders.idle() && world.snapshots.idle()
         }) {
@@ -188,6 +189,12 @@ impl World {
             }
             let (clients, layers) = (self.clients.describe(), self.describe_layers());
             let what = format!("not done after {QUIET_MAX:?}: {clients}; {}; {layers}", self.describe_groups());
+            return self.violate(Invariant::Liveness, what);
+        }
+        let asked_again = self.asked_again().saturating_sub(asked_again);
+        if asked_again > 0 && !self.has_too_small_a_device() {
+            // Nothing is in their way any more: whoever had them has forgotten them.
+            let what = format!("{asked_again} parts of requests had to be asked for again; {}", self.describe_groups());
             return self.violate(Invariant::Liveness, what);
         }
         while !self.settled() {
@@ -330,6 +337,12 @@ impl World {
             }
         }
         copies == groups.values().map(|config| config.members.len()).sum::<usize>()
+    }
+
+    /// Parts of requests that gateways have asked for again.
+    fn asked_again(&self) -> u64 {
+        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
+        nodes.map(|node| node.gateway().asked_again()).sum()
     }
 
     /// A device is full of what volumes and snapshots hold; or a copy that is not in sync lies on one that is nearly so: it can't

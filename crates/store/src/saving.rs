@@ -242,7 +242,7 @@ impl Store {
         let Some(mut saving) = self.saving.take() else { return };
         match result {
             Ok(()) => {}
-            Err(error @ MapError::Full(_)) if self.is_running() => {
+            Err(error @ MapError::Full(_)) if self.is_running() || self.is_recovering() => {
                 let delay = saving.retry.map_or(RETRY_MIN, |(_, delay)| (delay * 2).min(RETRY_MAX));
                 saving.retry = Some((self.now + delay, delay));
                 self.saving = Some(saving);

@@ -431,8 +431,9 @@ impl Store {
     /// Tells the time since some fixed moment.
     pub fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
+        // Also of what opening ends with.
+        self.retry_checkpoint();
         if self.is_running() {
-            self.retry_checkpoint();
             self.collect();
             self.seal_batches();
         }

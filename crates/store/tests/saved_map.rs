@@ -6,6 +6,7 @@ mod common;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{
     CheckpointDb, Completion, Done, Effect, Entry, Heir, Leaf, LeafKey, MapError, MemoryMap, Report, Root, SavedMap,
+    Store,
 };
 use common::*;
 use proptest::prelude::*;
@@ -201,4 +202,43 @@ fn a_checkpoint_without_room_is_tried_again() {
     let (disk, map) = rig.crash(|_, _| true);
     let mut rig = Rig::open(&tiny(), disk, map).unwrap();
     assert_eq!(rig.read(1, 10, 0, 0, 2).unwrap(), [bytes_of(&filled(1, 1), 1), bytes_of(&filled(2, 1), 1)].concat());
+}
+
+/// So is the one that opening ends with: the store opens when there is room.
+#[test]
+fn opening_waits_for_room() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, 0, 0, filled(1, 2), 2);
+    rig.settle();
+    let (disk, map) = rig.crash(|_, _| true);
+    let root = map.root().unwrap().unwrap();
+    let mut rig = Rig::around(Store::open(tiny(), IDENTITY, root), disk, map);
+    let mut tries = 0;
+    for second in 1..=20 {
+        rig.store.tick(Duration::from_secs(second));
+        rig.take_effects();
+        while !rig.reads_waiting.is_empty() || !rig.map_waiting.is_empty() {
+            if rig.reads_waiting.is_empty() {
+                match rig.map_waiting.remove(0) {
+                    Effect::Checkpoint { io, .. } => {
+                        rig.store.done(io, Done::Checkpointed(Err(MapError::Full("no space left".into()))));
+                        tries += 1;
+                    }
+                    other => {
+                        rig.map_waiting.insert(0, other);
+                        rig.finish_map(0);
+                    }
+                }
+            } else {
+                rig.finish_read(0);
+            }
+            rig.take_effects();
+        }
+    }
+    assert!((3..8).contains(&tries), "{tries} tries in 20 seconds");
+    assert!(rig.done.is_empty(), "{:?}", rig.done);
+    rig.store.tick(Duration::from_secs(40));
+    rig.settle();
+    assert!(matches!(rig.done[..], [Completion::Recovered(Ok(()))]), "{:?}", rig.done);
+    assert_eq!(rig.read(1, 10, 0, 0, 2).unwrap(), bytes_of(&filled(1, 2), 2));
 }

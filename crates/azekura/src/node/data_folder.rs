@@ -33,10 +33,11 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Opens the folder, or makes it, and counts this start.
+    /// Opens the folder, or makes it, and counts this start. The cluster counts them, too: in a folder of one of its nodes
+    /// the count need not be kept, should there be no room for it.
     ///
     /// # Errors
-    /// When another process uses it, or it can't be read or written.
+    /// When another process uses it, it can't be read, or a new one can't be written.
     pub fn open(path: &Path) -> Result<DataFolder> {
         std::fs::create_dir_all(path).with_context(|| format!("can't make the data folder {}", path.display()))?;
         let lock_path = path.join("lock");
@@ -68,16 +69,33 @@ impl DataFolder {
         ensure!(file.version == 1, "{} has version {}, this program knows 1", json.display(), file.version);
         file.incarnation += 1;
         let folder = DataFolder { path: path.to_owned(), file, _lock: lock };
-        folder.save()?;
+        folder.save(folder.file.id.is_some())?;
         Ok(folder)
     }
 
-    /// Keeps what `file` says.
+    /// Keeps the node's number and cluster, and its count of starts as the cluster has it.
     ///
     /// # Errors
-    /// When the folder can't be written.
-    pub fn save(&self) -> Result<()> {
-        write_json(&self.path.join("node.json"), &self.file)
+    /// When the folder can't be written, and did not say which node of which cluster this is.
+    pub fn joined(&mut self, cluster: &str, id: NodeId, incarnation: u64) -> Result<()> {
+        let known = self.file.cluster.as_deref() == Some(cluster) && self.file.id == Some(id);
+        (self.file.cluster, self.file.id) = (Some(cluster.to_owned()), Some(id));
+        self.file.incarnation = incarnation;
+        self.save(known)
+    }
+
+    /// Writes `node.json`. Where only the count of starts is new (`known`), it is not missed.
+    fn save(&self, known: bool) -> Result<()> {
+        let saved = write_json(&self.path.join("node.json"), &self.file);
+        match saved {
+            Err(error) if known => {
+                tracing::warn!(
+                    "{error:#}; the node starts all the same. Its devices need room for their maps: make some"
+                );
+                Ok(())
+            }
+            saved => saved,
+        }
     }
 
     /// Refuses another cluster than the one that the folder belongs to.

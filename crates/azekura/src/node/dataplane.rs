@@ -20,8 +20,6 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
-/// Reads of one socket's messages before other sockets get their turn.
-const MESSAGES_PER_TURN_MAX: usize = 4096;
 /// How often buffers that were not needed meanwhile are given back to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -411,7 +409,7 @@ impl DataPlane {
     }
 
     fn read_peer(&mut self, conn: ConnId) {
-        for _ in 0..MESSAGES_PER_TURN_MAX {
+        loop {
             let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
             let key = peer.key;
             match peer.decoder.next(&mut peer.inbox) {

@@ -214,7 +214,11 @@ impl DeviceDir {
         }
         (self.file.cluster, self.file.id) = (Some(hex), Some(id));
         if known != (true, self.file.segments_ready) {
-            self.save()?;
+            match self.save() {
+                // What it would say is found out at each start.
+                Err(error) if formatted => tracing::warn!("{error:#}; the device is opened all the same"),
+                saved => saved?,
+            }
         }
         let root = map.root().context("can't read the map")?.with_context(|| {
             DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))

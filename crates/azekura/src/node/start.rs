@@ -240,12 +240,11 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> 
     let node = client.register_node(&spec).await?;
     if node.incarnation > folder.file.incarnation {
         let (known, own) = (node.incarnation - 1, folder.file.incarnation);
-        tracing::warn!("node.json counts {own} starts of this node, the cluster {known}: was an older file put back?");
-        folder.file.incarnation = node.incarnation;
+        tracing::warn!(
+            "node.json counts {own} starts of this node, the cluster {known}: was an older file put back, or could it not be written?"
+        );
     }
-    folder.file.cluster = Some(cluster.id.clone());
-    folder.file.id = Some(node.id);
-    folder.save()?;
+    folder.joined(&cluster.id, node.id, node.incarnation.max(folder.file.incarnation))?;
     let identity = Identity { cluster: number, node: node.id, incarnation: folder.file.incarnation };
     Ok((identity, node.name))
 }

@@ -85,6 +85,7 @@ fn look_at(look: &Look<'_>) -> NodeSnapshot {
         version: env!("CARGO_PKG_VERSION").into(),
         memory_bytes: memory_bytes(),
         cpu_seconds: cpu_seconds(),
+        asked_again: node.gateway().asked_again(),
         volumes: volumes.collect(),
         devices: node.device_ids().map(|id| device(node, id)).collect(),
         groups: node.groups().map(|report| group(&report)).collect(),

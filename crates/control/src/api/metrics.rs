@@ -50,6 +50,8 @@ fn render(snapshot: &NodeSnapshot, scrubbed: Option<LastScrubs>) -> String {
     text.sample("memory_bytes", &[], snapshot.memory_bytes);
     text.family("cpu_seconds_total", "counter", "Processor time used.");
     text.sample("cpu_seconds_total", &[], snapshot.cpu_seconds);
+    text.family("asked_again_total", "counter", "Parts of requests sent again because nobody had answered for 10 s.");
+    text.sample("asked_again_total", &[], snapshot.asked_again);
     volumes(&mut text, snapshot);
     devices(&mut text, snapshot);
     groups(&mut text, snapshot);
