@@ -209,7 +209,7 @@ fn a_checkpoint_without_room_is_tried_again() {
 fn opening_waits_for_room() {
     let mut rig = Rig::format(&tiny());
     rig.write(1, 10, 0, 0, filled(1, 2), 2);
-    rig.settle();
+    rig.checkpoint();
     let (disk, map) = rig.crash(|_, _| true);
     let root = map.root().unwrap().unwrap();
     let mut rig = Rig::around(Store::open(tiny(), IDENTITY, root), disk, map);
@@ -240,5 +240,5 @@ fn opening_waits_for_room() {
     rig.store.tick(Duration::from_secs(40));
     rig.settle();
     assert!(matches!(rig.done[..], [Completion::Recovered(Ok(()))]), "{:?}", rig.done);
-    assert_eq!(rig.read(1, 10, 0, 0, 2).unwrap(), bytes_of(&filled(1, 2), 2));
+    assert!(rig.read(1, 10, 0, 0, 2).unwrap() == bytes_of(&filled(1, 2), 2));
 }

@@ -97,7 +97,8 @@ impl World {
     fn survives(&self, config: &GroupConfig, device: DeviceId) -> bool {
         let in_sync = &config.in_sync;
         if !in_sync.contains(&device) {
-            return true;
+            // What a device has lost that lied, only a copy may have that was left behind since.
+            return in_sync.iter().any(|other| self.is_sound(*other));
         }
         let gone = in_sync.iter().filter(|other| **other == device || !self.is_sound(**other)).count();
         match config.ack {
