@@ -216,7 +216,8 @@ impl Node {
 
     /// Time passes for a device.
     pub(crate) fn tick_device(&mut self, id: DeviceId) {
-        let Some(device) = self.devices.get_mut(&id) else { return };
+        let ticks = |device: &&mut Device| device.open || device.store.waits_for_room();
+        let Some(device) = self.devices.get_mut(&id).filter(ticks) else { return };
         device.store.tick(self.now);
         if !device.open {
             return;

@@ -180,6 +180,12 @@ impl Store {
         self.effects.push_back(Effect::Checkpoint { io, batch });
     }
 
+    /// There was no room for a checkpoint: it is tried again, at [`Store::tick`].
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        self.saving.as_ref().is_some_and(|saving| saving.retry.is_some())
+    }
+
     /// Tries a checkpoint again for which there was no room, if it is time.
     pub(crate) fn retry_checkpoint(&mut self) {
         let now = self.now;

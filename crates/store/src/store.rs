@@ -428,10 +428,10 @@ impl Store {
         }
     }
 
-    /// Tells the time since some fixed moment.
+    /// Tells the time since some fixed moment. A store that is being opened need not know it, unless it
+    /// [waits for room](Store::waits_for_room).
     pub fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
-        // Also of what opening ends with.
         self.retry_checkpoint();
         if self.is_running() {
             self.collect();
