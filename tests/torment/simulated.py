@@ -9,6 +9,7 @@ from collections import Counter
 from .document import replace_part
 
 FAILING = "--devices-fail"
+LOSING = "--writes-lost"
 MODES = (
     ("connections",),
     ("crash",),
@@ -19,6 +20,7 @@ MODES = (
     ("snapshots",),
     ("snapshots", FAILING),
     ("devices",),
+    ("devices", LOSING),
     ("fsx",),
     ("fsx", FAILING),
     ("all",),
@@ -78,7 +80,7 @@ def main():
     arguments = parser.parse_args()
     rows, faults = [], Counter()
     for mode in MODES:
-        name = " ".join(mode).replace(FAILING, "with failing devices")
+        name = " ".join(mode).replace(FAILING, "with failing devices").replace(LOSING, "that also lose writes")
         print(f"mode {name}", flush=True)
         totals, kinds = run(arguments.binary, mode, arguments.minutes / len(MODES), arguments.threads)
         rows.append((name, totals))

@@ -46,8 +46,9 @@ pub(crate) struct Claim {
     pub(crate) epoch: Epoch,
     /// The primary has invited this copy.
     pub(crate) invited: bool,
-    /// Whom the configuration named before.
+    /// Whom the configuration named before, and for which epoch.
     pub(crate) former: DeviceId,
+    pub(crate) former_epoch: Epoch,
     /// A reign that had ended when this was claimed.
     pub(crate) ended: Epoch,
     /// The copy that was to reign before may answer readers.
@@ -56,14 +57,15 @@ pub(crate) struct Claim {
     pub(crate) unbound: Option<Duration>,
 }
 
-/// The primary before this one.
+/// The primary that the configuration named before this one. It may never have reigned: then others, this copy among them, may
+/// still follow the one before it.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     pub(crate) device: DeviceId,
     epoch: Epoch,
     /// The connection that its writes come on, if it has invited this copy.
     conn: Option<Client>,
-    /// Until when it may count on this copy.
+    /// Until when it, or one before it, may count on this copy.
     pub(crate) until: Duration,
     /// It follows this copy.
     pub(crate) stopped: bool,
@@ -72,9 +74,9 @@ pub(crate) struct Predecessor {
 }
 
 impl Primary {
-    /// The primary before may still serve.
+    /// A primary before may still serve.
     pub(crate) fn awaits_predecessor(&self, now: Duration) -> bool {
-        self.predecessor.as_ref().is_some_and(|before| !before.stopped && now < before.until)
+        self.predecessor.as_ref().is_some_and(|before| now < before.until)
     }
 
     fn tail_may_come(&self, now: Duration) -> bool {
@@ -163,7 +165,7 @@ impl Group {
         let unbound = claim.unbound == Some(self.promised_until);
         let predecessor = Predecessor {
             device: claim.former,
-            epoch: secondary.following,
+            epoch: claim.former_epoch,
             conn: secondary.primary.filter(|_| claim.invited),
             until: if unbound { Duration::ZERO } else { self.promised_until },
             stopped: false,
@@ -184,6 +186,10 @@ impl Group {
         let before = primary.predecessor.as_mut().filter(|before| before.device == device && !before.stopped);
         let Some(before) = before else { return };
         before.stopped = true;
+        if before.epoch == self.epoch {
+            // It was the one that this copy has made its promise to.
+            before.until = Duration::ZERO;
+        }
         if primary.ended < before.epoch {
             // Who has promised to follow it need not wait any longer.
             primary.ended = before.epoch;

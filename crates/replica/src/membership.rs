@@ -118,6 +118,7 @@ impl Group {
             epoch: config.epoch,
             invited,
             former: self.config.primary,
+            former_epoch: self.config.epoch,
             // A reign of this very device has ended with the process, or when it stepped down.
             ended: if own && self.config.reign != 0 { self.config.epoch } else { Epoch(0) },
             // A copy that was handed the group and never took it may still answer readers.

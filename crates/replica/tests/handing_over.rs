@@ -299,3 +299,61 @@ fn a_process_that_starts_keeps_the_promises_of_the_one_before_although_it_may_re
     }
     assert!(cluster.now >= since + LEASE);
 }
+
+#[test]
+fn a_successor_of_one_that_never_reigned_keeps_its_promise_to_the_primary_before() {
+    for ack in [AckRule::All, AckRule::Majority] {
+        let mut cluster = Cluster::with_rule(3, ack, &[]);
+        cluster.write(blocks(1, 1, 1)).unwrap();
+        cluster.settle();
+        cluster.beat();
+        // The primary is missed. One copy claims the group; the other hears of that before it does, and nothing more.
+        (0..3).for_each(|n| cluster.isolate(n));
+        while !cluster.decide_in_silence() {
+            cluster.tick_all(TICK);
+        }
+        assert_eq!((cluster.primary(), cluster.config.epoch), (1, Epoch(3)));
+        cluster.inform(2);
+        while !cluster.decide_in_silence() {
+            cluster.tick_all(TICK);
+        }
+        assert_eq!((cluster.primary(), cluster.config.epoch), (2, Epoch(4)));
+        // The primary is back before either knows what it has become.
+        let back = if ack == AckRule::All { vec![1, 2] } else { vec![2] };
+        for n in back {
+            cluster.connect(device(0), device(n));
+            cluster.connect(device(n), device(0));
+            while cluster.deliver(device(0), device(n)) || cluster.deliver_answer(device(0), device(n)) {}
+        }
+        cluster.beat();
+        assert!(cluster.read(0, 1) == Ok(1), "both follow it");
+        for (from, to) in [(1, 2), (2, 1)] {
+            cluster.connect(device(from), device(to));
+        }
+        let since = cluster.now;
+        let version = cluster.config.version;
+        cluster.inform(1);
+        cluster.group(2).proposal_done(version, true);
+        cluster.run(device(2));
+        loop {
+            let now = cluster.now;
+            let serving = [0, 2].map(|n| cluster.group(n).is_serving(now));
+            assert_ne!(serving, [true, true], "{ack:?}: two primaries after {:?}", now - since);
+            if serving[1] {
+                break;
+            }
+            assert!(now < since + 4 * SECOND, "{ack:?}: it never reigns");
+            cluster.tick_all(TICK);
+            let _ = cluster.read(2, 1); // Somebody wants something.
+            for (from, to) in [(1, 2), (2, 1)] {
+                while cluster.deliver(device(from), device(to)) || cluster.deliver_answer(device(from), device(to)) {}
+            }
+            (1..3).for_each(|n| while cluster.persist(device(n)) {});
+            cluster.decide_without(device(0));
+            // The primary before hears nobody any more.
+            cluster.isolate(0);
+            cluster.beat();
+        }
+        assert_eq!(cluster.read(2, 1), Ok(1));
+    }
+}

@@ -55,6 +55,8 @@ pub(crate) struct Device {
     pub(crate) hurt: bool,
     /// It has lied, and may be damaged.
     pub(crate) lied: bool,
+    /// It has called writes done, and lost them.
+    pub(crate) lost_writes: bool,
     honesty: Honesty,
     /// At the next power loss it loses writes that it has called durable.
     pub(crate) lies: bool,
@@ -99,6 +101,7 @@ impl Device {
             refuses: Refusal::default(),
             hurt: false,
             lied: false,
+            lost_writes: false,
             honesty,
             lies: false,
             maps: VecDeque::new(),
@@ -123,6 +126,8 @@ impl Device {
     /// Power fails. A checkpoint that was being saved is there or not; one behind it only if it is.
     pub(crate) fn crash(&mut self) {
         let forgets = std::mem::take(&mut self.lies);
+        // Whoever opens it next may find out.
+        self.hurt |= self.lost_writes;
         self.disk.crash(forgets || self.honesty == Honesty::Liar, &mut self.random);
         for effect in std::mem::take(&mut self.map_queue) {
             if self.random.chance(50) {

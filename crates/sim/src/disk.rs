@@ -57,6 +57,18 @@ pub(crate) struct Disk {
     blocks: usize,
     /// What the latest durable writes have replaced, oldest first, kept only by disks that may lie.
     replaced: Option<VecDeque<(usize, Option<Block>)>>,
+    losing: Losing,
+}
+
+/// Which of the coming writes are called done and are not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Losing {
+    /// So many are kept before the first that is lost.
+    skip: u64,
+    /// So many are lost.
+    writes: u64,
+    /// So many have been kept since the last that was lost.
+    kept: u64,
 }
 
 impl Disk {
@@ -70,7 +82,37 @@ impl Disk {
             flushing: BTreeSet::new(),
             blocks: bytes as usize / BLOCK_SIZE,
             replaced: may_lie.then(VecDeque::new),
+            losing: Losing::default(),
         }
+    }
+
+    /// After `skip` more writes, so many are called done although they are there in part, or not at all.
+    pub(crate) fn lose(&mut self, skip: u64, writes: u64) {
+        self.losing = Losing { skip, writes, kept: 0 };
+    }
+
+    /// Writes that are lost yet to come; and writes kept since the last that was lost.
+    pub(crate) fn losing(&self) -> (u64, u64) {
+        (self.losing.writes, self.losing.kept)
+    }
+
+    /// It keeps what it is given from now on.
+    pub(crate) fn stop_losing(&mut self) {
+        self.losing = Losing::default();
+    }
+
+    /// A write is completed: true when it is lost.
+    fn loses(&mut self) -> bool {
+        let Losing { skip, writes, kept } = &mut self.losing;
+        match (*skip, *writes) {
+            (1.., _) => *skip -= 1,
+            (0, 1..) => {
+                *writes -= 1;
+                return true;
+            }
+            _ => *kept += 1,
+        }
+        false
     }
 
     /// Takes a request; [`Disk::finish`] does it.
@@ -101,7 +143,12 @@ impl Disk {
 
     /// Does what was asked for; `None` when nothing was.
     pub(crate) fn finish(&mut self, io: IoId, random: &mut Random) -> Option<Answer> {
-        if let Some(Writing { first, bytes, durable }) = self.writing.remove(&io) {
+        if let Some(write) = self.writing.remove(&io) {
+            if self.loses() {
+                self.keep_in_part(&write, random);
+                return Some(Answer::Written);
+            }
+            let Writing { first, bytes, durable } = write;
             for (block, contents) in (first..).zip(bytes.chunks_exact(BLOCK_SIZE)) {
                 if durable {
                     self.cached.remove(&block);
@@ -200,6 +247,21 @@ impl Disk {
         }
     }
 
+    /// Of a write that is lost, some blocks may be there, and some sectors of others.
+    fn keep_in_part(&mut self, write: &Writing, random: &mut Random) {
+        let whole = random.chance(50);
+        for (block, contents) in (write.first..).zip(write.bytes.chunks_exact(BLOCK_SIZE)) {
+            if whole || random.chance(50) {
+                continue;
+            }
+            let old = self.cached.get(&block).or_else(|| self.durable.get(&block));
+            let mut torn = old.cloned().unwrap_or_else(|| vec![0; BLOCK_SIZE].into());
+            tear(&mut torn, contents, random);
+            self.cached.remove(&block);
+            self.durable.insert(block, torn);
+        }
+    }
+
     /// Takes back the latest durable writes, as a disk with a cache that it denies does at a power loss.
     fn lose_durable(&mut self, random: &mut Random) {
         let Some(mut replaced) = self.replaced.take() else { return };
@@ -294,6 +356,28 @@ mod tests {
             lost += u32::from(states != [3, 2]);
         }
         assert!(lost > 20, "{lost}");
+    }
+
+    #[test]
+    fn writes_that_are_lost_are_called_done() {
+        let (mut whole, mut part) = (0, 0);
+        for seed in 0..100 {
+            let mut random = Random::new(seed);
+            let mut disk = Disk::new(1 << 20, true);
+            disk.lose(1, 2);
+            for block in 0..4 {
+                write(&mut disk, block, block, 7, true);
+                assert!(matches!(disk.finish(IoId(block), &mut random), Some(Answer::Written)));
+            }
+            assert_eq!(disk.losing(), (0, 1));
+            disk.crash(false, &mut random);
+            let mut there = |block| contents(&mut disk, block).iter().filter(|byte| **byte == 7).count();
+            assert_eq!((there(0), there(3)), (BLOCK_SIZE, BLOCK_SIZE), "not one of those that are lost");
+            for block in [1, 2] {
+                *(if there(block) == 0 { &mut whole } else { &mut part }) += 1;
+            }
+        }
+        assert!(whole > 50 && part > 20, "{whole} {part}");
     }
 
     #[test]

@@ -42,6 +42,9 @@ struct Arguments {
     /// Devices are wiped, refuse, lie, are drained and replaced, in whatever mode.
     #[arg(long)]
     devices_fail: bool,
+    /// Devices fail, and also call single writes done that they lose, in the midst of others that they keep.
+    #[arg(long)]
+    writes_lost: bool,
     /// When writes are acknowledged; without it, each seed has its own rule.
     #[arg(long, value_enum)]
     ack: Option<Ack>,
@@ -122,7 +125,8 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         let mut plan = Plan::draw(arguments.mode, seed).with_rule(ack.rule());
         plan.operations = arguments.operations.unwrap_or(plan.operations);
         plan.lie = arguments.lie;
-        plan.devices_fail |= arguments.devices_fail;
+        plan.devices_fail |= arguments.devices_fail || arguments.writes_lost;
+        plan.writes_lost = arguments.writes_lost;
         plan.trace = arguments.trace;
         if outcomes.send((seed, run(seed, &plan))).is_err() {
             return;
@@ -197,6 +201,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
     }
     if arguments.devices_fail {
         command += " --devices-fail";
+    }
+    if arguments.writes_lost {
+        command += " --writes-lost";
     }
     if let Some(ack) = &arguments.ack {
         command += &format!(" --ack {}", name(ack));

@@ -109,12 +109,15 @@ impl World {
         let groups = self.configuration.view().groups.clone();
         let mut moving = groups.values().filter(|config| config.in_sync != config.members).count();
         for (pg, config) in groups {
-            let gone: BTreeSet<DeviceId> = config.members.intersection(&lost).copied().collect();
+            let gone = config.members.intersection(&lost).copied();
+            // What a device that lied has damaged, only copies may have that were left behind since: they are waited for.
+            let only_liars = config.in_sync.iter().all(|id| self.devices.get(id).is_some_and(|device| device.lied));
+            let gone: BTreeSet<DeviceId> = gone.filter(|id| !only_liars || !self.devices.contains_key(id)).collect();
             let drained: BTreeSet<DeviceId> = config.members.intersection(&self.operator.draining).copied().collect();
             let whole = config.in_sync == config.members && moving < MOVES_AT_ONCE;
             let (why, next) = if !gone.is_empty() {
                 ("new homes", self.with_others(&config, &gone, &lost))
-            } else if !whole || self.wear.calm || !self.working {
+            } else if !whole || self.wear.calm && !self.wear.loses() || !self.working {
                 continue;
             } else if !drained.is_empty() {
                 ("drain", self.with_others(&config, &drained, &lost))

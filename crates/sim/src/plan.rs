@@ -120,6 +120,8 @@ pub struct Plan {
     pub pause_ms_max: u64,
     /// Devices are lost, refuse, lie, are drained and replaced.
     pub devices_fail: bool,
+    /// Devices that fail also call single writes done that they lose.
+    pub writes_lost: bool,
     /// Print every step.
     pub trace: bool,
 }
@@ -149,6 +151,7 @@ impl Plan {
             operations: if mode == Mode::Fsx { 800 } else { 1000 },
             pause_ms_max: if mode.is_long() { 1000 } else { 40 },
             devices_fail: matches!(mode, Mode::Devices | Mode::All),
+            writes_lost: false,
             trace: false,
         }
     }

@@ -19,10 +19,12 @@ fn run_with(ack: AckRule, mode: Mode, seeds: RangeInclusive<u64>) -> Report {
 
 /// Runs a seed. The panic says what it needs to run again.
 fn must_hold(seed: u64, plan: &Plan) -> Report {
-    let Plan { mode, ack, devices_fail, .. } = plan;
+    let Plan { mode, ack, devices_fail, writes_lost, .. } = plan;
     match run(seed, plan) {
         Ok(report) => report,
-        Err(violation) => panic!("mode {mode:?}, {ack:?}, devices fail: {devices_fail}, seed {seed}: {violation}"),
+        Err(violation) => panic!(
+            "mode {mode:?}, {ack:?}, devices fail: {devices_fail}, writes lost: {writes_lost}, seed {seed}: {violation}"
+        ),
     }
 }
 
@@ -210,6 +212,20 @@ fn snapshots_and_volumes_outlive_devices() {
 }
 
 #[test]
+fn single_writes_that_disks_lose_are_found_and_mended() {
+    let plan = |mode, seed| Plan { devices_fail: true, writes_lost: true, ..Plan::draw(mode, seed) };
+    let mut total = Report::default();
+    (1..=12).for_each(|seed| total.add(&must_hold(seed, &plan(Mode::Devices, seed))));
+    assert!(faults(&total, "disk that loses writes") > 2 && total.checksum_errors > 5, "{total}");
+}
+
+#[test]
+fn who_claims_a_group_after_another_has_keeps_what_it_promised_the_primary_before() {
+    let plan = Plan::draw(Mode::Snapshots, 283_624_363).with_rule(AckRule::EachSite);
+    must_hold(283_624_363, &Plan { devices_fail: true, writes_lost: true, ..plan });
+}
+
+#[test]
 fn writes_that_a_majority_has_are_never_lost() {
     for mode in [Mode::Crash, Mode::Partitions, Mode::All] {
         run_with(AckRule::Majority, mode, 1..=3);
@@ -233,7 +249,8 @@ fn seeds_that_nobody_knows_lose_nothing() {
         for mode in modes {
             let plan = Plan::draw(mode, fresh).with_rule(ack);
             let devices_fail = plan.devices_fail || matches!(mode, Mode::Snapshots | Mode::Fsx) && fresh % 2 == 1;
-            must_hold(fresh, &Plan { devices_fail, ..plan });
+            let writes_lost = devices_fail && fresh % 3 == 0;
+            must_hold(fresh, &Plan { devices_fail, writes_lost, ..plan });
         }
     }
 }

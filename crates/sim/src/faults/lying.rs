@@ -5,11 +5,12 @@
 //! begin before they have been compared. That holds as long as they can be reached in the time that a copy waits for
 //! others, so nothing else happens until all groups are whole again.
 
+use super::CALM_STEP;
 use crate::events::Event;
 use crate::operator::node_of;
 use crate::plan::QUIET_MAX;
 use crate::world::World;
-use azekura_base::NodeId;
+use azekura_base::{DeviceId, NodeId};
 use std::time::Duration;
 
 /// Nodes come back within this time: sooner than anybody takes over from one that is missed.
@@ -29,37 +30,54 @@ impl World {
     pub(crate) fn end_calm(&mut self) {
         if self.wear.calm {
             let limit = self.now + QUIET_MAX;
+            while !self.has_lost_writes() && self.now < limit {
+                let step = self.now + CALM_STEP;
+                self.run_until(step, |_| false);
+            }
             self.run_until(limit, World::is_whole);
             self.set_calm(false);
         }
     }
 
-    /// One node loses power, or all of them, and one disk lies.
-    pub(super) fn lie_about_flushes(&mut self) -> &'static str {
+    /// A device that may lie: everything is whole and well, and the others of its groups have what it has.
+    pub(super) fn pick_liar(&mut self) -> Option<DeviceId> {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         let awake = |node: &NodeId| {
             let life = self.life_of(*node);
             life.is_some_and(|life| self.stalled(life).is_none()) && self.configuration.away(*node, self.now).is_none()
         };
         if !nodes.iter().all(awake) || self.queue.has_planned_stop() || !self.is_whole() {
-            return "nothing";
+            return None;
         }
-        let Some(id) = self.pick_expendable() else { return "nothing" };
-        let all = self.wear.random.chance(60);
+        let id = self.pick_expendable()?;
+        self.wear.has_lied = true;
         self.heal_links();
         self.devices.values_mut().for_each(|device| device.slow = (1, Duration::ZERO));
+        Some(id)
+    }
+
+    /// One node loses power, or all of them, and one disk lies.
+    pub(super) fn lie_about_flushes(&mut self) -> &'static str {
+        let Some(id) = self.pick_liar() else { return "nothing" };
+        let all = self.wear.random.chance(60);
         if let Some(device) = self.devices.get_mut(&id) {
             device.lies = true;
         }
         self.set_calm(true);
         self.trace.step(self.now, u64::from(id.0), || format!("power fails, and {id:?} lies"));
+        self.crash_shortly((!all).then(|| node_of(id)));
+        if all { "crash of all nodes with a lying disk" } else { "crash with a lying disk" }
+    }
+
+    /// A node loses power, or all of them do, and is back before anybody misses it.
+    pub(super) fn crash_shortly(&mut self, only: Option<NodeId>) {
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
-            if all || node == node_of(id) {
+            if only.is_none_or(|only| only == node) {
                 self.crash(node);
                 let back = self.now + self.wear.random.spread_millis(1, BACK_MS_MAX);
                 self.queue.push(back, Event::Start(node));
             }
         }
-        if all { "crash of all nodes with a lying disk" } else { "crash with a lying disk" }
     }
 }

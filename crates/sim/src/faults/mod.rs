@@ -5,6 +5,7 @@ mod connections;
 mod crashes;
 mod drains;
 mod flips;
+mod lost_writes;
 mod lying;
 mod members;
 mod partitions;
@@ -15,6 +16,7 @@ mod stops;
 mod wear;
 mod wipes;
 
+use lost_writes::Losing;
 pub(crate) use members::with_members;
 pub(crate) use partitions::Cuts;
 pub(crate) use wear::Wear;

@@ -1,6 +1,7 @@
 //! What happens to devices: they are lost, refuse, lie, are drained and replaced. Never so much that acknowledged writes
 //! could be gone by right: of every group, enough copies that are in sync stay as they are.
 
+use super::Losing;
 use crate::Mode;
 use crate::device::Device;
 use crate::events::Event;
@@ -20,11 +21,20 @@ pub(crate) struct Wear {
     pub(crate) random: Random,
     /// A disk has lied, and not all groups have found out.
     pub(crate) calm: bool,
+    /// A disk loses writes, or has just done so.
+    pub(super) losing: Option<Losing>,
+    /// A disk has lied in this run, or is about to.
+    pub(super) has_lied: bool,
 }
 
 impl Wear {
     pub(crate) fn new(random: Random) -> Wear {
-        Wear { random, calm: false }
+        Wear { random, calm: false, losing: None, has_lied: false }
+    }
+
+    /// A disk loses writes, or is in use that has lost some.
+    pub(crate) fn loses(&self) -> bool {
+        self.losing.is_some()
     }
 }
 
@@ -43,6 +53,7 @@ impl World {
         let kind = match self.wear.random.below(100) {
             0..22 => self.wipe_a_device(),
             22..48 => self.refuse_io(),
+            48..66 if self.plan.writes_lost && self.wear.random.chance(60) => self.lose_writes(),
             48..66 => self.lie_about_flushes(),
             66..86 => self.drain_devices(),
             _ => self.add_a_device(),
@@ -54,7 +65,7 @@ impl World {
     /// After a lie, nothing else happens until all groups have found out: the promise goes no further. True when that is
     /// over, or was not.
     pub(super) fn is_calm_over(&mut self) -> bool {
-        if self.wear.calm && self.is_whole() {
+        if self.wear.calm && self.has_lost_writes() && self.is_whole() {
             self.trace.remark(self.now, || "the lie has been found out".into());
             self.set_calm(false);
             self.drain_liars();
@@ -122,9 +133,10 @@ impl World {
         (!expendable.is_empty()).then(|| *self.wear.random.pick(&expendable))
     }
 
-    /// Nodes complain by right: a device has refused something, or lied.
+    /// Nodes complain by right: a device has refused something, or lied. What one had lost, others may have noted as lost while
+    /// nobody else was there to give it, and find it when it is there again, long after that device.
     pub(crate) fn may_complain(&self) -> bool {
-        self.devices.values().any(|device| device.hurt || device.lied)
+        self.wear.has_lied || self.devices.values().any(|device| device.hurt || device.lied)
     }
 
     /// A device has lied, and blocks of it may be damaged.
