@@ -249,7 +249,7 @@ fn seeds_that_nobody_knows_lose_nothing() {
         for mode in modes {
             let plan = Plan::draw(mode, fresh).with_rule(ack);
             let devices_fail = plan.devices_fail || matches!(mode, Mode::Snapshots | Mode::Fsx) && fresh % 2 == 1;
-            let writes_lost = devices_fail && fresh % 3 == 0;
+            let writes_lost = devices_fail && fresh.is_multiple_of(3);
             must_hold(fresh, &Plan { devices_fail, writes_lost, ..plan });
         }
     }
