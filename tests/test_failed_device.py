@@ -105,6 +105,50 @@ def test_a_device_that_refuses_writes(cluster):
     check_everywhere(cluster.nodes, ledger, "the device is back")
 
 
+def test_groups_that_nobody_uses_are_not_called_unserved(cluster):
+    """They would serve at the first request, and do; only those are unserved that have no copy left."""
+    gateway, dead, node = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
+    cluster.cli("cluster", "set", "rehome-after", "never")
+    with Client(gateway.uri()) as client:
+        for chunk in range(GROUPS):
+            client.write(chunk * CHUNK, bytes([chunk]) * BLOCK)
+    wait_until(lambda: not cluster.json("volume", "show", "vol1")["attachments"], 60, "the volume to be given back")
+    failed = device_of(cluster, node)["id"]
+    described = log_files(node)[0].parent / "device.json"
+    node.kill()
+    described.write_text("{")
+    node.start()
+    wait_until(lambda: by_number(cluster, failed)["failure"] == "stopped", 60, "the failure to be noticed")
+
+    def named_in_sync():
+        return [group for group in cluster.json("group", "list") if failed in group["in_sync"]]
+
+    def health():
+        return cluster.json_of_unhealthy("status")["groups"]
+
+    wait_until(lambda: health() == {"healthy": GROUPS // 2, "degraded": GROUPS // 2}, 60, "the groups to be judged")
+    assert named_in_sync(), "nobody has used them"
+    problems = cluster.json_of_unhealthy("status")["problems"]
+    assert not any("do not serve" in problem for problem in problems), problems
+
+    # What is said is true.
+    with Client(gateway.uri()) as client:
+        for chunk in range(GROUPS):
+            assert client.read(chunk * CHUNK, BLOCK) == bytes([chunk]) * BLOCK
+            client.write(chunk * CHUNK, bytes([chunk + 1]) * BLOCK)
+    assert not named_in_sync()
+    assert health() == {"healthy": GROUPS // 2, "degraded": GROUPS // 2}
+
+    # So it is with a node that dies: of some groups it had the last copy.
+    others = device_of(cluster, dead)["id"]
+    alone = sum(group["in_sync"] == [others] for group in cluster.json("group", "list"))
+    assert alone > 0
+    dead.kill()
+    wait_until(lambda: health().get("unavailable") == alone, 60, "those groups to be missed")
+    problems = cluster.json_of_unhealthy("status")["problems"]
+    assert any(f"{alone} of {GROUPS} placement groups do not serve" in problem for problem in problems), problems
+
+
 @pytest.mark.parametrize("lost", ["map", "log", "device"])
 def test_what_is_gone_for_good_is_not_waited_for(cluster, lost):
     """The node starts without the device, and the default patience of ten minutes does not hold the repair up."""

@@ -30,7 +30,7 @@ pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
 pub use snapshot::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, LATENCY_BUCKETS, LayerUse, NodeSnapshot, NodeStatistics,
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LATENCY_BUCKETS, LayerUse, NodeSnapshot, NodeStatistics,
     READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 pub use snapshots::Snapshots;

@@ -222,6 +222,9 @@ pub struct GroupSnapshot {
 /// What a primary calls itself that serves reads only.
 pub const READ_ONLY: &str = "read-only: too few copies";
 
+/// What a primary calls itself that nobody has used since a copy fell silent: the next request leaves that behind and is served.
+pub const IDLE: &str = "idle: goes on without a silent copy when used";
+
 /// A copy that is being brought up to date.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

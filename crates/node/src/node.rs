@@ -45,6 +45,8 @@ pub struct GroupReport {
     pub prepared: Sequence,
     /// Its condition.
     pub state: GroupState,
+    /// It answers readers as primary now, whomever it waits for.
+    pub serving: bool,
     /// Copies that this primary brings up to date, and how far they are.
     pub resyncs: Vec<(DeviceId, ResyncProgress)>,
     /// How far this primary's scrub has come, if one is under way.
@@ -136,6 +138,13 @@ impl Node {
         self.devices.get(&device).filter(|d| d.open).map(|d| &d.store)
     }
 
+    /// Whether a device's saved map does not fit into its file system: what waits for that, perhaps its opening, is tried
+    /// again by itself.
+    #[must_use]
+    pub fn waits_for_room(&self, device: DeviceId) -> bool {
+        self.devices.get(&device).is_some_and(|device| device.store.waits_for_room())
+    }
+
     /// The devices of this node.
     pub fn device_ids(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.devices.keys().copied()
@@ -151,6 +160,7 @@ impl Node {
             committed: group.committed(),
             prepared: group.prepared(),
             state: group.state(self.now),
+            serving: group.is_serving(self.now),
             resyncs: group.resyncs().collect(),
             scrub: group.scrubbing(),
         })

@@ -75,6 +75,11 @@ impl GroupConfig {
         self.members.contains(&device) || self.in_sync.contains(&device)
     }
 
+    /// Enough copies are in sync for writing.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.in_sync.len() >= self.copies_min as usize
+    }
+
     /// This configuration with the next version, to be changed and proposed.
     pub(crate) fn next(&self) -> GroupConfig {
         GroupConfig { version: self.version + 1, ..self.clone() }
@@ -134,9 +139,13 @@ pub enum GroupState {
     Active,
     /// Primary, waiting for an in-sync copy to answer.
     WaitingForCopy(DeviceId),
+    /// Primary that nobody has asked for anything since this in-sync copy fell silent: the next request leaves it behind and is
+    /// served, if the configuration can be changed.
+    Idle(DeviceId),
     /// Primary, but a copy has lost writes and must be rebuilt.
     CopyLost(DeviceId),
-    /// Primary, with fewer copies in sync than the class demands for writing.
+    /// Primary, with fewer copies in sync than the class demands for writing; or it will be when the next request leaves silent
+    /// ones behind.
     ReadOnly,
     /// Primary by configuration, opening its epoch.
     Opening,
@@ -335,8 +344,11 @@ impl Group {
     #[must_use]
     pub fn state(&self, now: Duration) -> GroupState {
         match &self.role {
-            Role::Primary(primary) if primary.is_open() && !self.is_writable() => GroupState::ReadOnly,
-            Role::Primary(primary) => primary.state(),
+            Role::Primary(primary) if primary.is_open() && !self.config.is_writable() => GroupState::ReadOnly,
+            Role::Primary(primary) => match primary.state() {
+                GroupState::WaitingForCopy(device) => self.state_without(device, now),
+                state => state,
+            },
             Role::Secondary(_) if !self.config.in_sync.contains(&self.me) => GroupState::OutOfSync,
             Role::Secondary(secondary) if secondary.has_lease(now) => GroupState::Following,
             Role::Secondary(secondary)
@@ -358,11 +370,6 @@ impl Group {
     /// The next thing to do, in order.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
-    }
-
-    /// Enough copies are in sync for writing.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.config.in_sync.len() >= self.config.copies_min as usize
     }
 
     /// [`Action::StartEpoch`] is durable.

@@ -8,7 +8,7 @@
 //! waits out before it commits anything (`hand_over.rs`).
 
 use crate::action::Action;
-use crate::group::{Group, GroupConfig, Role};
+use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::hand_over::{Claim, is_recent};
 use crate::lease::{GRACE, LEASE};
 use crate::peer::Standing;
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(crate) const SILENCE: Duration = Duration::from_millis(750);
 /// A copy that has made nothing durable for so long, although it was sent something and this copy has made it durable,
 /// is left behind.
-const STUCK: Duration = Duration::from_secs(3);
+pub(crate) const STUCK: Duration = Duration::from_secs(3);
 /// How long a new primary waits for a copy's first word.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 /// How long a new primary that has heard enough copies waits for others that it can reach.
@@ -260,9 +260,7 @@ impl Group {
             if !peer.synced && self.connected.contains(device) && now >= peer.asked + SILENCE {
                 greet.push(*device);
             }
-            let patience = if open { SILENCE } else { FIRST_WORD };
-            let silent = now >= peer.heard + patience || unheard == Some(*device);
-            let failed = peer.gone || silent || now >= peer.moved + STUCK || peer.lags();
+            let failed = peer.has_failed(patience(open), now) || unheard == Some(*device);
             let known = if waits_for_all { committed } else { peer.acked };
             lost |= peer.lost.is_some();
             lacking |= (failed || peer.lost.is_some()) && peer.acked < committed;
@@ -318,6 +316,34 @@ impl Group {
         self.try_commit();
         self.try_open();
         self.try_hand_over();
+    }
+
+    /// How a primary is that waits for the copy on `device`. Perhaps only until somebody wants something: this looks at what
+    /// [`Group::watch_copies`] would do then, and does nothing of it.
+    pub(crate) fn state_without(&self, device: DeviceId, now: Duration) -> GroupState {
+        let waiting = GroupState::WaitingForCopy(device);
+        let Role::Primary(primary) = &self.role else { return waiting };
+        let gathering = self.config.ack != AckRule::All && primary.is_gathering();
+        if gathering || self.proposal.is_some() {
+            return waiting;
+        }
+        let patience = patience(primary.is_open());
+        let mut config = self.config.clone();
+        for (device, peer) in &primary.peers {
+            let in_sync = matches!(peer.standing, Standing::InSync);
+            if in_sync && now >= peer.reads_until && peer.has_failed(patience, now) {
+                config.in_sync.remove(device);
+            } else if peer.counts() && !peer.synced {
+                return waiting;
+            }
+        }
+        if !self.keeps_what_is_committed(&config) {
+            waiting
+        } else if config.is_writable() {
+            GroupState::Idle(device)
+        } else {
+            GroupState::ReadOnly
+        }
     }
 
     /// A primary whose device is a member no more makes one of the members primary.
@@ -400,6 +426,11 @@ impl Group {
             !(matches!(peer.standing, Standing::Joining) && failed && peer.named.is_none())
         });
     }
+}
+
+/// How long a copy may say nothing to a primary, whose epoch is `open` or not.
+fn patience(open: bool) -> Duration {
+    if open { SILENCE } else { FIRST_WORD }
 }
 
 /// True when a copy makes so little progress that it may be left behind soon: it is not to answer readers by then.

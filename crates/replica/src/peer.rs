@@ -1,7 +1,7 @@
 //! What a primary knows of each other copy.
 
 use crate::PENDING_WRITES_MAX;
-use crate::membership::SILENCE;
+use crate::membership::{SILENCE, STUCK};
 use crate::resync::Resync;
 use azekura_base::Sequence;
 use std::collections::VecDeque;
@@ -117,6 +117,11 @@ impl Peer {
     /// It has what the primary has committed, and can be asked for it.
     pub(crate) fn answers(&self, now: Duration) -> bool {
         matches!(self.standing, Standing::InSync) && self.synced && !self.gone && now < self.heard + SILENCE
+    }
+
+    /// It may be left behind: it has been silent for `patience`, or is of no use otherwise.
+    pub(crate) fn has_failed(&self, patience: Duration, now: Duration) -> bool {
+        self.gone || now >= self.heard + patience || now >= self.moved + STUCK || self.lags()
     }
 
     /// It lags by more than is to wait for it.

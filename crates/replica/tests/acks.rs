@@ -101,6 +101,8 @@ fn a_new_primary_waits_for_the_copy_that_may_have_what_it_lacks() {
     let _dead = cluster.kill(0);
     cluster.pass(5 * SECOND);
     assert!((1..3).all(|n| !cluster.group(n).is_primary()), "neither has heard enough");
+    let goes_on = |state| matches!(state, GroupState::Active | GroupState::Idle(_) | GroupState::ReadOnly);
+    assert!((1..3).all(|n| !goes_on(cluster.state(n))), "nor says that it would go on");
     cluster.heal();
     cluster.pass(3 * SECOND);
     assert_eq!(cluster.primary(), 2);

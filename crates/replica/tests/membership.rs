@@ -219,6 +219,7 @@ fn below_the_minimum_of_copies_nothing_is_written_and_reads_go_on() {
     let dead = cluster.kill(1);
     cluster.pass(2 * SECOND);
     assert_eq!(cluster.config.in_sync.len(), 2, "nobody wants anything: no copy is left behind for nothing");
+    assert_eq!(cluster.state(0), GroupState::ReadOnly, "what it would be");
     assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
     cluster.pass(2 * TICK);
     assert_eq!(cluster.state(0), GroupState::ReadOnly);
@@ -230,6 +231,55 @@ fn below_the_minimum_of_copies_nothing_is_written_and_reads_go_on() {
     cluster.write(blocks(2, 0, 1)).unwrap();
     cluster.settle();
     assert_eq!(cluster.answered[&RequestId(2)], Ok(()));
+}
+
+#[test]
+fn a_primary_says_whom_it_would_go_on_without() {
+    let mut cluster = Cluster::new(3);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    let dead = cluster.kill(2);
+    assert_eq!(cluster.state(0), GroupState::WaitingForCopy(device(2)), "it may be back at once");
+    cluster.pass(2 * SECOND);
+    assert_eq!((cluster.state(0), cluster.config.in_sync.len()), (GroupState::Idle(device(2)), 3));
+    assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
+    cluster.pass(2 * TICK);
+    assert_eq!((cluster.read(0, 0), cluster.state(0)), (Ok(1), GroupState::Active));
+    assert_eq!(cluster.config.in_sync, [device(0), device(1)].into());
+    // One that is not in sync is no reason to wait.
+    cluster.revive(2, dead);
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.state(0), GroupState::Active);
+}
+
+#[test]
+fn a_primary_that_has_not_opened_its_epoch_says_whom_it_would_go_on_without() {
+    let mut cluster = Cluster::new(2);
+    cluster.kill(1);
+    cluster.restart(0, 0);
+    cluster.pass(SECOND);
+    assert_eq!(cluster.state(0), GroupState::WaitingForCopy(device(1)), "it may be starting");
+    cluster.pass(3 * SECOND);
+    assert_eq!((cluster.state(0), cluster.config.in_sync.len()), (GroupState::Idle(device(1)), 2));
+    assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
+    cluster.pass(2 * TICK);
+    assert_eq!((cluster.read(0, 0), cluster.state(0)), (Ok(0), GroupState::Active));
+    assert_eq!(cluster.config.in_sync, [device(0)].into());
+}
+
+#[test]
+fn a_primary_that_is_needed_and_cannot_go_on_does_not_say_that_it_would() {
+    let mut cluster = Cluster::new(2);
+    cluster.kill(1);
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.state(0), GroupState::Idle(device(1)));
+    cluster.store_away = true;
+    assert_eq!(cluster.read(0, 0), Err(IoStatus::Redirect));
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.state(0), GroupState::WaitingForCopy(device(1)));
+    cluster.store_away = false;
+    cluster.pass(2 * TICK);
+    assert_eq!(cluster.state(0), GroupState::Active);
 }
 
 #[test]

@@ -155,7 +155,14 @@ impl World {
         let wake = node.next_wake();
         let mut claims = Vec::new();
         for group in node.groups() {
-            if matches!(group.state, GroupState::Active | GroupState::WaitingForCopy(_) | GroupState::CopyLost(_)) {
+            if matches!(
+                group.state,
+                GroupState::Active
+                    | GroupState::WaitingForCopy(_)
+                    | GroupState::Idle(_)
+                    | GroupState::ReadOnly
+                    | GroupState::CopyLost(_)
+            ) {
                 claims.push((group.pg, group.epoch, Owner { life, device: group.device }));
             }
         }

@@ -3,7 +3,7 @@
 use super::dataplane::{Handle, Look};
 use azekura_base::DeviceId;
 use azekura_control::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot, NodeStatistics, READ_ONLY,
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, NodeStatistics, READ_ONLY,
     RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 use azekura_gateway::{Counters, LATENCY_BUCKETS};
@@ -110,15 +110,17 @@ fn counters(counters: &Counters) -> RequestCounters {
 }
 
 fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
+    let opening = node.store(id).is_none();
+    let problem = node.waits_for_room(id).then(|| no_room(opening).to_owned());
     let Some(store) = node.store(id) else {
-        return DeviceSnapshot { id: id.0, state: "opening".into(), ..DeviceSnapshot::default() };
+        return DeviceSnapshot { id: id.0, state: "opening".into(), problem, ..DeviceSnapshot::default() };
     };
     let (space, statistics) = (store.space(), store.statistics());
     let block = azekura_base::BLOCK_SIZE as u64;
     DeviceSnapshot {
         id: id.0,
         state: "open".into(),
-        problem: None,
+        problem,
         capacity_bytes: space.capacity,
         live_bytes: space.live,
         occupied_bytes: space.occupied,
@@ -140,9 +142,21 @@ fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
     }
 }
 
+/// What a device lacks whose file system is full, and what to do.
+fn no_room(opening: bool) -> &'static str {
+    if opening {
+        "its file system is full: make room there, and the device goes into service by itself"
+    } else {
+        "its file system is full: make room there; until then it can't save its map, and no space of it comes back"
+    }
+}
+
 fn group(report: &GroupReport) -> GroupSnapshot {
     let state = match report.state {
         GroupState::Active | GroupState::Following => "active".into(),
+        // Where writes need not wait for all copies, one that is not heard keeps nobody waiting.
+        GroupState::WaitingForCopy(_) | GroupState::Idle(_) if report.serving => "active".into(),
+        GroupState::Idle(_) => IDLE.into(),
         GroupState::WaitingForCopy(device) => format!("waiting for device {device}"),
         GroupState::CopyLost(device) => format!("device {device} has lost its copy"),
         GroupState::ReadOnly => READ_ONLY.into(),

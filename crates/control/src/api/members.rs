@@ -22,5 +22,7 @@ pub(super) async fn devices(State(api): State<Api>) -> Answer<Vec<DeviceView>> {
 /// `GET /v1/groups`.
 pub(super) async fn groups(State(api): State<Api>) -> Answer<Vec<GroupView>> {
     let model = api.meta.model();
-    Ok(Json(GroupView::all(&model, &gather(&api, &model).await)))
+    let stats = gather(&api, &model).await;
+    let changeable = api.meta.watch_link().borrow().is_none();
+    Ok(Json(GroupView::all(&model, &stats, changeable)))
 }

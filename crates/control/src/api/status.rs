@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::error::Answer;
 use super::stats::{ClusterStats, gather};
 use super::{Api, DeviceView, LastScrubs, NodeView, ResyncStatus};
-use crate::snapshot::{GroupSnapshot, READ_ONLY};
+use crate::snapshot::{GroupSnapshot, IDLE, READ_ONLY};
 
 /// What a primary's copy calls itself when it serves.
 const ACTIVE: &str = "active";
@@ -24,9 +24,9 @@ const ACTIVE: &str = "active";
 pub enum GroupHealth {
     /// Every copy is in sync and on a living node.
     Healthy,
-    /// It serves with fewer copies than its class wants, or brings one up to date.
+    /// It serves with fewer copies than its class wants, or will at the next request, or brings one up to date.
     Degraded,
-    /// It serves reads only: fewer copies than its class's minimum.
+    /// It serves reads only: fewer copies than its class's minimum are there.
     ReadOnly,
     /// It does not serve: its primary is away or not ready.
     Unavailable,
@@ -76,13 +76,15 @@ pub struct ClusterStatus {
 /// What primaries say about their groups.
 pub(super) struct PrimaryIndex<'a> {
     copies: BTreeMap<(u32, u32), &'a GroupSnapshot>,
+    /// The configuration can be changed, so that primaries can leave copies behind.
+    changeable: bool,
 }
 
 impl<'a> PrimaryIndex<'a> {
-    pub(super) fn new(stats: &'a ClusterStats) -> PrimaryIndex<'a> {
+    pub(super) fn new(stats: &'a ClusterStats, changeable: bool) -> PrimaryIndex<'a> {
         let snapshots = stats.nodes.iter().filter_map(|node| node.snapshot.as_ref());
         let copies = snapshots.flat_map(|snapshot| &snapshot.groups);
-        PrimaryIndex { copies: copies.map(|copy| ((copy.id, copy.device), copy)).collect() }
+        PrimaryIndex { copies: copies.map(|copy| ((copy.id, copy.device), copy)).collect(), changeable }
     }
 
     pub(super) fn get(&self, group: PgId, device: DeviceId) -> Option<&'a GroupSnapshot> {
@@ -91,13 +93,20 @@ impl<'a> PrimaryIndex<'a> {
 }
 
 pub(super) fn health_of(model: &Model, group: &GroupRecord, index: &PrimaryIndex<'_>) -> GroupHealth {
-    let ready = index.get(group.id, group.primary).is_some_and(|copy| copy.state == ACTIVE || copy.state == READ_ONLY);
+    let state = index.get(group.id, group.primary).map(|copy| copy.state.as_str());
+    let ready = match state {
+        Some(ACTIVE | READ_ONLY) => true,
+        Some(IDLE) => index.changeable,
+        _ => false,
+    };
     if !model.is_device_alive(group.primary) || !ready {
         return GroupHealth::Unavailable;
     }
     let (copies, copies_min) =
         model.classes.get(&group.class).map_or((1, 1), |class| (class.copies as usize, class.copies_min as usize));
-    if group.in_sync.len() < copies_min {
+    // While nobody writes, those that are gone are not left behind yet.
+    let there = group.in_sync.iter().filter(|device| model.is_device_alive(**device)).count();
+    if state == Some(READ_ONLY) || there < copies_min {
         return GroupHealth::ReadOnly;
     }
     let in_service = |device: &DeviceId| {
@@ -121,7 +130,7 @@ pub(super) async fn status(State(api): State<Api>) -> Answer<ClusterStatus> {
 fn judge(model: &Model, stats: &ClusterStats, link: Option<String>, configuration: String) -> ClusterStatus {
     let nodes = NodeView::all(model, stats);
     let devices = DeviceView::all(model, stats);
-    let index = PrimaryIndex::new(stats);
+    let index = PrimaryIndex::new(stats, link.is_none());
     let mut groups = BTreeMap::new();
     for group in model.groups.values() {
         *groups.entry(health_of(model, group, &index)).or_insert(0) += 1;

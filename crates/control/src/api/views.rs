@@ -353,8 +353,9 @@ pub struct GroupView {
 }
 
 impl GroupView {
-    pub(super) fn all(model: &Model, stats: &ClusterStats) -> Vec<GroupView> {
-        let index = super::status::PrimaryIndex::new(stats);
+    /// All of them; `changeable` says whether the configuration can be changed now.
+    pub(super) fn all(model: &Model, stats: &ClusterStats, changeable: bool) -> Vec<GroupView> {
+        let index = super::status::PrimaryIndex::new(stats, changeable);
         model
             .groups
             .values()

@@ -91,6 +91,36 @@ fn a_primary_that_is_not_ready_is_not_healthy() {
 }
 
 #[test]
+fn a_group_that_nobody_has_used_since_a_copy_fell_silent_is_degraded_not_unserved() {
+    let mut model = model();
+    std::sync::Arc::make_mut(&mut model.alive).remove(&azekura_base::NodeId(2));
+    let mut stats = stats();
+    stats.nodes[1].snapshot = None;
+    if let Some(snapshot) = &mut stats.nodes[0].snapshot {
+        snapshot.groups[0].state = IDLE.into();
+    }
+    let status = judged(&model, &stats);
+    assert_eq!(status.groups, BTreeMap::from([(GroupHealth::Degraded, 1)]));
+    assert!(!status.problems.iter().any(|problem| problem.contains("do not serve")), "{:?}", status.problems);
+    // The copy can't be left behind while the configuration can't be changed.
+    let status = judge(&model, &stats, Some("away".into()), "http://here".into());
+    assert_eq!(status.groups, BTreeMap::from([(GroupHealth::Unavailable, 1)]));
+    // It is still named in sync, and the next write finds too few.
+    let class = CLASS.replace(r#""copies_min":1"#, r#""copies_min":2"#);
+    let kv = KeyValue { key: "/azekura/v1/classes/c".into(), value: class.into(), ..KeyValue::default() };
+    model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+    for state in [IDLE, ACTIVE, READ_ONLY] {
+        if let Some(snapshot) = &mut stats.nodes[0].snapshot {
+            snapshot.groups[0].state = state.into();
+        }
+        assert_eq!(judged(&model, &stats).groups, BTreeMap::from([(GroupHealth::ReadOnly, 1)]), "{state}");
+    }
+    // Nor does one serve whose only copy is gone.
+    std::sync::Arc::make_mut(&mut model.alive).remove(&azekura_base::NodeId(1));
+    assert_eq!(judged(&model, &stats).groups, BTreeMap::from([(GroupHealth::Unavailable, 1)]));
+}
+
+#[test]
 fn other_troubles_are_told() {
     let mut stats = stats();
     if let Some(snapshot) = &mut stats.nodes[1].snapshot {
