@@ -112,8 +112,9 @@ impl Group {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
         }
-        // An earlier life of this process reigned in the last epoch and followed nobody since; or nobody ever reigned.
-        let unbound = own && (self.config.reign == 0 || self.epoch >= self.config.epoch);
+        // An earlier life of this process reigned in the last epoch and followed nobody since; or nobody ever reigned. Who was handed
+        // the group has it of a copy that had claimed it and did not open its epoch: the primary before may be there still.
+        let unbound = own && (self.epoch == Epoch(0) || self.epoch >= self.config.epoch);
         self.claim = Some(Claim {
             epoch: config.epoch,
             invited,

@@ -138,6 +138,10 @@ impl Group {
         if !self.listen_to(from, sync.epoch) {
             return;
         }
+        if sync.ended == self.epoch {
+            // Promises count for the primary of the recorded epoch, and that one serves nobody any more.
+            self.promised_until = Duration::ZERO;
+        }
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.question = Some(Question::Sync(sync));
         }

@@ -357,3 +357,58 @@ fn a_successor_of_one_that_never_reigned_keeps_its_promise_to_the_primary_before
         assert_eq!(cluster.read(2, 1), Ok(1));
     }
 }
+
+#[test]
+fn a_copy_that_is_handed_the_group_by_one_that_never_reigned_keeps_its_promise_to_the_primary_before() {
+    let mut cluster = Cluster::new(3);
+    cluster.write(blocks(1, 1, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    // One copy has more than the other when the primary is missed. The other claims the group.
+    cluster.write(blocks(2, 2, 1)).unwrap();
+    while cluster.persist(device(0)) || cluster.deliver(device(0), device(2)) || cluster.persist(device(2)) {}
+    (0..3).for_each(|n| cluster.isolate(n));
+    while !cluster.decide_in_silence() {
+        cluster.tick_all(TICK);
+        cluster.lose_proposals(0);
+    }
+    assert_eq!((cluster.primary(), cluster.config.epoch), (1, Epoch(3)));
+    // The primary is back before it knows that it reigns.
+    for n in [1, 2] {
+        cluster.connect(device(0), device(n));
+        cluster.connect(device(n), device(0));
+        assert!(
+            cluster.deliver(device(0), device(n)) && cluster.deliver_answer(device(0), device(n)),
+            "it says how far it is"
+        );
+    }
+    cluster.beat();
+    assert_eq!(cluster.read(0, 1), Ok(1), "both follow it");
+    // The rest is lost again.
+    cluster.isolate(0);
+    for (from, to) in [(1, 2), (2, 1)] {
+        cluster.connect(device(from), device(to));
+    }
+    let since = cluster.now;
+    let version = cluster.config.version;
+    cluster.group(1).proposal_done(version, true);
+    cluster.run(device(1));
+    loop {
+        let now = cluster.now;
+        let serving = [0, 2].map(|n| cluster.group(n).is_serving(now));
+        assert_ne!(serving, [true, true], "two primaries after {:?}", now - since);
+        if serving[1] {
+            break;
+        }
+        assert!(now < since + 4 * SECOND, "it never reigns");
+        for (from, to) in [(1, 2), (2, 1)] {
+            while cluster.deliver(device(from), device(to)) || cluster.deliver_answer(device(from), device(to)) {}
+        }
+        (1..3).for_each(|n| while cluster.persist(device(n)) {});
+        while cluster.decide_without(device(0)) {}
+        cluster.beat();
+        cluster.tick_all(TICK);
+        let _ = cluster.read(2, 1); // Somebody wants something.
+    }
+    assert_eq!((cluster.primary(), cluster.read(2, 2)), (2, Ok(2)));
+}

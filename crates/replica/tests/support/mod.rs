@@ -443,6 +443,11 @@ impl Cluster {
         true
     }
 
+    /// What a copy has proposed does not arrive.
+    pub fn lose_proposals(&mut self, n: u32) {
+        self.proposals.retain(|(proposer, _)| *proposer != device(n));
+    }
+
     /// A copy reads the configuration.
     pub fn inform(&mut self, n: u32) {
         let config = self.config.clone();
