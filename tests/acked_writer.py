@@ -9,6 +9,7 @@ a later try, that version counts as acknowledged: what was readable must not van
 import random
 import struct
 import threading
+import time
 
 from .harness.nbd import CMD_WRITE, Client, NbdError
 from .harness.process import wait_until
@@ -95,6 +96,8 @@ class Writer(threading.Thread):
         self.random = random.Random(seed)
         self.wanted = True
         self.acks = 0
+        # The longest time that a write has taken since somebody set this to 0.
+        self.longest_s = 0.0
         self.error = None
 
     def run(self):
@@ -115,10 +118,11 @@ class Writer(threading.Thread):
                 # Noted before it is sent: a write that was sent may happen, acknowledged or not.
                 version = self.ledger.attempt(block)
                 cookie = client.send(CMD_WRITE, block * BLOCK, data=content(block, version))
-                in_flight[cookie] = (block, version)
+                in_flight[cookie] = (block, version, time.monotonic())
                 busy.add(block)
             cookie, error, _ = client.receive()
-            block, version = in_flight.pop(cookie)
+            block, version, sent = in_flight.pop(cookie)
+            self.longest_s = max(self.longest_s, time.monotonic() - sent)
             if error:
                 raise NbdError(f"write of block {block}", error)
             self.ledger.acknowledge(block, version)

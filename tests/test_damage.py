@@ -8,6 +8,7 @@ import pytest
 from .harness.cluster import run_cli
 from .harness.device import find_blocks, flip_bit, log_files
 from .harness.nbd import EIO, Client, NbdError
+from .harness.process import wait_until
 
 BLOCK = 4096
 BLOCKS = 256
@@ -101,22 +102,33 @@ def test_blocks_that_nobody_has_keep_no_copy_out(make_cluster):
             assert client.read(number * BLOCK, BLOCK) == newer[1]
 
 
+def findings(cluster):
+    return cluster.json("status")["scrubbed"]["findings"]
+
+
 def test_a_bad_block_is_written_anew_once_somebody_has_read_it(make_cluster):
     cluster = make_cluster(device_size="512MiB")
     cluster.create_volume(size="64MiB")
     contents = write_marked(cluster)
     cluster.stop()
-    damage(cluster, contents, 1)
+    damaged = damage(cluster, contents, 1)
     assert cluster.unsound() > 0
     # Each node prefers its own copy, so all copies are read.
+    met = 0
     for _ in range(3):
         cluster.start()
         for node in cluster.nodes:
             with Client(node.uri()) as client:
                 for number, content in enumerate(contents):
                     assert client.read(number * BLOCK, BLOCK) == content
+        # What readers meet is noted together, after a moment.
+        if met < len(damaged):
+            wait_until(lambda: findings(cluster) > met, 20, "what readers have met is noted")
+            met = findings(cluster)
+            assert any("written anew" in note for note in cluster.json("status")["notes"])
         cluster.stop()
         if cluster.unsound() == 0:
+            assert met == len(damaged)
             return
     raise AssertionError("damage is left although every block of every copy was read")
 

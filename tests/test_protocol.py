@@ -20,6 +20,7 @@ from .harness.nbd import (
     Client,
     NbdError,
 )
+from .harness.process import wait_until
 from .harness.raw_nbd import Handshake
 from .harness.run import run
 
@@ -45,8 +46,12 @@ def test_every_gateway_serves_the_volume(shared_cluster, volume, tcp):
 
 
 def test_list_names_every_volume(shared_cluster, volume):
-    listed = json.loads(run("nbdinfo", "--json", "--list", shared_cluster.first.uri("")).stdout)
-    assert volume in [export["export-name"] for export in listed["exports"]]
+    def names():
+        listed = json.loads(run("nbdinfo", "--json", "--list", shared_cluster.first.uri("")).stdout)
+        return [export["export-name"] for export in listed["exports"]]
+
+    # A list tells what the node knows: a moment ago it may not have heard of the volume.
+    wait_until(lambda: volume in names(), 10, "the volume to be listed")
 
 
 def test_what_one_gateway_writes_all_others_read(shared_cluster, volume):

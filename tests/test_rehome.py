@@ -46,7 +46,7 @@ def test_the_copies_of_a_dead_node_are_made_anew_elsewhere(cluster):
     writer.go_on(500)
     time.sleep(7)
     assert groups_by_node(cluster)[dead.name] > 0, "moved although that is forbidden"
-    cluster.cli("cluster", "set", "rehome-after", "1s")
+    cluster.cli("cluster", "set", "rehome-after", "10s")
     wait_until(lambda: healthy(cluster), 180, "health without the dead node")
     status = cluster.json("status")
     assert status["groups"] == {"healthy": GROUPS}, status

@@ -15,12 +15,24 @@ def test_a_scrub_mends_what_nobody_reads(make_cluster):
     cluster.create_volume(size="64MiB")
     contents = write_marked(cluster)
     cluster.stop()
-    damage(cluster, contents, 1)
+    damaged = damage(cluster, contents, 1)
     assert cluster.unsound() > 0
     cluster.start()
-    found = cluster.json("scrub", "vol1", "--wait")
+    result = run_cli("scrub", "vol1", "--wait", "--json", "--api", cluster.first.api)
+    assert result.returncode == 1, result.stdout + result.stderr
+    found = json.loads(result.stdout)
     assert found["groups"] > 0
-    assert found["findings"] == 0, "damage that is mended is no finding"
+    assert found["findings"] == len(damaged), "what is mended was found"
+    assert all(block["volume"] == "vol1" and block["mended"] for block in found["found"])
+    assert {block["offset_bytes"] // BLOCK for block in found["found"]} <= set(damaged)
+    logs = "".join(node.log() for node in cluster.nodes)
+    assert "volume vol1, byte 32768: a block of the copy on device" in logs
+    assert "written anew" in logs
+    status = cluster.json("status")
+    assert status["scrubbed"]["findings"] == len(damaged)
+    assert any("volume vol1, byte " in note for note in status["notes"])
+    again = cluster.json("scrub", "vol1", "--wait")
+    assert (again["findings"], again["found"]) == (0, [])
     groups = cluster.json("group", "list")
     assert all(group["scrub"]["deep"]["done"] >= group["scrub"]["deep"]["wanted"] > 0 for group in groups)
     with Client(cluster.first.uri()) as client:
@@ -86,8 +98,8 @@ def test_a_light_scrub_finds_a_copy_that_differs_with_right_checksums(make_clust
     result = run_cli("scrub", "vol1", "--light", "--wait", "--json", "--api", cluster.first.api)
     assert result.returncode == 1, result.stdout + result.stderr
     assert json.loads(result.stdout)["findings"] == 1
-    assert "light scrub: 1 blocks differed between copies" in "".join(node.log() for node in cluster.nodes)
-    assert any("1 blocks that differed" in note for note in cluster.json("status")["notes"])
+    assert "light scrub: 0 blocks were damaged, 1 blocks differed between copies" in "".join(node.log() for node in cluster.nodes)
+    assert any("byte 28672: not what the primary has on device" in note for note in cluster.json("status")["notes"])
     answers = set()
     for node in cluster.nodes:
         with Client(node.uri()) as client:

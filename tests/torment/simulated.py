@@ -16,6 +16,7 @@ MODES = (
     ("flips",),
     ("partitions",),
     ("stalls",),
+    ("hangs",),
     ("attachments",),
     ("snapshots",),
     ("snapshots", FAILING),

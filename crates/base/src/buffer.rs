@@ -93,6 +93,9 @@ impl FreeList {
     }
 
     fn put(&mut self, class: usize, pages: Pages) {
+        if 1 << class > FREE_PAGES_MAX {
+            return; // No room that others could make would be enough.
+        }
         while self.pages + (1 << class) > FREE_PAGES_MAX {
             // What was asked for longest ago makes room.
             let others = (0..CLASSES).filter(|other| *other != class && !self.classes[*other].free.is_empty());
@@ -275,6 +278,15 @@ mod tests {
         drop(large);
         assert_eq!(free_pages(), FREE_PAGES_MAX);
         assert_eq!(PageBuf::new(8 << 20).as_ptr(), address);
+    }
+
+    #[test]
+    fn a_buffer_larger_than_the_list_leaves_the_others_there() {
+        let small: Vec<PageBuf> = (0..8).map(|_| PageBuf::new(100)).collect();
+        let huge = PageBuf::new((16 << 20) + 1);
+        drop(small);
+        drop(huge);
+        assert_eq!(free_pages(), 8);
     }
 
     #[test]

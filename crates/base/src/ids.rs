@@ -69,3 +69,22 @@ impl Epoch {
         Epoch(self.0 + 1)
     }
 }
+
+impl SessionId {
+    /// The session of a node's process. `incarnation` counts the node's starts, so a later one of the same node is greater.
+    ///
+    /// # Panics
+    /// When `incarnation` is 2^32 or more: a node does not start so often.
+    #[must_use]
+    pub fn new(node: NodeId, incarnation: u64) -> SessionId {
+        let incarnation = u32::try_from(incarnation);
+        assert!(incarnation.is_ok(), "a node's starts fit into 32 bits");
+        SessionId(u64::from(node.0) << 32 | u64::from(incarnation.unwrap_or_default()))
+    }
+
+    /// The node whose process it is.
+    #[must_use]
+    pub fn node(self) -> NodeId {
+        NodeId((self.0 >> 32) as u32)
+    }
+}

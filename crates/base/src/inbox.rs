@@ -8,8 +8,14 @@
 use crate::PageBuf;
 use bytes::Bytes;
 
-/// Bytes of the stream buffer: one receive takes at most this many.
+/// Bytes of the stream buffer of a connection on which much arrives: one receive takes at most this many.
 const STREAM_SIZE: usize = 256 << 10;
+/// Bytes of the stream buffer of a connection on which little arrives, which most connections are most of the time.
+const STREAM_SIZE_MIN: usize = 4 << 10;
+/// A stream buffer that is too small, or larger than it need be, is replaced by one so many times as large or small.
+const STREAM_STEP: usize = 8;
+/// Receives in a row for which a smaller stream buffer would have done, before there is one.
+const SMALL_FILLS_MAX: u32 = 32;
 /// Payloads of at least this many bytes still missing are received in place.
 const IN_PLACE_MIN: usize = 32 << 10;
 
@@ -39,6 +45,14 @@ pub struct Inbox {
     end: usize,
     payload: Option<Payload>,
     filling: bool,
+    /// Bytes that the next stream buffer has.
+    stream_size: usize,
+    /// Bytes that it is to grow to at the most, but for a header that is longer.
+    stream_max: usize,
+    /// Bytes that have come in all.
+    received: u64,
+    /// Receives since one that the next smaller stream buffer would have been too small for.
+    small_fills: u32,
 }
 
 impl Default for Inbox {
@@ -51,7 +65,28 @@ impl Inbox {
     /// An empty inbox.
     #[must_use]
     pub fn new() -> Inbox {
-        Inbox { stream: None, start: 0, end: 0, payload: None, filling: false }
+        Inbox {
+            stream: None,
+            start: 0,
+            end: 0,
+            payload: None,
+            filling: false,
+            stream_size: STREAM_SIZE_MIN,
+            stream_max: STREAM_SIZE,
+            received: 0,
+            small_fills: 0,
+        }
+    }
+
+    /// Bytes that have come since it was made.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.received
+    }
+
+    /// Where there are very many connections: the stream buffer does not grow above `bytes`, however much arrives.
+    pub fn limit_stream(&mut self, bytes: usize) {
+        self.stream_max = bytes.clamp(STREAM_SIZE_MIN, STREAM_SIZE);
     }
 
     /// A place for the next bytes; the caller receives into it and gives it back with [`Inbox::filled`].
@@ -67,15 +102,48 @@ impl Inbox {
         {
             return Fill { buf, at: payload.filled };
         }
-        let mut buf = self.stream.take().unwrap_or_else(|| PageBuf::new(STREAM_SIZE));
-        if self.start == self.end {
+        let mut buf = self.stream.take().unwrap_or_else(|| PageBuf::new(self.stream_size));
+        let waiting = self.end - self.start;
+        if waiting == buf.len() {
+            // A header that is longer than the buffer.
+            self.stream_size = self.stream_size.max(buf.len() * STREAM_STEP).min(STREAM_SIZE);
+        }
+        let resize = buf.len() < self.stream_size || buf.len() > self.stream_size && waiting == 0;
+        if resize {
+            let mut other = PageBuf::new(self.stream_size);
+            other[..waiting].copy_from_slice(&buf[self.start..self.end]);
+            (buf, self.start, self.end) = (other, 0, waiting);
+        } else if waiting == 0 {
             (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && buf.len() - self.end < STREAM_SIZE / 2 {
+        } else if self.start > 0 && buf.len() - self.end < buf.len() / 2 {
             buf.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+            (self.start, self.end) = (0, waiting);
         }
         assert!(self.end < buf.len(), "a header longer than the stream buffer was waited for");
         Fill { buf, at: self.end }
+    }
+
+    /// `count` bytes have come into a stream buffer at `at`: the next one may have to be larger, or can be smaller.
+    fn note_fill(&mut self, buf_len: usize, at: usize, count: usize) {
+        let smaller = buf_len / STREAM_STEP;
+        if at + count == buf_len {
+            self.stream_size = (buf_len * STREAM_STEP).min(self.stream_max).max(buf_len);
+            self.small_fills = 0;
+        } else if smaller < STREAM_SIZE_MIN || count >= smaller {
+            self.small_fills = 0;
+        } else {
+            self.small_fills += 1;
+            if self.small_fills >= SMALL_FILLS_MAX {
+                (self.stream_size, self.small_fills) = (smaller, 0);
+            }
+        }
+    }
+
+    /// Bytes of memory that it holds, or has given out to be filled.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let out = if self.filling { self.stream_size } else { 0 };
+        self.stream.as_ref().map_or(out, |stream| stream.len()) + self.payload.as_ref().map_or(0, |payload| payload.len)
     }
 
     /// Gives `fill` back with `count` more bytes in it.
@@ -86,6 +154,7 @@ impl Inbox {
         assert!(self.filling, "gave back what was not taken");
         assert!(fill.at + count <= fill.buf.len());
         self.filling = false;
+        self.received += count as u64;
         match &mut self.payload {
             Some(payload) if payload.filled < payload.len => {
                 payload.filled += count;
@@ -93,6 +162,7 @@ impl Inbox {
             }
             _ => {
                 self.end += count;
+                self.note_fill(fill.buf.len(), fill.at, count);
                 self.stream = Some(fill.buf);
             }
         }
@@ -185,11 +255,54 @@ mod tests {
         inbox.filled(fill, count);
     }
 
+    fn feed_in_small_pieces(inbox: &mut Inbox, count: usize) {
+        for _ in 0..count {
+            feed(inbox, &mut &[0; 28][..], 28);
+            inbox.consume(28);
+        }
+    }
+
+    #[test]
+    fn the_stream_buffer_grows_under_load_and_shrinks_after_it() {
+        let mut inbox = Inbox::new();
+        feed_in_small_pieces(&mut inbox, 200);
+        assert_eq!(inbox.memory_bytes(), STREAM_SIZE_MIN);
+        for _ in 0..3 {
+            feed(&mut inbox, &mut &vec![0; STREAM_SIZE][..], STREAM_SIZE);
+            inbox.consume(inbox.available().len());
+        }
+        assert_eq!(inbox.memory_bytes(), STREAM_SIZE);
+        feed_in_small_pieces(&mut inbox, 2 * SMALL_FILLS_MAX as usize + 2);
+        assert_eq!(inbox.memory_bytes(), STREAM_SIZE_MIN);
+    }
+
+    #[test]
+    fn the_stream_buffer_keeps_to_its_limit() {
+        let mut inbox = Inbox::new();
+        inbox.limit_stream(10_000);
+        for _ in 0..9 {
+            feed(&mut inbox, &mut &vec![0; STREAM_SIZE][..], STREAM_SIZE);
+            inbox.consume(inbox.available().len());
+        }
+        assert_eq!(inbox.memory_bytes(), 10_000);
+    }
+
+    #[test]
+    fn a_header_longer_than_the_first_buffer_is_waited_for() {
+        let mut inbox = Inbox::new();
+        let header: Vec<u8> = (0..Inbox::PEEK_MAX).map(|at| at as u8).collect();
+        let mut stream = &header[..];
+        while inbox.peek(Inbox::PEEK_MAX).is_none() {
+            feed(&mut inbox, &mut stream, 1000);
+        }
+        assert_eq!(inbox.available(), header);
+    }
+
     proptest! {
         /// Whatever the cutting of the stream, headers and payloads come out as they went in, page-aligned.
         #[test]
         fn any_cut_gives_the_same_messages(
-            lens in proptest::collection::vec(prop_oneof![0usize..200, 4096usize..4097, 30_000usize..400_000], 1..12),
+            lens in proptest::collection::vec(prop_oneof![0usize..200, 4096usize..4097, 30_000usize..400_000], 1..40),
             pieces in proptest::collection::vec(1usize..100_000, 1..20),
         ) {
             let mut bytes = Vec::new();

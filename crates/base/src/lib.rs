@@ -8,17 +8,23 @@ mod checksum;
 mod error;
 mod ids;
 mod inbox;
+mod io_queue;
 mod outbox;
+mod repeats;
 
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
-pub use checksum::{Checksum, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero};
+pub use checksum::{
+    Checksum, UNKNOWN_CHECKSUM, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero,
+};
 pub use error::IoStatus;
 pub use ids::{
     BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
     VolumeId,
 };
 pub use inbox::{Fill, Inbox};
+pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
 pub use outbox::Outbox;
+pub use repeats::{REPEAT_INTERVAL, Repeats};
 
 /// Size of a block in bytes: the unit of allocation, checksumming and replication.
 pub const BLOCK_SIZE: usize = 4096;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
+use azekura_meta::client::EtcdError;
 use azekura_meta::cluster::ChangedAttachments;
 use azekura_meta::model::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
@@ -90,6 +91,14 @@ fn node_of(model: &Model, name: &str) -> Result<NodeId, MetaError> {
     found.map(|node| node.id).ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })
 }
 
+/// The attachment of a volume that a process has, as far as `model` knows.
+fn held(model: &Model, volume: &str, node: NodeId, incarnation: u64) -> Option<(VolumeId, Generation)> {
+    let id = model.volumes.get(volume)?.id;
+    let record = model.attachments.get(&id).filter(|record| !record.fence_due)?;
+    let mine = record.of(node).filter(|mine| mine.incarnation == incarnation)?;
+    Some((id, mine.generation))
+}
+
 impl Attacher {
     /// Attaches through this node's data plane.
     pub fn new(meta: MetaClient, data_plane: Arc<dyn DataPlane>) -> Attacher {
@@ -137,6 +146,14 @@ impl Attacher {
                     _ => MetaError::NotAttached { volume: volume.to_owned(), node: None },
                 },
                 Err(refusal @ MetaError::Attached { .. }) => refusal,
+                Err(MetaError::Etcd(EtcdError::Unreachable { reason, .. } | EtcdError::Uncertain { reason, .. })) => {
+                    // What this process has, it still has, or the groups' primaries know that it has not: they refuse what
+                    // was fenced.
+                    return held(&self.meta.model(), volume, node, incarnation).ok_or_else(|| MetaError::NotNow {
+                        what: format!("attaching volume '{volume}' to node {}", node_name(&self.meta.model(), node)),
+                        reason,
+                    });
+                }
                 Err(error) => return Err(error),
             };
             if Instant::now() + LOOK_PAUSE >= until {

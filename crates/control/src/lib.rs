@@ -3,6 +3,7 @@
 //! - [`placement`]: groups on devices; pure functions.
 //! - [`volumes`]: making a volume with all that it needs.
 //! - [`reconcile`]: the leader's background work, a module a resource.
+//! - [`restored`]: groups open again after the configuration was restored.
 //! - [`api`]: the REST API, with the records that it answers.
 //! - [`snapshots`]: making snapshots, and what is done with them.
 //! - [`snapshot`]: what a node says about itself; [`layers`]: and about layers on its devices.
@@ -24,6 +25,7 @@ pub mod attachments;
 pub mod layers;
 pub mod placement;
 pub mod reconcile;
+pub mod restored;
 pub mod snapshot;
 pub mod snapshots;
 pub mod volumes;

@@ -23,12 +23,29 @@ pub struct VolumeRequest {
     pub size_bytes: u64,
     /// Its class.
     pub class: Option<String>,
-    /// Without a class: the class `replicated-N` of so many copies, made if absent. With a class: must agree with it.
+    /// Without a class: the default class if that has so many copies, else the class `replicated-N`, made if absent. With a
+    /// class: must agree with it.
     pub copies: Option<u32>,
     /// How many may use it at once.
     pub access: VolumeAccess,
     /// Without a class: the class `replicated-N-RULE`, made if absent, if it is not `all`. With a class: must agree with it.
     pub ack_rule: Option<AckRule>,
+}
+
+fn by_default() -> (String, Option<ClassSpec>) {
+    (DEFAULT_CLASS.to_owned(), Some(ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES)))
+}
+
+/// Whether the default class is what `replicated-2` would be: two classes with the same policy would have twice the groups.
+/// Somebody may have made one of that name that is not.
+fn default_fits(model: &Model) -> bool {
+    model.classes.get(DEFAULT_CLASS).is_none_or(|class| {
+        let made = ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES);
+        class.copies == made.copies
+            && class.ack_rule == made.ack_rule
+            && class.failure_domain == made.failure_domain
+            && class.copies_min == made.copies_min
+    })
 }
 
 /// Makes a volume. A refused request leaves no class and no groups behind.
@@ -43,6 +60,7 @@ pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result
     let rule = request.ack_rule.filter(|rule| *rule != AckRule::All);
     let (name, made_by_itself) = match (&request.class, request.copies, rule) {
         (Some(class), ..) => (class.clone(), None),
+        (None, Some(DEFAULT_COPIES), None) if default_fits(&model) => by_default(),
         (None, Some(copies), None) => {
             let name = format!("replicated-{copies}");
             (name.clone(), Some(ClassSpec::new(&name, copies)))
@@ -52,7 +70,7 @@ pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result
             let name = format!("replicated-{copies}-{ack_rule}");
             (name.clone(), Some(ClassSpec { ack_rule, ..ClassSpec::new(&name, copies) }))
         }
-        (None, None, None) => (DEFAULT_CLASS.to_owned(), Some(ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES))),
+        (None, None, None) => by_default(),
     };
     let class = ensure_class(meta, &model, &name, made_by_itself, request.size_bytes).await?;
     if let Some(copies) = request.copies.filter(|copies| *copies != class.copies) {
@@ -75,7 +93,7 @@ async fn ensure_class(
     spec: Option<ClassSpec>,
     size_bytes: u64,
 ) -> Result<ClassRecord, MetaError> {
-    if let Some(class) = model.classes.get(name) {
+    if let Some(class) = model.classes.get(name).filter(|class| !class.deleted) {
         return Ok(class.record.clone());
     }
     let Some(spec) = spec else {
@@ -101,8 +119,10 @@ fn draft(spec: &ClassSpec) -> ClassRecord {
         ack_rule: spec.ack_rule,
         copies_min: spec.copies_min,
         overcommit_ratio: spec.overcommit_ratio,
+        io_timeout_seconds: spec.io_timeout_seconds,
         groups: Vec::new(),
         plan: None,
+        deleted: false,
         created: String::new(),
         unknown: Unknown::default(),
     }

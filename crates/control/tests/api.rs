@@ -208,11 +208,17 @@ async fn a_cluster_through_its_api() {
     assert!((400..=415).contains(&status) && body["hint"].is_string(), "{status} {body}");
     assert_eq!(ask(n1, "GET", "/v1/nothing", None).await.0, 404);
     assert_eq!(ask(n1, "DELETE", "/v1/status", None).await.0, 405);
+    let (status, body) = ask(n1, "GET", "/v1/volumes/%ff", None).await;
+    assert!(status == 400 && body["error"].is_string(), "{status} {body}");
+    let (status, body) = ask(n1, "POST", "/v1/scrub", Some(json!({ "light": true }))).await;
+    assert!(status == 422 && body["error"].as_str().unwrap().contains("either 'volume'"), "{body}");
+    let (status, body) = ask(n1, "POST", "/v1/settings", Some(json!({ "rehome_after_seconds": 1 }))).await;
+    assert!(status == 422 && body["error"].as_str().unwrap().contains("less than 10 s"), "{body}");
 
     // Made on one node, seen at once on the others.
     let (status, made) =
         ask(n1, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB, "copies": 2 }))).await;
-    assert_eq!((status, &made["copies"], &made["class"]), (201, &json!(2), &json!("replicated-2")));
+    assert_eq!((status, &made["copies"], &made["class"]), (201, &json!(2), &json!("default")));
     let uris = made["nbd_uris"].as_array().unwrap();
     assert!(
         uris.contains(&json!("nbd://127.0.0.1:10809/v"))
@@ -463,7 +469,11 @@ async fn snapshots_through_the_api() {
     });
     tokio::time::timeout(Duration::from_secs(30), made).await.unwrap().unwrap();
     assert_eq!(ask(&one, "POST", "/v1/volumes/v/protect", Some(json!({ "every_seconds": 1 }))).await.0, 422);
-    assert_eq!(ask(&one, "POST", "/v1/volumes/v/protect", Some(json!({}))).await.1["protection"], Value::Null);
+    let (status, body) = ask(&one, "POST", "/v1/volumes/v/protect", Some(json!({}))).await;
+    assert!(status == 422 && body["error"].as_str().unwrap().contains("'off': true"), "{body}");
+    assert_eq!(ask(&one, "GET", "/v1/volumes/v", None).await.1["protection"], policy);
+    let off = json!({ "off": true });
+    assert_eq!(ask(&one, "POST", "/v1/volumes/v/protect", Some(off)).await.1["protection"], Value::Null);
     // Deletion says what it takes; the leader deletes what is left of the volume.
     let (status, body) = ask(&one, "DELETE", "/v1/volumes/v?force=true", None).await;
     assert!(status == 409 && body["hint"].as_str().unwrap().contains("--snapshots"), "{body}");

@@ -1,9 +1,10 @@
 //! What nodes answer: a part is done, or is asked for again, there or elsewhere.
 
 use crate::cut::Part;
-use crate::gateway::{Ask, Gateway, Kind, bytes_held};
-use crate::{COPIES_WAIT, MENDING_READS_MAX, RETRY_INTERVAL, reading};
-use azekura_base::{BLOCK_SIZE, IoStatus, LayerId, NodeId, RequestId, SessionId};
+use crate::gateway::{Ask, Gateway, Kind};
+use crate::parts::PartId;
+use crate::{MENDING_READS_MAX, reading};
+use azekura_base::{BLOCK_SIZE, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId};
 use azekura_wire::{Message, Run, WriteBody};
 use bytes::Bytes;
 use std::time::Duration;
@@ -19,85 +20,109 @@ impl Gateway {
     pub fn answer(&mut self, node: NodeId, message: Message, now: Duration) {
         self.now = now;
         match message {
-            Message::WriteDone(done) => match done.result {
-                Err(IoStatus::Redirect) => self.refused(done.request, true, node),
-                Err(IoStatus::Stale) => self.stale(done.request, true, node),
-                Err(IoStatus::ReadOnly) => self.too_few_copies(done.request, node),
-                Err(status) => self.write_done(done.request, node, Some(status)),
-                Ok(()) => self.write_done(done.request, node, None),
-            },
-            Message::ReadDone(done) => match done.result {
-                Ok(extents) => {
-                    let Some(under) = self.reads.get(&done.request).filter(|u| u.at == Some(node)) else { return };
-                    // Answers from this very process have not left memory since the store checked them.
-                    if reading::is_valid(under.part, &extents, node != self.me) {
-                        let part = under.part;
-                        self.read_done(done.request, Ok(Answer::Blocks(part, extents)));
-                    } else {
-                        self.try_elsewhere(done.request, node, IoStatus::Io);
+            Message::WriteDone(done) => {
+                let id = PartId::Write(done.pg, done.request);
+                match done.result {
+                    Err(IoStatus::Redirect | IoStatus::ReadOnly) => self.refused(id, node),
+                    Err(IoStatus::Stale) => self.stale(id, node),
+                    Err(status) => self.write_done(id, node, Some(status)),
+                    Ok(()) => self.write_done(id, node, None),
+                }
+            }
+            Message::ReadDone(done) => {
+                let id = PartId::Read(done.request);
+                match done.result {
+                    Ok(extents) => {
+                        let Some(under) = self.parts.get(id).filter(|u| u.at == Some(node)) else { return };
+                        // Answers from this very process have not left memory since the store checked them.
+                        if reading::is_valid(under.part, &extents, node != self.me) {
+                            let part = under.part;
+                            self.read_done(id, Ok(Answer::Blocks(part, extents)));
+                        } else {
+                            self.try_elsewhere(id, node, IoStatus::Io);
+                        }
                     }
+                    Err(status) => self.not_read(id, node, status),
                 }
-                Err(IoStatus::Redirect) => self.refused(done.request, false, node),
-                Err(IoStatus::Stale) => self.stale(done.request, false, node),
-                Err(status) => self.try_elsewhere(done.request, node, status),
-            },
-            Message::StatusDone(done) => match done.result {
-                Ok(runs) => {
-                    let Some(under) = self.reads.get(&done.request).filter(|u| u.at == Some(node)) else { return };
-                    let part = under.part;
-                    self.read_done(done.request, Ok(Answer::Runs(part, runs)));
+            }
+            Message::StatusDone(done) => {
+                let id = PartId::Read(done.request);
+                match done.result {
+                    Ok(runs) => {
+                        let Some(under) = self.parts.get(id).filter(|u| u.at == Some(node)) else { return };
+                        let part = under.part;
+                        self.read_done(id, Ok(Answer::Runs(part, runs)));
+                    }
+                    Err(status) => self.not_read(id, node, status),
                 }
-                Err(IoStatus::Redirect) => self.refused(done.request, false, node),
-                Err(IoStatus::Stale) => self.stale(done.request, false, node),
-                Err(status) => self.try_elsewhere(done.request, node, status),
-            },
+            }
             _ => {}
+        }
+    }
+
+    fn not_read(&mut self, id: PartId, node: NodeId, status: IoStatus) {
+        match status {
+            IoStatus::Redirect => self.refused(id, node),
+            IoStatus::Stale => self.stale(id, node),
+            status => self.try_elsewhere(id, node, status),
         }
     }
 
     /// The blocks of an unanswered write, if it was sent as whole blocks.
     #[must_use]
-    pub fn unanswered(&self, session: SessionId, request: RequestId) -> Option<Bytes> {
-        let under = self.writes.get(&request).filter(|_| session == self.session)?;
+    pub fn unanswered(&self, session: SessionId, pg: PgId, request: RequestId) -> Option<Bytes> {
+        let under = self.parts.get(PartId::Write(pg, request)).filter(|_| session == self.session)?;
         match &under.ask {
             Ask::Write(WriteBody::Data { bytes, .. }) if bytes.len().is_multiple_of(BLOCK_SIZE) => Some(bytes.clone()),
             _ => None,
         }
     }
 
-    /// The copy can't answer now: the primary can, or a later one.
-    fn refused(&mut self, id: RequestId, is_write: bool, node: NodeId) {
-        let parts = if is_write { &mut self.writes } else { &mut self.reads };
-        let Some(under) = parts.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
-        under.at = None;
-        self.idle_parts += 1;
+    /// The copy does not take the part: the primary may, or a later one, or this one when more copies are in sync.
+    fn refused(&mut self, id: PartId, node: NodeId) {
+        let now = self.now;
+        let wrote_at = match id {
+            PartId::Write(pg, _) => self.parts.lane(pg).wrote_at,
+            PartId::Read(_) => Duration::ZERO,
+        };
+        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(node)) else { return };
+        under.given_back(now);
+        // The refusal is the group's: if that has taken other writes since, it only has too many.
+        under.waits_since = under.waits_since.max(wrote_at);
         let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == node);
+        under.primary_only = !id.is_write() && !by_primary;
+        self.parts.take_back(id);
+        if self.gives_up(id) {
+            return;
+        }
         if by_primary {
-            under.primary_only = false;
-            under.retry_at = self.now + RETRY_INTERVAL;
+            self.send_later(id);
         } else {
-            under.primary_only = !is_write;
-            self.send(id, is_write);
+            self.send(id);
         }
     }
 
     /// The copy knows of another head than the request names, or a snapshot is being made: one of both does not know the
     /// latest. Asked again a little later, or as soon as this gateway knows more.
-    fn stale(&mut self, id: RequestId, is_write: bool, node: NodeId) {
-        let parts = if is_write { &mut self.writes } else { &mut self.reads };
-        let Some(under) = parts.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
+    fn stale(&mut self, id: PartId, node: NodeId) {
+        let now = self.now;
+        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(node)) else { return };
+        under.given_back(now);
         let known = self.by_id.get(&under.volume).map(|volume| volume.layer);
         let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == node);
-        under.at = None;
-        self.idle_parts += 1;
-        if known != Some(under.layer) {
-            self.send(id, is_write); // This gateway has learnt of the next head meanwhile.
-        } else if !is_write && !by_primary {
-            under.primary_only = true;
-            self.send(id, is_write);
+        let knows_next = known != Some(under.layer); // This gateway has learnt of the next head meanwhile.
+        if !knows_next {
+            under.primary_only = !id.is_write() && !by_primary;
+        }
+        let at_once = knows_next || under.primary_only;
+        self.parts.take_back(id);
+        if self.gives_up(id) {
+            return;
+        }
+        if at_once {
+            self.send(id);
         } else {
-            under.primary_only = false;
-            under.retry_at = self.now + RETRY_INTERVAL;
+            self.send_later(id);
         }
     }
 
@@ -105,66 +130,54 @@ impl Gateway {
     /// writes.
     #[must_use]
     pub fn current_layer_refused(&self, answer: &Message) -> Option<LayerId> {
-        let under = match answer {
-            Message::WriteDone(done) if done.result == Err(IoStatus::Stale) => self.writes.get(&done.request)?,
-            Message::ReadDone(done) if matches!(done.result, Err(IoStatus::Stale)) => self.reads.get(&done.request)?,
+        let id = match answer {
+            Message::WriteDone(done) if done.result == Err(IoStatus::Stale) => PartId::Write(done.pg, done.request),
+            Message::ReadDone(done) if matches!(done.result, Err(IoStatus::Stale)) => PartId::Read(done.request),
             _ => return None,
         };
+        let under = self.parts.get(id)?;
         let current = self.by_id.get(&under.volume)?;
         (current.layer == under.layer && current.cut.is_none()).then_some(current.layer)
     }
 
-    /// The group has too few copies for writing: the write waits for more, but not for ever.
-    fn too_few_copies(&mut self, id: RequestId, node: NodeId) {
-        let Some(under) = self.writes.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
-        if self.now >= *under.waits_since.get_or_insert(self.now) + COPIES_WAIT {
-            self.write_done(id, node, Some(IoStatus::Io));
-        } else {
-            self.refused(id, true, node);
-        }
-    }
-
     /// The copy could not read: another may.
-    fn try_elsewhere(&mut self, id: RequestId, node: NodeId, status: IoStatus) {
-        let Some(under) = self.reads.get_mut(&id).filter(|under| under.at == Some(node)) else { return };
+    fn try_elsewhere(&mut self, id: PartId, node: NodeId, status: IoStatus) {
+        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(node)) else { return };
         under.tried.push(node);
-        if status == IoStatus::Io
+        let group = self.groups.get(&under.pg);
+        let mends = status == IoStatus::Io
             && under.tried.len() < MENDING_READS_MAX
-            && self.groups.get(&under.pg).is_some_and(|group| group.primary_reads)
-        {
-            under.at = None;
-            under.primary_only = true;
-            under.retry_at = self.now + RETRY_INTERVAL;
-            self.idle_parts += 1;
-            return;
-        }
-        let copies = self.groups.get(&under.pg).map_or(&[][..], |group| &group.copies);
-        if status == IoStatus::Fenced || copies.iter().all(|copy| under.tried.contains(copy)) {
+            && group.is_some_and(|group| group.primary_reads);
+        let copies = group.map_or(&[][..], |group| &group.copies);
+        if !mends && (status == IoStatus::Fenced || copies.iter().all(|copy| under.tried.contains(copy))) {
             self.read_done(id, Err(status));
             return;
         }
-        under.at = None;
-        under.primary_only = false;
-        self.idle_parts += 1;
-        self.send(id, false);
+        under.primary_only = mends;
+        self.parts.take_back(id);
+        if mends {
+            self.send_later(id);
+        } else {
+            self.send(id);
+        }
     }
 
-    fn write_done(&mut self, id: RequestId, node: NodeId, failed: Option<IoStatus>) {
-        if self.writes.get(&id).is_none_or(|under| under.at != Some(node)) {
-            return;
-        }
-        let Some(under) = self.writes.remove(&id) else { return };
-        self.in_flight_bytes -= bytes_held(&under.ask, under.part);
-        self.start_backlog();
+    fn write_done(&mut self, id: PartId, node: NodeId, failed: Option<IoStatus>) {
+        let Some(pg) = self.parts.get(id).filter(|under| under.at == Some(node)).map(|under| under.pg) else { return };
+        self.note_answer(id);
+        let Some(under) = self.parts.remove(id) else { return };
+        self.room.give(&under);
+        self.start_backlog(pg);
         let Some(running) = self.ops.get_mut(&under.op) else { return };
         running.left -= 1;
         running.failed = running.failed.or(failed);
         self.finish_if_done(under.op);
     }
 
-    fn read_done(&mut self, id: RequestId, answer: Result<Answer, IoStatus>) {
-        let Some(under) = self.reads.remove(&id) else { return };
-        self.in_flight_bytes -= bytes_held(&under.ask, under.part);
+    fn read_done(&mut self, id: PartId, answer: Result<Answer, IoStatus>) {
+        self.note_answer(id);
+        let Some(under) = self.parts.remove(id) else { return };
+        self.room.give(&under);
         let Some(running) = self.ops.get_mut(&under.op) else { return };
         running.left -= 1;
         match answer {

@@ -1,8 +1,9 @@
-//! Attachments that have ended, and volumes that are gone: what was asked for under, or of, them fails.
+//! Requests that end before all their parts are answered: their attachment has ended, their volume is gone, or they have
+//! waited for too long.
 
-use crate::gateway::{Effect, Gateway, Outcome, Running, Under};
-use azekura_base::{Generation, IoStatus, RequestId, VolumeId};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::gateway::{Gateway, Running};
+use azekura_base::{Generation, IoStatus, PgId, VolumeId};
+use std::collections::BTreeSet;
 
 impl Gateway {
     /// Fails all requests under attachments that have ended. What was sent for them is refused where it arrives.
@@ -13,32 +14,25 @@ impl Gateway {
     pub(crate) fn end_requests(&mut self, ended: impl Fn(VolumeId, Generation) -> bool, why: IoStatus) {
         let over = |(_, running): &(&u64, &Running)| ended(running.volume, running.attachment);
         let over: BTreeSet<u64> = self.ops.iter().filter(over).map(|(id, _)| *id).collect();
+        self.end_ops(over, why);
+    }
+
+    /// Answers these requests with an error. None of their parts is sent again.
+    pub(crate) fn end_ops(&mut self, over: BTreeSet<u64>, why: IoStatus) {
         if over.is_empty() {
             return;
         }
-        let mut held = 0;
-        let mut idle = 0;
-        let mut forget = |parts: &mut BTreeMap<RequestId, Under>| {
-            parts.retain(|_, under| {
-                let stays = !over.contains(&under.op);
-                held += if stays { 0 } else { under.bytes_held() };
-                idle += usize::from(!stays && under.at.is_none());
-                stays
-            });
-        };
-        forget(&mut self.writes);
-        forget(&mut self.reads);
-        self.backlog.retain(|under| {
-            let stays = !over.contains(&under.op);
-            held += if stays { 0 } else { under.bytes_held() };
-            stays
-        });
-        self.in_flight_bytes -= held;
-        self.idle_parts -= idle;
+        let (numbered, backlog) = self.parts.extract(|under| over.contains(&under.op));
+        backlog.iter().for_each(|under| self.room.numbered(under.volume));
+        numbered.iter().chain(&backlog).for_each(|under| self.room.give(under));
         for op in over {
-            let Some(running) = self.ops.remove(&op) else { continue };
-            self.effects.push_back(Effect::Complete(running.token, Outcome::Failed(why)));
+            if let Some(running) = self.ops.get_mut(&op) {
+                running.failed = Some(why);
+                running.left = 0;
+            }
+            self.finish_if_done(op);
         }
-        self.start_backlog();
+        let lanes: Vec<PgId> = self.parts.lanes.keys().copied().collect();
+        lanes.into_iter().for_each(|pg| self.start_backlog(pg));
     }
 }

@@ -1,11 +1,13 @@
 //! The gateway: requests under way, and where their parts are.
 
+use crate::STATUS_CHUNKS_MAX;
 use crate::answers::Answer;
 use crate::cut::{self, Part};
+use crate::parts::Parts;
+use crate::room::Room;
 use crate::statistics::VolumeStatistics;
 use crate::view::{GroupView, VolumeView};
-use crate::{IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, PARTS_PER_OP_MAX, STATUS_CHUNKS_MAX, WRITE_WINDOW};
-use azekura_base::{CHUNK_SIZE, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
+use azekura_base::{CHUNK_SIZE, Generation, IoStatus, LayerId, NodeId, PgId, SessionId, VolumeId};
 use azekura_wire::{Message, WriteBody};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -135,8 +137,14 @@ pub(crate) struct Under {
     pub(crate) retry_at: Duration,
     /// Nodes that could not read it.
     pub(crate) tried: Vec<NodeId>,
-    /// Since when too few copies are in sync.
-    pub(crate) waits_since: Option<Duration>,
+    /// Nodes that were asked to read it and have not answered, since the last time that this was said of all.
+    pub(crate) silent: Vec<NodeId>,
+    /// Since when it waits, unless its group answers others.
+    pub(crate) waits_since: Duration,
+    /// How often that started anew.
+    pub(crate) chances: u8,
+    /// It has no number yet.
+    pub(crate) in_backlog: bool,
     /// A secondary said that the primary must answer.
     pub(crate) primary_only: bool,
 }
@@ -151,17 +159,11 @@ pub struct Gateway {
     pub(crate) links: BTreeMap<NodeId, bool>,
     pub(crate) ops: BTreeMap<u64, Running>,
     pub(crate) ops_started: u64,
-    pub(crate) writes: BTreeMap<RequestId, Under>,
-    pub(crate) reads: BTreeMap<RequestId, Under>,
-    /// Numbers given; writes and reads are numbered apart.
-    pub(crate) last_write: u64,
-    pub(crate) last_read: u64,
-    pub(crate) in_flight_bytes: usize,
-    /// Parts of writes that the window of numbers has no room for yet: those of long trims.
-    pub(crate) backlog: VecDeque<Under>,
-    /// Parts that wait to be sent, so that a tick need not look at all.
-    pub(crate) idle_parts: usize,
-    /// When it is looked next for parts without an answer.
+    pub(crate) parts: Parts,
+    pub(crate) room: Room,
+    /// When parts that wait to be sent are tried next, if not before.
+    pub(crate) next_retry: Duration,
+    /// When it is looked next for parts that have waited for too long, or are without an answer.
     pub(crate) next_look: Duration,
     /// Parts that were sent again for want of an answer.
     pub(crate) asked_again: u64,
@@ -183,13 +185,9 @@ impl Gateway {
             links: BTreeMap::from([(me, true)]),
             ops: BTreeMap::new(),
             ops_started: 0,
-            writes: BTreeMap::new(),
-            reads: BTreeMap::new(),
-            last_write: 0,
-            last_read: 0,
-            in_flight_bytes: 0,
-            backlog: VecDeque::new(),
-            idle_parts: 0,
+            parts: Parts::default(),
+            room: Room::default(),
+            next_retry: Duration::ZERO,
             next_look: Duration::ZERO,
             asked_again: 0,
             statistics: BTreeMap::new(),
@@ -201,12 +199,16 @@ impl Gateway {
     /// The cluster changed: volumes by name, and where groups' copies are.
     pub fn configure(&mut self, volumes: BTreeMap<String, Arc<VolumeView>>, groups: BTreeMap<PgId, GroupView>) {
         self.volumes = volumes;
-        self.groups = groups;
+        let before = std::mem::replace(&mut self.groups, groups);
         self.by_id = self.volumes.values().map(|volume| (volume.id, volume.clone())).collect();
         let by_id = &self.by_id;
         self.statistics.retain(|id, _| by_id.contains_key(id));
         self.end_deleted();
         self.recall();
+        let primary = |groups: &BTreeMap<PgId, GroupView>, pg| groups.get(&pg).map(|group: &GroupView| group.primary);
+        let now: BTreeMap<PgId, Option<NodeId>> =
+            self.parts.lanes.keys().map(|pg| (*pg, primary(&self.groups, *pg))).collect();
+        self.new_chance(|pg| now.get(&pg).is_some_and(|now| *now != primary(&before, pg)));
         self.resend(|_| true);
     }
 
@@ -222,12 +224,6 @@ impl Gateway {
         &self.statistics
     }
 
-    /// Bytes under way.
-    #[must_use]
-    pub fn in_flight_bytes(&self) -> usize {
-        self.in_flight_bytes
-    }
-
     /// Requests under way.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -238,22 +234,6 @@ impl Gateway {
     #[must_use]
     pub fn asked_again(&self) -> u64 {
         self.asked_again
-    }
-
-    /// True while one more request may be submitted; else clients must wait.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
-            && self.reads.len() < IN_FLIGHT_READS_MAX
-            && self.backlog.is_empty()
-            && self.last_write - self.oldest_write().0 + PARTS_PER_OP_MAX < WRITE_WINDOW
-    }
-
-    pub(crate) fn oldest_write(&self) -> RequestId {
-        self.writes
-            .first_key_value()
-            .map_or(RequestId(self.last_write + 1), |(id, _)| *id)
-            .min(RequestId(self.last_write))
     }
 
     /// The next thing to do.
@@ -355,7 +335,6 @@ impl Gateway {
         let index = running.left;
         let attachment = running.attachment;
         running.left += 1;
-        self.in_flight_bytes += bytes_held(&ask, part);
         let under = Under {
             op,
             index,
@@ -364,23 +343,26 @@ impl Gateway {
             attachment,
             layer: volume.layer,
             pg,
-            ask,
             at: None,
             sent_at: Duration::ZERO,
             asked_again: 0,
             retry_at: Duration::ZERO,
             tried: Vec::new(),
-            waits_since: None,
+            silent: Vec::new(),
+            waits_since: self.now,
+            chances: 0,
+            in_backlog: matches!(ask, Ask::Write(_)),
+            ask,
             primary_only: false,
         };
-        if matches!(under.ask, Ask::Write(_)) {
-            self.backlog.push_back(under);
-            self.start_backlog();
+        self.room.take(&under);
+        let lane = self.parts.lane(pg);
+        if under.is_write() {
+            lane.backlog.push_back(under);
+            self.start_backlog(pg);
         } else {
-            self.idle_parts += 1;
-            self.last_read += 1;
-            self.reads.insert(RequestId(self.last_read), under);
-            self.send(RequestId(self.last_read), false);
+            let id = self.parts.add_read(under);
+            self.send(id);
         }
     }
 
@@ -415,16 +397,16 @@ impl Gateway {
 }
 
 impl Under {
-    pub(crate) fn bytes_held(&self) -> usize {
-        bytes_held(&self.ask, self.part)
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.ask, Ask::Write(_))
     }
-}
 
-/// Memory that a part holds while it is under way.
-pub(crate) fn bytes_held(ask: &Ask, part: Part) -> usize {
-    match ask {
-        Ask::Write(WriteBody::Data { bytes, .. }) => bytes.len(),
-        Ask::Read => part.len as usize,
-        Ask::Write(WriteBody::Zero) | Ask::Status => 0,
+    /// Memory that the part holds while it is under way.
+    pub(crate) fn bytes_held(&self) -> usize {
+        match &self.ask {
+            Ask::Write(WriteBody::Data { bytes, .. }) => bytes.len(),
+            Ask::Read => self.part.len as usize,
+            Ask::Write(WriteBody::Zero) | Ask::Status => 0,
+        }
     }
 }

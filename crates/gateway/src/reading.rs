@@ -41,7 +41,7 @@ pub(crate) fn trim(part: Part, extents: Vec<Extent>, into: &mut Vec<Piece>) {
             Extent::Zero { count } => *count as usize * BLOCK_SIZE,
             Extent::Data { bytes, .. } => bytes.len(),
         };
-        let take = (len - skip).min(left);
+        let take = len.saturating_sub(skip).min(left);
         if take > 0 {
             into.push(match extent {
                 Extent::Zero { .. } => Piece::Zero(take),
@@ -49,7 +49,7 @@ pub(crate) fn trim(part: Part, extents: Vec<Extent>, into: &mut Vec<Piece>) {
             });
         }
         left -= take;
-        skip = 0;
+        skip = skip.saturating_sub(len);
     }
 }
 
@@ -74,6 +74,15 @@ mod tests {
         let mut pieces = Vec::new();
         trim(part, extents, &mut pieces);
         assert_eq!(pieces, [Piece::Zero(6), Piece::Data(data), Piece::Zero(8)]);
+    }
+
+    #[test]
+    fn an_extent_of_no_blocks_gives_no_bytes() {
+        let part = Part { chunk: ChunkIndex(0), offset: 4090, len: 10 };
+        let extents = vec![Extent::Zero { count: 0 }, Extent::Zero { count: 2 }];
+        let mut pieces = Vec::new();
+        trim(part, extents, &mut pieces);
+        assert_eq!(pieces, [Piece::Zero(10)]);
     }
 
     #[test]

@@ -1,33 +1,42 @@
 //! Where each part is sent: to the group's primary, or to a copy nearby, again when it was refused or a connection broke.
 
 use crate::gateway::{Ask, Effect, Gateway, Under};
-use crate::{ANSWER_WAIT, RETRY_INTERVAL, WRITE_WINDOW, reading};
-use azekura_base::{NodeId, RequestId};
+use crate::parts::PartId;
+use crate::view::GroupView;
+use crate::{ANSWER_WAIT, READ_WAIT, RETRY_INTERVAL, RETRY_INTERVAL_MAX, reading};
+use azekura_base::{NodeId, PgId};
 use azekura_wire::{Message, ReadRequest, StatusRequest, WriteRequest};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How often it is looked for parts without an answer. Heartbeats call [`Gateway::tick`] more often.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is looked for parts that have waited for too long, or are without an answer. Heartbeats call
+/// [`Gateway::tick`] more often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The wait for an answer is doubled so often at most.
 const DOUBLINGS_MAX: u32 = 5;
 
 impl Gateway {
-    /// Numbers and sends as many writes as the window allows.
-    pub(crate) fn start_backlog(&mut self) {
-        while self.last_write - self.oldest_write().0 + 1 < WRITE_WINDOW {
-            let Some(under) = self.backlog.pop_front() else { return };
-            self.idle_parts += 1;
-            self.last_write += 1;
-            self.writes.insert(RequestId(self.last_write), under);
-            self.send(RequestId(self.last_write), true);
+    /// Numbers and sends as many writes of a group as its window allows.
+    pub(crate) fn start_backlog(&mut self, pg: PgId) {
+        while let Some(id) = self.parts.number_next(pg) {
+            let wrote_at = self.parts.lane(pg).wrote_at;
+            if let Some(under) = self.parts.get_mut(id) {
+                under.in_backlog = false;
+                under.waits_since = under.waits_since.max(wrote_at);
+                self.room.numbered(under.volume);
+            }
+            self.send(id);
         }
     }
 
     /// Sends a part that waits, if there is where to.
-    pub(crate) fn send(&mut self, id: RequestId, is_write: bool) {
-        let oldest = self.oldest_write();
-        let parts = if is_write { &mut self.writes } else { &mut self.reads };
-        let Some(under) = parts.get_mut(&id) else { return };
+    pub(crate) fn send(&mut self, id: PartId) {
+        let oldest = match id {
+            PartId::Write(pg, _) => self.parts.lane(pg).oldest(),
+            PartId::Read(id) => id,
+        };
+        let is_write = id.is_write();
+        let Some(under) = self.parts.get_mut(id) else { return };
         if under.at.is_some() || self.now < under.retry_at {
             return;
         }
@@ -42,30 +51,31 @@ impl Gateway {
         let target = if is_write || under.primary_only {
             Some(group.primary)
         } else {
-            let usable = |node: &&NodeId| up(node) && !under.tried.contains(node);
-            group
-                .copies
-                .iter()
-                .find(|node| **node == self.me && usable(node))
-                .or_else(|| Some(&group.primary).filter(usable))
-                .or_else(|| group.copies.iter().find(usable))
+            let first = reader(group, self.me, |node| {
+                up(&node) && !under.tried.contains(&node) && !under.silent.contains(&node)
+            });
+            first
+                .or_else(|| {
+                    // None of them has answered: once more.
+                    under.silent.clear();
+                    reader(group, self.me, |node| up(&node) && !under.tried.contains(&node))
+                })
                 // None could read it, and one has refused since: it may be another device by now.
-                .or_else(|| Some(&group.primary).filter(|_| group.copies.iter().all(|c| under.tried.contains(c))))
-                .copied()
+                .or_else(|| Some(group.primary).filter(|_| group.copies.iter().all(|c| under.tried.contains(c))))
         };
         let Some(target) = target.filter(up) else { return };
         under.at = Some(target);
         under.sent_at = self.now;
-        self.idle_parts -= 1;
         let Under { volume, attachment, layer, pg, part, .. } = *under;
         let chunk = part.chunk;
         let (first, count) = reading::blocks(part);
+        let request = id.number();
         let message = match &under.ask {
-            Ask::Read => Message::Read(ReadRequest { request: id, pg, volume, attachment, layer, chunk, first, count }),
-            Ask::Status => Message::Status(StatusRequest { request: id, pg, volume, attachment, layer, chunk }),
+            Ask::Read => Message::Read(ReadRequest { request, pg, volume, attachment, layer, chunk, first, count }),
+            Ask::Status => Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk }),
             Ask::Write(body) => Message::Write(WriteRequest {
                 session: self.session,
-                request: id,
+                request,
                 oldest,
                 pg,
                 volume,
@@ -77,91 +87,135 @@ impl Gateway {
                 body: body.clone(),
             }),
         };
+        self.parts.idle -= 1;
         self.effects.push_back(Effect::Send(target, message));
     }
 
     /// Sends, in their order, the waiting parts that `which` selects.
     pub(crate) fn resend(&mut self, which: impl Fn(&Under) -> bool) {
-        for is_write in [true, false] {
-            let parts = if is_write { &mut self.writes } else { &mut self.reads };
-            let mut waiting = Vec::new();
-            for (id, under) in parts.iter_mut().filter(|(_, u)| u.at.is_none() && which(u)) {
-                under.retry_at = Duration::ZERO;
-                waiting.push(*id);
-            }
-            waiting.into_iter().for_each(|id| self.send(id, is_write));
+        let mut waiting = Vec::new();
+        for (id, under) in self.parts.iter_mut().filter(|(_, under)| under.at.is_none() && which(under)) {
+            under.retry_at = Duration::ZERO;
+            waiting.push(id);
         }
+        waiting.into_iter().for_each(|id| self.send(id));
+    }
+
+    /// The part was refused and is sent again a little later; the later, the longer it has waited, so that what waits for
+    /// minutes does not fill the links.
+    pub(crate) fn send_later(&mut self, id: PartId) {
+        let now = self.now;
+        let Some(under) = self.parts.get_mut(id) else { return };
+        let pause = (now.saturating_sub(under.waits_since) / 16).clamp(RETRY_INTERVAL, RETRY_INTERVAL_MAX);
+        under.retry_at = now + pause;
+        self.next_retry = self.next_retry.min(under.retry_at);
     }
 
     /// The connection to `node` is up; what was sent on an earlier one is void.
     pub fn link_up(&mut self, node: NodeId) {
         self.links.insert(node, true);
+        let led: BTreeSet<PgId> = self.groups.iter().filter(|(_, g)| g.primary == node).map(|(pg, _)| *pg).collect();
+        self.new_chance(|pg| led.contains(&pg));
         self.resend(|_| true);
     }
 
     /// The connection to `node` is gone: what it has not answered is sent again, to it or to another copy.
     pub fn link_down(&mut self, node: NodeId) {
         self.links.insert(node, false);
-        for under in self.writes.values_mut().chain(self.reads.values_mut()) {
-            if under.at == Some(node) {
-                under.at = None;
-                under.primary_only = false;
-                self.idle_parts += 1;
-            }
-        }
+        self.take_back(|under| under.at == Some(node));
         self.resend(|_| true);
+    }
+
+    fn take_back(&mut self, which: impl Fn(&Under) -> bool) {
+        let now = self.now;
+        let mut taken = 0;
+        for (_, under) in self.parts.iter_mut().filter(|(_, under)| under.at.is_some() && which(under)) {
+            under.at = None;
+            under.primary_only = false;
+            under.given_back(now);
+            taken += 1;
+        }
+        self.parts.idle += taken;
     }
 
     /// Takes back what is with a copy that is not asked any more: a primary that was replaced may never answer. The new
     /// one knows a write that it has already by its number.
     pub(crate) fn recall(&mut self) {
-        for under in self.writes.values_mut() {
-            let primary = self.groups.get(&under.pg).map(|group| group.primary);
-            if under.at.is_some() && under.at != primary {
-                under.at = None;
-                self.idle_parts += 1;
-            }
-        }
-        for under in self.reads.values_mut() {
-            let copies = self.groups.get(&under.pg).map_or(&[][..], |group| &group.copies);
-            if under.at.is_some_and(|node| !copies.contains(&node)) {
-                under.at = None;
-                under.primary_only = false;
-                self.idle_parts += 1;
-            }
-        }
+        let groups = std::mem::take(&mut self.groups);
+        self.take_back(|under| {
+            let group = groups.get(&under.pg);
+            let may_have = |node| match group {
+                Some(group) if under.is_write() => group.primary == node,
+                Some(group) => group.copies.contains(&node),
+                None => false,
+            };
+            !under.at.is_some_and(may_have)
+        });
+        self.groups = groups;
     }
 
-    /// Takes back what has been without an answer for long, although the connection to whom it was sent stands.
+    /// Takes back what has been without an answer for long, although the connection to whom it was sent stands. A read is
+    /// sent to another copy then, if there is one that has not been asked.
     fn take_back_unanswered(&mut self) {
-        let now = self.now;
-        if now < self.next_look {
-            return;
-        }
-        self.next_look = now + LOOK_INTERVAL;
-        for under in self.writes.values_mut().chain(self.reads.values_mut()) {
-            let wait = ANSWER_WAIT * 2u32.pow(under.asked_again.min(DOUBLINGS_MAX));
-            if under.at.is_some() && now >= under.sent_at + wait {
-                under.at = None;
-                under.asked_again += 1;
-                self.asked_again += 1;
-                self.idle_parts += 1;
+        let (now, mut taken) = (self.now, 0);
+        let (groups, links) = (&self.groups, &self.links);
+        for (id, under) in self.parts.iter_mut() {
+            let Some(node) = under.at else { continue };
+            let is_other = |other: &NodeId| {
+                *other != node
+                    && links.get(other).copied().unwrap_or(false)
+                    && !under.tried.contains(other)
+                    && !under.silent.contains(other)
+            };
+            let others = groups.get(&under.pg).is_some_and(|group| group.copies.iter().any(is_other));
+            let wait = if !id.is_write() && others {
+                READ_WAIT
+            } else {
+                ANSWER_WAIT * 2u32.pow(under.asked_again.min(DOUBLINGS_MAX))
+            };
+            if now < under.sent_at + wait {
+                continue;
             }
+            under.at = None;
+            under.asked_again += 1;
+            if !id.is_write() {
+                under.silent.push(node);
+                under.primary_only = false;
+            }
+            taken += 1;
         }
+        self.parts.idle += taken;
+        self.asked_again += taken as u64;
     }
 
-    /// Time passes: sends again what was refused, or not answered, a while ago.
+    /// Time passes: sends again what was refused, or not answered, a while ago, and ends what has waited for too long.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
-        self.take_back_unanswered();
-        if self.idle_parts > 0 {
+        if now >= self.next_look {
+            self.next_look = now + LOOK_INTERVAL;
+            // What a copy has now may be queued there; who takes it back first would call it refused.
+            self.look_for_stuck();
+            self.take_back_unanswered();
+            self.next_retry = now;
+        }
+        if self.parts.idle > 0 && now >= self.next_retry {
             self.resend(|under| under.retry_at <= now);
+            self.next_retry = now + RETRY_INTERVAL;
         }
     }
 
     /// When [`Gateway::tick`] has something to do, if it has.
     #[must_use]
     pub fn next_tick(&self) -> Option<Duration> {
-        (self.idle_parts > 0).then(|| self.now + RETRY_INTERVAL)
+        (self.parts.idle > 0).then(|| self.next_retry.max(self.now + RETRY_INTERVAL))
     }
+}
+
+/// The copy that a read is sent to: this node's, else the primary, else any.
+fn reader(group: &GroupView, me: NodeId, usable: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+    let copies = || group.copies.iter().copied();
+    copies()
+        .find(|node| *node == me && usable(*node))
+        .or_else(|| Some(group.primary).filter(|node| usable(*node)))
+        .or_else(|| copies().find(|node| usable(*node)))
 }

@@ -13,14 +13,19 @@ const FAR: NodeId = NodeId(2);
 const HELD: Generation = Generation(4);
 
 fn gateway() -> Gateway {
+    gateway_with(Some(IO_TIMEOUT_DEFAULT))
+}
+
+fn gateway_with(io_timeout: Option<Duration>) -> Gateway {
     let mut gateway = Gateway::new(HOME, SessionId(9));
     let volume = VolumeView {
         id: VolumeId(1),
         name: "v".into(),
-        size: 8 << 30,
+        size: 32 << 30,
         layer: LayerId(1),
         cut: None,
         read_only: false,
+        io_timeout,
         groups: [PgId(0), PgId(1)].into(),
         group_offset: 1,
     };
@@ -50,7 +55,7 @@ fn a_write_waits_for_its_link_and_is_sent_again_with_its_number() {
     gateway.link_up(FAR);
     let [Effect::Send(FAR, Message::Write(again))] = &effects(&mut gateway)[..] else { panic!() };
     assert_eq!(first, again);
-    let done = Message::WriteDone(WriteDone { request: first.request, result: Ok(()) });
+    let done = Message::WriteDone(WriteDone { pg: first.pg, request: first.request, result: Ok(()) });
     gateway.answer(FAR, done.clone(), at(1));
     assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(7, Outcome::Done)]));
     gateway.answer(FAR, done, at(2));
@@ -114,11 +119,11 @@ fn a_node_that_could_not_read_is_asked_again_when_it_is_the_last_one_and_has_ref
 fn a_long_trim_keeps_to_the_window() {
     let mut gateway = gateway();
     gateway.link_up(FAR);
-    gateway.submit(7, "v", HELD, Op::Trim { offset: 1, len: (8 << 30) - 1 }, at(0));
+    gateway.submit(7, "v", HELD, Op::Trim { offset: 1, len: (32 << 30) - 1 }, at(0));
     let mut done = Vec::new();
     let mut sent = 0;
     while done.is_empty() {
-        assert!(sent > 0 || !gateway.has_room());
+        assert!(sent > 0 || !gateway.has_room("v"));
         let batch = effects(&mut gateway);
         assert!(!batch.is_empty(), "stuck after {sent}");
         for effect in batch {
@@ -126,7 +131,7 @@ fn a_long_trim_keeps_to_the_window() {
                 Effect::Send(FAR, Message::Write(write)) => {
                     sent += 1;
                     assert!(write.request.0 - write.oldest.0 < WRITE_WINDOW);
-                    let done = WriteDone { request: write.request, result: Ok(()) };
+                    let done = WriteDone { pg: write.pg, request: write.request, result: Ok(()) };
                     gateway.answer(FAR, Message::WriteDone(done), at(1));
                 }
                 Effect::Complete(token, outcome) => done.push((token, outcome)),
@@ -135,8 +140,8 @@ fn a_long_trim_keeps_to_the_window() {
         }
     }
     assert_eq!(done, [(7, Outcome::Done)]);
-    assert_eq!(sent, 2048);
-    assert!(gateway.has_room());
+    assert_eq!(sent, 8192);
+    assert!(gateway.has_room("v"));
 }
 
 #[test]
@@ -182,7 +187,7 @@ fn a_primary_that_knows_better_ends_a_request() {
 
 #[test]
 fn what_nobody_answers_is_sent_again_under_its_number() {
-    let mut gateway = gateway();
+    let mut gateway = gateway_with(None);
     gateway.link_up(FAR);
     gateway.submit(1, "v", HELD, Op::Write { offset: 0, bytes: Bytes::from(vec![1; 4096]) }, at(0));
     gateway.submit(2, "v", HELD, Op::Read { offset: 0, len: 4096 }, at(0));
@@ -204,7 +209,7 @@ fn what_nobody_answers_is_sent_again_under_its_number() {
         again.extend((!now.is_empty()).then_some(second));
     }
     assert_eq!((again, gateway.asked_again()), (vec![10, 30, 70], 6));
-    let done = WriteDone { request: first[0].1, result: Ok(()) };
+    let done = WriteDone { pg: PgId(1), request: first[0].1, result: Ok(()) };
     gateway.answer(FAR, Message::WriteDone(done), Duration::from_secs(76));
     assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(1, Outcome::Done)]));
 }
@@ -212,7 +217,7 @@ fn what_nobody_answers_is_sent_again_under_its_number() {
 #[test]
 fn what_lies_outside_is_refused() {
     let mut gateway = gateway();
-    for op in [Op::Read { offset: 8 << 30, len: 1 }, Op::Zero { offset: u64::MAX, len: 2 }] {
+    for op in [Op::Read { offset: 32 << 30, len: 1 }, Op::Zero { offset: u64::MAX, len: 2 }] {
         gateway.submit(1, "v", HELD, op, at(0));
         let [Effect::Complete(1, Outcome::Failed(IoStatus::Invalid))] = &effects(&mut gateway)[..] else { panic!() };
     }

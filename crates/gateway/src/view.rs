@@ -2,6 +2,7 @@
 
 use azekura_base::{CHUNK_SIZE, ChunkIndex, LayerId, NodeId, PgId, VolumeId};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A volume as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct VolumeView {
     pub cut: Option<LayerId>,
     /// No writes: a snapshot.
     pub read_only: bool,
+    /// How long a request waits for a group that does not serve it, before it fails; `None`: for ever.
+    pub io_timeout: Option<Duration>,
     /// The groups of its storage class, in order.
     pub groups: Arc<[PgId]>,
     /// Where in `groups` chunk 0 is.

@@ -3,7 +3,7 @@
 use azekura_base::PgId;
 
 use crate::client::EtcdError;
-use crate::model::FailureDomain;
+use crate::model::{FailureDomain, named};
 use crate::size::Size;
 
 /// A sum of sizes as people read it.
@@ -18,6 +18,17 @@ fn named_groups(groups: &[PgId]) -> String {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let kind = if groups.len() == 1 { "placement group" } else { "placement groups" };
     format!("{kind} {}{more}", named.join(", "))
+}
+
+/// The way on after the configuration was restored, for people.
+const RESTORED: &str = "'azekura cluster restored' (docs/operations/configuration-backup.md)";
+/// What a class is used by, for people.
+fn class_users(volumes: &[String], layers: usize) -> String {
+    match volumes {
+        [] => format!("{layers} layers of deleted volumes and snapshots are still being given back"),
+        [only] => format!("volume {only} uses it"),
+        all => format!("{} volumes use it: {}", all.len(), named(all.iter().map(String::as_str))),
+    }
 }
 
 /// Groups that a message names.
@@ -197,6 +208,40 @@ pub enum MetaError {
         /// Id in the data folder.
         expected: String,
     },
+    /// The configuration is not the continuation of what was seen of it.
+    #[error("the configuration went back: {reason}")]
+    WentBack {
+        /// What shows it.
+        reason: String,
+    },
+    /// Another node has found that the configuration went back.
+    #[error("node {node} has found that the configuration went back: {reason}")]
+    Doubted {
+        /// The node.
+        node: String,
+        /// What has shown it.
+        reason: String,
+    },
+    /// Somebody says that the configuration was restored, and is not ready.
+    #[error(
+        "the configuration is being changed after it was restored ('azekura cluster restored'), and that is not finished"
+    )]
+    RestoreUnderWay,
+    /// The configuration was restored while the node ran.
+    #[error("the configuration was restored from a backup while this node was running")]
+    NewLife,
+    /// Nothing is there that could be restored.
+    #[error("there is nothing to go on from: {reason}")]
+    NothingRestored {
+        /// Why.
+        reason: String,
+    },
+    /// Nodes are running.
+    #[error("nodes are running with this configuration: {nodes}")]
+    NodesRunning {
+        /// Their names.
+        nodes: String,
+    },
     /// Two nodes, or devices of a node, with one name.
     #[error("{kind} '{name}' is another one already (it has another identity)")]
     NameTaken {
@@ -204,6 +249,50 @@ pub enum MetaError {
         kind: Kind,
         /// The name.
         name: String,
+    },
+    /// Something that changes the configuration, while that does not answer.
+    #[error("{what} waits for the configuration, which does not answer: {reason}")]
+    NotNow {
+        /// What.
+        what: String,
+        /// Why it does not answer.
+        reason: String,
+    },
+    /// It has left the cluster for good.
+    #[error("{kind} '{name}' was removed from the cluster")]
+    Removed {
+        /// What.
+        kind: Kind,
+        /// Its name.
+        name: String,
+    },
+    /// Something that the cluster can't do without now.
+    #[error("{what} is not removed: {reason}")]
+    RemovalRefused {
+        /// The node or device.
+        what: String,
+        /// Why.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
+    /// A class with volumes, or with data of volumes that is still to be given back.
+    #[error("storage class '{class}' is not deleted: {}", class_users(volumes, *layers))]
+    ClassInUse {
+        /// The class.
+        class: String,
+        /// Its volumes.
+        volumes: Vec<String>,
+        /// Its layers: those of volumes and snapshots, also of deleted ones.
+        layers: usize,
+    },
+    /// Several devices of this name.
+    #[error("{} devices have the name '{name}': {}", devices.len(), named(devices.iter().map(String::as_str)))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Them, as NODE/NAME.
+        devices: Vec<String>,
     },
     /// A record that can't be read.
     #[error("the record {key} is broken: {reason}")]
@@ -426,11 +515,22 @@ impl MetaError {
             }
             E::Interrupted { .. } | E::CutEnded { .. } | E::NoGroups { .. } | E::Contended { .. } => "try again".into(),
             E::WrongCluster { .. } => {
-                "start the node with its own cluster's servers (--etcd), or with a new data folder".into()
+                "start the node with its own cluster's servers (--config), or with a new data folder".into()
             }
-            E::ClusterMissing { .. } => {
-                "check --etcd; if the configuration was lost, restore it from a backup before starting nodes".into()
+            E::ClusterMissing { .. } => format!(
+                "check --config. If the configuration was lost: start no node yet, restore the newest backup, and then run \
+                 {RESTORED}"
+            ),
+            E::WentBack { .. } | E::Doubted { .. } => format!(
+                "check --config. If the configuration was restored from a backup: stop all nodes, and run {RESTORED}. No node \
+                 serves before, because what an older configuration says of copies and of free numbers is wrong"
+            ),
+            E::RestoreUnderWay => format!("run {RESTORED} again, to its end"),
+            E::NewLife => "start the node again".into(),
+            E::NothingRestored { .. } => {
+                "restore the newest backup first, or name the data folders of nodes with --data".into()
             }
+            E::NodesRunning { .. } => "stop all nodes first".into(),
             E::Attached { volume, wanted, .. } => format!(
                 "'azekura volume attach {volume} --node {wanted} --force' cuts that node off; where clients agree on \
                  who writes what, attach with --shared on every node"
@@ -441,7 +541,26 @@ impl MetaError {
             E::NotFenced { .. } => {
                 "their attachments have ended; wait until 'azekura status' is well, then attach again".into()
             }
+            E::NameTaken { kind: Kind::Node, name } => format!(
+                "give this node another name (--name), or, if the machine that had the name has lost its data folder or will \
+                 never come back, free the name with 'azekura node replace {name}' and start this node again"
+            ),
             E::NameTaken { kind, .. } => format!("give this {kind} another name"),
+            E::Removed { kind: Kind::Node, .. } => format!(
+                "start it with an empty data folder to let it join as a new node, and move the former one away; if nobody has \
+                 removed it, an older configuration was restored: keep the folder, and run {RESTORED}"
+            ),
+            E::Removed { .. } => "move its folder away; the node makes a new device in its place when it is started with \
+                 --device-size"
+                .into(),
+            E::RemovalRefused { hint, .. } => hint.clone(),
+            E::NotNow { .. } => "what is attached already goes on; try again when etcd, or the node with the embedded server, runs".into(),
+            E::ClassInUse { volumes, .. } if volumes.is_empty() => "that takes moments while all nodes run; try again".into(),
+            E::ClassInUse { .. } => "delete the volumes first ('azekura volume delete NAME'); a volume can't change its class".into(),
+            E::Ambiguous { devices, .. } => format!(
+                "name it with its node, for example {}, or by its number ('azekura device list')",
+                devices.first().map_or("NODE/NAME", String::as_str)
+            ),
             E::Broken { .. } => "repair or remove the record with etcdctl".into(),
         })
     }

@@ -5,6 +5,7 @@
 //! - [`client`]: a small etcd client, one for both.
 //! - [`model`]: the records, and the whole cluster as one value.
 //! - [`size`]: sizes as people write them.
+//! - [`history`]: whether the configuration went back.
 //! - [`cluster`]: operations on the cluster, as [`MetaClient`].
 //!
 //! Nothing here is on the path of client I/O.
@@ -13,6 +14,7 @@ pub mod client;
 pub mod cluster;
 mod error;
 pub mod etcd;
+pub mod history;
 pub mod model;
 pub mod server;
 pub mod size;

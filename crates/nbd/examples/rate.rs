@@ -6,19 +6,19 @@ use azekura_nbd::numbers::{
     CMD_READ, CMD_WRITE, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, IHAVEOPT, OPT_EXPORT_NAME, OPT_STRUCTURED_REPLY,
     REQUEST_MAGIC,
 };
-use azekura_nbd::{Command, Event, Export, Exports, ReadPiece, Session};
+use azekura_nbd::{Command, Event, Export, Exports, Listing, ReadPiece, Session};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
 struct One;
 
 impl Exports for One {
-    fn list(&self) -> Vec<Export> {
-        vec![Export::new("vol1", 1 << 30)]
+    fn list(&self) -> Listing {
+        Listing::of([("vol1", "")])
     }
 
     fn find(&self, _: &str) -> Option<Export> {
-        self.list().pop()
+        Some(Export::new("vol1", 1 << 30))
     }
 }
 

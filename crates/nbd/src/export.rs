@@ -1,15 +1,18 @@
 //! What can be opened: the volumes that a server offers to its clients.
 
+use crate::handshake::option_reply;
 use crate::numbers::{
     FLAG_CAN_MULTI_CONN, FLAG_HAS_FLAGS, FLAG_READ_ONLY, FLAG_SEND_CACHE, FLAG_SEND_DF, FLAG_SEND_FAST_ZERO,
     FLAG_SEND_FLUSH, FLAG_SEND_FUA, FLAG_SEND_TRIM, FLAG_SEND_WRITE_ZEROES,
 };
-use crate::{REQUEST_MAX, STRING_MAX};
+use crate::numbers::{OPT_LIST, REP_SERVER};
+use crate::{LIST_REPLY_MAX, REQUEST_MAX, STRING_MAX};
+use bytes::{Bytes, BytesMut};
 
 /// The exports of a server, as they are now.
 pub trait Exports {
-    /// All exports that a client may see, in the order in which it will see them.
-    fn list(&self) -> Vec<Export>;
+    /// All exports that a client may see. It may be asked for again and again, so whoever has many keeps the listing.
+    fn list(&self) -> Listing;
 
     /// The export called `name`, which was sent by a client. The empty name is the default export: the only one, where
     /// there is just one, and unknown otherwise.
@@ -25,6 +28,27 @@ pub trait Exports {
     /// A client wants to send requests to the export called `name`.
     fn open(&self, name: &str) -> Opening {
         self.find(name).map_or(Opening::Unknown, Opening::Ready)
+    }
+}
+
+/// The answer to `NBD_OPT_LIST`, made once and sent by reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing(pub(crate) Option<Bytes>);
+
+impl Listing {
+    /// The listing of these exports' names and descriptions, in this order. Names that are longer than [`STRING_MAX`] bytes
+    /// are left out. When all of it is longer than [`LIST_REPLY_MAX`], clients are told to ask for exports by name.
+    pub fn of<'a>(exports: impl IntoIterator<Item = (&'a str, &'a str)>) -> Listing {
+        let mut bytes = BytesMut::new();
+        for (name, description) in exports.into_iter().filter(|(name, _)| name.len() <= STRING_MAX) {
+            let length = (name.len() as u32).to_be_bytes();
+            let parts = [&length[..], name.as_bytes(), cut(description, STRING_MAX).as_bytes()];
+            option_reply(OPT_LIST, REP_SERVER, &parts, |part| bytes.extend_from_slice(part));
+            if bytes.len() > LIST_REPLY_MAX {
+                return Listing(None);
+            }
+        }
+        Listing(Some(bytes.freeze()))
     }
 }
 

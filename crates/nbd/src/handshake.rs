@@ -7,19 +7,17 @@ use crate::numbers::{
     IHAVEOPT, INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, INIT_PASSWD, OPT_ABORT, OPT_EXPORT_NAME,
     OPT_GO, OPT_INFO, OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
     OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_POLICY, REP_ERR_TOO_BIG,
-    REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT, REP_SERVER,
+    REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT,
 };
 use crate::request::Opened;
 use crate::session::Step;
 use crate::violation::Violation;
-use crate::{LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX};
+use crate::{OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX};
 use azekura_base::{Inbox, Outbox};
 use std::borrow::Cow;
 
 /// Bytes before an option's data: magic number, option, length.
 const OPTION_HEADER: usize = 16;
-/// Bytes before an option reply's data: magic number, option, reply type, length.
-const REPLY_HEADER: usize = 20;
 
 const _: () = assert!(OPTION_HEADER + OPTION_DATA_MAX as usize <= Inbox::PEEK_MAX);
 
@@ -356,28 +354,26 @@ fn list(data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Result<(), Opti
     if !data.is_empty() {
         return Err((REP_ERR_INVALID, "the option takes no data".into()));
     }
-    let mut exports = exports.list();
-    exports.retain(|export| export.name.len() <= STRING_MAX);
-    let size: usize = exports.iter().map(|e| REPLY_HEADER + 4 + e.name.len() + e.description().len()).sum();
-    if size > LIST_REPLY_MAX {
-        return Err((REP_ERR_TOO_BIG, "there are too many exports to list; ask for one by its name".into()));
-    }
-    for export in &exports {
-        let length = (export.name.len() as u32).to_be_bytes();
-        let parts = [&length[..], export.name.as_bytes(), export.description().as_bytes()];
-        put_reply(out, OPT_LIST, REP_SERVER, &parts);
+    match exports.list().0 {
+        Some(listing) => out.put_payload(listing),
+        None => return Err((REP_ERR_TOO_BIG, "there are too many exports to list; ask for one by its name".into())),
     }
     Ok(())
 }
 
 /// One option reply with the concatenation of `parts` as its data.
 fn put_reply(out: &mut Outbox, option: u32, kind: u32, parts: &[&[u8]]) {
+    option_reply(option, kind, parts, |part| out.put(part));
+}
+
+/// The bytes of an option reply, one piece after the other.
+pub(crate) fn option_reply(option: u32, kind: u32, parts: &[&[u8]], mut put: impl FnMut(&[u8])) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    out.put(&OPTION_REPLY_MAGIC.to_be_bytes());
-    out.put(&option.to_be_bytes());
-    out.put(&kind.to_be_bytes());
-    out.put(&(length as u32).to_be_bytes());
-    parts.iter().for_each(|part| out.put(part));
+    put(&OPTION_REPLY_MAGIC.to_be_bytes());
+    put(&option.to_be_bytes());
+    put(&kind.to_be_bytes());
+    put(&(length as u32).to_be_bytes());
+    parts.iter().for_each(|part| put(part));
 }
 
 /// The final reply to an option.

@@ -13,15 +13,15 @@
 //! 4. sends what [`Session::outbox_mut`] holds, and polls again when it had stopped short.
 //!
 //! ```
-//! use azekura_nbd::{Command, Event, Export, Exports, Session};
+//! use azekura_nbd::{Command, Event, Export, Exports, Listing, Session};
 //!
 //! struct One;
 //! impl Exports for One {
-//!     fn list(&self) -> Vec<Export> {
-//!         vec![Export::new("vol1", 1 << 30)]
+//!     fn list(&self) -> Listing {
+//!         Listing::of([("vol1", "")])
 //!     }
 //!     fn find(&self, name: &str) -> Option<Export> {
-//!         self.list().into_iter().find(|export| name.is_empty() || name == export.name)
+//!         ["", "vol1"].contains(&name).then(|| Export::new("vol1", 1 << 30))
 //!     }
 //! }
 //!
@@ -46,7 +46,7 @@ mod request;
 mod session;
 mod violation;
 
-pub use export::{BlockSizes, Export, Exports, Opening};
+pub use export::{BlockSizes, Export, Exports, Listing, Opening};
 pub use reply::{ErrorCode, Extent, ReadPiece};
 pub use request::{Command, RequestToken};
 pub use session::{Event, Session};
@@ -56,6 +56,8 @@ pub use violation::Violation;
 pub const REQUEST_MAX: u32 = 32 << 20;
 /// With more than this many bytes waiting to be sent, a session takes no further input.
 pub const OUTBOX_MAX: usize = 32 << 20;
+/// The same for a metered session before its handshake is over.
+pub const HANDSHAKE_OUTBOX_MAX: usize = 64 << 10;
 /// The longest name, description or message, in bytes (*Conventions*).
 pub const STRING_MAX: usize = 4096;
 /// The longest option data that is looked at, in bytes.

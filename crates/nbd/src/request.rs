@@ -6,6 +6,7 @@ use crate::numbers::{
     CMD_FLUSH, CMD_READ, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES,
 };
 use crate::reply::ErrorCode;
+use crate::{EXTENTS_MAX, REQUEST_MAX};
 use bytes::Bytes;
 
 /// What a client wants done. Offsets and lengths are in bytes, of any alignment that the export allows, inside the
@@ -79,6 +80,7 @@ pub struct RequestToken {
     pub(crate) offset: u64,
     pub(crate) length: u32,
     pub(crate) answer: Answer,
+    pub(crate) memory: u32,
 }
 
 /// What kind of reply a request is owed.
@@ -93,6 +95,12 @@ pub(crate) enum Answer {
 }
 
 impl RequestToken {
+    /// The bytes that a metered session was given for the request and its answer.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.memory as usize
+    }
+
     /// The client's own number for the request; only good for showing to people, as clients may repeat themselves.
     #[must_use]
     pub fn cookie(&self) -> u64 {
@@ -127,6 +135,19 @@ impl Header {
         (u32::from_be_bytes(take(&mut rest)), header(&mut rest))
     }
 
+    /// The most bytes that the request's payload, or its answer, can take.
+    pub fn memory_bytes(&self) -> u32 {
+        /// Any reply without data, with a sentence for people.
+        const REPLY: u32 = 256;
+        match self.command {
+            CMD_READ => REPLY + self.length.min(REQUEST_MAX),
+            // A refused payload is skipped.
+            CMD_WRITE if self.length <= REQUEST_MAX => REPLY + self.length,
+            CMD_BLOCK_STATUS => REPLY + 8 * EXTENTS_MAX as u32,
+            _ => REPLY,
+        }
+    }
+
     fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
@@ -148,7 +169,13 @@ impl Header {
             CMD_BLOCK_STATUS => Answer::Extents { one: self.has(CMD_FLAG_REQ_ONE) },
             _ => Answer::Done,
         };
-        RequestToken { cookie: self.cookie, offset: self.offset, length: self.length, answer }
+        RequestToken {
+            cookie: self.cookie,
+            offset: self.offset,
+            length: self.length,
+            answer,
+            memory: self.memory_bytes(),
+        }
     }
 
     /// The command of a header that was found acceptable; `data` is the payload of a write, and empty otherwise.

@@ -6,7 +6,7 @@ use crate::numbers::{CMD_DISC, REQUEST_MAGIC};
 use crate::reply::{self, ErrorCode, Extent, ReadPiece};
 use crate::request::{Answer, Command, Header, Opened, Refusal, RequestToken};
 use crate::violation::Violation;
-use crate::{OUTBOX_MAX, STRING_MAX};
+use crate::{HANDSHAKE_OUTBOX_MAX, OUTBOX_MAX, STRING_MAX};
 use azekura_base::{Inbox, Outbox};
 use bytes::Bytes;
 
@@ -64,6 +64,8 @@ pub(crate) enum Step {
     Again,
     /// Nothing goes on without more bytes.
     Starved,
+    /// Nothing goes on before there are so many bytes for the next request.
+    Full(u32),
     /// Nothing goes on before it is known whether this export can be opened.
     Wait(String),
     /// Nothing goes on before it is certain that there is no export of this name.
@@ -79,7 +81,8 @@ pub(crate) enum Step {
 /// The server's side of one connection. See the crate's description for how it is driven.
 ///
 /// Memory: one stream buffer and at most one payload of [`crate::REQUEST_MAX`] bytes on the way in; on the way out the
-/// replies that its owner has given and [`OUTBOX_MAX`] bytes of the session's own.
+/// replies that its owner has given and [`OUTBOX_MAX`] bytes of the session's own. A [metered](Session::metered) session asks
+/// its owner before it takes any of that but the stream buffer and [`HANDSHAKE_OUTBOX_MAX`] bytes.
 #[derive(Debug)]
 pub struct Session {
     inbox: Inbox,
@@ -88,6 +91,11 @@ pub struct Session {
     structured: bool,
     starved: bool,
     in_flight: usize,
+    metered: bool,
+    /// Bytes that it may take for the next request.
+    room: u32,
+    /// Bytes that it needs for the next request, and may not take.
+    wants_room: Option<u32>,
 }
 
 impl Default for Session {
@@ -109,7 +117,29 @@ impl Session {
             structured: false,
             starved: true,
             in_flight: 0,
+            metered: false,
+            room: 0,
+            wants_room: None,
         }
+    }
+
+    /// As [`Session::new`], and it takes a request only when it was given the memory for it and for its answer: see
+    /// [`Session::wants_room`].
+    #[must_use]
+    pub fn metered() -> Session {
+        Session { metered: true, ..Session::new() }
+    }
+
+    /// Of a [metered](Session::metered) session: the bytes that the next request and its answer take, if the last
+    /// [`Session::poll`] ended because they have not been [given](Session::give_room).
+    #[must_use]
+    pub fn wants_room(&self) -> Option<u32> {
+        self.wants_room
+    }
+
+    /// Gives the bytes that the session wants; to be polled again.
+    pub fn give_room(&mut self) {
+        self.room = self.wants_room.take().unwrap_or(0);
     }
 
     /// What to receive into; only while [`Session::wants_bytes`], or it may overflow.
@@ -131,7 +161,8 @@ impl Session {
     /// True while too much waits to be sent: [`Session::poll`] gives nothing until the outbox has got shorter.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.outbox.len() > OUTBOX_MAX
+        let handshake = self.metered && matches!(self.phase, Phase::Handshake(_));
+        self.outbox.len() > if handshake { HANDSHAKE_OUTBOX_MAX } else { OUTBOX_MAX }
     }
 
     /// True once the handshake is over and until the client has gone; before that, its time should be limited.
@@ -151,6 +182,7 @@ impl Session {
     /// are answered without an event.
     pub fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         self.starved = false;
+        self.wants_room = None;
         loop {
             if self.is_stalled() {
                 return None;
@@ -177,6 +209,10 @@ impl Session {
                 Ok(Step::Give(event)) => return Some(event),
                 Ok(Step::Starved) => {
                     self.starved = true;
+                    return None;
+                }
+                Ok(Step::Full(bytes)) => {
+                    self.wants_room = Some(bytes);
                     return None;
                 }
                 Ok(Step::Wait(name)) => return Some(Event::Wanted { name }),
@@ -206,6 +242,13 @@ impl Session {
         let (magic, header) = Header::parse(bytes);
         if magic != REQUEST_MAGIC {
             return Err(Violation::RequestMagic(magic));
+        }
+        if self.metered && header.command != CMD_DISC {
+            let bytes = header.memory_bytes();
+            if self.room < bytes {
+                return Ok(Step::Full(bytes));
+            }
+            self.room = 0;
         }
         self.inbox.consume(Header::SIZE);
         if header.command == CMD_DISC {

@@ -4,7 +4,7 @@
 mod support;
 
 use azekura_nbd::numbers::*;
-use azekura_nbd::{Command, Event, Export, Exports, Opening, Session, Violation};
+use azekura_nbd::{Command, Event, Export, Exports, Listing, Opening, Session, Violation};
 use std::cell::{Cell, RefCell};
 use support::client::{Heard, Say, info_data, meta_data, sent};
 
@@ -12,12 +12,12 @@ use support::client::{Heard, Say, info_data, meta_data, sent};
 struct Attached(RefCell<Opening>);
 
 impl Exports for Attached {
-    fn list(&self) -> Vec<Export> {
-        vec![Export::new("vol1", 1 << 30)]
+    fn list(&self) -> Listing {
+        Listing::of([("vol1", "")])
     }
 
     fn find(&self, name: &str) -> Option<Export> {
-        self.list().into_iter().find(|export| name.is_empty() || name == export.name)
+        ["", "vol1"].contains(&name).then(|| Export::new("vol1", 1 << 30))
     }
 
     fn open(&self, _: &str) -> Opening {
@@ -58,12 +58,12 @@ struct Hearsay {
 }
 
 impl Exports for Hearsay {
-    fn list(&self) -> Vec<Export> {
-        self.known.borrow().clone()
+    fn list(&self) -> Listing {
+        Listing::of(self.known.borrow().iter().map(|export| (&*export.name, "")))
     }
 
     fn find(&self, name: &str) -> Option<Export> {
-        self.list().into_iter().find(|export| name == export.name)
+        self.known.borrow().iter().find(|export| name == export.name).cloned()
     }
 
     fn may_come(&self, _: &str) -> bool {

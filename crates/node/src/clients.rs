@@ -12,10 +12,10 @@ impl Node {
         self.gateway.submit(token, volume, attachment, op, now);
     }
 
-    /// True while more requests may be submitted.
+    /// True while more requests on this volume may be submitted.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.gateway.has_room()
+    pub fn has_room(&self, volume: &str) -> bool {
+        self.gateway.has_room(volume)
     }
 
     /// Carries out what the gateway asks for.

@@ -1,7 +1,9 @@
 //! The stores of this node's devices: what is under way in them, and what comes of it.
 
 use crate::effect::{Breakdown, ConnKey, Effect};
+use crate::hanging::Hanging;
 use crate::node::Node;
+use crate::reads::Reads;
 use crate::tokens::Tokens;
 use crate::{DAMAGED_BLOCKS_MAX, REFUSED_READS_MAX};
 use azekura_base::{
@@ -9,11 +11,16 @@ use azekura_base::{
     RequestId, Sequence,
 };
 use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{ChunkDigest, Completion, Extent, IoId, OpenError, ReadError, Report, Space, Store};
+use azekura_store::{
+    ChunkDigest, Completion, Extent, IoId, LeafKey, MapError, OpenError, ReadError, Report, Space, Store, UnknownBlocks,
+};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// A device names to its groups what it knows nothing of any more, again and again until they have given it.
+const UNKNOWN_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// A device and its store.
 pub(crate) struct Device {
@@ -21,7 +28,7 @@ pub(crate) struct Device {
     pub(crate) open: bool,
     /// The store takes no more data.
     pub(crate) full: bool,
-    under: Tokens<Under>,
+    pub(crate) under: Tokens<Under>,
     /// Layers whose dropping has been started.
     dropping: BTreeSet<LayerId>,
     /// Layers whose merging has been started.
@@ -34,6 +41,10 @@ pub(crate) struct Device {
     pub(crate) notes_wanted: Vec<(PgId, u64)>,
     notes_saving: Vec<(PgId, u64)>,
     errors: Errors,
+    pub(crate) reads: Reads,
+    /// When it next names what it knows nothing of.
+    unknown_at: Duration,
+    pub(crate) hanging: Hanging,
 }
 
 /// Errors of a device since the process started.
@@ -47,11 +58,20 @@ struct Errors {
 }
 
 impl Errors {
+    /// The map has lost leaves. True when there was too much already.
+    fn lose_rows(&mut self) -> bool {
+        std::mem::replace(&mut self.too_many, true)
+    }
+
     /// Counts an error of a read in this chunk. What to tell when that makes them too many.
     fn count(&mut self, place: Option<(LayerId, ChunkIndex)>, error: &ReadError) -> Option<String> {
         match (error, place) {
             (ReadError::Checksum { block }, Some((layer, chunk))) if !self.too_many => {
                 self.damaged.insert((layer, chunk, *block));
+            }
+            // One damaged leaf of the map is one error.
+            (ReadError::Unknown { .. }, Some((layer, chunk))) if !self.too_many => {
+                self.damaged.insert((layer, chunk, BlockIndex(0)));
             }
             (ReadError::Device(_), _) => self.refused_reads += 1,
             _ => {}
@@ -67,19 +87,73 @@ impl Errors {
 
 /// Something that a store was asked for.
 pub(crate) enum Under {
-    Append { pg: PgId, sequence: Sequence, life: u32 },
-    Repair { pg: PgId, epoch: Epoch, id: u64 },
-    Changes { pg: PgId, copy: DeviceId, id: u64 },
-    Blocks { pg: PgId, layer: LayerId, chunk: ChunkIndex, id: u64 },
-    Checksums { pg: PgId, id: u64 },
-    Epoch { pg: PgId, epoch: Epoch },
-    Prepared { pg: PgId, sequence: Sequence, epoch: Epoch },
-    Edge { pg: PgId, merge: u64, block: BlockIndex },
-    Read { pg: PgId, layer: LayerId, chunk: ChunkIndex, client: ConnKey, request: RequestId, at: Duration },
-    Status { client: ConnKey, request: RequestId },
-    Drop { layer: LayerId },
-    Compare { asker: u64, from: LayerId, to: LayerId },
-    Measure { asker: u64 },
+    Append {
+        pg: PgId,
+        sequence: Sequence,
+        life: u32,
+    },
+    Repair {
+        pg: PgId,
+        epoch: Epoch,
+        id: u64,
+    },
+    Changes {
+        pg: PgId,
+        copy: DeviceId,
+        id: u64,
+    },
+    Blocks {
+        pg: PgId,
+        layer: LayerId,
+        chunk: ChunkIndex,
+        id: u64,
+    },
+    Checksums {
+        pg: PgId,
+        id: u64,
+    },
+    Epoch {
+        pg: PgId,
+        epoch: Epoch,
+    },
+    Prepared {
+        pg: PgId,
+        sequence: Sequence,
+        epoch: Epoch,
+    },
+    Edge {
+        pg: PgId,
+        merge: u64,
+        block: BlockIndex,
+    },
+    Read {
+        pg: PgId,
+        layer: LayerId,
+        chunk: ChunkIndex,
+        client: ConnKey,
+        request: RequestId,
+        at: Duration,
+        blocks: u16,
+    },
+    Status {
+        client: ConnKey,
+        request: RequestId,
+    },
+    Drop {
+        layer: LayerId,
+    },
+    Compare {
+        asker: u64,
+        from: LayerId,
+        to: LayerId,
+    },
+    Measure {
+        asker: u64,
+    },
+    /// A read whose client was sent to another copy meanwhile.
+    Void {
+        blocks: u16,
+    },
     Merge,
     Forget,
     Complete,
@@ -117,6 +191,9 @@ impl Node {
             notes_wanted: Vec::new(),
             notes_saving: Vec::new(),
             errors: Errors::default(),
+            reads: Reads::new(self.read_limits),
+            unknown_at: Duration::ZERO,
+            hanging: Hanging::new(self.now),
         };
         self.devices.insert(id, device);
         self.tell_layers(id);
@@ -125,6 +202,7 @@ impl Node {
     /// An effect of a store is done.
     pub fn store_done(&mut self, device: DeviceId, io: IoId, done: azekura_store::Done) {
         if let Some(device) = self.devices.get_mut(&device) {
+            device.hanging.ended(io, &done, self.now);
             device.store.done(io, done);
         }
     }
@@ -200,6 +278,7 @@ impl Node {
         let mut group =
             Group::new(pg, id, self.identity.incarnation, config.clone(), recovered(&device.store, pg), self.now);
         group.set_full(device.full);
+        group.set_hung(device.hanging.hangs());
         let mut reachable: BTreeSet<_> = self.links.up_nodes().collect();
         reachable.insert(self.identity.node);
         for (peer, node) in &self.view.devices {
@@ -216,18 +295,36 @@ impl Node {
 
     /// Time passes for a device.
     pub(crate) fn tick_device(&mut self, id: DeviceId) {
-        let ticks = |device: &&mut Device| device.open || device.store.waits_for_room();
-        let Some(device) = self.devices.get_mut(&id).filter(ticks) else { return };
+        self.watch_device(id);
+        let Some(device) = self.devices.get_mut(&id) else { return };
         device.store.tick(self.now);
         if !device.open {
             return;
         }
+        let unknown = match self.now >= device.unknown_at {
+            true => {
+                device.unknown_at = self.now + UNKNOWN_TOLD_EVERY;
+                device.store.unknown_blocks()
+            }
+            false => Vec::new(),
+        };
         if !device.checkpointing && (device.store.checkpoint_due() || !device.notes_wanted.is_empty()) {
             let groups = &self.groups;
             device.checkpointing = true;
             device.notes_saving = std::mem::take(&mut device.notes_wanted);
             device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
         }
+        for UnknownBlocks { key: LeafKey { layer, chunk, pg }, runs } in unknown {
+            self.wake(pg, id, |group| {
+                runs.into_iter().for_each(|(first, count)| group.found_unknown(layer, chunk, first, count));
+            });
+        }
+        self.note_fullness(id);
+    }
+
+    /// Tells a device's groups when it takes no more data from clients, or takes some again.
+    pub(crate) fn note_fullness(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id) else { return };
         let full = is_full(&device.store.space(), self.view.full_percent);
         if full != device.full {
             device.full = full;
@@ -249,6 +346,7 @@ impl Node {
             device.store.pump();
         }
         while let Some(effect) = device.store.next_effect() {
+            device.hanging.asked(&effect, self.now);
             self.effects.push_back(Effect::Store(id, effect));
         }
     }
@@ -268,8 +366,21 @@ impl Node {
                 }
                 Report::Forgotten { pg } => self.effects.push_back(Effect::CopyForgotten(id, pg)),
                 Report::NotSaved { error } => {
-                    let told = format!("device {id}: {error}; it is tried again; make room in the device's folder");
+                    let way_out = match error {
+                        MapError::Full(_) => "; make room in the device's folder",
+                        MapError::Refused(_) | MapError::Failed(_) => "",
+                    };
+                    self.effects.push_back(Effect::Warn(format!("device {id}: {error}; it is tried again{way_out}")));
+                }
+                Report::LeafDamaged { key, what } => {
+                    let place = self.view.place_of(key.layer, key.chunk, BlockIndex(0));
+                    let told = format!("device {id}: {what}; the chunk at {place} is brought level from another copy");
                     self.effects.push_back(Effect::Warn(told));
+                    self.devices.entry(id).and_modify(|device| device.unknown_at = Duration::ZERO);
+                }
+                Report::RowsLost { what, .. } => {
+                    let news = self.devices.get_mut(&id).is_some_and(|device| !device.errors.lose_rows());
+                    self.effects.extend(news.then_some(Effect::DeviceFailing(id, what)));
                 }
                 Report::Digest { token, result } => self.digest_done(id, token, result),
                 Report::Differences { token, result } => self.compared(id, token, result),
@@ -341,7 +452,8 @@ impl Node {
                 let under = device.under.remove(token);
                 if let Err(error) = &result {
                     let too_many = device.errors.count(under.as_ref().and_then(Under::chunk), error);
-                    self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+                    let what = self.told(under.as_ref().and_then(Under::chunk), error);
+                    self.effects.push_back(Effect::Warn(format!("device {id}: {what}")));
                     self.effects.extend(too_many.map(|why| Effect::DeviceFailing(id, why)));
                     self.found_damaged(id, under.as_ref(), error);
                 }
@@ -359,12 +471,28 @@ impl Node {
         }
     }
 
+    /// An error of a read, with the place that it is at.
+    fn told(&self, chunk: Option<(LayerId, ChunkIndex)>, error: &ReadError) -> String {
+        match (chunk, error) {
+            (Some((layer, chunk)), ReadError::Checksum { block }) => {
+                format!("{}: the block fails its checksum", self.view.place_of(layer, chunk, *block))
+            }
+            (Some((layer, chunk)), ReadError::Lost { block }) => {
+                format!("{}: the block is lost: no copy could give it", self.view.place_of(layer, chunk, *block))
+            }
+            _ => error.to_string(),
+        }
+    }
+
     /// A read has met a damaged block: its group writes it anew from a good copy.
     fn found_damaged(&mut self, id: DeviceId, under: Option<&Under>, error: &ReadError) {
         let Some(Under::Read { pg, layer, chunk, .. } | Under::Blocks { pg, layer, chunk, .. }) = under else { return };
-        if let ReadError::Checksum { block } | ReadError::Lost { block } = error {
-            self.wake(*pg, id, |group| group.found_damaged(*layer, *chunk, *block));
-        }
+        let (first, count) = match error {
+            ReadError::Checksum { block } | ReadError::Lost { block } => (*block, 1),
+            ReadError::Unknown { first, count } => (*first, *count),
+            ReadError::Device(_) | ReadError::Map(_) | ReadError::NotPrepared => return,
+        };
+        self.wake(*pg, id, |group| group.found_unknown(*layer, *chunk, first, count));
     }
 
     fn read_done(&mut self, id: DeviceId, under: Option<Under>, result: Result<Vec<Extent>, ReadError>) {
@@ -373,10 +501,14 @@ impl Node {
                 let contents = result.map(sent).map_err(|_| IoStatus::Io);
                 self.wake(pg, id, |group| group.blocks_loaded(blocks, contents));
             }
-            Some(Under::Read { client, request, at, .. }) => {
+            Some(Under::Read { client, request, at, blocks, .. }) => {
+                self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(blocks));
                 self.balance.answered(self.now.saturating_sub(at));
                 let result = result.map(sent).map_err(|_| IoStatus::Io);
                 self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
+            }
+            Some(Under::Void { blocks }) => {
+                self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(blocks));
             }
             Some(Under::Edge { pg, merge, block }) => {
                 let contents = result.map(first_block).map_err(|_| IoStatus::Io);
@@ -396,7 +528,7 @@ impl Node {
         self.wake(pg, id, |group| group.checksums_loaded(wish, checksums));
     }
 
-    fn wake(&mut self, pg: PgId, device: DeviceId, f: impl FnOnce(&mut Group)) {
+    pub(crate) fn wake(&mut self, pg: PgId, device: DeviceId, f: impl FnOnce(&mut Group)) {
         if let Some(group) = self.groups.get_mut(&(pg, device)) {
             group.advance(self.now);
             f(group);
@@ -405,7 +537,7 @@ impl Node {
     }
 
     /// The store has stopped: its copies are out of service until the process is started again.
-    fn give_up(&mut self, id: DeviceId, why: Breakdown) {
+    pub(crate) fn give_up(&mut self, id: DeviceId, why: Breakdown) {
         self.effects.push_back(Effect::DeviceOpen(id, Err(why)));
         let keys: Vec<_> = self.groups.keys().filter(|(_, device)| *device == id).copied().collect();
         for key in keys {
@@ -416,6 +548,9 @@ impl Node {
         let Some(device) = self.devices.remove(&id) else { return };
         // Who waits for a read is sent to ask again: nothing comes from this store any more, and the group's next copy may be on
         // this very node.
+        for (client, request) in device.reads.into_waiting() {
+            self.refuse_read(client, request, IoStatus::Redirect);
+        }
         for under in device.under.into_values() {
             match under {
                 Under::Read { client, request, .. } => {

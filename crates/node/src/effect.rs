@@ -1,12 +1,14 @@
 //! What a node asks its event loop to do.
 
 use crate::questions::Refusal;
+use crate::view::Place;
 use azekura_base::{DeviceId, LayerId, NodeId, PgId};
 use azekura_gateway::Outcome;
-use azekura_replica::{GroupConfig, ScrubReport};
+use azekura_replica::{Flaw, GroupConfig, ScrubReport};
 use azekura_store::{DifferencePage, MeasuredPage};
 use azekura_wire::Message;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// A connection between nodes, named by the event loop; never used again for another one. 0 is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +21,19 @@ pub struct Breakdown {
     pub reason: String,
     /// What it held is gone: it does not come back with the next start of the process.
     pub for_good: bool,
+}
+
+/// A block that a scrub or a reader has found bad.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundBlock {
+    /// Where it is.
+    pub place: Place,
+    /// The copy that it is bad on.
+    pub device: DeviceId,
+    /// What is wrong with it.
+    pub flaw: Flaw,
+    /// It was written anew from another copy.
+    pub mended: bool,
 }
 
 /// One thing to do.
@@ -45,8 +60,10 @@ pub enum Effect {
     Measured(u64, Result<MeasuredPage, Refusal>),
     /// Attachments may have ended: [`crate::Node::is_ended`] tells which.
     AttachmentsEnded,
-    /// A primary on this node has scrubbed its group.
-    Scrubbed(PgId, ScrubReport),
+    /// A primary on this node has scrubbed its group, and these are blocks that were bad.
+    Scrubbed(PgId, ScrubReport, Vec<FoundBlock>),
+    /// Readers have met a bad block of a group that is not being scrubbed.
+    Found(PgId, FoundBlock),
     /// A dropped layer's space on a device has come back.
     LayerDropped(DeviceId, LayerId),
     /// A device has given a layer's blocks to its child.
@@ -57,6 +74,8 @@ pub enum Effect {
     DeviceOpen(DeviceId, Result<(), Breakdown>),
     /// A device has had more errors than a sound one has. It goes on serving what it can.
     DeviceFailing(DeviceId, String),
+    /// Nobody waits for a device any more, which has kept silent for so long; or, when false, it answers again after such a silence.
+    DeviceHangs(DeviceId, bool, Duration),
     /// Something that people should know.
     Warn(String),
 }

@@ -95,6 +95,7 @@ mod tests {
             layer: LayerId(layer),
             cut: cut.map(LayerId),
             read_only: false,
+            io_timeout: None,
             groups: Arc::from([]),
             group_offset: 0,
         };

@@ -14,15 +14,27 @@ pub(crate) struct Beats {
     next: Duration,
     /// The stamp of each node's last answer, by its clock, and when that arrived, by this node's.
     stamps: BTreeMap<NodeId, (u64, Duration)>,
+    /// What this node's clock showed up to here was perhaps long ago.
+    void: Option<Duration>,
 }
 
 impl Beats {
     pub(crate) fn new(now: Duration) -> Beats {
-        Beats { next: now, stamps: BTreeMap::new() }
+        Beats { next: now, stamps: BTreeMap::new(), void: None }
     }
 
     pub(crate) fn next(&self) -> Duration {
         self.next
+    }
+
+    /// Nothing can be counted from this node's stamps up to now any more.
+    pub(crate) fn void_stamps(&mut self, now: Duration) {
+        self.void = Some(now);
+    }
+
+    /// Leases may be counted from this node's own `stamp`, which somebody has echoed.
+    fn counts(&self, stamp: Duration, now: Duration) -> bool {
+        stamp <= now && self.void.is_none_or(|void| stamp > void)
     }
 
     /// A new connection: what was known of the node's clock may be from before its restart.
@@ -80,7 +92,8 @@ impl Node {
         // The echo is a time of this node's clock that its answer carried, so the lease can't outlast what the primary
         // waits for. An echo from the future is not ours.
         let echoed = Duration::from_micros(heartbeat.echo_us);
-        let lease_until = if heartbeat.echo_us == 0 || echoed > self.now { Duration::ZERO } else { echoed + LEASE };
+        let counts = heartbeat.echo_us != 0 && self.beats.counts(echoed, self.now);
+        let lease_until = if counts { echoed + LEASE } else { Duration::ZERO };
         let now = self.now;
         let mut copies = Vec::with_capacity(heartbeat.groups.len());
         for beat in &heartbeat.groups {
@@ -103,8 +116,8 @@ impl Node {
         self.layers.peer_knows(node, ok.revision);
         let mut soon = self.beats.stamps.insert(node, (ok.stamp_us, self.now)).is_none();
         let sent = Duration::from_micros(ok.echo_us);
-        if sent > self.now {
-            return; // Not a stamp of ours.
+        if !self.beats.counts(sent, self.now) {
+            return; // Not a stamp of ours, or one from before the clock stood still.
         }
         for copy in &ok.copies {
             if self.view.devices.get(&copy.device) != Some(&node) {

@@ -296,6 +296,7 @@ mod tests {
                 layer: LayerId(*head),
                 cut: None,
                 read_only: false,
+                io_timeout: None,
                 groups: Arc::from([]),
                 group_offset: 0,
             };

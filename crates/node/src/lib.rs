@@ -6,7 +6,7 @@
 //!
 //! A write's way through the files: the client's request enters at `clients.rs` and leaves the gateway as a message;
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`), and performs what groups ask for;
-//! `devices.rs` holds the stores and matches their completions. `heartbeat.rs` keeps leases alive and
+//! `devices.rs` holds the stores and matches their completions; `reads.rs` keeps readers from crowding them. `heartbeat.rs` keeps leases alive and
 //! lets groups notice who has fallen silent; `balance.rs` decides which of them bring copies up to date, and which hand over;
 //! `throttle.rs` how much of that there may be beside clients' requests.
 //! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all groups
@@ -19,23 +19,26 @@ mod devices;
 mod effect;
 mod fences;
 mod fencing;
+mod hanging;
 mod heads;
 mod heartbeat;
 mod layers;
 mod links;
 mod node;
 mod questions;
+mod reads;
 mod routing;
 mod throttle;
 mod tokens;
 mod view;
 
-pub use effect::{Breakdown, ConnKey, Effect};
+pub use effect::{Breakdown, ConnKey, Effect, FoundBlock};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use questions::Refusal;
+pub use reads::ReadLimits;
 pub use throttle::ThrottleReport;
-pub use view::ClusterView;
+pub use view::{ClusterView, Place};
 
 use std::time::Duration;
 
@@ -52,5 +55,19 @@ pub const LINK_SILENCE: Duration = Duration::from_millis(1500);
 pub const DAMAGED_BLOCKS_MAX: usize = 256;
 /// A device that has refused so many reads, since the process started, is failing.
 pub const REFUSED_READS_MAX: u32 = 16;
-/// Connections from other nodes, including ones that have not greeted yet.
+/// A device that has not answered for so long is out of service, unless [`Node::set_device_timeout`] says otherwise.
+pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The shortest such time: a device that hangs for a moment is to be left alone first.
+pub const DEVICE_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// Reads of clients that one device's store works on at a time; further ones wait. More than a device is given at once, so that
+/// it always has the next.
+pub const DEVICE_READS_MAX: usize = 256;
+/// Blocks of those reads (16 MiB), the last one's not counted: each may be a read of its own on the device, with its buffer.
+pub const DEVICE_READ_BLOCKS_MAX: usize = 4096;
+/// Reads that wait for one device, about 100 bytes each: the full windows of 128 gateways. Further ones are sent to another copy,
+/// or to ask again.
+pub const DEVICE_READS_WAITING_MAX: usize = 1 << 18;
+/// Connections from other nodes.
 pub const INBOUND_MAX: usize = 4096;
+/// Connections from whomever that have not greeted yet. When there are more, the one that has been silent for longest makes room.
+pub const UNGREETED_MAX: usize = 256;

@@ -6,8 +6,8 @@
 
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
-use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL};
-use azekura_base::NodeId;
+use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL, UNGREETED_MAX};
+use azekura_base::{NodeId, Repeats};
 use azekura_wire::{Hello, Message, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub(crate) struct Links {
     /// Nodes whose process was not there at the last dial.
     refused: BTreeSet<NodeId>,
     ticked: Duration,
+    /// Greetings that were refused, by the node that sent them.
+    refusals: Repeats<NodeId>,
 }
 
 impl Links {
@@ -181,11 +183,30 @@ impl Node {
 
     /// Somebody connected.
     pub fn accepted(&mut self, conn: ConnKey) {
-        if self.links.inbound.len() >= INBOUND_MAX {
+        if self.links.inbound.len() >= INBOUND_MAX + UNGREETED_MAX {
             self.effects.push_back(Effect::Close(conn));
             return;
         }
+        // Keys count up, and so do the times by which they have to greet.
+        let ungreeted = self.links.inbound.iter().filter(|(_, state)| matches!(state, Inbound::Unknown(_)));
+        let mut ungreeted = ungreeted.map(|(conn, _)| *conn);
+        if let Some(oldest) = ungreeted.next()
+            && ungreeted.count() + 1 >= UNGREETED_MAX
+        {
+            self.links.inbound.remove(&oldest);
+            self.effects.push_back(Effect::Close(oldest));
+        }
         self.links.inbound.insert(conn, Inbound::Unknown(self.now + GREETING_TIMEOUT));
+    }
+
+    /// The node at the other end of a connection, once that has said who it is.
+    #[must_use]
+    pub fn other_end(&self, conn: ConnKey) -> Option<NodeId> {
+        let came_from = || match self.links.inbound.get(&conn) {
+            Some(Inbound::From(node)) => Some(*node),
+            _ => None,
+        };
+        self.links.dialled_on(conn).or_else(came_from)
     }
 
     /// A connection has ended.
@@ -220,7 +241,7 @@ impl Node {
 
     fn welcomed(&mut self, node: NodeId, conn: ConnKey, hello: Hello) {
         if let Err(why) = self.check_hello(&hello, Some(node)) {
-            self.refuse(conn, &why);
+            self.refuse_greeting(conn, node, &why);
             return;
         }
         self.links.met(&hello);
@@ -239,7 +260,7 @@ impl Node {
 
     fn greeted(&mut self, conn: ConnKey, hello: Hello) {
         if let Err(why) = self.check_hello(&hello, None) {
-            self.refuse(conn, &why);
+            self.refuse_greeting(conn, hello.node, &why);
             return;
         }
         self.links.met(&hello);
@@ -276,6 +297,15 @@ impl Node {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Closes a connection whose peer is not who it should be, or looks for somebody else. It will come again, and again.
+    fn refuse_greeting(&mut self, conn: ConnKey, node: NodeId, why: &str) {
+        if let Some(more) = self.links.refusals.note(&node, self.now) {
+            self.effects.push_back(Effect::Warn(format!("closing a connection of node {node}: {why}{more}")));
+        }
+        self.effects.push_back(Effect::Close(conn));
+        self.closed(conn);
     }
 
     /// Closes a connection whose peer does not keep to the protocol.
@@ -341,5 +371,67 @@ impl Node {
         } else if self.links.inbound.contains_key(&conn) {
             self.effects.push_back(Effect::Send(conn, message));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Identity;
+
+    fn node() -> Node {
+        Node::new(Identity { cluster: 1, node: NodeId(9), incarnation: 1 }, Duration::ZERO)
+    }
+
+    fn effects(node: &mut Node) -> (Vec<String>, Vec<ConnKey>) {
+        let (mut warnings, mut closed) = (Vec::new(), Vec::new());
+        while let Some(effect) = node.next_effect() {
+            match effect {
+                Effect::Warn(what) => warnings.push(what),
+                Effect::Close(conn) => closed.push(conn),
+                effect => panic!("unexpected {effect:?}"),
+            }
+        }
+        (warnings, closed)
+    }
+
+    #[test]
+    fn who_looks_for_another_node_again_and_again_is_told_of_once_a_minute() {
+        let mut node = node();
+        let hello =
+            Hello { version: VERSION, cluster: 1, node: NodeId(5), to: NodeId(6), incarnation: 1, connection: 1 };
+        for n in 1..=601 {
+            node.advance(Duration::from_millis(200) * n);
+            node.accepted(ConnKey(u64::from(n)));
+            node.received(ConnKey(u64::from(n)), Message::Hello(hello));
+        }
+        let (warnings, closed) = effects(&mut node);
+        assert_eq!(closed.len(), 601, "each is closed");
+        let why = "closing a connection of node 5: it looks for node 6, this is node 9";
+        let more = format!("{why} (299 times more in the last minute)");
+        assert_eq!(warnings, [why, &more, &more]);
+    }
+
+    #[test]
+    fn connections_that_do_not_greet_leave_room_for_nodes() {
+        let mut node = node();
+        let hello = |from| Hello {
+            version: VERSION,
+            cluster: 1,
+            node: NodeId(from),
+            to: NodeId(9),
+            incarnation: 1,
+            connection: 1,
+        };
+        node.accepted(ConnKey(1));
+        node.received(ConnKey(1), Message::Hello(hello(1)));
+        for silent in 2..=10_000 {
+            node.accepted(ConnKey(silent));
+        }
+        node.accepted(ConnKey(10_001));
+        node.received(ConnKey(10_001), Message::Hello(hello(2)));
+        assert_eq!(node.inbound_from(ConnKey(1)), Some(NodeId(1)));
+        assert_eq!(node.inbound_from(ConnKey(10_001)), Some(NodeId(2)));
+        assert_eq!(node.links.inbound.len(), UNGREETED_MAX + 1);
     }
 }

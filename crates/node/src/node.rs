@@ -9,7 +9,9 @@ use crate::heads::Heads;
 use crate::heartbeat::Beats;
 use crate::layers::Layers;
 use crate::links::Links;
+use crate::reads::ReadLimits;
 use crate::view::ClusterView;
+use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
 use azekura_replica::{AckRule, Group, GroupState, ResyncProgress, ScrubReport};
@@ -24,7 +26,7 @@ pub struct Identity {
     pub cluster: u128,
     /// The node.
     pub node: NodeId,
-    /// Drawn at random, or counted up, at each start of the process: never used twice by a node.
+    /// Counts the starts of the node's process: a later one has a higher number. Less than 2^32.
     pub incarnation: u64,
 }
 
@@ -89,6 +91,9 @@ pub struct Node {
     /// Groups that may owe their primary an acknowledgement at the end of the turn.
     pub(crate) owing: BTreeSet<(PgId, DeviceId)>,
     pub(crate) effects: VecDeque<Effect>,
+    pub(crate) read_limits: ReadLimits,
+    /// A device that has not answered for so long is out of service.
+    pub(crate) device_timeout: Duration,
     pub(crate) now: Duration,
 }
 
@@ -99,7 +104,7 @@ impl Node {
         Node {
             identity,
             view: ClusterView::default(),
-            gateway: Gateway::new(identity.node, session_of(identity)),
+            gateway: Gateway::new(identity.node, SessionId::new(identity.node, identity.incarnation)),
             devices: BTreeMap::new(),
             groups: BTreeMap::new(),
             links: Links::default(),
@@ -116,8 +121,15 @@ impl Node {
             awake: VecDeque::new(),
             owing: BTreeSet::new(),
             effects: VecDeque::new(),
+            read_limits: ReadLimits::default(),
+            device_timeout: DEVICE_TIMEOUT,
             now,
         }
+    }
+
+    /// Puts devices out of service that have not answered for `timeout`, or for [`DEVICE_TIMEOUT_MIN`] if that is longer.
+    pub fn set_device_timeout(&mut self, timeout: Duration) {
+        self.device_timeout = timeout.max(DEVICE_TIMEOUT_MIN);
     }
 
     /// Who this node is.
@@ -270,6 +282,14 @@ impl Node {
         self.now = self.now.max(now);
     }
 
+    /// This process and its clock may have stood still for a time that nobody can tell: no lease from before counts any more. Promises that
+    /// this node's copies have made last longer by that, which harms nobody.
+    pub fn void_leases(&mut self) {
+        self.beats.void_stamps(self.now);
+        self.groups.values_mut().for_each(Group::void_leases);
+        self.beats_soon();
+    }
+
     /// The groups that this node would answer as primary at time `now`.
     pub fn serving(&self, now: Duration) -> impl Iterator<Item = PgId> + '_ {
         self.groups.iter().filter(move |(_, group)| group.is_serving(now)).map(|((pg, _), _)| *pg)
@@ -293,6 +313,7 @@ impl Node {
             self.run_gateway();
             self.run_groups();
             devices.iter().for_each(|device| self.run_completions(*device));
+            devices.iter().for_each(|device| self.let_reads_in(*device));
             let me = self.identity.node;
             if let Some(message) = self.local.pop_front() {
                 self.deliver(me, ConnKey(0), message);
@@ -337,10 +358,4 @@ impl Node {
         }
         wake
     }
-}
-
-/// A number that no other gateway process has: the node's and its start's, mixed.
-fn session_of(identity: Identity) -> SessionId {
-    let mixed = identity.incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(identity.node.0) << 48);
-    SessionId(mixed ^ identity.incarnation)
 }

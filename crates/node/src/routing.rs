@@ -1,10 +1,10 @@
 //! Messages to groups, and what groups ask for.
 
 use crate::devices::Under;
-use crate::effect::{ConnKey, Effect};
+use crate::effect::{ConnKey, Effect, FoundBlock};
 use crate::node::Node;
 use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, LayerId, NodeId, PgId, RequestId};
-use azekura_replica::{Action, Client, Group, Mismatch};
+use azekura_replica::{Action, Client, Finding, Flaw, Group, Mismatch};
 use azekura_store as store;
 use azekura_wire::{Body, CompareOk, Message, Prepare, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
 use std::time::Duration;
@@ -17,11 +17,11 @@ impl Node {
         let client = Client(conn.0);
         let done = match message {
             Message::Write(write) if self.view.dropped.contains_key(&write.layer) => {
-                self.refuse_write(conn, write.request, IoStatus::Gone);
+                self.refuse_write(conn, write.pg, write.request, IoStatus::Gone);
                 None
             }
             Message::Write(write) if self.fences.refuse(write.volume, write.attachment) => {
-                self.refuse_write(conn, write.request, IoStatus::Fenced);
+                self.refuse_write(conn, write.pg, write.request, IoStatus::Fenced);
                 None
             }
             Message::Read(ReadRequest { request, volume, attachment, .. })
@@ -39,7 +39,7 @@ impl Node {
                 None
             }
             Message::Write(write) => {
-                let request = write.request;
+                let (pg, request) = (write.pg, write.request);
                 // The data of this node's own gateway has not left memory since its checksums were made.
                 let trusted = conn == ConnKey(0);
                 let current = self.heads.takes_writes(write.volume, write.layer);
@@ -54,15 +54,12 @@ impl Node {
                     })
                 });
                 if done.is_none() {
-                    self.refuse_write(conn, request, IoStatus::Redirect);
+                    self.refuse_write(conn, pg, request, IoStatus::Redirect);
                 }
                 done
             }
             Message::Read(read) => {
-                let key = self.any_copy(read.pg);
-                if key.and_then(|key| self.with_group(key, |group, now| group.read(client, read, now))).is_none() {
-                    self.refuse_read(conn, read.request, IoStatus::Redirect);
-                }
+                self.read_arrived(conn, read);
                 None
             }
             Message::Status(status) => {
@@ -91,10 +88,11 @@ impl Node {
             Message::Learn(learn) => {
                 let key = (learn.pg, learn.device);
                 // To a copy whose store is not open yet, the primary will say it again; what it asked before is void.
-                if self.with_group(key, |group, _| group.learn(client, learn)).is_none() {
+                let done = self.with_group(key, |group, _| group.learn(client, learn));
+                if done.is_none() {
                     self.early_syncs.remove(&key);
                 }
-                None
+                done
             }
             Message::Compare(compare) if self.is_gone(compare.device, compare.layer) => {
                 self.with_group((compare.pg, compare.device), |group, _| group.compare_gone(client, &compare));
@@ -160,7 +158,7 @@ impl Node {
     /// when the gateway does not hold them.
     fn own_blocks(&self, mut prepare: Prepare) -> Option<(Prepare, bool)> {
         let Body::Yours { checksums } = prepare.body else { return Some((prepare, false)) };
-        let bytes = self.gateway.unanswered(prepare.session, prepare.request)?;
+        let bytes = self.gateway.unanswered(prepare.session, prepare.pg, prepare.request)?;
         if bytes.len() != checksums.len() * BLOCK_SIZE {
             return None;
         }
@@ -224,7 +222,7 @@ impl Node {
     }
 
     /// A copy on this node: the primary if it is here, else one that is in sync.
-    fn any_copy(&self, pg: PgId) -> Option<Key> {
+    pub(crate) fn any_copy(&self, pg: PgId) -> Option<Key> {
         self.primary_copy(pg).or_else(|| {
             let in_sync = &self.view.groups.get(&pg)?.in_sync;
             in_sync.iter().map(|device| (pg, *device)).find(|key| self.groups.contains_key(key))
@@ -288,7 +286,7 @@ impl Node {
             }
             Action::Answer(client, message) => self.answer_later(ConnKey(client.0), message),
             Action::AnswerWrite(client, request, result) => {
-                let done = WriteDone { request, result };
+                let done = WriteDone { pg, request, result };
                 self.answer_later(ConnKey(client.0), Message::WriteDone(done));
             }
             Action::Refuse(client, request, status) => {
@@ -299,6 +297,8 @@ impl Node {
             Action::Append(prepare, life) => {
                 let under = Under::Append { pg, sequence: prepare.sequence, life };
                 self.with_store(device, under, |store, token| store.append(token, record(prepare)));
+                // What comes next must not be let in as well, if this was the last that there is room for.
+                self.note_fullness(device);
             }
             Action::Commit(upto) => {
                 if let Some(device) = self.devices.get_mut(&device) {
@@ -322,9 +322,10 @@ impl Node {
                     store.modified_since(token, pg, after);
                 });
             }
-            Action::Scrubbed(report) => {
+            Action::Scrubbed(report, findings) => {
                 self.balance.scrub_ended(pg);
-                self.effects.push_back(Effect::Scrubbed(pg, report));
+                let found = findings.iter().map(|finding| self.found_block(finding)).collect();
+                self.effects.push_back(Effect::Scrubbed(pg, report, found));
             }
             Action::SaveNote(name) => {
                 if let Some(device) = self.devices.get_mut(&device) {
@@ -334,10 +335,20 @@ impl Node {
             Action::SetComplete => {
                 self.with_store(device, Under::Complete, |store, token| store.set_complete(token, pg));
             }
-            Action::NoGoodCopy { layer, chunk, first, count } => {
+            Action::Mended { device, layer, chunk, first, count, scrubbing } => {
+                let place = self.view.place_of(layer, chunk, first);
+                let blocks = if count == 1 { "a block".to_owned() } else { format!("{count} blocks") };
+                let what = format!("group {pg}: {place}: {blocks} of the copy on device {device} written anew");
+                self.effects.push_back(Effect::Warn(what));
+                let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: true };
+                self.effects.extend((!scrubbing).then_some(Effect::Found(pg, found)));
+            }
+            Action::NoGoodCopy { layer, chunk, first, count, scrubbing } => {
                 let place = self.view.place_of(layer, chunk, first);
                 let what = format!("group {pg}: {place}: no copy of these {count} blocks is good; reads of them fail");
                 self.effects.push_back(Effect::Warn(what));
+                let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: false };
+                self.effects.extend((!scrubbing).then_some(Effect::Found(pg, found)));
             }
             Action::LoadBlocks { id, layer, chunk, first, count } => {
                 self.with_store(device, Under::Blocks { pg, id, layer, chunk }, |store, token| {
@@ -362,7 +373,8 @@ impl Node {
             Action::ServeRead(client, read) => {
                 let (layer, chunk) = (read.layer, read.chunk);
                 let (client, request, at) = (ConnKey(client.0), read.request, self.now);
-                let under = Under::Read { pg, layer, chunk, client, request, at };
+                let under = Under::Read { pg, layer, chunk, client, request, at, blocks: read.count };
+                self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(read.count));
                 self.with_store(device, under, |store, token| {
                     store.read(token, pg, read.layer, read.chunk, read.first, read.count);
                 });
@@ -376,6 +388,12 @@ impl Node {
         }
     }
 
+    /// A bad block, for people.
+    fn found_block(&self, finding: &Finding) -> FoundBlock {
+        let Finding { device, layer, chunk, block, flaw, mended } = *finding;
+        FoundBlock { place: self.view.place_of(layer, chunk, block), device, flaw, mended }
+    }
+
     /// Answers a client; this node's own gateway is told in the same turn.
     pub(crate) fn answer_later(&mut self, conn: ConnKey, message: Message) {
         if conn == ConnKey(0) {
@@ -385,11 +403,11 @@ impl Node {
         }
     }
 
-    fn refuse_write(&mut self, conn: ConnKey, request: RequestId, status: IoStatus) {
-        self.answer_later(conn, Message::WriteDone(WriteDone { request, result: Err(status) }));
+    fn refuse_write(&mut self, conn: ConnKey, pg: PgId, request: RequestId, status: IoStatus) {
+        self.answer_later(conn, Message::WriteDone(WriteDone { pg, request, result: Err(status) }));
     }
 
-    fn refuse_read(&mut self, conn: ConnKey, request: RequestId, status: IoStatus) {
+    pub(crate) fn refuse_read(&mut self, conn: ConnKey, request: RequestId, status: IoStatus) {
         self.answer_later(conn, Message::ReadDone(ReadDone { request, result: Err(status) }));
     }
 }

@@ -32,6 +32,11 @@ impl<T> Tokens<T> {
         self.slots.into_iter().flatten()
     }
 
+    /// All values, in the order of their tokens.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().flatten()
+    }
+
     pub(crate) fn remove(&mut self, token: u64) -> Option<T> {
         let value = self.slots.get_mut(token as usize)?.take()?;
         self.free.push(token);

@@ -35,12 +35,30 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// Where a block is, for people: volume and byte offset.
-    pub(crate) fn place_of(&self, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) -> String {
+    /// Where a block is, for people.
+    pub(crate) fn place_of(&self, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) -> Place {
         let offset = u64::from(chunk.0) * CHUNK_SIZE as u64 + u64::from(block.0) * BLOCK_SIZE as u64;
-        match self.volumes.values().find(|volume| volume.layer == layer) {
-            Some(volume) => format!("volume {}, byte {offset}", volume.name),
-            None => format!("layer {layer}, byte {offset}"),
+        let volume = self.volumes.values().find(|volume| volume.layer == layer);
+        Place { volume: volume.map(|volume| volume.name.clone()), layer, offset }
+    }
+}
+
+/// Where a block is, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The volume, or `VOLUME@SNAPSHOT`; `None` when no name leads to the layer itself: it is below others.
+    pub volume: Option<String>,
+    /// The layer.
+    pub layer: LayerId,
+    /// Bytes from the start of the volume.
+    pub offset: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.volume {
+            Some(volume) => write!(f, "volume {volume}, byte {}", self.offset),
+            None => write!(f, "layer {}, byte {}", self.layer, self.offset),
         }
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Connection<S> {
     receiving: bool,
     /// Absent while a send is under way.
     sending: Option<Box<Sending>>,
+    /// Bytes of the send that is under way.
+    sending_bytes: usize,
     /// Operations under way.
     in_flight: u32,
     paused: bool,
@@ -75,6 +77,7 @@ impl<S> Connection<S> {
             connecting: None,
             receiving: false,
             sending: Some(Sending::new()),
+            sending_bytes: 0,
             in_flight: 0,
             paused: false,
             receive_wanted: false,
@@ -145,6 +148,14 @@ impl<S: Stream> Reactor<S> {
     pub fn stream(&mut self, conn: ConnId) -> Option<&mut S> {
         let index = self.connections.index(conn.0)?;
         self.connections.at(index).stream.as_mut()
+    }
+
+    /// Bytes that the peer has not taken: in the outbox, and in the send that is under way.
+    #[must_use]
+    pub fn unsent_bytes(&mut self, conn: ConnId) -> usize {
+        let Some(index) = self.connections.index(conn.0) else { return 0 };
+        let connection = self.connections.at(index);
+        connection.sending_bytes + connection.stream.as_mut().map_or(0, |stream| stream.outbox().len())
     }
 
     /// The caller has looked at the inbox and perhaps filled the outbox: at the next wait a send starts if the outbox
@@ -256,6 +267,7 @@ impl<S: Stream> Reactor<S> {
         }
         if waits {
             connection.in_flight += 1;
+            connection.sending_bytes = sending.bytes_left();
             self.ring.start(Operation::Send { conn: index, socket, sending });
         } else {
             sending.clear();
@@ -339,6 +351,7 @@ impl<S: Stream> Reactor<S> {
             Ok(count) => sending.advance(*count as usize),
             Err(_) => false,
         };
+        connection.sending_bytes = if done { 0 } else { sending.bytes_left() };
         match result {
             _ if ended => self.free_if_unused(index),
             Err(error) if !is_transient(&error) => self.end(index, CloseReason::Error(error)),

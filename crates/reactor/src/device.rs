@@ -1,19 +1,18 @@
 //! Devices: regular files or block devices, read and written past the page cache.
 
 use crate::{
-    DEVICE_DEPTH_MAX, DEVICE_QUEUE_MAX, DEVICES_MAX, Event, FileId, Reactor, Stream,
+    DEVICE_DEPTH_MAX, DEVICE_READS_MAX, DEVICES_MAX, Event, FileId, Reactor, Stream,
     patience::patiently,
     ring::Operation,
     transfer::{DeviceRead, DeviceWrite, Step},
 };
-use azekura_base::BLOCK_SIZE;
+use azekura_base::{BLOCK_SIZE, IoClass, IoQueue};
 use bytes::Bytes;
 use rustix::{
     fs::{FallocateFlags, FlockOperation},
     io::Errno,
 };
 use std::{
-    collections::VecDeque,
     fs::{self, File, OpenOptions},
     io::{self, Seek, SeekFrom},
     os::{
@@ -39,10 +38,7 @@ pub(crate) struct Device {
     file: File,
     /// Its place among the ring's registered files.
     slot: u32,
-    /// Operations that the kernel works on.
-    in_flight: usize,
-    /// Operations that wait for one of those to end.
-    waiting: VecDeque<Operation>,
+    queue: IoQueue<Operation>,
     closing: bool,
 }
 
@@ -68,7 +64,7 @@ impl<S: Stream> Reactor<S> {
         let slots = self.device_slots.get_or_insert_default();
         let slot = slots.pop().ok_or_else(|| io::Error::other(format!("more than {DEVICES_MAX} devices")))?;
         self.ring.register_file(slot, file.as_raw_fd())?;
-        let device = Device { file, slot, in_flight: 0, waiting: VecDeque::new(), closing: false };
+        let device = Device { file, slot, queue: IoQueue::new(DEVICE_DEPTH_MAX, DEVICE_READS_MAX), closing: false };
         Ok(FileId(self.devices.insert(device)))
     }
 
@@ -94,7 +90,7 @@ impl<S: Stream> Reactor<S> {
     /// Operations of a device that have not ended.
     #[must_use]
     pub fn device_operations(&self, file: FileId) -> usize {
-        self.devices.get(file.0).map_or(0, |device| device.in_flight + device.waiting.len())
+        self.devices.get(file.0).map_or(0, |device| device.queue.under_way() + device.queue.waiting())
     }
 
     /// Reads `len` bytes at `offset`, both multiples of the block size; [`Event::DeviceRead`] follows in every case.
@@ -144,16 +140,16 @@ impl<S: Stream> Reactor<S> {
         }
     }
 
+    /// Nothing is refused: a log write that fails ends the use of its device, and a read is held back where it enters the
+    /// store. Who asks bounds how much waits here.
     fn start_or_queue(&mut self, index: u32, operation: Operation) {
-        let device = self.devices.at(index);
-        if device.in_flight < DEVICE_DEPTH_MAX {
-            device.in_flight += 1;
+        self.devices.at(index).queue.push(class(&operation), operation);
+        self.start_queued(index);
+    }
+
+    fn start_queued(&mut self, index: u32) {
+        while let Some(operation) = self.devices.at(index).queue.start() {
             self.ring.start(operation);
-        } else if device.waiting.len() < DEVICE_QUEUE_MAX {
-            device.waiting.push_back(operation);
-        } else {
-            let error = format!("more than {DEVICE_QUEUE_MAX} operations wait for one device");
-            self.report(operation, Err(io::Error::new(io::ErrorKind::ResourceBusy, error)));
         }
     }
 
@@ -167,17 +163,11 @@ impl<S: Stream> Reactor<S> {
             self.ring.start(operation);
             return;
         };
+        let class = class(&operation);
         self.report(operation, result);
-        let device = self.devices.at(index);
-        match device.waiting.pop_front() {
-            Some(next) => {
-                self.ring.start(next);
-            }
-            None => {
-                device.in_flight -= 1;
-                self.remove_closed_device(index);
-            }
-        }
+        self.devices.at(index).queue.ended(class);
+        self.start_queued(index);
+        self.remove_closed_device(index);
     }
 
     fn report(&mut self, operation: Operation, result: io::Result<()>) {
@@ -193,7 +183,7 @@ impl<S: Stream> Reactor<S> {
 
     fn remove_closed_device(&mut self, index: u32) {
         let device = self.devices.at(index);
-        if !device.closing || device.in_flight > 0 {
+        if !device.closing || device.queue.under_way() > 0 {
             return;
         }
         let slot = device.slot;
@@ -202,6 +192,10 @@ impl<S: Stream> Reactor<S> {
         self.device_slots.get_or_insert_default().push(slot);
         self.devices.remove(index);
     }
+}
+
+fn class(operation: &Operation) -> IoClass {
+    if matches!(operation, Operation::Read { .. }) { IoClass::Read } else { IoClass::Write }
 }
 
 fn is_whole(offset: u64, len: usize) -> bool {

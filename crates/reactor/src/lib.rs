@@ -88,6 +88,7 @@ pub use device::DeviceOptions;
 pub use event::{CloseReason, Event, PeerAddress};
 pub use reactor::{Options, Reactor, Stream};
 pub use slots::{ConnId, FileId, ListenerId};
+pub use socket::KeepAlive;
 pub use waker::Waker;
 
 /// Time that a connection closed with [`Close::AfterDrain`] waits for the peer to close too, so that the peer can read
@@ -105,6 +106,13 @@ pub const SEND_LOW_WATER: usize = 64 << 10;
 /// next wait would return before anything of interest has happened: that doubles the turns of a client that has one
 /// request under way.
 pub const SEND_NOW_MAX: usize = 8;
+/// Silence on an accepted connection after which the kernel asks the peer's machine whether it is there.
+pub const KEEP_ALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(20);
+/// Time between two such questions.
+pub const KEEP_ALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
+/// An accepted connection ends when its peer's machine has answered nothing for so long, or has taken nothing of what is to be
+/// sent: a client that is gone without a word gives back what it had.
+pub const SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 /// Connections that a listener's socket holds for us before we accept them.
 pub const ACCEPT_BACKLOG: i32 = 1024;
 /// I/O vectors in one device write (the kernel's `UIO_MAXIOV`); longer writes are continued.
@@ -112,7 +120,8 @@ pub const WRITE_VECTORS_MAX: usize = 1024;
 /// Operations that the kernel works on for one device; the others wait in order. More would only fill the block
 /// layer's queue, and io_uring then hands submissions to kernel threads.
 pub const DEVICE_DEPTH_MAX: usize = 128;
-/// Operations that wait for one device, beyond which new ones fail with `ResourceBusy`.
-pub const DEVICE_QUEUE_MAX: usize = 65_536;
+/// Of those, how many may be reads. With so many reads before it, a write on a disk that does 150 operations a second is
+/// still done in two thirds of a second; and one that comes while many read is handed to the kernel at once.
+pub const DEVICE_READS_MAX: usize = 96;
 /// Devices open at a time.
 pub const DEVICES_MAX: usize = 256;

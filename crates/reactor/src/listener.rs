@@ -14,8 +14,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time until accepting is tried again after the process or machine was out of file descriptors.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Time until accepting is tried again after it failed; each further failure in a row doubles it.
+const ACCEPT_RETRY: Duration = Duration::from_millis(1);
+/// The most of that.
+const ACCEPT_RETRY_MAX: Duration = Duration::from_secs(1);
+/// The same after the process or machine was out of file descriptors.
+const SHORTAGE_RETRY: Duration = Duration::from_millis(100);
+
+/// The pause after so many failures in a row.
+fn pause_after(failures: u32) -> Duration {
+    (ACCEPT_RETRY * 2u32.saturating_pow(failures.saturating_sub(1))).min(ACCEPT_RETRY_MAX)
+}
 
 pub(crate) struct Listener {
     socket: Socket,
@@ -23,8 +32,10 @@ pub(crate) struct Listener {
     file: Option<(PathBuf, u64, u64)>,
     accepting: Option<Ticket>,
     closing: bool,
-    /// When to accept again, after it failed for lack of a resource.
+    /// When to accept again, after it failed.
     retry_at: Option<Instant>,
+    /// How often it has failed in a row.
+    failures: u32,
 }
 
 impl Drop for Listener {
@@ -59,7 +70,7 @@ impl<S: Stream> Reactor<S> {
     }
 
     fn add_listener(&mut self, socket: Socket, file: Option<(PathBuf, u64, u64)>) -> ListenerId {
-        let listener = Listener { socket, file, accepting: None, closing: false, retry_at: None };
+        let listener = Listener { socket, file, accepting: None, closing: false, retry_at: None, failures: 0 };
         let id = ListenerId(self.listeners.insert(listener));
         let index = self.listeners.index(id.0).expect("just inserted");
         self.accept(index);
@@ -99,18 +110,20 @@ impl<S: Stream> Reactor<S> {
         let id = ListenerId(self.listeners.key(index));
         let listener = self.listeners.at(index);
         let mut retry_at = None;
+        listener.failures = if result.is_ok() { 0 } else { listener.failures.saturating_add(1) };
+        let failures = listener.failures;
         match result {
             Ok(socket) if listener.closing || self.connections.len() >= self.options.connections_max => drop(socket),
             Ok(socket) => {
                 // A peer that is gone already needs no event.
-                if let Ok(peer) = socket::accepted(&socket) {
+                if let Ok(peer) = socket::accepted(&socket, &self.options.keep_alive) {
                     let conn = self.add_accepted(socket);
                     self.ready.push(Event::Accepted { listener: id, conn, peer });
                 }
             }
-            Err(error) if is_shortage(&error) => retry_at = Some(Instant::now() + ACCEPT_RETRY),
-            // The peer gave up before it was accepted: its affair, not the listener's.
-            Err(_) => {}
+            Err(error) if is_shortage(&error) => retry_at = Some(Instant::now() + SHORTAGE_RETRY),
+            // A peer that gave up before it was accepted is no reason to keep others waiting; what fails again and again is.
+            Err(_) => retry_at = Some(Instant::now() + pause_after(failures)),
         }
         if more {
             return;
@@ -151,4 +164,28 @@ impl<S: Stream> Reactor<S> {
 
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use azekura_base::{Inbox, Outbox};
+
+    #[test]
+    fn an_accept_that_fails_for_good_is_tried_ever_more_rarely() {
+        let mut reactor = Reactor::<(Inbox, Outbox)>::new(Options::default()).unwrap();
+        let id = reactor.listen_tcp(([127, 0, 0, 1], 0).into()).unwrap();
+        let index = reactor.listeners.index(id.0).unwrap();
+        socket::shut(&reactor.listeners.at(index).socket);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(200) {
+            reactor.wait(Some(Duration::from_millis(10)), &mut Vec::new()).unwrap();
+        }
+        let failures = reactor.listeners.at(index).failures;
+        assert!((2..=9).contains(&failures), "{failures} failures in 200 ms");
+        assert_eq!(pause_after(1), ACCEPT_RETRY);
+        assert_eq!(pause_after(4), 8 * ACCEPT_RETRY);
+        assert_eq!(pause_after(u32::MAX), ACCEPT_RETRY_MAX);
+    }
 }

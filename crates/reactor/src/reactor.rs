@@ -1,7 +1,7 @@
 //! The reactor and its turn.
 
 use crate::{
-    ConnId, Event, Waker,
+    ConnId, Event, KeepAlive, Waker,
     connection::Connection,
     device::Device,
     listener::Listener,
@@ -42,6 +42,8 @@ pub struct Options {
     pub entries: u32,
     /// Connections at a time. Further ones are accepted and closed at once.
     pub connections_max: usize,
+    /// When an accepted connection's peer is taken for gone.
+    pub keep_alive: KeepAlive,
     /// Time to look for completions before sleeping. It costs that much processor time at each pause in the work, and
     /// saves the time that a sleeper takes to wake.
     pub spin: Duration,
@@ -52,7 +54,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { entries: 1024, connections_max: 16_384, spin: Duration::ZERO, basic: false }
+        Options {
+            entries: 1024,
+            connections_max: 16_384,
+            keep_alive: KeepAlive::default(),
+            spin: Duration::ZERO,
+            basic: false,
+        }
     }
 }
 

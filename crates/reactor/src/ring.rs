@@ -24,6 +24,8 @@ const POLL_FIRST: u16 = 1;
 const CANCEL_DATA: u64 = u64::MAX;
 /// A fill with more bytes than any stream buffer of an [`Inbox`] is for one payload, all of which is waited for.
 const STREAM_FILL_MAX: usize = 2 * Inbox::PEEK_MAX;
+/// Bytes of such a payload that are waited for at once: who looks sees whether it grows.
+const PAYLOAD_FILL_MAX: usize = 1 << 20;
 
 /// What an operation is for, and the memory that it needs. Indexes are those of the owner's slot.
 pub(crate) enum Operation {
@@ -327,7 +329,7 @@ fn submission(operation: &mut Operation, modern: bool) -> squeue::Entry {
             let room = &mut fill.buf[fill.at..];
             let flags = if room.len() > STREAM_FILL_MAX { libc::MSG_WAITALL } else { 0 };
             let ioprio = if *poll_first && modern { POLL_FIRST } else { 0 };
-            let len = room.len() as u32;
+            let len = room.len().min(PAYLOAD_FILL_MAX) as u32;
             opcode::Recv::new(types::Fd(*socket), room.as_mut_ptr(), len).flags(flags).ioprio(ioprio).build()
         }
         Operation::Send { socket, sending, .. } => {

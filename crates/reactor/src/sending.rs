@@ -63,6 +63,11 @@ impl Sending {
         }
     }
 
+    /// Bytes that are left to send.
+    pub(crate) fn bytes_left(&self) -> usize {
+        self.vectors[self.next..].iter().map(|vector| vector.iov_len).sum()
+    }
+
     /// Sends what `socket` takes without waiting. True when that was all.
     pub(crate) fn send_now(&mut self, socket: RawFd) -> io::Result<bool> {
         const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -109,6 +114,7 @@ mod tests {
         sending.seal();
         assert!(matches!(sending.remaining(), Remaining::Many(_)));
         assert!(!sending.advance(4));
+        assert_eq!(sending.bytes_left(), 11);
         assert_eq!(sending.vectors[1].iov_base.cast_const().cast(), pieces[1][1..].as_ptr());
         assert!(!sending.advance(4));
         assert!(matches!(sending.remaining(), Remaining::One(start, 7) if start == pieces[2].as_ptr()));

@@ -1,7 +1,7 @@
 //! Making and tuning sockets.
 
-use crate::{ACCEPT_BACKLOG, PeerAddress, patience::patiently};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use crate::{ACCEPT_BACKLOG, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, PeerAddress, SILENCE_MAX, patience::patiently};
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::{
     fs, io,
     net::{Shutdown, SocketAddr},
@@ -22,6 +22,23 @@ const UNPACED: &[u8] = b"cubic";
 /// A connection that this side made ends when the other one has not confirmed anything for so long; so does the making.
 /// Left to itself the kernel goes on for minutes.
 const CONNECT_SILENCE: Duration = Duration::from_secs(3);
+
+/// When a connection that was accepted is given up because its peer's machine does not answer any more.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAlive {
+    /// Silence after which the peer's machine is asked whether it is there.
+    pub idle: Duration,
+    /// Time between two such questions.
+    pub interval: Duration,
+    /// The connection ends when nothing was answered, or taken, for so long.
+    pub silence_max: Duration,
+}
+
+impl Default for KeepAlive {
+    fn default() -> KeepAlive {
+        KeepAlive { idle: KEEP_ALIVE_IDLE, interval: KEEP_ALIVE_INTERVAL, silence_max: SILENCE_MAX }
+    }
+}
 
 /// A TCP socket that listens on `address`.
 pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
@@ -70,9 +87,15 @@ pub(crate) fn for_connect(address: &SockAddr) -> io::Result<Socket> {
 }
 
 /// Tunes an accepted socket and tells who is at the other end.
-pub(crate) fn accepted(socket: &Socket) -> io::Result<PeerAddress> {
+pub(crate) fn accepted(socket: &Socket, keep_alive: &KeepAlive) -> io::Result<PeerAddress> {
     let peer = socket.peer_addr()?.as_socket().map_or(PeerAddress::Unix, PeerAddress::Tcp);
     tune(socket, peer != PeerAddress::Unix)?;
+    if peer != PeerAddress::Unix {
+        // Of the two, the user timeout ends the connection: with it the kernel does not count its questions.
+        let questions = TcpKeepalive::new().with_time(keep_alive.idle).with_interval(keep_alive.interval);
+        socket.set_tcp_keepalive(&questions)?;
+        socket.set_tcp_user_timeout(Some(keep_alive.silence_max))?;
+    }
     Ok(peer)
 }
 

@@ -1,6 +1,6 @@
 //! What a group asks its surroundings to do.
 
-use crate::{GroupConfig, ScrubReport};
+use crate::{Finding, GroupConfig, ScrubReport};
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence};
 use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;
@@ -58,8 +58,23 @@ pub enum Action {
         /// The last prepared write that stays.
         keep: Sequence,
     },
-    /// A scrub of this group has ended.
-    Scrubbed(ScrubReport),
+    /// A scrub of this group has ended, and has found these blocks bad, of which it names [`crate::FINDINGS_MAX`] at most.
+    Scrubbed(ScrubReport, Vec<Finding>),
+    /// Tell people: these blocks of a copy were bad and are being written anew from another copy.
+    Mended {
+        /// The copy.
+        device: DeviceId,
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkIndex,
+        /// First block.
+        first: BlockIndex,
+        /// Number of blocks.
+        count: u16,
+        /// A scrub is under way, and tells of them at its end.
+        scrubbing: bool,
+    },
     /// Keep [`crate::Group::note`] in a checkpoint now; [`crate::Group::note_saved`] with this name when it is durable.
     SaveNote(u64),
     /// Note in the log, behind all that was appended until now, that this copy holds everything that it has committed.
@@ -74,6 +89,8 @@ pub enum Action {
         first: BlockIndex,
         /// Number of blocks.
         count: u16,
+        /// A scrub is under way, and tells of them at its end.
+        scrubbing: bool,
     },
     /// Read a prepared write's blocks back from the log, in the reign of this epoch; [`crate::Group::prepared_loaded`].
     LoadPrepared(Sequence, Epoch),

@@ -77,7 +77,7 @@ impl Group {
         self.retry_waiting();
     }
 
-    fn refuse_unordered(&mut self, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
+    pub(crate) fn refuse_unordered(&mut self, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
         let Role::Primary(primary) = &mut self.role else { return };
         for (client, request) in primary.drop_unordered(which) {
             self.actions.push_back(Action::AnswerWrite(client, request, Err(why)));

@@ -3,14 +3,14 @@
 use crate::action::Action;
 use crate::background::Allowance;
 use crate::completeness::Completeness;
+use crate::epochs::Epochs;
 use crate::hand_over::Claim;
-use crate::lease::GRACE;
 use crate::pending::{Blocks, Pending, Tail};
 use crate::primary::Primary;
 use crate::quorum::AckRule;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
-use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PgId, RequestId, Sequence, SessionId};
 use azekura_wire::Body;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,6 +77,10 @@ impl GroupConfig {
 
     /// Enough copies are in sync for writing.
     pub(crate) fn is_writable(&self) -> bool {
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::acknowledges_on_any() {
+            return true;
+        }
         self.in_sync.len() >= self.copies_min as usize
     }
 
@@ -144,6 +148,9 @@ pub enum GroupState {
     Idle(DeviceId),
     /// Primary, but a copy has lost writes and must be rebuilt.
     CopyLost(DeviceId),
+    /// Primary, but a copy that is out of sync has committed writes that the group does not know of: it is left alone, since what it
+    /// holds may be all that is left of them.
+    CopyAhead(DeviceId),
     /// Primary, with fewer copies in sync than the class demands for writing; or it will be when the next request leaves silent
     /// ones behind.
     ReadOnly,
@@ -173,12 +180,7 @@ pub struct Group {
     pub(crate) proposal: Option<GroupConfig>,
     /// What is to be known when that lets this copy reign.
     pub(crate) claim: Option<Claim>,
-    /// The epoch that is recorded on this copy's device.
-    pub(crate) epoch: Epoch,
-    /// The last epoch whose record was sent to the log: what is appended comes behind it.
-    pub(crate) log_epoch: Epoch,
-    /// Epoch records on their way to the device.
-    pub(crate) starting: u32,
+    pub(crate) epochs: Epochs,
     /// Counts epoch records: an append of an earlier count that was not durable by then is void.
     pub(crate) log_life: u32,
     pub(crate) tail: Tail,
@@ -194,14 +196,11 @@ pub struct Group {
     pub(crate) full: bool,
     /// The process is about to end: no promise is given any more.
     pub(crate) leaving: bool,
+    /// This copy's device does not answer: no promise is given, and nobody is to wait for this copy.
+    pub(crate) hung: bool,
     pub(crate) now: Duration,
     /// When [`Group::tick`] was last called.
     ticked: Duration,
-    /// The last epoch that this process has agreed to follow: it follows no older one.
-    pub(crate) followed: Epoch,
-    /// Until when the primary of the recorded epoch may count on this copy: under a rule that does not wait for all copies,
-    /// nobody else is followed before.
-    pub(crate) promised_until: Duration,
     /// Every in-sync copy holds everything up to here, as far as this copy has heard.
     pub(crate) floor: Sequence,
     /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own wishes.
@@ -251,24 +250,20 @@ impl Group {
             incarnation,
             proposal: None,
             claim: None,
-            epoch: recovered.epoch,
-            log_epoch: recovered.epoch,
-            starting: 0,
+            epochs: Epochs::recovered(recovered.epoch, config.epoch, now),
             log_life: 0,
             durable: tail.end(),
             tail,
             completeness: Completeness::recovered(recovered.incomplete),
             sessions,
-            role: Role::Secondary(Box::new(Secondary::new(recovered.epoch, now))),
+            role: Role::Secondary(Box::new(Secondary::new(now))),
             connected: BTreeSet::new(),
             departed: BTreeMap::new(),
             full: false,
             leaving: false,
+            hung: false,
             now,
             ticked: now,
-            followed: recovered.epoch,
-            // What an earlier process has promised is forgotten.
-            promised_until: now + GRACE,
             floor: Sequence::ZERO,
             questions: 0,
             notes: 0,
@@ -306,7 +301,7 @@ impl Group {
     pub fn epoch(&self) -> Epoch {
         match &self.role {
             Role::Primary(primary) => primary.epoch(),
-            Role::Secondary(_) => self.epoch,
+            Role::Secondary(_) => self.epochs.recorded(),
         }
     }
 
@@ -352,7 +347,7 @@ impl Group {
             Role::Secondary(_) if !self.config.in_sync.contains(&self.me) => GroupState::OutOfSync,
             Role::Secondary(secondary) if secondary.has_lease(now) => GroupState::Following,
             Role::Secondary(secondary)
-                if !self.config.has_readers() && secondary.primary.is_some() && self.is_bound(now) =>
+                if !self.config.has_readers() && secondary.primary.is_some() && self.epochs.is_bound(now) =>
             {
                 GroupState::Following
             }
@@ -374,8 +369,7 @@ impl Group {
 
     /// [`Action::StartEpoch`] is durable.
     pub fn epoch_started(&mut self, epoch: Epoch) {
-        self.starting = self.starting.saturating_sub(1);
-        self.epoch = self.epoch.max(epoch);
+        self.epochs.is_durable(epoch);
         match &self.role {
             Role::Primary(_) => self.try_open(),
             Role::Secondary(_) => self.answer_primary(),
@@ -384,9 +378,8 @@ impl Group {
 
     /// Records an epoch. Prepared writes after `keep` are void.
     pub(crate) fn start_epoch(&mut self, epoch: Epoch, keep: Sequence) {
-        self.starting += 1;
         self.log_life += 1;
-        self.log_epoch = epoch;
+        self.epochs.record(epoch);
         self.actions.push_back(Action::StartEpoch { epoch, keep });
     }
 
@@ -405,6 +398,7 @@ impl Group {
         let stalled = now.saturating_sub(self.ticked) > STALL;
         self.advance(now);
         self.ticked = self.now;
+        self.give_way();
         match &self.role {
             Role::Primary(_) => self.watch_copies(stalled),
             Role::Secondary(_) => self.watch_primary(stalled),
@@ -449,7 +443,10 @@ impl Group {
         }
         self.durable = sequence;
         match &mut self.role {
-            Role::Primary(_) => self.try_commit(),
+            Role::Primary(primary) => {
+                primary.pace.acked(sequence, self.now);
+                self.try_commit();
+            }
             Role::Secondary(secondary) => {
                 secondary.owe_ack();
                 self.run_repairs();
@@ -458,18 +455,20 @@ impl Group {
         }
     }
 
-    /// Applies everything up to `upto`, which every copy that must hold it holds.
+    /// Applies everything up to `upto`, which every copy that must hold it holds. While fewer copies are in sync than the class demands,
+    /// that is no reason to call a write done: its gateway asks again until it is on as many.
     pub(crate) fn commit(&mut self, upto: Sequence) {
         if upto <= self.tail.committed() {
             return;
         }
+        let answer = if self.config.is_writable() { Ok(()) } else { Err(IoStatus::ReadOnly) };
         assert!(upto <= self.durable, "invariant 1: only what is durable here is committed here");
         while self.tail.committed() < upto {
             let Some(write) = self.tail.commit_next() else { break };
             self.sessions.committed(write.session, write.request, write.oldest);
             if let Some(client) = write.client {
                 self.note_write_time(write.ordered_at);
-                self.actions.push_back(Action::AnswerWrite(client, write.request, Ok(())));
+                self.actions.push_back(Action::AnswerWrite(client, write.request, answer));
             }
         }
         // The map first: an answered write must be readable.

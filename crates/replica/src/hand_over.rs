@@ -131,7 +131,7 @@ impl Group {
 
     /// The primary that this copy follows wants this copy to reign.
     pub fn inherit(&mut self, from: Client, hand_over: HandOver) {
-        if !self.is_from_primary(from, hand_over.epoch) || self.epoch != hand_over.epoch {
+        if !self.is_from_primary(from, hand_over.epoch) || self.epochs.recorded() != hand_over.epoch {
             return;
         }
         if let Role::Secondary(secondary) = &mut self.role {
@@ -150,7 +150,7 @@ impl Group {
         }
         secondary.inheritance = None;
         let whole = self.durable >= committed && config.in_sync.contains(&self.me);
-        if config.epoch == epoch && whole && !self.leaving && config.primary != self.me {
+        if config.epoch == epoch && whole && !self.leaving && !self.hung && config.primary != self.me {
             self.claim(true);
         }
     }
@@ -159,15 +159,15 @@ impl Group {
     pub(crate) fn begin_reign(&mut self) {
         let Some(claim) = self.claim.take_if(|claim| claim.epoch == self.config.epoch) else { return };
         let Role::Secondary(secondary) = &self.role else { return };
-        if secondary.following >= claim.epoch {
+        if self.epochs.followed() >= claim.epoch {
             return; // Overtaken: the configuration that says so is on its way.
         }
-        let unbound = claim.unbound == Some(self.promised_until);
+        let unbound = claim.unbound == Some(self.epochs.promised_until());
         let predecessor = Predecessor {
             device: claim.former,
             epoch: claim.former_epoch,
             conn: secondary.primary.filter(|_| claim.invited),
-            until: if unbound { Duration::ZERO } else { self.promised_until },
+            until: if unbound { Duration::ZERO } else { self.epochs.promised_until() },
             stopped: false,
             said: BTreeMap::new(),
         };
@@ -186,7 +186,7 @@ impl Group {
         let before = primary.predecessor.as_mut().filter(|before| before.device == device && !before.stopped);
         let Some(before) = before else { return };
         before.stopped = true;
-        if before.epoch == self.epoch {
+        if before.epoch == self.epochs.recorded() {
             // It was the one that this copy has made its promise to.
             before.until = Duration::ZERO;
         }
@@ -250,7 +250,7 @@ impl Group {
                 true
             }
             Role::Secondary(secondary) => {
-                let following = secondary.following;
+                let following = self.epochs.followed();
                 let told = std::mem::replace(&mut secondary.told_leaving, true);
                 secondary.lease_until = Duration::ZERO;
                 // A busy group's primary is about to go on without this copy: until then its writes need this process. So does
@@ -275,22 +275,27 @@ impl Group {
         let mut former = in_sync.difference(members).filter(|device| *device != primary);
         let goes = former.position(|device| *device == self.me).is_some_and(|rank| rank < surplus);
         let Role::Secondary(secondary) = &mut self.role else { return };
-        if goes && !secondary.told_leaving && secondary.following == *epoch && secondary.primary.is_some() {
+        if goes && !secondary.told_leaving && self.epochs.followed() == *epoch && secondary.primary.is_some() {
             secondary.told_leaving = true;
             secondary.lease_until = Duration::ZERO;
-            let leaving = Leaving { pg: self.pg, device: self.me, epoch: secondary.following };
+            let leaving = Leaving { pg: self.pg, device: self.me, epoch: self.epochs.followed() };
             self.send_to_primary(Message::Leaving(leaving));
         }
     }
 
-    /// The copy on `device` is about to stop or to be given up, and answers no reader from now on.
+    /// The copy on `device` is about to stop or to be given up, or its device hangs, and it answers no reader from now on.
     pub fn peer_leaving(&mut self, device: DeviceId, leaving: Leaving) {
         let Role::Primary(primary) = &mut self.role else { return };
         if leaving.epoch != primary.epoch() {
             return;
         }
         self.departed.insert(device, self.now + DEPARTURE);
-        if let Some(peer) = primary.peers.get_mut(&device) {
+        if primary.peers.get(&device).is_some_and(|peer| !peer.may_be_in_sync()) {
+            // It comes back as one that is brought up to date from the beginning.
+            primary.forget_learner(device);
+            self.retry_waiting();
+            self.try_commit();
+        } else if let Some(peer) = primary.peers.get_mut(&device) {
             (peer.gone, peer.reads_until) = (true, Duration::ZERO);
             self.predecessor_stopped(device);
             self.watch_copies(false);

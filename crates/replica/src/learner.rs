@@ -6,7 +6,7 @@ use crate::group::{Group, Role};
 use crate::pending::Tail;
 use crate::secondary::Question;
 use crate::sessions::Sessions;
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, IoStatus, Sequence, block_checksums};
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, IoStatus, Sequence, block_checksums, checksum};
 use azekura_wire::{
     Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Fetch, Learn, LearnOk, Message, Repair, RepairOk, Span,
 };
@@ -40,10 +40,22 @@ impl Learner {
 
 impl Group {
     /// The primary starts to bring this copy up to date.
-    pub fn learn(&mut self, from: Client, learn: Learn) {
-        let superseded = self.config.epoch > learn.epoch && self.config.in_sync.contains(&self.me);
-        if superseded || learn.base < self.tail.committed() || !self.listen_to(from, learn.epoch) {
-            return;
+    ///
+    /// # Errors
+    /// When the note is damaged: the connection must be closed.
+    pub fn learn(&mut self, from: Client, learn: Learn) -> Result<(), Mismatch> {
+        if checksum(&learn.note) != learn.note_checksum {
+            return Err(Mismatch::Checksum);
+        }
+        if self.refuse_to_learn(from, &learn) || !self.listen_to(from, learn.epoch) {
+            return Ok(());
+        }
+        if learn.base < self.tail.committed() {
+            // The group has lost what this copy has committed. It may be the only one that holds it: people must know.
+            let (pg, device, base) = (self.pg, self.me, self.tail.committed());
+            let refusal = LearnOk { pg, device, epoch: learn.epoch, base, complete: learn.since };
+            self.send_to_primary(Message::LearnOk(refusal));
+            return Ok(());
         }
         // What was committed when this copy was left behind is durable here, and the same as everywhere. What came
         // after it may have been decided otherwise.
@@ -73,6 +85,7 @@ impl Group {
             self.notes += 1;
             self.actions.push_back(Action::SaveNote(self.notes));
         }
+        Ok(())
     }
 
     /// True when this copy is in sync, as far as it knows: then it has everything that was committed before the
@@ -153,8 +166,7 @@ impl Group {
 
     /// [`Action::AppendRepair`] is durable.
     pub fn repair_appended(&mut self, epoch: azekura_base::Epoch, id: u64) {
-        let Role::Secondary(secondary) = &self.role else { return };
-        if secondary.following == epoch {
+        if matches!(&self.role, Role::Secondary(_)) && self.epochs.followed() == epoch {
             let ok = RepairOk { pg: self.pg, device: self.me, epoch, id };
             self.send_to_primary(Message::RepairOk(ok));
         }

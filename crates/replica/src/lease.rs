@@ -5,6 +5,7 @@
 //! it *sent* the heartbeat. The secondary may serve reads for LEASE from the moment it sent the stamp that the
 //! primary echoes, so a primary that has sent no heartbeat for LEASE knows that the secondary has stopped.
 
+use crate::group::{Group, Role};
 use std::time::Duration;
 
 /// Time between two heartbeats to one node.
@@ -16,3 +17,16 @@ pub const GRACE: Duration = Duration::from_millis(1500);
 
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 3 < LEASE.as_millis());
 const _: () = assert!(LEASE.as_millis() < GRACE.as_millis());
+
+impl Group {
+    /// Nothing is known any more of the time that has passed since the leases that this copy holds began: they are over, as primary and for
+    /// readers.
+    pub fn void_leases(&mut self) {
+        match &mut self.role {
+            Role::Primary(primary) => {
+                primary.peers.values_mut().for_each(|peer| peer.lease_until = Duration::ZERO);
+            }
+            Role::Secondary(secondary) => secondary.lease_until = Duration::ZERO,
+        }
+    }
+}

@@ -10,7 +10,8 @@
 //! (`merge.rs`).
 //!
 //! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a group changes hands and
-//! copies take leave without being missed first (`hand_over.rs`); how a new primary gathers what was
+//! copies take leave without being missed first (`hand_over.rs`), also those whose device hangs (`hung.rs`);
+//! who is slower than the others for long (`sluggish.rs`); how a new primary gathers what was
 //! prepared before it (`opening.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
 //! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
 //! and found before somebody needs it (`scrub.rs`), and how much of all this there may be at a time (`background.rs`). What becomes of the writes of an attachment that has ended: `fence.rs`.
@@ -19,9 +20,12 @@ mod action;
 mod background;
 mod completeness;
 mod digest;
+mod epochs;
 mod fence;
+mod finding;
 mod group;
 mod hand_over;
+mod hung;
 mod learner;
 mod lease;
 mod membership;
@@ -32,6 +36,7 @@ mod peer;
 mod pending;
 mod primary;
 mod quorum;
+mod restored;
 mod resync;
 #[cfg(feature = "sabotage")]
 #[doc(hidden)]
@@ -39,11 +44,14 @@ pub mod sabotage;
 mod scrub;
 mod secondary;
 mod sessions;
+mod sluggish;
 
 pub use action::{Action, Client, Mismatch};
+pub use finding::{FINDINGS_MAX, Finding, Flaw};
 pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
 pub use quorum::AckRule;
+pub use restored::{Contradiction, Heard, Held, reopen};
 pub use resync::ResyncProgress;
 pub use scrub::{ScrubKind, ScrubReport};
 

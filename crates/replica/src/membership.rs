@@ -78,6 +78,7 @@ impl Group {
 
     fn adopt(&mut self, config: GroupConfig, own: bool) {
         self.config = config;
+        self.epochs.configure(self.config.epoch);
         let version = self.config.version;
         if let Role::Primary(primary) = &mut self.role {
             primary.doubts.retain(|(proposed, _)| *proposed > version);
@@ -93,7 +94,7 @@ impl Group {
         }
         // A claim that is overtaken will be refused, or does not count any more.
         self.claim.take_if(|claim| claim.epoch <= self.config.epoch);
-        if self.config.primary == self.me && !reigning && self.proposal.is_none() && !self.leaving {
+        if self.config.primary == self.me && !reigning && self.proposal.is_none() && !self.leaving && !self.hung {
             self.claim(false);
         }
         self.try_inherit();
@@ -104,8 +105,9 @@ impl Group {
     /// primary is left behind, unless it has `invited` this copy.
     pub(crate) fn claim(&mut self, invited: bool) {
         let own = self.config.primary == self.me;
+        let recorded = self.epochs.recorded();
         let mut config = self.config.next();
-        config.epoch = self.config.epoch.max(self.log_epoch).max(self.followed).next();
+        config.epoch = self.epochs.next_claim();
         config.primary = self.me;
         config.reign = self.incarnation;
         if !own && !invited && self.config.waits_for_all() {
@@ -114,7 +116,7 @@ impl Group {
         }
         // An earlier life of this process reigned in the last epoch and followed nobody since; or nobody ever reigned. Who was handed
         // the group has it of a copy that had claimed it and did not open its epoch: the primary before may be there still.
-        let unbound = own && (self.epoch == Epoch(0) || self.epoch >= self.config.epoch);
+        let unbound = own && (recorded == Epoch(0) || recorded >= self.config.epoch);
         self.claim = Some(Claim {
             epoch: config.epoch,
             invited,
@@ -124,7 +126,7 @@ impl Group {
             ended: if own && self.config.reign != 0 { self.config.epoch } else { Epoch(0) },
             // A copy that was handed the group and never took it may still answer readers.
             after_readers: !own && self.config.reign == 0,
-            unbound: unbound.then_some(self.promised_until),
+            unbound: unbound.then_some(self.epochs.promised_until()),
         });
         self.propose(config);
     }
@@ -146,16 +148,14 @@ impl Group {
     pub(crate) fn step_down(&mut self) {
         self.drop_clients();
         self.drop_fences();
-        let (promised, ordered_at) = match &self.role {
-            Role::Primary(primary) => (primary.epoch(), primary.ordered_at),
-            Role::Secondary(secondary) => (self.followed, secondary.ordered_at),
+        let ordered_at = match &self.role {
+            Role::Primary(primary) => {
+                self.epochs.step_down(primary.epoch());
+                primary.ordered_at
+            }
+            Role::Secondary(secondary) => secondary.ordered_at,
         };
-        if matches!(&self.role, Role::Primary(_)) && self.epoch == promised {
-            // Promises count for the primary of the recorded epoch, and that was this copy.
-            self.promised_until = Duration::ZERO;
-        }
-        self.followed = promised.max(self.log_epoch);
-        let mut secondary = Secondary::new(self.followed, self.now);
+        let mut secondary = Secondary::new(self.now);
         secondary.ordered_at = ordered_at;
         self.role = Role::Secondary(Box::new(secondary));
     }
@@ -202,6 +202,11 @@ impl Group {
             Standing::Joining | Standing::Learning(_) => config.members.contains(device),
         });
         primary.blocked_until = readers_until;
+        primary.ahead.retain(|device, _| config.members.contains(device) && !config.in_sync.contains(device));
+        if !self.config.is_writable() {
+            // What has no place in the order yet is not to get one.
+            self.refuse_unordered(|_| true, IoStatus::ReadOnly);
+        }
         self.greet_all();
         self.try_commit();
         self.try_open();
@@ -216,12 +221,12 @@ impl Group {
         if stalled {
             secondary.heard = secondary.heard.max((now + AFTER_STALL).saturating_sub(GRACE));
         }
-        if self.proposal.is_some() || self.leaving {
+        if self.proposal.is_some() || self.leaving || self.hung {
             return;
         }
         if self.config.primary == self.me {
             // Unless it follows a newer one, of whom the configuration is on its way here.
-            if self.followed <= self.config.epoch || now >= secondary.heard + GRACE {
+            if self.epochs.followed() <= self.config.epoch || now >= secondary.heard + GRACE {
                 self.claim(false);
             }
             return;
@@ -239,6 +244,8 @@ impl Group {
         let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
         let waits_for_all = self.config.ack == AckRule::All;
         self.raise_floor();
+        self.ask_who_stayed();
+        let slow = self.too_slow();
         self.hear_again();
         let Role::Primary(primary) = &mut self.role else { return };
         let gathering = !waits_for_all && primary.is_gathering();
@@ -261,7 +268,7 @@ impl Group {
             if !peer.synced && self.connected.contains(device) && now >= peer.asked + SILENCE {
                 greet.push(*device);
             }
-            let failed = peer.has_failed(patience(open), now) || unheard == Some(*device);
+            let failed = peer.has_failed(patience(open), now) || [unheard, slow].contains(&Some(*device));
             let known = if waits_for_all { committed } else { peer.acked };
             lost |= peer.lost.is_some();
             lacking |= (failed || peer.lost.is_some()) && peer.acked < committed;
@@ -272,7 +279,8 @@ impl Group {
                 Standing::InSync if peer.lost.is_some() || failed => {
                     config.remove(*device, peer.lost.unwrap_or(known).min(committed));
                 }
-                Standing::Joining if peer.synced && now < peer.lease_until => {
+                // Invariant 4: what was acknowledged while nothing waited for it must be durable on it, too.
+                Standing::Joining if peer.synced && peer.acked >= committed && now < peer.lease_until => {
                     config.in_sync.insert(*device);
                     config.away.remove(device);
                     if self.proposal.is_none() {
@@ -377,7 +385,7 @@ impl Group {
             None if device == self.me => self.durable,
             None => Sequence::ZERO,
         };
-        config.held_by_enough(&config.in_sync, self.me, acked) >= self.tail.committed()
+        config.held_by_rule(&config.in_sync, self.me, acked) >= self.tail.committed()
     }
 
     /// Under a rule that does not wait for all copies, a reign begins with those that have everything that a new primary

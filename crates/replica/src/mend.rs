@@ -20,6 +20,8 @@ const DAMAGED_MAX: usize = 1024;
 const HOPELESS_FOR: Duration = Duration::from_secs(10);
 /// Blocks of one group being mended at once.
 const MENDS_MAX: usize = 4;
+/// Blocks that are mended together: writes to them wait meanwhile.
+const MEND_BLOCKS_MAX: u16 = 32;
 
 #[derive(Clone, Debug)]
 struct Mend {
@@ -52,7 +54,15 @@ impl Mending {
 
     fn knows(&self, device: DeviceId, blocks: &Blocks) -> bool {
         let under = self.fetching.values().map(|(_, mend)| mend).chain(self.reading.values());
-        under.chain(&self.queue).any(|mend| mend.device == device && mend.blocks == *blocks)
+        under.chain(&self.queue).any(|mend| mend.device == device && mend.blocks.overlaps(blocks))
+    }
+
+    /// Some of these blocks can't be had together: each alone perhaps can.
+    fn wait_alone(&mut self, mend: &Mend) {
+        for n in 0..mend.blocks.count {
+            let blocks = Blocks { first: BlockIndex(mend.blocks.first.0 + n), count: 1, ..mend.blocks };
+            self.wait(Mend { device: mend.device, blocks, tried: Vec::new() });
+        }
     }
 
     fn wait(&mut self, mend: Mend) {
@@ -62,10 +72,10 @@ impl Mending {
     }
 
     /// What to tell people of blocks without a good copy, once a reign.
-    fn no_good_copy(&mut self, blocks: &Blocks) -> Option<Action> {
+    fn no_good_copy(&mut self, blocks: &Blocks, scrubbing: bool) -> Option<Action> {
         let Blocks { layer, chunk, first, count } = *blocks;
         let news = self.told.len() < DAMAGED_MAX && self.told.insert((layer, chunk, first));
-        news.then_some(Action::NoGoodCopy { layer, chunk, first, count })
+        news.then_some(Action::NoGoodCopy { layer, chunk, first, count, scrubbing })
     }
 
     /// This copy can't give these blocks, and every other one in sync has been asked.
@@ -94,12 +104,17 @@ impl Mending {
 impl Group {
     /// A block of this copy fails its checksum.
     pub fn found_damaged(&mut self, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) {
-        let blocks = Blocks { layer, chunk, first: block, count: 1 };
+        self.found_unknown(layer, chunk, block, 1);
+    }
+
+    /// Of some blocks of this copy nothing is known any more.
+    pub fn found_unknown(&mut self, layer: LayerId, chunk: ChunkIndex, first: BlockIndex, count: u16) {
+        let blocks = Blocks { layer, chunk, first, count };
         match &self.role {
-            Role::Primary(_) => self.mend(self.me, blocks),
-            Role::Secondary(secondary) => {
-                let epoch = secondary.following;
-                let damaged = Damaged { pg: self.pg, device: self.me, epoch, layer, chunk, first: block, count: 1 };
+            Role::Primary(_) => self.met_damage(self.me, blocks),
+            Role::Secondary(_) => {
+                let epoch = self.epochs.followed();
+                let damaged = Damaged { pg: self.pg, device: self.me, epoch, layer, chunk, first, count };
                 self.send_to_primary(Message::Damaged(damaged));
             }
         }
@@ -109,16 +124,41 @@ impl Group {
     pub fn damaged(&mut self, device: DeviceId, damaged: Damaged) {
         let Damaged { layer, chunk, first, count, epoch, .. } = damaged;
         if matches!(&self.role, Role::Primary(primary) if primary.epoch() == epoch) {
-            self.mend(device, Blocks { layer, chunk, first, count });
+            self.met_damage(device, Blocks { layer, chunk, first, count });
         }
+    }
+
+    fn met_damage(&mut self, device: DeviceId, blocks: Blocks) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        if let Some(scrub) = &mut primary.scrub {
+            scrub.met_damage(device, &blocks);
+        }
+        self.mend(device, blocks);
+    }
+
+    /// Damaged blocks are being written anew.
+    fn tell_mended(&mut self, device: DeviceId, blocks: &Blocks) {
+        let Role::Primary(primary) = &mut self.role else { return };
+        if let Some(scrub) = &mut primary.scrub {
+            scrub.mended(device, blocks);
+        }
+        let (Blocks { layer, chunk, first, count }, scrubbing) = (*blocks, primary.scrub.is_some());
+        self.actions.push_back(Action::Mended { device, layer, chunk, first, count, scrubbing });
     }
 
     pub(crate) fn mend(&mut self, device: DeviceId, blocks: Blocks) {
         let Role::Primary(primary) = &mut self.role else { return };
-        if !primary.mending.knows(device, &blocks) {
-            primary.mending.wait(Mend { device, blocks, tried: Vec::new() });
-            self.run_mends();
+        let mut left = blocks;
+        while left.count > 0 {
+            // Cut at the same places whoever asks.
+            let count = left.count.min(MEND_BLOCKS_MAX - left.first.0 % MEND_BLOCKS_MAX);
+            let blocks = Blocks { count, ..left };
+            left = Blocks { first: BlockIndex(left.first.0 + count), count: left.count - count, ..left };
+            if !primary.mending.knows(device, &blocks) {
+                primary.mending.wait(Mend { device, blocks, tried: Vec::new() });
+            }
         }
+        self.run_mends();
     }
 
     /// Starts with what waits and is not in anybody's way.
@@ -129,8 +169,10 @@ impl Group {
             return;
         }
         for _ in 0..primary.mending.queue.len() {
-            let under = primary.mending.fetching.len() + primary.mending.reading.len();
-            let Some(mend) = primary.mending.queue.pop_front().filter(|_| under < MENDS_MAX) else { break };
+            if primary.mending.fetching.len() + primary.mending.reading.len() >= MENDS_MAX {
+                break;
+            }
+            let Some(mend) = primary.mending.queue.pop_front() else { break };
             let Blocks { layer, chunk, first, count } = mend.blocks;
             if self.tail.touches(&mend.blocks) || primary.is_held(&mend.blocks) {
                 primary.mending.queue.push_back(mend);
@@ -151,11 +193,14 @@ impl Group {
                 primary.mending.fetching.insert(id, (device, mend));
                 let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count };
                 self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
-            } else if others().all(|(device, _)| mend.tried.contains(device)) {
-                primary.mending.give_hope_up(&mend.blocks, self.now);
-                self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
-            } else {
+            } else if !others().all(|(device, _)| mend.tried.contains(device)) {
                 primary.mending.queue.push_back(mend);
+            } else if count > 1 {
+                primary.mending.wait_alone(&mend);
+            } else {
+                primary.mending.give_hope_up(&mend.blocks, self.now);
+                let scrubbing = primary.scrub.is_some();
+                self.actions.extend(primary.mending.no_good_copy(&mend.blocks, scrubbing));
             }
         }
     }
@@ -169,7 +214,11 @@ impl Group {
         let Role::Primary(primary) = &mut self.role else { return Some(contents) };
         let Some(mut mend) = primary.mending.reading.remove(&id) else { return Some(contents) };
         match contents {
-            Ok(extents) => self.send_repairs(mend.device, 0, mend.blocks, extents),
+            Ok(extents) => {
+                self.tell_mended(mend.device, &mend.blocks);
+                self.send_repairs(mend.device, 0, mend.blocks, extents);
+            }
+            Err(_) if mend.blocks.count > 1 => primary.mending.wait_alone(&mend),
             Err(_) => {
                 // Both are damaged. A third copy may help this one first; its own reader has told of it by now.
                 mend.tried.push(self.me);
@@ -177,7 +226,8 @@ impl Group {
                 if others && mend.tried.len() < 3 {
                     primary.mending.wait(mend);
                 } else {
-                    self.actions.extend(primary.mending.no_good_copy(&mend.blocks));
+                    let scrubbing = primary.scrub.is_some();
+                    self.actions.extend(primary.mending.no_good_copy(&mend.blocks, scrubbing));
                 }
             }
         }
@@ -229,6 +279,7 @@ impl Group {
         let Blocks { layer, chunk, first, count } = mend.blocks;
         match fetched.extents.filter(|extents| is_whole(extents, count)) {
             Some(extents) => {
+                self.tell_mended(me, &mend.blocks);
                 let mut at = first.0;
                 for extent in extents {
                     let (count, body) = body_of(extent);

@@ -68,6 +68,7 @@ impl Group {
         }
         let Role::Primary(primary) = &mut self.role else { return };
         primary.stage = Stage::Starting;
+        primary.opens_at = Some(keep);
         let epoch = primary.epoch();
         self.start_epoch(epoch, keep);
         self.greet_all();
@@ -76,7 +77,7 @@ impl Group {
     /// The epoch is open when its record is durable on every copy.
     pub(crate) fn try_open(&mut self) {
         let Role::Primary(primary) = &mut self.role else { return };
-        let recorded = self.epoch == primary.epoch() && self.starting == 0;
+        let recorded = self.epochs.recorded() == primary.epoch() && !self.epochs.is_recording();
         if primary.stage == Stage::Starting && recorded && primary.counting().all(|peer| peer.opened) {
             primary.stage = Stage::Open;
             // Whatever is missing here is missing everywhere.
@@ -94,12 +95,12 @@ impl Group {
     pub(crate) fn greet(&mut self, device: DeviceId) {
         let (now, committed) = (self.now, self.tail.committed());
         let Role::Primary(primary) = &mut self.role else { return };
-        let (epoch, open) = (primary.epoch(), matches!(primary.stage, Stage::Starting | Stage::Open));
+        let (epoch, opens_at) = (primary.epoch(), primary.opens_at);
         let Some(peer) = primary.peers.get_mut(&device) else { return };
-        if peer.counts() && !(peer.synced && peer.opened == open) {
+        if peer.counts() && !(peer.synced && peer.opened == opens_at.is_some()) {
             peer.asked = now;
-            let (recorded, ended) = (self.log_epoch, primary.ended);
-            let sync = Sync { pg: self.pg, device, epoch, committed, open, recorded, ended };
+            let (recorded, ended) = (self.epochs.logged(), primary.ended);
+            let sync = Sync { pg: self.pg, device, epoch, committed, opens_at, recorded, ended };
             self.actions.push_back(Action::Send(device, Message::Sync(sync)));
         }
     }
@@ -113,14 +114,15 @@ impl Group {
         }
         self.predecessor_stopped(device);
         let Role::Primary(primary) = &mut self.role else { return };
-        let (stage, end) = (primary.stage, self.tail.end());
+        let (stage, opens_at, end) = (primary.stage, primary.opens_at, self.tail.end());
         let Some(peer) = primary.peers.get_mut(&device) else { return };
         (peer.full, peer.heard) = (ok.full, now);
         if !peer.counts() {
             return; // The answer to a question that was asked before the copy was left behind.
         }
         let waits_for_all = self.config.ack == AckRule::All;
-        let more = if waits_for_all { ok.prepared > end } else { (ok.recorded, ok.prepared) > (self.log_epoch, end) };
+        let more =
+            if waits_for_all { ok.prepared > end } else { (ok.recorded, ok.prepared) > (self.epochs.logged(), end) };
         if stage == Stage::Reconciling && more {
             // It holds more than this copy, perhaps acknowledged: this device has lost the end of its log, or writes were
             // acknowledged without it. Or it is only on its way here.
@@ -131,7 +133,7 @@ impl Group {
         }
         // Not before: what it has to say must have been taken to heart.
         peer.answered = true;
-        if stage == Stage::Reconciling && !waits_for_all && ok.recorded < self.log_epoch {
+        if stage == Stage::Reconciling && !waits_for_all && ok.recorded < self.epochs.logged() {
             // What it has prepared was decided in an epoch that it has not seen, perhaps otherwise.
             peer.lost = Some(ok.committed);
             self.gather();
@@ -139,6 +141,12 @@ impl Group {
         }
         if !waits_for_all && ok.open && peer.synced && peer.opened && (peer.acked..=peer.sent).contains(&ok.prepared) {
             return; // Asked twice: what it lacks is on its way.
+        }
+        // It holds writes of an earlier epoch that were decided otherwise: it is good up to where this one begins.
+        if let Some(begin) = opens_at.filter(|begin| ok.recorded < ok.epoch && ok.prepared > *begin) {
+            peer.lost = Some(begin);
+            self.gather();
+            return;
         }
         // Fewer than are committed, or than it acknowledged: its log is not the one that it was.
         if ok.prepared < self.tail.committed() || ok.prepared < peer.acked || ok.prepared > end {
@@ -155,6 +163,7 @@ impl Group {
         peer.again = end;
         peer.acked = ok.prepared;
         peer.backlog = Backlog::default();
+        peer.pace.interrupted();
         self.pump(device);
         self.gather();
         self.try_commit();

@@ -3,6 +3,7 @@
 use crate::PENDING_WRITES_MAX;
 use crate::membership::{SILENCE, STUCK};
 use crate::resync::Resync;
+use crate::sluggish::Pace;
 use azekura_base::Sequence;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -57,6 +58,8 @@ pub(crate) struct Peer {
     pub(crate) answered: bool,
     /// What was sent to it and is not durable there, where writes need not wait for it.
     pub(crate) backlog: Backlog,
+    /// How long writes take there.
+    pub(crate) pace: Pace,
 }
 
 /// Writes on their way to a copy that need not be waited for.
@@ -105,6 +108,7 @@ impl Peer {
             lost: None,
             answered: false,
             backlog: Backlog::default(),
+            pace: Pace::default(),
         }
     }
 
@@ -127,6 +131,11 @@ impl Peer {
     /// It lags by more than is to wait for it.
     pub(crate) fn lags(&self) -> bool {
         self.backlog.is_too_long()
+    }
+
+    /// The configuration names it in sync, or a proposal does whose outcome is not known.
+    pub(crate) fn may_be_in_sync(&self) -> bool {
+        matches!(self.standing, Standing::InSync) || self.named.is_some()
     }
 
     /// Writes wait for it.

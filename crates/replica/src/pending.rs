@@ -22,6 +22,11 @@ impl Blocks {
             && self.first.0 < other.first.0 + other.count
             && other.first.0 < self.first.0 + self.count
     }
+
+    /// One after the other.
+    pub(crate) fn each(&self) -> impl Iterator<Item = BlockIndex> {
+        (self.first.0..self.first.0.saturating_add(self.count)).map(BlockIndex)
+    }
 }
 
 /// One prepared write.

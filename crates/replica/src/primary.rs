@@ -14,6 +14,7 @@ use crate::pending::{Blocks, Pending};
 use crate::quorum::AckRule;
 use crate::resync::Repairs;
 use crate::scrub::Scrub;
+use crate::sluggish::Pace;
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
 use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
 use azekura_wire::{Body, Prepare, PrepareOk, WriteBody, WriteRequest};
@@ -27,6 +28,8 @@ pub(crate) const REIGN_SHIFT: u32 = 32;
 pub(crate) struct Primary {
     epoch: Epoch,
     pub(crate) stage: Stage,
+    /// The last place of earlier epochs, once all of them is committed.
+    pub(crate) opens_at: Option<Sequence>,
     pub(crate) peers: BTreeMap<DeviceId, Peer>,
     /// Nothing is committed before: a copy that was left behind may still answer readers.
     pub(crate) blocked_until: Duration,
@@ -44,8 +47,14 @@ pub(crate) struct Primary {
     pub(crate) predecessor: Option<Predecessor>,
     /// When a write was last ordered.
     pub(crate) ordered_at: Option<Duration>,
+    /// How long writes take on this copy's own device.
+    pub(crate) pace: Pace,
+    /// Copies that this primary has left behind because they were slow.
+    pub(crate) was_slow: BTreeSet<DeviceId>,
     /// A prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
+    /// Copies that have committed more than this one when they were to be brought up to date, and until when they are left alone.
+    pub(crate) ahead: BTreeMap<DeviceId, Duration>,
     pub(crate) merges: Merges,
     pub(crate) repairs: Repairs,
     pub(crate) mending: Mending,
@@ -72,6 +81,8 @@ impl Primary {
         Primary {
             epoch,
             stage: Stage::Reconciling,
+            opens_at: None,
+            ahead: BTreeMap::new(),
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
             blocked_until: Duration::ZERO,
             after_readers: false,
@@ -81,6 +92,8 @@ impl Primary {
             ended: Epoch(0),
             predecessor: None,
             ordered_at: None,
+            pace: Pace::default(),
+            was_slow: BTreeSet::new(),
             loading: None,
             merges: Merges::new(epoch),
             repairs: Repairs::new(epoch),
@@ -127,8 +140,7 @@ impl Primary {
         }
         let Some(peer) = self.peers.get_mut(&device) else { return };
         // One that was about to join, and that no proposal names, need not be waited for.
-        let in_doubt = matches!(peer.standing, Standing::InSync) || peer.named.is_some();
-        if in_doubt {
+        if peer.may_be_in_sync() {
             peer.synced = false;
             peer.asked = Duration::ZERO;
             peer.backlog = Backlog::default();
@@ -157,6 +169,9 @@ impl Primary {
         if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.lost.is_some()) {
             return GroupState::CopyLost(*device);
         }
+        if let Some(device) = self.ahead.keys().next() {
+            return GroupState::CopyAhead(*device);
+        }
         match self.peers.iter().find(|(_, peer)| !peer.synced) {
             Some((device, _)) => GroupState::WaitingForCopy(*device),
             None if self.is_open() => GroupState::Active,
@@ -166,11 +181,23 @@ impl Primary {
 
     /// Takes out those of the writes that have no place in the order yet.
     pub(crate) fn drop_unordered(&mut self, which: impl Fn(&WriteRequest) -> bool) -> Vec<(Client, RequestId)> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let (gone, stays): (VecDeque<_>, _) = waiting.into_iter().partition(|(_, write)| which(write));
-        self.waiting = stays;
+        let mut gone = VecDeque::new();
+        if self.waiting.iter().any(|(_, write)| which(write)) {
+            let waiting = std::mem::take(&mut self.waiting);
+            (gone, self.waiting) = waiting.into_iter().partition(|(_, write)| which(write));
+        }
         let merging = self.merges.remove(which);
         gone.into_iter().map(|(client, write)| (client, write.request)).chain(merging).collect()
+    }
+
+    /// A write that has no place in the order yet was sent again: the answer goes to `client`.
+    fn adopt_unordered(&mut self, client: Client, write: &WriteRequest) -> bool {
+        let same = |w: &WriteRequest| w.session == write.session && w.request == write.request;
+        match self.waiting.iter_mut().find(|(_, waiting)| same(waiting)) {
+            Some((waiting, _)) => *waiting = client,
+            None => return self.merges.adopt(client, write.session, write.request),
+        }
+        true
     }
 
     pub(crate) fn drain_clients(&mut self) -> Vec<(Client, RequestId)> {
@@ -193,6 +220,7 @@ impl Group {
         if ok.sequence > peer.acked {
             peer.acked = ok.sequence;
             peer.backlog.acked(ok.sequence);
+            peer.pace.acked(ok.sequence, now);
             peer.moved = now;
         }
         self.gather();
@@ -291,7 +319,8 @@ impl Group {
             let stays = matches!(peer.standing, Standing::InSync)
                 && self.config.members.contains(device)
                 && peer.lost.is_none()
-                && !is_sluggish(peer.moved, now);
+                && !is_sluggish(peer.moved, now)
+                && !peer.pace.is_slow(now);
             (*device, serving && stays && self.config.has_readers())
         })
     }
@@ -315,33 +344,43 @@ impl Group {
 
     fn take_write(&mut self, client: Client, write: WriteRequest, trusted: bool, stale: bool) -> Result<(), Mismatch> {
         check(&write, trusted)?;
+        self.drop_given_up(&write);
         let answer = |result| Action::AnswerWrite(client, write.request, result);
         let serving = self.may_serve(self.now);
         let Role::Primary(primary) = &mut self.role else {
             self.actions.push_back(answer(Err(IoStatus::Redirect)));
             return Ok(());
         };
+        if self.sessions.is_past(write.session, write.request) {
+            return Ok(()); // Nobody waits for it.
+        }
+        if self.sessions.has_ended(write.session) {
+            self.actions.push_back(answer(Err(IoStatus::Fenced)));
+            return Ok(());
+        }
+        if !serving {
+            primary.wanted = true;
+        }
+        // Also what is committed already: it may be on fewer copies than the class demands.
+        if !self.config.is_writable() {
+            self.actions.push_back(answer(Err(IoStatus::ReadOnly)));
+            return Ok(());
+        }
         if self.sessions.is_committed(write.session, write.request) {
             self.actions.push_back(answer(Ok(())));
             return Ok(());
-        }
-        if self.sessions.is_past(write.session, write.request) {
-            return Ok(()); // Nobody waits for it.
         }
         if let Some(pending) = self.tail.find(write.session, write.request) {
             pending.client = Some(client);
             return Ok(());
         }
-        let too_many = self.tail.len() >= PENDING_WRITES_MAX || primary.waiting.len() >= WAITING_WRITES_MAX;
-        let closed = !primary.is_open();
-        if !serving {
-            primary.wanted = true;
-        }
-        if !closed && self.config.in_sync.len() < self.config.copies_min as usize {
-            self.actions.push_back(answer(Err(IoStatus::ReadOnly)));
+        if primary.adopt_unordered(client, &write) {
             return Ok(());
         }
-        if closed || too_many {
+        let too_many = self.tail.len() >= PENDING_WRITES_MAX
+            || primary.waiting.len() >= WAITING_WRITES_MAX
+            || !self.sessions.has_room_for(write.session);
+        if !primary.is_open() || too_many {
             self.actions.push_back(answer(Err(IoStatus::Redirect)));
             return Ok(());
         }
@@ -354,14 +393,6 @@ impl Group {
             self.actions.push_back(answer(Err(IoStatus::NoSpace)));
             return Ok(());
         }
-        let same = |w: &WriteRequest| w.session == write.session && w.request == write.request;
-        if let Some((waiting, _)) = primary.waiting.iter_mut().find(|(_, w)| same(w)) {
-            *waiting = client;
-            return Ok(());
-        }
-        if primary.merges.adopt(client, write.session, write.request) {
-            return Ok(());
-        }
         *primary.writers.entry(client).or_default() += 1;
         if let Some(write) = self.admit(client, write)
             && let Role::Primary(primary) = &mut self.role
@@ -369,6 +400,17 @@ impl Group {
             primary.waiting.push_back((client, write));
         }
         Ok(())
+    }
+
+    /// Drops what the write's gateway has given up and is parked here: it must not come after this write, which may be to the
+    /// same blocks.
+    fn drop_given_up(&mut self, write: &WriteRequest) {
+        let (session, oldest) = (write.session, write.oldest);
+        self.sessions.heard(session, oldest);
+        let Role::Primary(primary) = &mut self.role else { return };
+        if !primary.drop_unordered(|parked| parked.session == session && parked.request < oldest).is_empty() {
+            self.retry_waiting();
+        }
     }
 
     /// Orders the write, or starts its merge; gives it back when it must wait.
@@ -413,6 +455,7 @@ impl Group {
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         primary.ordered_at = Some(now);
+        primary.pace.sent(self.tail.end(), now);
         let followers: Vec<DeviceId> = primary.peers.keys().copied().collect();
         followers.into_iter().for_each(|device| self.pump(device));
     }
@@ -434,7 +477,7 @@ impl Group {
 
     /// Sends a secondary what it has not been sent.
     pub(crate) fn pump(&mut self, device: DeviceId) {
-        let end = self.tail.end();
+        let (end, now) = (self.tail.end(), self.now);
         loop {
             let Role::Primary(primary) = &mut self.role else { return };
             let Some(peer) = primary.peers.get_mut(&device) else { return };
@@ -450,6 +493,7 @@ impl Group {
                 return;
             }
             peer.sent = next;
+            peer.pace.sent(next, now);
             let optional = self.config.ack != AckRule::All && peer.counts();
             // Nothing waits for a copy that learns: the write may be answered, and forgotten, before this arrives.
             let first_time = next > peer.again && peer.counts();

@@ -78,9 +78,24 @@ impl GroupConfig {
         !self.in_sync.iter().any(without)
     }
 
-    /// The last place up to which enough of `in_sync` hold everything, where `primary` reigns and each copy holds
-    /// everything up to `acked`.
+    /// The last place that may be acknowledged where `in_sync` are in sync: enough of them hold everything up to there, and as many as
+    /// the class demands at least. Where fewer are in sync nothing is acknowledged at all, and the rule alone says what is committed.
     pub(crate) fn held_by_enough(
+        &self,
+        in_sync: &BTreeSet<DeviceId>,
+        primary: DeviceId,
+        acked: impl Fn(DeviceId) -> Sequence,
+    ) -> Sequence {
+        let mut places: Vec<Sequence> = in_sync.iter().map(|device| acked(*device)).collect();
+        places.sort_unstable_by(|a, b| b.cmp(a));
+        let least = (self.copies_min as usize).min(places.len());
+        let demanded = least.checked_sub(1).map_or(Sequence::ZERO, |at| places[at]);
+        self.held_by_rule(in_sync, primary, acked).min(demanded)
+    }
+
+    /// The last place up to which as many of `in_sync` hold everything as the ack rule asks for, where `primary` reigns and each copy
+    /// holds everything up to `acked`.
+    pub(crate) fn held_by_rule(
         &self,
         in_sync: &BTreeSet<DeviceId>,
         primary: DeviceId,
@@ -139,6 +154,11 @@ mod tests {
         assert_eq!(place(&config(AckRule::Majority, 5, &["", "", ""]), &[9, 3, 7]), 3);
         assert_eq!(place(&config(AckRule::Majority, 2, &["", ""]), &[9, 3]), 3, "a majority of two is both");
         assert_eq!(place(&config(AckRule::Majority, 3, &[""]), &[9]), 9);
+        // The class may demand more copies than the rule; where fewer are in sync, nothing is acknowledged.
+        let three = GroupConfig { copies_min: 3, ..config(AckRule::Majority, 4, &["", "", "", ""]) };
+        assert_eq!(place(&three, &[9, 8, 7, 3]), 7);
+        assert_eq!(place(&GroupConfig { copies_min: 4, ..three }, &[9, 8, 7, 3]), 3);
+        assert_eq!(place(&GroupConfig { copies_min: 2, ..config(AckRule::Majority, 3, &[""]) }, &[9]), 9);
     }
 
     #[test]

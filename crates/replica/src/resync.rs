@@ -22,13 +22,12 @@ use crate::mend::body_of;
 use crate::peer::{Peer, Standing};
 use crate::pending::Blocks;
 use crate::primary::{Primary, REIGN_SHIFT};
+use crate::quorum::AckRule;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId,
-    Sequence,
+    Sequence, UNKNOWN_CHECKSUM, checksum,
 };
-use azekura_wire::{
-    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, NOTE_SIZE_MAX, Repair, RepairOk,
-};
+use azekura_wire::{Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, Repair, RepairOk};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -44,6 +43,8 @@ const FOUND_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A copy that does not begin is asked again after this time.
 const FIRST_WORD: Duration = Duration::from_secs(1);
+/// A copy that has committed more than its primary is asked again after this time.
+const AHEAD_AGAIN: Duration = Duration::from_secs(10);
 /// What could not be read is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// A block that the device refuses to read counts as damaged after this time.
@@ -83,6 +84,8 @@ pub(crate) struct Resync {
     listing: u64,
     /// The copy has kept which writes it need not apply again.
     noted: bool,
+    /// It had nothing to begin with.
+    is_new: bool,
     todo: VecDeque<(LayerId, ChunkIndex)>,
     /// Chunks of layers that inherit what was sent, and may have been written since the changes were listed.
     heirs: BTreeSet<(ChunkIndex, LayerId)>,
@@ -109,6 +112,7 @@ impl Resync {
             base,
             listing: 0,
             noted: false,
+            is_new: false,
             todo: VecDeque::new(),
             heirs: BTreeSet::new(),
             comparing: BTreeMap::new(),
@@ -321,12 +325,13 @@ impl Group {
         let (now, base, end) = (self.now, self.tail.committed(), self.tail.end());
         let since = self.config.away.get(&device).copied().unwrap_or(Sequence::ZERO).min(base);
         let Role::Primary(primary) = &mut self.role else { return };
-        if primary.peers.contains_key(&device) {
+        if primary.peers.contains_key(&device) || primary.ahead.get(&device).is_some_and(|until| now < *until) {
             return;
         }
         primary.peers.insert(device, Peer::learning(Resync::new(base), base, end, now));
-        let note = self.sessions.to_note_within(NOTE_SIZE_MAX);
-        let learn = Learn { pg: self.pg, device, epoch: primary.epoch(), since, base, note };
+        let note = self.sessions.to_note();
+        let note_checksum = checksum(&note);
+        let learn = Learn { pg: self.pg, device, epoch: primary.epoch(), since, base, note_checksum, note };
         self.actions.push_back(Action::Send(device, Message::Learn(learn)));
         self.pump(device);
     }
@@ -337,13 +342,27 @@ impl Group {
         let Role::Primary(primary) = &mut self.role else { return };
         let id = primary.repairs.name();
         let Some(resync) = self.heard_learner(device, ok.epoch, now) else { return };
-        if resync.phase == Phase::Asked && resync.base == ok.base {
+        let asked = resync.phase == Phase::Asked;
+        if asked && ok.base > resync.base {
+            return self.leave_alone(device);
+        }
+        if asked && resync.base == ok.base {
             resync.phase = Phase::Listing;
+            resync.is_new = ok.complete == Sequence::ZERO;
             resync.listing = id;
             self.actions.push_back(Action::ListChanges { id, device, after: ok.complete });
         } else if resync.base == ok.base {
             resync.noted = true;
             self.run_resyncs();
+        }
+    }
+
+    /// The copy on `device` has committed more than this one. What it holds beyond may be all that is left of that.
+    fn leave_alone(&mut self, device: DeviceId) {
+        let again = self.now + AHEAD_AGAIN;
+        if let Role::Primary(primary) = &mut self.role {
+            primary.forget_learner(device);
+            primary.ahead.insert(device, again);
         }
     }
 
@@ -378,6 +397,7 @@ impl Group {
     fn run_resync(&mut self, device: DeviceId) {
         let (committed, end, now) = (self.tail.committed(), self.tail.end(), self.now);
         let Role::Primary(primary) = &mut self.role else { return };
+        let keeps_up = self.config.ack != AckRule::All || primary.keeps_up(device, now);
         let Primary { peers, repairs, merges, mending, .. } = &mut **primary;
         let Some(peer) = peers.get_mut(&device) else { return };
         let Standing::Learning(resync) = &mut peer.standing else { return };
@@ -405,7 +425,7 @@ impl Group {
             let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
             self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
         }
-        if resync.is_done() && end.0 - peer.acked.0 <= BEHIND_MAX {
+        if resync.is_done() && end.0 - peer.acked.0 <= BEHIND_MAX && keeps_up {
             peer.standing = Standing::Joining;
             (peer.heard, peer.moved) = (now, now);
         }
@@ -478,6 +498,12 @@ impl Group {
             *heard = now;
             let sum = checksums.as_ref().ok().and_then(|sums| sums.get(usize::from(blocks.first.0)).copied());
             match sum {
+                // Nobody knows what it should be. What a copy had before may be the last that there is of it; a new one has
+                // nothing to give up, and the rest of the group must not wait for this.
+                Some(Some(sum)) if sum == UNKNOWN_CHECKSUM && !resync.is_new => {
+                    resync.repairing.remove(&id);
+                    resync.withhold(blocks);
+                }
                 Some(Some(sum)) => self.send_body(device, id, blocks, Body::Lost { checksums: vec![sum] }),
                 Some(None) => self.send_body(device, id, blocks, Body::Zero),
                 None => {

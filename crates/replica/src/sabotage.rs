@@ -4,8 +4,11 @@ use std::cell::Cell;
 
 thread_local! {
     static TAIL_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
+    static SESSIONS_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
     static HASTY: Cell<bool> = const { Cell::new(false) };
     static TRUSTING: Cell<bool> = const { Cell::new(false) };
+    static VOTES_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
+    static ANY_COPIES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, a new primary forgets what was prepared before it.
@@ -15,6 +18,15 @@ pub fn forget_tail(on: bool) {
 
 pub(crate) fn forgets_tail() -> bool {
     TAIL_FORGOTTEN.get()
+}
+
+/// From now on, on this thread, a group remembers the writes of the node that has written last, and no others.
+pub fn forget_sessions(on: bool) {
+    SESSIONS_FORGOTTEN.set(on);
+}
+
+pub(crate) fn forgets_sessions() -> bool {
+    SESSIONS_FORGOTTEN.get()
 }
 
 /// From now on, on this thread, a new primary hears nobody but those that answer at once before it begins its reign.
@@ -33,4 +45,22 @@ pub fn trust(on: bool) {
 
 pub(crate) fn is_trusting() -> bool {
     TRUSTING.get()
+}
+
+/// From now on, on this thread, a copy that starts follows whoever asks first, although the configuration names a newer epoch.
+pub fn forget_votes(on: bool) {
+    VOTES_FORGOTTEN.set(on);
+}
+
+pub(crate) fn forgets_votes() -> bool {
+    VOTES_FORGOTTEN.get()
+}
+
+/// From now on, on this thread, writes are acknowledged on whatever copies are in sync.
+pub fn acknowledge_on_any(on: bool) {
+    ANY_COPIES.set(on);
+}
+
+pub(crate) fn acknowledges_on_any() -> bool {
+    ANY_COPIES.get()
 }

@@ -10,6 +10,7 @@
 
 use crate::action::Action;
 use crate::digest;
+use crate::finding::{Finding, Findings, Flaw};
 use crate::group::{Group, Role};
 use crate::peer::Standing;
 use crate::pending::Blocks;
@@ -56,10 +57,21 @@ pub struct ScrubReport {
     pub chunks_done: u64,
     /// Chunks that a light scrub had to look at deeply, because their copies' maps differed.
     pub suspect: u64,
+    /// Blocks that some copy could not read: they failed their checksum, or are known to be lost. Where another copy could
+    /// give them they were written anew.
+    pub damaged: u64,
     /// Blocks that could be read on two copies and differed. They were written anew.
     pub differing: u64,
     /// Chunks that some copy could not read whole, even after mending.
     pub unreadable: u64,
+}
+
+impl ScrubReport {
+    /// Everything that people should hear of, also what was mended.
+    #[must_use]
+    pub fn findings(&self) -> u64 {
+        self.damaged + self.differing + self.unreadable
+    }
 }
 
 struct Look {
@@ -93,6 +105,7 @@ pub(crate) struct Scrub {
     next_look: Duration,
     budget: u32,
     report: ScrubReport,
+    findings: Findings,
 }
 
 impl Group {
@@ -158,8 +171,9 @@ impl Group {
         }
         let Some((layer, chunk)) = scrub.todo.front().copied() else {
             let report = scrub.report;
+            let findings = std::mem::take(&mut scrub.findings).take();
             primary.scrub = None;
-            self.actions.push_back(Action::Scrubbed(report));
+            self.actions.push_back(Action::Scrubbed(report, findings));
             return;
         };
         let deep = scrub.is_deep();
@@ -297,7 +311,10 @@ impl Group {
         } else if let Some((layer, chunk)) = scrub.todo.front().copied() {
             scrub.report.differing += lasting.len() as u64;
             for (device, block) in lasting.into_keys() {
-                mends.push((device, Blocks { layer, chunk, first: BlockIndex(block), count: 1 }));
+                let block = BlockIndex(block);
+                // Written anew in a moment: this copy could read it just now.
+                scrub.findings.note(Finding { device, layer, chunk, block, flaw: Flaw::Differs, mended: true });
+                mends.push((device, Blocks { layer, chunk, first: block, count: 1 }));
             }
             scrub.chunk_done();
         }
@@ -309,6 +326,22 @@ impl Group {
 }
 
 impl Scrub {
+    /// A copy can't read these blocks.
+    pub(crate) fn met_damage(&mut self, device: DeviceId, blocks: &Blocks) {
+        let Blocks { layer, chunk, .. } = *blocks;
+        for block in blocks.each() {
+            let finding = Finding { device, layer, chunk, block, flaw: Flaw::Damaged, mended: false };
+            self.report.damaged += u64::from(self.findings.note(finding));
+        }
+    }
+
+    /// These blocks of a copy are written anew.
+    pub(crate) fn mended(&mut self, device: DeviceId, blocks: &Blocks) {
+        for block in blocks.each() {
+            self.findings.mended(device, blocks.layer, blocks.chunk, block);
+        }
+    }
+
     /// The present chunk is read, rather than looked up.
     fn is_deep(&self) -> bool {
         self.report.kind == ScrubKind::Deep || self.suspects

@@ -3,7 +3,6 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, Role};
 use crate::learner::Learner;
-use crate::lease::GRACE;
 use crate::pending::{Blocks, Pending};
 use crate::quorum::AckRule;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, Epoch, IoStatus, Sequence, block_checksums};
@@ -12,9 +11,7 @@ use std::time::Duration;
 
 /// State that only a secondary has.
 pub(crate) struct Secondary {
-    /// The epoch that it follows: nobody older is listened to.
-    pub(crate) following: Epoch,
-    /// When it last heard that epoch's primary, or began to wait for one.
+    /// When it last heard the primary that it follows, or began to wait for one.
     pub(crate) heard: Duration,
     /// Until when this copy may answer reads by itself.
     pub(crate) lease_until: Duration,
@@ -45,10 +42,9 @@ pub(crate) enum Question {
 }
 
 impl Secondary {
-    /// A copy that follows nobody of an epoch before `promised`.
-    pub(crate) fn new(promised: Epoch, now: Duration) -> Secondary {
+    /// A copy that waits for a primary.
+    pub(crate) fn new(now: Duration) -> Secondary {
         Secondary {
-            following: promised,
             heard: now,
             lease_until: Duration::ZERO,
             ack_owed: false,
@@ -70,12 +66,11 @@ impl Secondary {
         self.ack_owed = true;
     }
 
-    /// Listens to the primary of `epoch` on connection `from`, and to nobody else.
-    pub(crate) fn follow(&mut self, epoch: Epoch, from: Client, now: Duration) {
-        if epoch != self.following {
+    /// Listens to the primary on connection `from`, and to nobody else. A lease of the same epoch stays.
+    pub(crate) fn follow(&mut self, from: Client, same_epoch: bool, now: Duration) {
+        if !same_epoch {
             self.lease_until = Duration::ZERO;
         }
-        self.following = epoch;
         self.heard = now.max(self.heard);
         self.primary = Some(from);
         self.ack_owed = false;
@@ -88,21 +83,25 @@ impl Secondary {
 }
 
 impl Group {
-    /// The last epoch that this copy has promised to follow, or reigns in.
-    fn promised(&self) -> Epoch {
-        match &self.role {
-            Role::Primary(primary) => primary.epoch().next(), // Nobody else reigns in the same epoch.
-            Role::Secondary(secondary) => secondary.following.max(self.log_epoch),
-        }
-    }
-
     /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past. One that this
     /// copy has proposed to replace is followed until that has come about.
     pub(crate) fn listen_to(&mut self, from: Client, epoch: Epoch) -> bool {
-        if epoch < self.promised() {
+        let reigns = match &self.role {
+            Role::Primary(primary) => Some(primary.epoch()),
+            Role::Secondary(_) => None,
+        };
+        let least = self.epochs.least_acceptable(reigns);
+        if epoch < least {
+            if let Role::Secondary(secondary) = &mut self.role
+                && epoch == self.epochs.followed()
+                && secondary.primary == Some(from)
+            {
+                // It began anew, and what it sends from here on follows on what this copy has refused.
+                secondary.primary = None;
+            }
             let open = false;
-            let (pg, device, epoch, full) = (self.pg, self.me, self.promised(), self.full);
-            let (recorded, committed) = (self.epoch, Sequence::ZERO);
+            let (pg, device, epoch, full) = (self.pg, self.me, least, self.full);
+            let (recorded, committed) = (self.epochs.recorded(), Sequence::ZERO);
             let refusal = SyncOk { pg, device, epoch, prepared: Sequence::ZERO, open, full, recorded, committed };
             self.actions.push_back(Action::Answer(from, Message::SyncOk(refusal)));
             return false;
@@ -111,51 +110,54 @@ impl Group {
             self.step_down();
         }
         let now = self.now;
-        self.followed = epoch;
+        let same_epoch = epoch == self.epochs.followed();
+        self.epochs.follow(epoch);
         if let Role::Secondary(secondary) = &mut self.role {
-            secondary.follow(epoch, from, now);
+            secondary.follow(from, same_epoch, now);
         }
         true
     }
 
     /// The primary of an epoch asks, on connection `from`, how far this copy is.
     pub fn sync(&mut self, from: Client, sync: Sync) {
-        let faithful = sync.epoch > self.epoch && sync.ended != self.epoch && self.is_bound(self.now);
+        if let Role::Primary(primary) = &self.role
+            && sync.epoch >= self.epochs.least_acceptable(Some(primary.epoch()))
+        {
+            // What this copy promised while its own claim was on its way still holds.
+            self.step_down();
+        }
+        let recorded = self.epochs.recorded();
+        let bound = sync.epoch > recorded && sync.ended != recorded && self.epochs.is_bound(self.now);
         if let Role::Secondary(secondary) = &mut self.role
             && self.config.ack != AckRule::All
-            && faithful
-            && sync.epoch > secondary.following
+            && bound
+            && sync.epoch > self.epochs.followed()
         {
             // The primary before may count on this copy for a while; it gets no new promise.
             secondary.suitor = Some((from, sync));
             secondary.heard = self.now;
             return;
         }
-        if self.epoch == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
+        if recorded == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
             // Asked twice. What is on its way here may be committed already, and is not sent again.
+            self.stay();
             return self.tell_place(sync.epoch);
         }
         if !self.listen_to(from, sync.epoch) {
             return;
         }
-        if sync.ended == self.epoch {
-            // Promises count for the primary of the recorded epoch, and that one serves nobody any more.
-            self.promised_until = Duration::ZERO;
-        }
+        self.epochs.has_ended(sync.ended);
+        // Before the answer, which waits for the device.
+        self.give_way();
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.question = Some(Question::Sync(sync));
         }
         self.answer_primary();
     }
 
-    /// A promise to the primary of the recorded epoch has not run out.
-    pub(crate) fn is_bound(&self, now: Duration) -> bool {
-        now < self.promised_until
-    }
-
     /// Follows the new primary that has been waiting, when the promise to the one before has run out.
     pub(crate) fn follow_suitor(&mut self) {
-        if self.is_bound(self.now) {
+        if self.epochs.is_bound(self.now) {
             return;
         }
         if let Role::Secondary(secondary) = &mut self.role
@@ -169,26 +171,14 @@ impl Group {
     pub(crate) fn answer_primary(&mut self) {
         let Role::Secondary(secondary) = &self.role else { return };
         let Some(question) = secondary.question else { return };
-        if self.starting > 0 || self.durable < self.tail.end() {
+        if self.epochs.is_recording() || self.durable < self.tail.end() {
             return;
         }
-        let following = secondary.following;
+        let following = self.epochs.followed();
         match question {
             Question::Learn(_) => {}
             Question::Sync(sync) => {
-                // What the primary calls committed was durable on every in-sync copy: this one has it too, unless it
-                // has lost its data.
-                // Under other rules that holds for copies whose order is the primary's.
-                if self.config.ack == AckRule::All || sync.open || sync.recorded == self.epoch {
-                    self.commit(sync.committed.min(self.durable));
-                }
-                if sync.open && self.epoch < sync.epoch {
-                    // All that was prepared in earlier epochs is committed; there is nothing else.
-                    let keep = self.tail.committed();
-                    drop(self.tail.truncate(keep));
-                    self.durable = keep;
-                    self.floor = self.floor.max(keep);
-                    self.start_epoch(sync.epoch, keep);
+                if self.enter_epoch(sync) {
                     return;
                 }
             }
@@ -205,9 +195,34 @@ impl Group {
         }
     }
 
+    /// Commits what the primary knows to be committed and records its epoch, if that is open. True when the record is on its
+    /// way: the question is answered behind it.
+    fn enter_epoch(&mut self, sync: Sync) -> bool {
+        let recorded = self.epochs.recorded();
+        let enters = sync.opens_at.filter(|_| recorded < sync.epoch);
+        if enters.is_some_and(|begin| self.tail.end() > begin) {
+            // What it has prepared beyond was decided otherwise. That is not for this copy to forget: the primary leaves it behind.
+            return false;
+        }
+        // What the primary calls committed was durable on every in-sync copy: this one has it too, unless it has lost its
+        // data. Under other rules that holds for copies whose order is the primary's.
+        if self.config.ack == AckRule::All || sync.opens_at.is_some() || sync.recorded == recorded {
+            self.commit(sync.committed.min(self.durable));
+        }
+        if enters.is_some() {
+            // All that was prepared in earlier epochs is committed; there is nothing else.
+            let keep = self.tail.committed();
+            drop(self.tail.truncate(keep));
+            self.durable = keep;
+            self.floor = self.floor.max(keep);
+            self.start_epoch(sync.epoch, keep);
+        }
+        enters.is_some()
+    }
+
     /// Says how far this copy is.
     fn tell_place(&mut self, following: Epoch) {
-        let (recorded, mut prepared, committed) = (self.epoch, self.durable, self.tail.committed());
+        let (recorded, mut prepared, committed) = (self.epochs.recorded(), self.durable, self.tail.committed());
         if self.completeness.is_doubtful() {
             prepared = Sequence::ZERO;
         }
@@ -218,7 +233,7 @@ impl Group {
 
     /// True when a message of `epoch` on connection `from` is from the primary that this copy follows.
     pub(crate) fn is_from_primary(&self, from: Client, epoch: Epoch) -> bool {
-        matches!(&self.role, Role::Secondary(s) if s.following == epoch && s.primary == Some(from))
+        epoch == self.epochs.followed() && matches!(&self.role, Role::Secondary(s) if s.primary == Some(from))
     }
 
     /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process since
@@ -230,7 +245,7 @@ impl Group {
         let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return self.inherit_write(from, prepare, trusted) };
         let syncing = matches!(secondary.question, Some(Question::Sync(_)));
-        if prepare.epoch != secondary.following || secondary.primary != Some(from) || syncing {
+        if prepare.epoch != self.epochs.followed() || secondary.primary != Some(from) || syncing {
             return Ok(()); // From before what this copy has agreed to since: nobody waits for the answer.
         }
         if prepare.sequence <= self.tail.end() {
@@ -260,7 +275,7 @@ impl Group {
         self.tail.push(Pending { sequence, session, request, oldest, blocks, body, client, as_sent, ordered_at });
         // What is prepared before the epoch is recorded belongs to the tail of the epochs before it. And the log must
         // not say that something is committed before a repair that comes first.
-        prepare.epoch = self.log_epoch;
+        prepare.epoch = self.epochs.logged();
         prepare.commit = self.tail.committed();
         self.actions.push_back(Action::Append(prepare, self.log_life));
     }
@@ -285,7 +300,7 @@ impl Group {
     pub fn flush_acks(&mut self) {
         let Role::Secondary(secondary) = &mut self.role else { return };
         if std::mem::take(&mut secondary.ack_owed) {
-            let epoch = secondary.following;
+            let epoch = self.epochs.followed();
             let ok = PrepareOk { pg: self.pg, device: self.me, epoch, sequence: self.durable, full: self.full };
             self.send_to_primary(Message::PrepareOk(ok));
         }
@@ -303,20 +318,24 @@ impl Group {
         lease_until: Duration,
         now: Duration,
     ) -> bool {
+        let (hung, keeps_out) = (self.hung, self.keeps_out());
         let Role::Secondary(secondary) = &mut self.role else { return false };
-        if self.leaving || secondary.told_leaving || epoch != secondary.following {
+        if epoch != self.epochs.followed() || secondary.suitor.is_some() {
             return false;
         }
-        if secondary.suitor.is_some() {
-            return false;
-        }
+        // It is alive, whether or not it may count on this copy: who has taken leave does not take over from it.
         secondary.heard = secondary.heard.max(now);
-        // While it waits for the epoch's record or has lost its place, a copy must not answer reads.
-        if epoch != self.epoch || secondary.question.is_some() {
+        if self.leaving || keeps_out || secondary.told_leaving {
             return false;
         }
-        secondary.lease_until = secondary.lease_until.max(lease_until);
-        self.promised_until = self.promised_until.max(now + GRACE);
+        // While it waits for the epoch's record or has lost its place, a copy must not answer reads.
+        if !self.epochs.may_promise(epoch) || secondary.question.is_some() {
+            return false;
+        }
+        if !hung {
+            secondary.lease_until = secondary.lease_until.max(lease_until);
+        }
+        self.epochs.promise(now);
         self.floor = self.floor.max(floor);
         self.follow_commit(commit);
         true

@@ -154,7 +154,7 @@ fn an_older_primary_is_refused() {
         device: device(1),
         epoch: Epoch(1),
         committed: Sequence(0),
-        open: false,
+        opens_at: None,
         recorded: Epoch(1),
         ended: Epoch(0),
     };

@@ -84,8 +84,10 @@ fn a_copy_that_learns_answers_no_reader() {
     cluster.beat();
     assert_eq!(cluster.read(1, 0), Ok(1));
     let (epoch, base) = (cluster.group(0).epoch(), Sequence(5));
-    let learn = Learn { pg: PG, device: device(1), epoch, since: Sequence(1), base, note: bytes::Bytes::new() };
-    cluster.group(1).learn(Client(99), learn);
+    let note = bytes::Bytes::new();
+    let note_checksum = checksum(&note);
+    let learn = Learn { pg: PG, device: device(1), epoch, since: Sequence(1), base, note_checksum, note };
+    cluster.group(1).learn(Client(99), learn).unwrap();
     cluster.run(device(1));
     assert_eq!(cluster.read(1, 0), Err(IoStatus::Redirect));
 }
@@ -120,4 +122,49 @@ fn a_copy_is_in_sync_only_when_it_has_kept_which_writes_are_applied() {
     cluster.save_notes();
     cluster.pass(3 * SECOND);
     assert_eq!(cluster.config.in_sync.len(), 2);
+}
+
+#[test]
+fn a_write_that_is_sent_again_is_applied_once_however_many_others_have_written() {
+    let mut cluster = Cluster::new(2);
+    let of = |node: u32, request: u64, block: u16| {
+        let session = SessionId::new(NodeId(node), 1);
+        azekura_wire::WriteRequest { session, ..blocks(request, block, 1) }
+    };
+    cluster.write(of(1, 1, 0)).unwrap();
+    cluster.settle();
+    for node in 2..400 {
+        cluster.write(of(node, 2, 0)).unwrap();
+        cluster.settle();
+    }
+    let before = cluster.history.len();
+    cluster.write(of(1, 1, 0)).unwrap();
+    cluster.settle();
+    assert_eq!((cluster.read(0, 0), cluster.history.len()), (Ok(2), before));
+}
+
+#[test]
+fn a_process_whose_successor_has_written_is_refused() {
+    let mut cluster = Cluster::new(2);
+    let of = |incarnation: u64, request: u64| {
+        let session = SessionId::new(NodeId(1), incarnation);
+        azekura_wire::WriteRequest { session, ..blocks(request, 0, 1) }
+    };
+    for write in [of(1, 1), of(2, 2)] {
+        cluster.write(write).unwrap();
+        cluster.settle();
+    }
+    cluster.write(of(1, 3)).unwrap();
+    cluster.settle();
+    assert_eq!((cluster.answered[&RequestId(3)], cluster.read(0, 0)), (Err(IoStatus::Fenced), Ok(2)));
+}
+
+#[test]
+fn a_damaged_note_is_refused() {
+    let mut cluster = Cluster::new(2);
+    let (epoch, base) = (cluster.group(0).epoch(), Sequence(5));
+    let note = bytes::Bytes::from_static(b"another");
+    let note_checksum = checksum(b"note");
+    let learn = Learn { pg: PG, device: device(1), epoch, since: Sequence(1), base, note_checksum, note };
+    assert_eq!(cluster.group(1).learn(Client(99), learn), Err(azekura_replica::Mismatch::Checksum));
 }

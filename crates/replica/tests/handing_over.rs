@@ -331,28 +331,24 @@ fn a_successor_of_one_that_never_reigned_keeps_its_promise_to_the_primary_before
         cluster.settle();
         cluster.beat();
         // The primary is missed. One copy claims the group; the other hears of that before it does, and nothing more.
-        (0..3).for_each(|n| cluster.isolate(n));
+        // Its connections stand: who has read of a newer epoch would not follow it on others.
         while !cluster.decide_in_silence() {
             cluster.tick_all(TICK);
+            cluster.lose_proposals(0);
         }
         assert_eq!((cluster.primary(), cluster.config.epoch), (1, Epoch(3)));
         cluster.inform(2);
         while !cluster.decide_in_silence() {
             cluster.tick_all(TICK);
+            cluster.lose_proposals(0);
         }
         assert_eq!((cluster.primary(), cluster.config.epoch), (2, Epoch(4)));
         // The primary is back before either knows what it has become.
-        let back = if ack == AckRule::All { vec![1, 2] } else { vec![2] };
-        for n in back {
-            cluster.connect(device(0), device(n));
-            cluster.connect(device(n), device(0));
-            while cluster.deliver(device(0), device(n)) || cluster.deliver_answer(device(0), device(n)) {}
+        if ack == AckRule::Majority {
+            cluster.disconnect(device(0), device(1));
         }
         cluster.beat();
-        assert!(cluster.read(0, 1) == Ok(1), "both follow it");
-        for (from, to) in [(1, 2), (2, 1)] {
-            cluster.connect(device(from), device(to));
-        }
+        assert!(cluster.read(0, 1) == Ok(1), "enough follow it");
         let version = cluster.config.version;
         cluster.inform(1);
         cluster.group(2).proposal_done(version, true);

@@ -504,3 +504,31 @@ fn a_copy_that_is_to_go_takes_leave_and_no_write_waits_for_its_lease() {
     cluster.beat();
     assert_eq!(cluster.read(2, 0), Ok(2));
 }
+
+/// A write that was acknowledged before a copy that learns was waited for is durable on it when it is named in sync.
+#[test]
+fn a_copy_joins_with_everything_that_was_acknowledged_before() {
+    let mut cluster = Cluster::new(3);
+    cluster.isolate(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.pass(3 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    // The copy is brought up to date but for the word that its note is kept.
+    cluster.notes_wait = true;
+    cluster.heal();
+    cluster.pass(SECOND);
+    cluster.write(blocks(2, 1, 1)).unwrap();
+    while cluster.deliver(device(0), device(1)) || cluster.deliver(device(0), device(2)) {}
+    while cluster.persist(device(0)) || cluster.persist(device(1)) {}
+    while cluster.deliver_answer(device(0), device(1)) {}
+    assert_eq!(cluster.answered.get(&RequestId(2)), Some(&Ok(())), "nothing waits for a copy that learns");
+    cluster.save_notes();
+    while cluster.deliver_answer(device(0), device(2)) {}
+    cluster.beat();
+    cluster.tick_all(TICK);
+    cluster.decide();
+    assert!(!cluster.config.in_sync.contains(&device(2)), "an acknowledged write is not on its disk yet");
+    while cluster.persist(device(2)) {}
+    cluster.pass(SECOND);
+    assert_eq!((cluster.config.in_sync.len(), cluster.map(2)), (3, cluster.map(0)));
+}

@@ -34,6 +34,7 @@ fn damaged_blocks_are_written_anew_from_a_good_copy() {
     cluster.run(device(1));
     cluster.settle();
     assert!(cluster.damaged.is_empty(), "{:?}", cluster.damaged);
+    assert_eq!(cluster.mended, [(device(0), BlockIndex(3)), (device(1), BlockIndex(5))].into());
     assert_eq!(cluster.map(0), cluster.map(1));
     assert_eq!((cluster.map(0)[&(ChunkIndex(0), 3)], cluster.map(1)[&(ChunkIndex(0), 5)]), (3, 5));
 }
@@ -176,4 +177,53 @@ fn no_write_waits_for_the_mending_of_a_block_by_a_copy_that_is_gone() {
         cluster.decide();
     }
     assert_eq!(cluster.order(0), [1, 2].map(RequestId), "it is not waited for");
+}
+
+#[test]
+fn a_chunk_of_which_a_copy_knows_nothing_is_written_anew_around_what_is_damaged_elsewhere() {
+    for broken in [0, 1] {
+        let mut cluster = Cluster::new(2);
+        (1..=99).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+        cluster.settle();
+        cluster.beat();
+        cluster.damaged = (1..=99).map(|n| (device(broken), n)).collect();
+        cluster.damaged.insert((device(1 - broken), 40));
+        cluster.group(broken).found_unknown(LAYER, ChunkIndex(0), BlockIndex(0), CHUNK_BLOCKS as u16);
+        cluster.run(device(broken));
+        cluster.pass(20 * SECOND);
+        assert_eq!(cluster.damaged, [(device(0), 40), (device(1), 40)].into());
+        assert_eq!(cluster.map(0), cluster.map(1));
+    }
+}
+
+/// A block of which the only copy in sync knows nothing may be there as it should be on a copy that comes back, and nobody can
+/// tell: that copy does not give it up. A new copy has nothing to give up.
+#[test]
+fn a_block_that_nobody_knows_is_lost_for_a_new_copy_alone() {
+    let mut cluster = one_away(2, 4);
+    cluster.know_nothing(0, 3);
+    cluster.heal();
+    cluster.pass(40 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0)].into());
+    assert_eq!(cluster.damaged, [(device(0), 3)].into(), "what it had is still there");
+    assert_eq!(cluster.map(1)[&(ChunkIndex(0), 4)], 10, "the rest came");
+    // Whoever writes the block ends that.
+    cluster.write(blocks(11, 3, 1)).unwrap();
+    cluster.damaged.clear();
+    cluster.pass(10 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    assert_eq!(cluster.map(0), cluster.map(1));
+
+    let mut cluster = one_away(2, 4);
+    cluster.know_nothing(0, 3);
+    cluster.config.version += 1;
+    cluster.config.members.insert(device(2));
+    let config = cluster.config.clone();
+    (0..2).for_each(|n| cluster.group(n).configure(config.clone()));
+    cluster.add(device(2));
+    cluster.connect(device(0), device(2));
+    cluster.connect(device(2), device(0));
+    cluster.pass(40 * SECOND);
+    assert_eq!(cluster.config.in_sync, [device(0), device(2)].into());
+    assert!(cluster.damaged.contains(&(device(2), 3)));
 }

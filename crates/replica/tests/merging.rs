@@ -81,6 +81,22 @@ fn a_merge_waits_for_the_commit_of_what_it_reads_and_holds_later_writes_back() {
 }
 
 #[test]
+fn a_parked_write_that_its_gateway_gave_up_does_not_come_after_the_next_one() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.write(bytes(2, 0, 512)).unwrap();
+    cluster.write(blocks(3, 0, 2)).unwrap();
+    assert_eq!(cluster.group(0).prepared(), Sequence(1), "one is merged, the other waits for that");
+    let mut next = blocks(4, 1, 1);
+    next.oldest = RequestId(4);
+    cluster.write(next).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.order(0), [1, 4].map(RequestId));
+    assert_eq!((byte(&cluster, 0), byte(&cluster, BLOCK_SIZE)), (1, 4));
+}
+
+#[test]
 fn a_merge_that_is_asked_for_again_happens_once() {
     let mut cluster = Cluster::new(2);
     cluster.write(bytes(1, 0, 512)).unwrap();

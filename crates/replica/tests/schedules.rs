@@ -32,6 +32,8 @@ enum Step {
     HandOver(u32, u32),
     /// A copy takes leave; its process goes on until it is restarted.
     Leave(u32),
+    /// A copy's device hangs, or answers again.
+    Hang(u32, bool),
     /// A copy's connections are cut.
     Isolate(u32),
     Heal,
@@ -50,9 +52,8 @@ impl Step {
     fn is_of(&self, copies: u32) -> bool {
         match self {
             Step::Deliver(a, b) | Step::Answer(a, b) | Step::Break(a, b) | Step::HandOver(a, b) => a.max(b) < &copies,
-            Step::Persist(n) | Step::Leave(n) | Step::Isolate(n) | Step::Load(n) | Step::Restart { n, .. } => {
-                *n < copies
-            }
+            Step::Persist(n) | Step::Leave(n) | Step::Hang(n, _) | Step::Isolate(n) | Step::Load(n) => *n < copies,
+            Step::Restart { n, .. } => *n < copies,
             _ => true,
         }
     }
@@ -72,6 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (copy(), copy()).prop_map(|(a, b)| Step::Break(a, b)),
         1 => (copy(), copy()).prop_map(|(a, b)| Step::HandOver(a, b)),
         1 => copy().prop_map(Step::Leave),
+        1 => (copy(), any::<bool>()).prop_map(|(n, hangs)| Step::Hang(n, hangs)),
         1 => copy().prop_map(Step::Isolate),
         1 => Just(Step::Heal),
         6 => (1u64..120).prop_map(Step::Pass),
@@ -129,6 +131,7 @@ proptest! {
                     cluster.group(n).leave();
                     cluster.run(device(n));
                 }
+                Step::Hang(n, hangs) => cluster.hang(n, hangs),
                 Step::Isolate(n) => cluster.isolate(n),
                 Step::Heal => cluster.heal(),
                 Step::Pass(hundredths) => cluster.tick_all(Duration::from_millis(10 * hundredths)),
@@ -145,6 +148,7 @@ proptest! {
         for n in leaving {
             cluster.restart(n, usize::MAX);
         }
+        (0..copies).for_each(|n| cluster.hang(n, false));
         cluster.heal();
         cluster.pass(Duration::from_secs(15));
         prop_assert_eq!(cluster.config.in_sync.len(), copies as usize, "everybody comes back: {:?}", cluster.config);

@@ -33,6 +33,17 @@ fn damage_and_differences_are_found_and_mended() {
     let report = cluster.scrubbed[0];
     assert_eq!((report.chunks, report.chunks_done, report.unreadable), (1, 1, 0));
     assert_eq!(report.differing, 2, "damage is no difference");
+    assert_eq!((report.damaged, report.findings()), (4, 6), "what is mended was found");
+    let findings: Vec<_> = cluster.findings[0].iter().map(|f| (f.device, f.block.0, f.flaw, f.mended)).collect();
+    let wanted = [
+        (device(0), 3, Flaw::Damaged, true),
+        (device(1), 6, Flaw::Damaged, true),
+        (device(1), 9, Flaw::Damaged, true),
+        (device(1), 700, Flaw::Differs, true),
+        (device(2), 12, Flaw::Differs, true),
+        (device(2), 60, Flaw::Damaged, true),
+    ];
+    assert_eq!(findings, wanted);
     assert!(cluster.damaged.is_empty(), "{:?}", cluster.damaged);
     assert_eq!(cluster.map(1), cluster.map(0));
     assert_eq!(cluster.map(2), cluster.map(0));
@@ -147,4 +158,17 @@ fn a_map_that_can_not_be_read_is_reported() {
     cluster.pass(20 * SECOND);
     assert_eq!(cluster.scrubbed.len(), 1);
     assert_eq!((cluster.scrubbed[0].unreadable, cluster.scrubbed[0].differing), (1, 0));
+}
+
+#[test]
+fn what_no_copy_has_is_found_once_and_not_mended() {
+    let mut cluster = written(2);
+    cluster.damaged = [(device(0), 3), (device(1), 3)].into();
+    assert!(cluster.group(0).scrub(ScrubKind::Deep));
+    cluster.run(device(0));
+    cluster.pass(20 * SECOND);
+    let report = cluster.scrubbed[0];
+    assert_eq!((report.damaged, report.unreadable), (2, 1), "one block of two copies, looked at again and again");
+    assert_eq!(cluster.findings[0].iter().filter(|finding| finding.mended).count(), 0);
+    assert!(cluster.mended.is_empty());
 }

@@ -143,7 +143,7 @@ impl World {
         let token = self.holders.asked;
         let generation = attachments.generation;
         self.holders.fences.insert(token, Fence { from, generation, for_whom });
-        let groups: Vec<PgId> = self.configuration.view().groups.keys().copied().collect();
+        let groups: Vec<PgId> = self.configuration.group_ids();
         self.tell(from, |node| node.fence(token, VOLUME_ID, attachments, groups, PATIENCE));
     }
 

@@ -5,7 +5,8 @@ use crate::contents::{BLOCK_SECTORS, SECTOR_SIZE, ZERO, decode, encode};
 use crate::events::{Event, Life};
 use crate::fsx;
 use crate::history::{NEVER, Seen, Stamp, Written};
-use crate::plan::{CLIENT_DEPTH_MAX, Plan, WRITE_BLOCKS_MAX};
+use crate::lost;
+use crate::plan::{CLIENT_DEPTH_MAX, OPERATION_MAX, Plan, SLOW_MAX, WRITE_BLOCKS_MAX};
 use crate::random::Random;
 use crate::snapshots::relay;
 use crate::world::{VOLUME, World};
@@ -40,6 +41,15 @@ struct Running {
     attachment: Generation,
     /// What is read is a snapshot's.
     snapshot: Option<String>,
+}
+
+/// A write that failed because it had waited for too long.
+struct GivenUp {
+    id: u64,
+    life: Life,
+    attachment: Generation,
+    sectors: Range<u64>,
+    at: Stamp,
 }
 
 /// Where clients write, in sectors.
@@ -122,6 +132,7 @@ pub(crate) struct Clients {
     random: Random,
     /// Operations that a run's clients start.
     limit: u64,
+    given_up: Vec<GivenUp>,
     /// The attachment that each operation was asked under, where attachments are in use.
     attachments: BTreeMap<u64, Generation>,
 }
@@ -137,6 +148,7 @@ impl Clients {
             issued: 0,
             random,
             limit: plan.operations,
+            given_up: Vec::new(),
             attachments: BTreeMap::new(),
         }
     }
@@ -175,7 +187,7 @@ impl World {
         let again = self.now + self.clients.random.spread_millis(1, self.plan.pause_ms_max);
         self.queue.push(again, Event::Client(client));
         let depth = self.clients.running.values().filter(|op| op.client == Some(client)).count();
-        if depth >= CLIENT_DEPTH_MAX || self.clients.all_issued() {
+        if depth >= CLIENT_DEPTH_MAX || self.clients.all_issued() || self.is_lull() {
             return;
         }
         let node = self.clients.at[client];
@@ -192,9 +204,14 @@ impl World {
 
     /// The life of a node whose gateway takes requests.
     pub(crate) fn ready_life(&self, node: NodeId) -> Option<Life> {
+        self.ready_life_for(node, VOLUME)
+    }
+
+    /// The same, of a volume.
+    pub(crate) fn ready_life_for(&self, node: NodeId, volume: &str) -> Option<Life> {
         let life = self.life_of(node).filter(|life| self.stalled(*life).is_none())?;
         let node = self.machines.get(&node)?.node.as_ref()?;
-        (node.gateway().volumes().contains_key(VOLUME) && node.has_room()).then_some(life)
+        (node.gateway().volumes().contains_key(volume) && node.has_room(volume)).then_some(life)
     }
 
     fn issue(&mut self, life: Life, attachment: Generation, client: Option<usize>, kind: Kind, first: u64, count: u64) {
@@ -277,6 +294,7 @@ impl World {
     /// A gateway has answered.
     pub(crate) fn completed(&mut self, id: u64, outcome: Outcome) {
         match id {
+            lost::TOKENS.. => return self.lost_answered(id, &outcome),
             fsx::client::TOKENS.. => return self.fsx_answered(id, outcome),
             relay::TOKENS.. => return self.relay_answered(id, outcome),
             _ => {}
@@ -284,6 +302,11 @@ impl World {
         let Some(op) = self.clients.running.remove(&id) else {
             return self.violate(Invariant::Protocol, format!("operation {id} is answered twice"));
         };
+        let waited = self.now.saturating_sub(op.asked);
+        if self.lost.on && self.working && waited > lost::SERVED_WITHIN {
+            let what = format!("operation {id} took {waited:?}, though its groups were within reach all the time");
+            self.violate(Invariant::Liveness, what);
+        }
         let end = self.history.stamp();
         self.trace.step(self.now, id ^ (end << 32), || {
             let what = match &outcome {
@@ -292,6 +315,13 @@ impl World {
             };
             format!("{:?} operation {id}: {what}, ends at {end}", op.life.node)
         });
+        let time = self.now - op.asked;
+        let crawled = self.devices.values().any(|device| device.silent.crawls_until > op.asked);
+        let limit = if crawled { OPERATION_MAX + SLOW_MAX } else { OPERATION_MAX };
+        if self.plan.mode == Mode::Hangs && time > limit {
+            let what = format!("operation {id} took {time:?} although one device hung at most");
+            self.violate(Invariant::Liveness, what);
+        }
         match outcome {
             Outcome::Failed(IoStatus::Fenced) if self.holders.has_ended(op.attachment) => {
                 self.report.fenced += 1;
@@ -300,10 +330,25 @@ impl World {
             }
             // It was deleted meanwhile.
             Outcome::Failed(IoStatus::Gone) if op.snapshot.is_some() => self.report.failed += 1,
+            Outcome::Failed(IoStatus::Io) if lost::timed_out(waited, self.plan.io_timeout) => {
+                self.report.timed_out += 1;
+                self.record(id, &op, NEVER);
+                if op.kind == Kind::Write {
+                    let sectors = op.first..op.first + op.count;
+                    self.clients.given_up.push(GivenUp {
+                        id,
+                        life: op.life,
+                        attachment: op.attachment,
+                        sectors,
+                        at: end,
+                    });
+                }
+            }
             Outcome::Failed(status) => {
                 self.report.failed += 1;
                 let broken = match status {
                     IoStatus::NoSpace => None,
+                    IoStatus::ReadOnly if self.plan.copies_min > 1 => None,
                     IoStatus::Io if self.plan.mode == Mode::Flips || self.may_fail(op.asked) => None,
                     IoStatus::Io => Some(Invariant::StoreKeeps),
                     _ => Some(Invariant::Liveness),
@@ -319,6 +364,7 @@ impl World {
             }
             Outcome::Done => {
                 self.report.done += 1;
+                self.overtake(&op, end);
                 self.record(id, &op, end);
             }
             Outcome::Status(_) => {}
@@ -329,6 +375,7 @@ impl World {
     pub(crate) fn clients_lose(&mut self, life: Life) {
         self.fsx_loses(life);
         self.relay_loses(life);
+        self.lost_loses(life);
         let lost: Vec<u64> = self.clients.running.iter().filter(|(_, op)| op.life == life).map(|(id, _)| *id).collect();
         for id in lost {
             let Some(op) = self.clients.running.remove(&id) else { continue };
@@ -341,6 +388,22 @@ impl World {
     pub(crate) fn record_unanswered(&mut self) {
         let running = std::mem::take(&mut self.clients.running);
         running.into_iter().for_each(|(id, op)| self.record(id, &op, NEVER));
+    }
+
+    /// A write is acknowledged: what the same gateway had given up before it was asked for comes before it, or never.
+    fn overtake(&mut self, op: &Running, end: Stamp) {
+        for before in self.clients.given_up.iter().filter(|before| before.life == op.life && before.at < op.start) {
+            if before.attachment != op.attachment {
+                continue; // Another one's writes may be kept out while its own come.
+            }
+            let (first, last) = (op.first.max(before.sectors.start), (op.first + op.count).min(before.sectors.end));
+            // The edges of a trim stay as they are.
+            let (first, last) = match op.kind {
+                Kind::Trim => (first.next_multiple_of(BLOCK_SECTORS), last / BLOCK_SECTORS * BLOCK_SECTORS),
+                _ => (first, last),
+            };
+            (first..last).for_each(|sector| self.history.ends_by(sector, before.id, end));
+        }
     }
 
     fn record(&mut self, id: u64, op: &Running, end: Stamp) {

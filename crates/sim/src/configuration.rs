@@ -12,7 +12,7 @@ use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId, VolumeId};
 use azekura_node::{Attachments, ClusterView};
 use azekura_replica::GroupConfig;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,13 +34,83 @@ pub(crate) struct Configuration {
     /// A node that hears of everything late.
     far: Option<NodeId>,
     random: Random,
+    /// The groups as they were when somebody made a backup.
+    backup: Option<BTreeMap<PgId, GroupConfig>>,
+    /// Groups that wait for all devices after a restore.
+    closed: BTreeMap<PgId, GroupConfig>,
+    /// Processes that ran when the configuration was last restored.
+    former: BTreeSet<Life>,
 }
+
+/// Versions and epochs of groups jump to the time, in milliseconds, times this when the configuration was restored.
+const NUMBERS_PER_MILLISECOND: u64 = 1 << 20;
 
 impl Configuration {
     pub(crate) fn new(view: ClusterView, far: Option<NodeId>, random: Random) -> Configuration {
         let tree = Tree::of(&view);
         let (told, away) = (BTreeMap::new(), BTreeMap::new());
-        Configuration { view: Arc::new(view), tree, told, away, is_quick: false, far, random }
+        Configuration {
+            view: Arc::new(view),
+            tree,
+            told,
+            away,
+            is_quick: false,
+            far,
+            random,
+            backup: None,
+            closed: BTreeMap::new(),
+            former: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn has_backup(&self) -> bool {
+        self.backup.is_some()
+    }
+
+    /// Somebody makes a backup; not of groups that are closed, of which nothing is known.
+    pub(crate) fn back_up(&mut self) {
+        if self.closed.is_empty() {
+            self.backup = Some(self.view.groups.clone());
+        }
+    }
+
+    /// The groups are as the backup has them.
+    pub(crate) fn go_back(&mut self) {
+        if let Some(groups) = self.backup.clone() {
+            let view = Arc::make_mut(&mut self.view);
+            view.revision += 1;
+            view.groups = groups;
+        }
+    }
+
+    /// The same, and somebody says so: the groups are closed, and `running` processes are not told any more.
+    pub(crate) fn close_as_of_backup(&mut self, running: BTreeSet<Life>, now: Duration) {
+        self.go_back();
+        let view = Arc::make_mut(&mut self.view);
+        self.closed = std::mem::take(&mut view.groups);
+        for config in self.closed.values_mut() {
+            let beyond = now.as_millis() as u64 * NUMBERS_PER_MILLISECOND;
+            (config.version, config.epoch.0) = (beyond, beyond);
+        }
+        self.former = running;
+    }
+
+    /// All groups, also those that are closed.
+    pub(crate) fn group_ids(&self) -> Vec<PgId> {
+        self.view.groups.keys().chain(self.closed.keys()).copied().collect()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Whether a process has run since before the configuration was last restored.
+    pub(crate) fn is_former(&self, life: Life) -> bool {
+        self.former.contains(&life)
+    }
+
+    pub(crate) fn take_closed(&mut self) -> BTreeMap<PgId, GroupConfig> {
+        std::mem::take(&mut self.closed)
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
@@ -121,6 +191,9 @@ impl Configuration {
 impl World {
     /// A process asks for the configuration, or there is news for it.
     pub(crate) fn inform(&mut self, life: Life) {
+        if self.configuration.is_former(life) {
+            return; // It does not believe what it hears, and is about to end.
+        }
         let away = self.configuration.away(life.node, self.now).unwrap_or_default();
         let Configuration { far, random, .. } = &mut self.configuration;
         let late = if *far == Some(life.node) { random.spread_millis(20, 500) } else { Duration::ZERO };

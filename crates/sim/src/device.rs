@@ -5,8 +5,10 @@ use crate::events::{Event, Life};
 use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::World;
-use azekura_base::{DeviceId, NodeId};
-use azekura_store::{DeviceError, Done, Effect, Identity, IoId, MapError, MemoryMap, Options, SavedMap, Store};
+use azekura_base::{ChunkIndex, DeviceId, IoClass, IoQueue, LayerId, NodeId};
+use azekura_store::{
+    DeviceError, Done, Effect, Identity, IoId, MapDamage, MapError, MemoryMap, Options, SavedMap, Store,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -29,12 +31,35 @@ pub(crate) enum Honesty {
 pub(crate) struct Refusal {
     pub(crate) reads_until: Duration,
     pub(crate) writes_until: Duration,
+    /// Its saved map does nothing.
+    pub(crate) map_hangs_until: Duration,
 }
 
 impl Refusal {
     /// It refuses something.
     pub(crate) fn is_on(&self, now: Duration) -> bool {
-        now < self.reads_until.max(self.writes_until)
+        now < self.end()
+    }
+
+    /// When it is over.
+    pub(crate) fn end(&self) -> Duration {
+        self.reads_until.max(self.writes_until).max(self.map_hangs_until)
+    }
+}
+
+/// Until when a device keeps silent about what it is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Silence {
+    pub(crate) reads_until: Duration,
+    pub(crate) writes_until: Duration,
+    /// Each write takes seconds until then.
+    pub(crate) crawls_until: Duration,
+}
+
+impl Silence {
+    /// It keeps silent about something, or is about to.
+    pub(crate) fn is_on(&self, now: Duration) -> bool {
+        now < self.reads_until.max(self.writes_until).max(self.crawls_until)
     }
 }
 
@@ -47,10 +72,17 @@ pub(crate) struct Device {
     map: MemoryMap,
     /// What the map was asked for, oldest first: it does one thing after the other.
     map_queue: VecDeque<Effect>,
+    /// What the disk was asked for, and how long that takes once it is begun.
+    queue: IoQueue<(IoId, Duration)>,
     random: Random,
     /// Everything takes this many times as long until then.
     pub(crate) slow: (u32, Duration),
     pub(crate) refuses: Refusal,
+    pub(crate) silent: Silence,
+    /// What it keeps silent about.
+    held: Vec<(Life, IoId)>,
+    /// The life whose map keeps silent.
+    held_map: Option<Life>,
     /// It has refused something since a process last opened it.
     pub(crate) hurt: bool,
     /// It has lied, and may be damaged.
@@ -77,6 +109,7 @@ impl Device {
         options: Options,
         random: Random,
         honesty: Honesty,
+        depth: usize,
     ) -> Result<Device, String> {
         let identity = Identity { cluster: crate::world::CLUSTER, device: id, instance: u64::from(id.0) + 1000 };
         let format = Store::format(&options, &identity).map_err(|error| error.to_string())?;
@@ -96,9 +129,13 @@ impl Device {
             disk,
             map,
             map_queue: VecDeque::new(),
+            queue: IoQueue::new(depth, depth - 1),
             random,
             slow: (1, Duration::ZERO),
             refuses: Refusal::default(),
+            silent: Silence::default(),
+            held: Vec::new(),
+            held_map: None,
             hurt: false,
             lied: false,
             lost_writes: false,
@@ -126,8 +163,11 @@ impl Device {
     /// Power fails. A checkpoint that was being saved is there or not; one behind it only if it is.
     pub(crate) fn crash(&mut self) {
         let forgets = std::mem::take(&mut self.lies);
+        self.held.clear();
+        self.held_map = None;
         // Whoever opens it next may find out.
         self.hurt |= self.lost_writes;
+        self.queue.clear();
         self.disk.crash(forgets || self.honesty == Honesty::Liar, &mut self.random);
         for effect in std::mem::take(&mut self.map_queue) {
             if self.random.chance(50) {
@@ -172,31 +212,41 @@ impl Device {
         Some(match self.disk.finish(io, &mut self.random)? {
             Answer::Written => Done::Written(Ok(())),
             Answer::Read(bytes) => Done::Read(Ok(bytes)),
+            Answer::Unreadable => Done::Read(Err(DeviceError("Medium error".into()))),
             Answer::Flushed => Done::Flushed(Ok(())),
         })
     }
 
     /// The saved map has finished something, or refuses it.
     fn finish_map(&mut self, effect: Effect, now: Duration) -> Option<(IoId, Done)> {
-        let is_write = matches!(effect, Effect::Checkpoint { .. });
-        let until = if is_write { self.refuses.writes_until } else { self.refuses.reads_until };
-        if now >= until {
-            return self.perform(effect);
+        let error = || "Input/output error".to_owned();
+        // A checkpoint reads as well. What it could not write is not tried again.
+        if matches!(effect, Effect::Checkpoint { .. }) && now < self.refuses.writes_until {
+            self.hurt = true;
+            return effect.map_error(MapError::Failed(error()));
         }
-        self.hurt = true;
-        let error = || MapError::Failed("Input/output error".into());
-        match effect {
-            Effect::LoadLeaves { io, .. } => Some((io, Done::Leaves(Err(error())))),
-            Effect::ScanLayer { io, .. } => Some((io, Done::Layer(Err(error())))),
-            Effect::ScanModified { io, .. } => Some((io, Done::Modified(Err(error())))),
-            Effect::LoadHeirs { io, .. } => Some((io, Done::Heirs(Err(error())))),
-            Effect::Checkpoint { io, .. } => Some((io, Done::Checkpointed(Err(error())))),
-            Effect::Write { .. } | Effect::Read { .. } | Effect::Flush { .. } => None,
+        if now < self.refuses.reads_until {
+            self.hurt = true;
+            return effect.map_error(MapError::Refused(error()));
+        }
+        self.perform(effect)
+    }
+
+    /// A leaf of the saved map is damaged; false when there is none.
+    pub(crate) fn damage_a_leaf(&mut self, random: &mut Random) -> bool {
+        let leaves: Vec<(LayerId, ChunkIndex)> = self.map.leaves().map(|(key, _)| (key.layer, key.chunk)).collect();
+        !leaves.is_empty() && {
+            let (layer, chunk) = *random.pick(&leaves);
+            self.map.damage(layer, chunk, MapDamage::Leaf)
         }
     }
 
     fn latency(&mut self, now: Duration, effect: &Effect) -> Duration {
         let random = &mut self.random;
+        if now < self.silent.crawls_until && matches!(effect, Effect::Write { .. } | Effect::Checkpoint { .. }) {
+            self.hurt = true;
+            return random.micros(1_000_000, 3_000_000);
+        }
         let usual = match effect {
             Effect::Checkpoint { .. } => random.micros(500, 10_000),
             Effect::Flush { .. } => random.micros(200, 3000),
@@ -213,7 +263,7 @@ impl World {
         let now = self.now;
         let lie = self.plan.lie;
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let at = now + device.latency(now, &effect);
+        let latency = device.latency(now, &effect);
         let (io, request) = match effect {
             Effect::Write { io, offset, pieces, durable } => {
                 let bytes: bytes::Bytes = pieces.concat().into();
@@ -232,16 +282,25 @@ impl World {
                 self.trace.remark(now, || format!("{id:?} map: {}", describe(&effect)));
                 device.map_queue.push_back(effect);
                 if device.map_queue.len() == 1 {
-                    self.queue.push(at, Event::Map(id, life));
+                    self.queue.push(now + latency, Event::Map(id, life));
                 }
                 return;
             }
         };
         let early = lie == Some(Lie::EarlyDurable) && matches!(request, Request::Write { .. });
+        device.queue.push(class(&request), (io, latency));
         device.disk.start(io, request);
-        self.queue.push(at, Event::Disk(id, life, io));
+        self.start_disk(id, life);
         if early {
             self.tell(life, |node| node.store_done(id, io, Done::Written(Ok(()))));
+        }
+    }
+
+    /// A disk begins what its queue gives it.
+    fn start_disk(&mut self, id: DeviceId, life: Life) {
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        while let Some((io, latency)) = device.queue.start() {
+            self.queue.push(self.now + latency, Event::Disk(id, life, io));
         }
     }
 
@@ -251,12 +310,39 @@ impl World {
             return;
         }
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let done = match device.finish(io, self.now) {
+        let is_read = device.disk.is_read(io);
+        if self.now < if is_read { device.silent.reads_until } else { device.silent.writes_until } {
+            device.hurt = true;
+            device.held.push((life, io));
+            return;
+        }
+        device.queue.ended(if is_read { IoClass::Read } else { IoClass::Write });
+        let done = device.finish(io, self.now);
+        self.start_disk(id, life);
+        let done = match done {
             Some(Done::Written(Ok(()))) if self.plan.lie == Some(Lie::EarlyDurable) => return,
             Some(done) => done,
             None => return,
         };
         self.tell(life, |node| node.store_done(id, io, done));
+    }
+
+    /// A device may answer again what it has kept silent about.
+    pub(crate) fn device_answers(&mut self, id: DeviceId) {
+        let now = self.now;
+        let Some(device) = self.devices.get_mut(&id).filter(|device| !device.silent.is_on(now)) else { return };
+        let node = device.node;
+        for (life, io) in std::mem::take(&mut device.held) {
+            let at = now + device.random.micros(20, 300);
+            self.queue.push(at, Event::Disk(id, life, io));
+        }
+        if let Some(life) = device.held_map.take() {
+            self.queue.push(now, Event::Map(id, life));
+        }
+        self.trace.step(now, u64::from(id.0), || format!("{id:?} answers again"));
+        if self.operator.is_out(id) && !self.operator.on {
+            self.restart_as_planned(node);
+        }
     }
 
     /// A saved map has finished the oldest thing that it was asked.
@@ -266,6 +352,16 @@ impl World {
         }
         let now = self.now;
         let Some(device) = self.devices.get_mut(&id) else { return };
+        let is_write = matches!(device.map_queue.front(), Some(Effect::Checkpoint { .. }));
+        if now < if is_write { device.silent.writes_until } else { device.silent.reads_until } {
+            device.hurt = true;
+            device.held_map = Some(life);
+            return;
+        }
+        if now < device.refuses.map_hangs_until {
+            self.queue.push(device.refuses.map_hangs_until, Event::Map(id, life));
+            return;
+        }
         let Some(effect) = device.map_queue.pop_front() else { return };
         let done = device.finish_map(effect, now);
         if let Some(next) = device.map_queue.pop_front() {
@@ -280,6 +376,10 @@ impl World {
     }
 }
 
+fn class(request: &Request) -> IoClass {
+    if matches!(request, Request::Read { .. }) { IoClass::Read } else { IoClass::Write }
+}
+
 fn describe(effect: &Effect) -> String {
     match effect {
         Effect::Checkpoint { batch, .. } => format!("checkpoint of {} leaves", batch.leaves.len()),
@@ -287,6 +387,7 @@ fn describe(effect: &Effect) -> String {
         Effect::ScanLayer { layer, .. } => format!("scan {layer:?}"),
         Effect::ScanModified { pg, .. } => format!("scan {pg:?}"),
         Effect::LoadHeirs { segment, .. } => format!("load heirs of segment {segment}"),
+        Effect::CompareTotals { pg, .. } => format!("compare totals of {pg:?}"),
         _ => String::new(),
     }
 }

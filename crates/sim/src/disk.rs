@@ -12,6 +12,9 @@ type Block = Box<[u8]>;
 /// Blocks that a lying disk keeps in its cache while it calls them durable.
 const DENIED_CACHE_BLOCKS: usize = 64;
 
+/// Of so many writes that a power loss interrupts a block can't be read afterwards.
+const UNREADABLE_PERCENT: u64 = 20;
+
 /// What a request that has failed was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
@@ -42,6 +45,8 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Written,
     Read(Bytes),
+    /// Some of what was to be read can't be, until it is written.
+    Unreadable,
     Flushed,
 }
 
@@ -51,6 +56,8 @@ pub(crate) struct Disk {
     durable: BTreeMap<usize, Block>,
     /// Completed, and not yet flushed.
     cached: BTreeMap<usize, Block>,
+    /// Power failed while they were being written: they can't be read until they are written again.
+    unreadable: BTreeSet<usize>,
     writing: BTreeMap<IoId, Writing>,
     reading: BTreeMap<IoId, (usize, usize)>,
     flushing: BTreeSet<IoId>,
@@ -77,6 +84,7 @@ impl Disk {
         Disk {
             durable: BTreeMap::new(),
             cached: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
             writing: BTreeMap::new(),
             reading: BTreeMap::new(),
             flushing: BTreeSet::new(),
@@ -150,6 +158,7 @@ impl Disk {
             }
             let Writing { first, bytes, durable } = write;
             for (block, contents) in (first..).zip(bytes.chunks_exact(BLOCK_SIZE)) {
+                self.unreadable.remove(&block);
                 if durable {
                     self.cached.remove(&block);
                     let before = self.durable.insert(block, contents.into());
@@ -166,6 +175,9 @@ impl Disk {
             return Some(Answer::Written);
         }
         if let Some((first, count)) = self.reading.remove(&io) {
+            if self.unreadable.range(first..first + count).next().is_some() {
+                return Some(Answer::Unreadable);
+            }
             return Some(Answer::Read(self.read(first, count, random)));
         }
         if self.flushing.remove(&io) {
@@ -210,8 +222,8 @@ impl Disk {
         buf.freeze()
     }
 
-    /// Power fails: each write that was not completed is there wholly, in part, or not at all; what was completed
-    /// and not flushed may be gone. With `lies`, so may be some of what was called durable last.
+    /// Power fails: each write that was not completed is there wholly, in part, or not at all, and a block of it may be
+    /// unreadable; what was completed and not flushed may be gone. With `lies`, so may be some of what was called durable last.
     pub(crate) fn crash(&mut self, lies: bool, random: &mut Random) {
         for (block, contents) in std::mem::take(&mut self.cached) {
             if random.chance(50) {
@@ -220,6 +232,10 @@ impl Disk {
         }
         for write in std::mem::take(&mut self.writing).into_values() {
             self.leave_in_part(&write, random);
+            if random.chance(UNREADABLE_PERCENT) {
+                let blocks = (write.bytes.len() / BLOCK_SIZE) as u64;
+                self.unreadable.insert(write.first + random.below(blocks) as usize);
+            }
         }
         self.reading.clear();
         self.flushing.clear();
@@ -241,6 +257,7 @@ impl Disk {
                     tear(old, contents, random);
                 }
                 _ => {
+                    self.unreadable.remove(&block);
                     self.durable.insert(block, contents.into());
                 }
             }
@@ -319,7 +336,7 @@ mod tests {
 
     #[test]
     fn what_was_completed_durable_survives_and_the_rest_may_tear() {
-        let (mut torn, mut kept, mut lost) = (0, 0, 0);
+        let (mut torn, mut kept, mut lost, mut unreadable) = (0, 0, 0, 0);
         for seed in 0..200 {
             let mut random = Random::new(seed);
             let mut disk = Disk::new(1 << 20, false);
@@ -329,6 +346,15 @@ mod tests {
             disk.crash(false, &mut random);
             assert!(disk.finish(IoId(2), &mut random).is_none());
             assert!(contents(&mut disk, 3).iter().all(|byte| *byte == 1));
+            if !disk.unreadable.is_empty() {
+                disk.start(IoId(5), Request::Read { offset: 0, len: 1 << 20 });
+                assert!(matches!(disk.finish(IoId(5), &mut random), Some(Answer::Unreadable)));
+                write(&mut disk, 6, 4, 3, true);
+                disk.finish(IoId(6), &mut random);
+                assert!(contents(&mut disk, 4).iter().all(|byte| *byte == 3), "it was written again");
+                unreadable += 1;
+                continue;
+            }
             let second = contents(&mut disk, 4);
             match second.iter().filter(|byte| **byte == 2).count() {
                 0 => lost += 1,
@@ -336,7 +362,7 @@ mod tests {
                 _ => torn += 1,
             }
         }
-        assert!(torn > 30 && kept > 30 && lost > 30, "{torn} {kept} {lost}");
+        assert!(torn > 30 && kept > 30 && lost > 30 && unreadable > 20, "{torn} {kept} {lost} {unreadable}");
     }
 
     #[test]

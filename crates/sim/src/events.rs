@@ -65,6 +65,10 @@ pub(crate) enum Event {
     Leader,
     /// The next client of the relay may write.
     Relay,
+    /// Clients of the volume that is lost for a while ask for more.
+    Lost,
+    /// A node goes away for so long.
+    Away(NodeId, Duration),
     /// A client may start an operation.
     Client(usize),
     /// A node's process starts.
@@ -73,14 +77,26 @@ pub(crate) enum Event {
     Leave(Life, Duration),
     /// A process that was to stop ends.
     Exit(Life),
+    /// A primary is parted from its successor.
+    Part,
+    /// A process ends at a moment that was waited for.
+    Kill(Life),
     /// A fault happens.
     Fault,
     /// Something happens to a device.
     Wear,
+    /// A device may begin to hang.
+    Hang,
+    /// A device that has hung may answer again.
+    Answers(DeviceId),
+    /// A process whose clock has stood still with it, since then, goes on.
+    Resume(Life, Duration),
     /// The control plane looks where copies should be.
     Operate,
     /// Somebody asks for a scrub.
     Scrub,
+    /// The leader looks whether groups can open again after the configuration was restored.
+    Reopen,
 }
 
 impl Event {

@@ -76,6 +76,12 @@ impl History {
         sectors.for_each(|sector| self.registers.entry(sector).or_default().writes.push(written));
     }
 
+    /// A write of unknown outcome happened by `end`, or what it wrote was overwritten then.
+    pub(crate) fn ends_by(&mut self, sector: u64, value: Value, end: Stamp) {
+        let writes = self.registers.get_mut(&sector).into_iter().flat_map(|register| &mut register.writes);
+        writes.filter(|write| write.value == value && write.end == NEVER).for_each(|write| write.end = end);
+    }
+
     pub(crate) fn saw(&mut self, sector: u64, seen: Seen) {
         self.registers.entry(sector).or_default().reads.push(seen);
     }

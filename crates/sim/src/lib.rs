@@ -19,6 +19,7 @@ mod events;
 mod faults;
 mod fsx;
 mod history;
+mod lost;
 mod machine;
 mod network;
 mod operator;
@@ -45,8 +46,11 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
     #[cfg(feature = "sabotage")]
     {
         azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
+        azekura_replica::sabotage::forget_sessions(plan.lie == Some(Lie::ForgottenSessions));
         azekura_replica::sabotage::hurry(plan.lie == Some(Lie::HastyClaim));
         azekura_replica::sabotage::trust(plan.lie == Some(Lie::LostRepairs));
+        azekura_replica::sabotage::forget_votes(plan.lie == Some(Lie::ForgottenVotes));
+        azekura_replica::sabotage::acknowledge_on_any(plan.lie == Some(Lie::TooFewCopies));
     }
     let run = || world::World::new(seed, plan)?.run();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {

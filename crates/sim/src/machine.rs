@@ -22,6 +22,10 @@ pub(crate) struct Machine {
     clock_ahead: Duration,
     /// How fast that clock runs, in millionths of the run's time.
     clock_rate: u32,
+    /// The process and its clock have stood still since then.
+    paused: Option<Duration>,
+    /// Time that the clock knows nothing of.
+    missed: Duration,
     /// The process does nothing until then.
     pub(crate) stalled_until: Duration,
     pub(crate) turn_at: Option<Duration>,
@@ -35,6 +39,8 @@ impl Machine {
             incarnation: 0,
             clock_ahead: Duration::ZERO,
             clock_rate: MILLION,
+            paused: None,
+            missed: Duration::ZERO,
             stalled_until: Duration::ZERO,
             turn_at: None,
             random,
@@ -43,12 +49,30 @@ impl Machine {
 
     /// What the process's clock shows.
     pub(crate) fn clock(&self, now: Duration) -> Duration {
-        self.clock_ahead + now * self.clock_rate / MILLION
+        let known = self.paused.unwrap_or(now).saturating_sub(self.missed);
+        self.clock_ahead + known * self.clock_rate / MILLION
+    }
+
+    /// The process's clock stands still from now on, as the process does.
+    pub(crate) fn stop_clock(&mut self, now: Duration) {
+        self.paused.get_or_insert(now);
+    }
+
+    /// The clock goes on that has stood still since then. False when it did not.
+    pub(crate) fn start_clock(&mut self, since: Duration, now: Duration) -> bool {
+        let stood = self.paused.take_if(|paused| *paused == since).is_some();
+        self.missed += if stood { now - since } else { Duration::ZERO };
+        stood
+    }
+
+    /// The process stands still, and its clock does.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.is_some()
     }
 
     /// When the process's clock shows `clock`.
     fn when(&self, clock: Duration) -> Duration {
-        clock.saturating_sub(self.clock_ahead) * MILLION / self.clock_rate
+        self.missed + clock.saturating_sub(self.clock_ahead) * MILLION / self.clock_rate
     }
 }
 
@@ -99,6 +123,7 @@ impl World {
         machine.clock_ahead = machine.random.micros(0, 100_000_000);
         machine.turn_at = None;
         machine.stalled_until = Duration::ZERO;
+        (machine.paused, machine.missed) = (None, Duration::ZERO);
         if self.plan.mode != Mode::Calm {
             let skew = machine.random.between(0, 2 * u64::from(CLOCK_SKEW_MAX)) as u32;
             machine.clock_rate = MILLION - CLOCK_SKEW_MAX + skew;
@@ -109,6 +134,7 @@ impl World {
         let life = Life { node: id, incarnation: machine.incarnation };
         let identity = Identity { cluster: CLUSTER, node: id, incarnation: machine.incarnation };
         let mut node = Node::new(identity, machine.clock(self.now));
+        node.limit_reads(self.plan.reads);
         for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
             match state.open() {
                 Ok(store) => node.add_device(*device, store),
@@ -162,6 +188,7 @@ impl World {
                     | GroupState::Idle(_)
                     | GroupState::ReadOnly
                     | GroupState::CopyLost(_)
+                    | GroupState::CopyAhead(_)
             ) {
                 claims.push((group.pg, group.epoch, Owner { life, device: group.device }));
             }
@@ -192,13 +219,16 @@ impl World {
                     self.violate(invariant, what);
                 }
                 self.trace.remark(now, || format!("{name:?} on {key:?}: {}", describe(&message)));
+                self.watch_votes(life, &message);
+                self.check_minimum(life, ConnId::of(key), &message);
                 self.send(key, &message);
                 self.lie_about(key, message);
             }
             Effect::Close(key) => self.close(key),
             Effect::Store(device, effect) => self.device_effect(life, device, effect),
             Effect::Complete(operation, outcome) => self.completed(operation, outcome),
-            Effect::Scrubbed(pg, report) => self.scrubbed(pg, &report),
+            Effect::Scrubbed(pg, report, _) => self.scrubbed(pg, &report),
+            Effect::Found(pg, found) => self.trace.remark(now, || format!("{name:?} {pg:?}: {found:?}")),
             Effect::Fenced(token, result) => {
                 if !self.fsx_fenced(token, &result) && !self.freeze_ended(token, &result) {
                     self.fence_ended(token, result);
@@ -220,6 +250,13 @@ impl World {
             Effect::DeviceFailing(device, why) => {
                 self.trace.remark(now, || format!("{name:?} {device:?} is failing: {why}"));
                 self.operator.drain(device);
+            }
+            Effect::DeviceHangs(device, hangs, silence) => {
+                if hangs {
+                    *self.faults.counts.entry("device found to hang").or_default() += 1;
+                }
+                self.trace
+                    .step(now, u64::from(device.0), || format!("{name:?} {device:?} hangs: {hangs}, {silence:?}"));
             }
             Effect::Warn(what) => {
                 self.trace.remark(now, || format!("{name:?} warns: {what}"));
@@ -254,10 +291,10 @@ impl World {
 
     /// What a lying network adds to a message that was sent on `key`.
     fn lie_about(&mut self, key: azekura_node::ConnKey, message: Message) {
-        let (id, side) = (ConnId((key.0 / 2).saturating_sub(1)), Side::Dialler);
+        let (id, side) = (ConnId::of(key), Side::Dialler);
         let (injected_from, after, message) = match (self.plan.lie, message) {
             (Some(Lie::DoubledWrites), Message::Write(mut write)) if self.faults.random.chance(20) => {
-                write.session = SessionId(write.session.0 ^ 0x5555);
+                write.session = SessionId(write.session.0 ^ 0x5555 << 32); // Another node's.
                 write.request = RequestId(write.request.0 + (1 << 40));
                 (side, self.faults.random.spread_millis(1, 200), Message::Write(write))
             }

@@ -45,6 +45,9 @@ struct Arguments {
     /// Devices fail, and also call single writes done that they lose, in the midst of others that they keep.
     #[arg(long)]
     writes_lost: bool,
+    /// The configuration is restored from older backups. Not together with failing devices.
+    #[arg(long, conflicts_with_all = ["devices_fail", "writes_lost"])]
+    goes_back: bool,
     /// When writes are acknowledged; without it, each seed has its own rule.
     #[arg(long, value_enum)]
     ack: Option<Ack>,
@@ -127,6 +130,8 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         plan.lie = arguments.lie;
         plan.devices_fail |= arguments.devices_fail || arguments.writes_lost;
         plan.writes_lost = arguments.writes_lost;
+        plan.goes_back = arguments.goes_back;
+        plan.devices_fail &= !plan.goes_back;
         plan.trace = arguments.trace;
         if outcomes.send((seed, run(seed, &plan))).is_err() {
             return;
@@ -204,6 +209,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
     }
     if arguments.writes_lost {
         command += " --writes-lost";
+    }
+    if arguments.goes_back {
+        command += " --goes-back";
     }
     if let Some(ack) = &arguments.ack {
         command += &format!(" --ack {}", name(ack));

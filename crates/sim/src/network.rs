@@ -16,6 +16,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnId(pub(crate) u64);
 
+impl ConnId {
+    /// The connection of which a process knows its end as `key`.
+    pub(crate) fn of(key: ConnKey) -> ConnId {
+        ConnId((key.0 / 2).saturating_sub(1))
+    }
+}
+
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {

@@ -5,7 +5,7 @@
 //! only; the rest is up to the groups' primaries. A device that is gone comes back as another one with a new number, as
 //! a data folder does that was emptied: nothing opens under the number of a device that it is not.
 
-use crate::device::{Device, Honesty};
+use crate::device::{Device, Honesty, Silence};
 use crate::events::Event;
 use crate::faults::with_members;
 use crate::plan::{Lie, Plan};
@@ -145,7 +145,9 @@ impl World {
         let trusted = |(id, device): &(&DeviceId, &Device)| {
             let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             let serves = node.is_some_and(|node| node.store(**id).is_some());
-            device.hurt && serves && long_ago(device.refuses.reads_until.max(device.refuses.writes_until))
+            let Silence { reads_until, writes_until, crawls_until } = device.silent;
+            let silent_until = reads_until.max(writes_until).max(crawls_until);
+            device.hurt && serves && long_ago(device.refuses.end().max(silent_until))
         };
         let trusted: Vec<DeviceId> = self.devices.iter().filter(trusted).map(|(id, _)| *id).collect();
         for id in trusted {
@@ -255,7 +257,9 @@ impl World {
 
     /// Somebody starts a node anew whose device might work again.
     fn start_anew_for_stopped(&mut self) {
-        let works = |device: &DeviceId| self.devices.get(device).is_some_and(|d| !d.refuses.is_on(self.now));
+        let works = |device: &DeviceId| {
+            self.devices.get(device).is_some_and(|d| !d.refuses.is_on(self.now) && !d.silent.is_on(self.now))
+        };
         let stopped: Vec<DeviceId> = self.operator.stopped.keys().filter(|device| works(device)).copied().collect();
         if !stopped.is_empty() && self.operator.random.chance(if self.working { 10 } else { 50 }) {
             let node = node_of(*self.operator.random.pick(&stopped));
@@ -284,7 +288,7 @@ impl World {
     pub(crate) fn add_device(&mut self, id: DeviceId, node: NodeId) {
         let options = self.operator.options.clone();
         let random = self.operator.random.fork();
-        match Device::format(id, node, options, random, Honesty::Doubtful) {
+        match Device::format(id, node, options, random, Honesty::Doubtful, self.plan.disk_depth) {
             Ok(device) => drop(self.devices.insert(id, device)),
             Err(what) => return self.violate(Invariant::StoreKeeps, what),
         }
@@ -349,7 +353,7 @@ impl World {
         self.operator.stopped.remove(&id);
         let now = self.now;
         if let Some(device) = self.devices.get_mut(&id) {
-            device.hurt = device.refuses.is_on(now);
+            device.hurt = device.refuses.is_on(now) || device.silent.is_on(now);
         }
     }
 

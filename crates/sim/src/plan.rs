@@ -1,6 +1,7 @@
 //! What a run does: how large, with which faults.
 
 use crate::random::Random;
+use azekura_node::ReadLimits;
 use azekura_replica::AckRule;
 use azekura_store::Options;
 use std::time::Duration;
@@ -14,13 +15,15 @@ pub enum Mode {
     Connections,
     /// As `connections`, and nodes crash and restart, one by one and all at once.
     Crash,
-    /// Bits of stored blocks flip on one device.
+    /// Bits of stored blocks flip, and leaves of the saved map are damaged, on one device.
     Flips,
     /// Links are cut one way and both, single nodes and halves are isolated, with and without the configuration store,
     /// for moments and for longer than leases.
     Partitions,
     /// Processes stand still for moments and for longer than leases.
     Stalls,
+    /// Devices hang and crawl, one at a time, and nothing else happens: every operation ends in time.
+    Hangs,
     /// As `partitions`, and all the time attachments of the volume are ended by force.
     Attachments,
     /// As `all`, and all the time snapshots of two volumes are made, cloned, read and deleted.
@@ -30,6 +33,8 @@ pub enum Mode {
     /// One client does everything that there is to do with volumes, one operation at a time, and a model knows what each
     /// must hold; with no faults, with crashes or with all, as the seed has it.
     Fsx,
+    /// One class has its only copy on a node that is away for the middle of the run; another has none there.
+    Lost,
     /// Everything but decay and snapshots.
     All,
 }
@@ -39,8 +44,24 @@ impl Mode {
     fn is_long(self) -> bool {
         matches!(
             self,
-            Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::Devices | Mode::All
+            Mode::Partitions
+                | Mode::Stalls
+                | Mode::Hangs
+                | Mode::Attachments
+                | Mode::Snapshots
+                | Mode::Devices
+                | Mode::All
         )
+    }
+
+    /// Links are cut.
+    pub(crate) fn has_partitions(self) -> bool {
+        matches!(self, Mode::Partitions | Mode::Attachments | Mode::Snapshots | Mode::Devices | Mode::All)
+    }
+
+    /// Classes may demand a number of copies: clients can bear it that writes fail when there are too few for long.
+    fn may_demand_copies(self) -> bool {
+        !matches!(self, Mode::Snapshots | Mode::Fsx | Mode::Flips | Mode::Hangs)
     }
 }
 
@@ -57,6 +78,8 @@ pub enum Lie {
     DoubledWrites,
     /// One node's clock runs at a third of its speed: it takes its leases for longer than they are.
     SlowClock,
+    /// Processes that were paused with their clocks do not notice it: they take their leases for what they were before.
+    UnnoticedPause,
     /// The network empties the writes that a copy is sent while it is brought up to date.
     NoLiveWrites,
     /// The network leaves blocks out when a copy says which of them differ.
@@ -78,8 +101,13 @@ pub enum Lie {
     HeadAfterRevert,
     /// Layers that are to be merged into their only child are dropped.
     DroppingMerge,
+    /// A configuration that was restored from an older backup is believed.
+    OlderConfiguration,
     /// A clone lies on the head of the source instead of its snapshot.
     CloneOfHead,
+    /// Groups remember the writes of one gateway, and forget those of the others.
+    #[cfg(feature = "sabotage")]
+    ForgottenSessions,
     /// A new primary forgets what was prepared before it.
     #[cfg(feature = "sabotage")]
     ForgottenTail,
@@ -89,6 +117,12 @@ pub enum Lie {
     /// A copy whose device has lost repairs says nothing of it.
     #[cfg(feature = "sabotage")]
     LostRepairs,
+    /// A copy that starts has forgotten for whom it has voted, and follows whoever asks first.
+    #[cfg(feature = "sabotage")]
+    ForgottenVotes,
+    /// Writes are acknowledged on whatever copies there are.
+    #[cfg(feature = "sabotage")]
+    TooFewCopies,
 }
 
 /// A run's size and faults.
@@ -108,6 +142,8 @@ pub struct Plan {
     pub copies: u32,
     /// When writes are acknowledged.
     pub ack: AckRule,
+    /// Copies without which nothing is acknowledged.
+    pub copies_min: u32,
     /// Placement groups.
     pub groups: u32,
     /// Chunks of the volume.
@@ -122,6 +158,18 @@ pub struct Plan {
     pub devices_fail: bool,
     /// Devices that fail also call single writes done that they lose.
     pub writes_lost: bool,
+    /// How many of the faults, in percent, are made for one interleaving, where one is known.
+    pub directed_percent: u64,
+    /// Operations that a device's disk works on at a time; the others wait in its queue.
+    pub disk_depth: usize,
+    /// How many reads of clients a node lets a device's store work on at a time.
+    pub reads: ReadLimits,
+    /// The configuration is restored from older backups. Not together with failing devices.
+    pub goes_back: bool,
+    /// How long requests wait for a group that does not serve them, before they fail; `None`: for ever.
+    pub io_timeout: Option<Duration>,
+    /// Devices hang and crawl.
+    pub devices_hang: bool,
     /// Print every step.
     pub trace: bool,
 }
@@ -132,6 +180,7 @@ impl Plan {
     pub fn draw(mode: Mode, seed: u64) -> Plan {
         let mut random = Random::new(seed ^ 0x706c_616e);
         let nodes = random.between(3, 4) as u32;
+        let mut crowd = Random::new(seed ^ 0x6372_6f77);
         Plan {
             mode,
             faults: match (mode, Random::new(seed ^ 0x6673_7800).below(10)) {
@@ -145,13 +194,28 @@ impl Plan {
             devices_per_node: random.between(1, 2) as u32,
             copies: if random.chance(70) { 2 } else { 3 },
             ack: AckRule::All,
+            copies_min: if mode.may_demand_copies() && Random::new(seed ^ 0x6d69_6e00).chance(35) { 2 } else { 1 },
             groups: random.between(2, 4) as u32,
             chunks: 4,
             clients: random.between(2, 6) as u32,
             operations: if mode == Mode::Fsx { 800 } else { 1000 },
-            pause_ms_max: if mode.is_long() { 1000 } else { 40 },
+            pause_ms_max: match mode {
+                Mode::Lost => 500,
+                mode if mode.is_long() => 1000,
+                _ => 40,
+            },
             devices_fail: matches!(mode, Mode::Devices | Mode::All),
             writes_lost: false,
+            directed_percent: 10,
+            disk_depth: usize::try_from(crowd.between(2, 8)).unwrap_or(2),
+            reads: ReadLimits {
+                reads_max: crowd.between(1, 8) as usize,
+                blocks_max: crowd.between(1, 64) as usize,
+                waiting_max: crowd.between(0, 16) as usize,
+            },
+            goes_back: false,
+            io_timeout: draw_io_timeout(mode, seed),
+            devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
             trace: false,
         }
     }
@@ -192,10 +256,21 @@ impl Plan {
     }
 }
 
+/// In some runs requests fail when they have waited for long.
+fn draw_io_timeout(mode: Mode, seed: u64) -> Option<Duration> {
+    let mut random = Random::new(seed ^ 0x7469_6d65);
+    let fails = matches!(mode, Mode::Crash | Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::All);
+    (fails && random.chance(40)).then(|| random.spread_millis(1000, 15_000))
+}
+
 /// Blocks that one write carries at most: what a record may hold on the small segments used here.
 pub(crate) const WRITE_BLOCKS_MAX: u64 = 16;
 /// Operations of one client that are under way at once, at most.
 pub(crate) const CLIENT_DEPTH_MAX: usize = 4;
+/// While one device hangs and all else is well, an operation ends within this time (invariant 10; docs/decisions/0021).
+pub(crate) const OPERATION_MAX: Duration = Duration::from_secs(5);
+/// For so long everybody may wait for a device that is slow before it is left behind (docs/decisions/0021).
+pub(crate) const SLOW_MAX: Duration = Duration::from_secs(10);
 /// The workload ends after this time, even if not all operations could be started.
 pub(crate) const WORKLOAD_MAX: Duration = Duration::from_secs(900);
 /// Without faults and with all nodes up, everything must be done within this time (invariant 10 asks for less; the

@@ -7,6 +7,8 @@ use std::time::Duration;
 /// What must hold. The numbers are those of the invariants in ARCHITECTURE.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invariant {
+    /// 1: what is acknowledged is on as many copies as the class demands.
+    Acknowledged,
     /// 2 (and by the reads after crashes, 1): what is read is the latest acknowledged write, or a concurrent one.
     Linearizable,
     /// 3: one primary an epoch, one write a place of its order.
@@ -39,6 +41,7 @@ pub enum Invariant {
 impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Invariant::Acknowledged => "invariant 1 (acknowledged on enough copies)",
             Invariant::Linearizable => "invariants 1 and 2 (acknowledged writes are read)",
             Invariant::OnePrimary => "invariant 3 (one primary, one order)",
             Invariant::AppliedOnce => "writes are applied once",
@@ -84,6 +87,8 @@ pub struct Report {
     pub done: u64,
     /// Operations that ended with an error.
     pub failed: u64,
+    /// Operations that failed because no copy served them for as long as they wait.
+    pub timed_out: u64,
     /// Operations whose gateway died.
     pub unknown: u64,
     /// Operations that were refused because their attachment had ended.
@@ -132,6 +137,7 @@ impl Report {
         self.operations += other.operations;
         self.done += other.done;
         self.failed += other.failed;
+        self.timed_out += other.timed_out;
         self.unknown += other.unknown;
         self.fenced += other.fenced;
         self.fences += other.fences;
@@ -161,11 +167,13 @@ impl fmt::Display for Report {
         const MIB: u64 = 1 << 20;
         writeln!(
             f,
-            "{} operations in {:.0} s of virtual time: {} done, {} failed, {} fenced, {} of unknown outcome",
+            "{} operations in {:.0} s of virtual time: {} done, {} failed, {} timed out, {} fenced, {} of \
+             unknown outcome",
             self.operations,
             self.virtual_time.as_secs_f64(),
             self.done,
             self.failed,
+            self.timed_out,
             self.fenced,
             self.unknown
         )?;

@@ -2,6 +2,7 @@
 
 use crate::Mode;
 use crate::attachments::Holders;
+use crate::check::minimum::Minimum;
 use crate::check::order::Order;
 use crate::check::{linearizable, zeroed};
 use crate::clients::Clients;
@@ -11,6 +12,7 @@ use crate::events::{Event, Queue};
 use crate::faults::{Faults, Wear};
 use crate::fsx::Fsx;
 use crate::history::{History, Register};
+use crate::lost::{LOST, Lost};
 use crate::machine::Machine;
 use crate::network::Network;
 use crate::operator::{Operator, numbers_of};
@@ -20,7 +22,7 @@ use crate::report::{Invariant, Report, Violation};
 use crate::snapshots::{CLEARING_MAX, Snapshots};
 use crate::trace::Trace;
 use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
-use azekura_gateway::VolumeView;
+use azekura_gateway::{ANSWER_WAIT, VolumeView};
 use azekura_node::ClusterView;
 use azekura_replica::{AckRule, GroupConfig, GroupState};
 use azekura_wire::Message;
@@ -55,12 +57,16 @@ pub(crate) struct World {
     pub(crate) clients: Clients,
     pub(crate) history: History,
     pub(crate) order: Order,
+    pub(crate) minimum: Minimum,
     pub(crate) faults: Faults,
     pub(crate) holders: Holders,
     pub(crate) snapshots: Snapshots,
     pub(crate) operator: Operator,
     pub(crate) wear: Wear,
+    /// Draws which devices hang.
+    pub(crate) hangs: Random,
     pub(crate) fsx: Fsx,
+    pub(crate) lost: Lost,
     pub(crate) trace: Trace,
     pub(crate) report: Report,
     /// Clients start operations and faults happen.
@@ -77,7 +83,8 @@ impl World {
     pub(crate) fn new(seed: u64, plan: &Plan) -> Result<World, Violation> {
         let mut random = Random::new(seed);
         let options = plan.store_options(&mut random);
-        let view = draw_view(plan, &mut random);
+        let lost = Lost::new(plan.mode, Random::new(seed ^ 0x6c6f_7374));
+        let view = draw_view(plan, lost.io_timeout, &mut random);
         let honesty = match plan.lie {
             Some(Lie::LosingDisk) => Honesty::Liar,
             _ if plan.devices_fail => Honesty::Doubtful,
@@ -85,7 +92,7 @@ impl World {
         };
         let mut devices = BTreeMap::new();
         for (id, node) in &view.devices {
-            let device = Device::format(*id, *node, options.clone(), random.fork(), honesty);
+            let device = Device::format(*id, *node, options.clone(), random.fork(), honesty, plan.disk_depth);
             let device =
                 device.map_err(|what| Violation { invariant: Invariant::StoreKeeps, what, at: Duration::ZERO })?;
             devices.insert(*id, device);
@@ -101,14 +108,17 @@ impl World {
             network: Network::new(random.fork()),
             configuration: Configuration::new(view, far, random.fork()),
             clients: Clients::new(plan, random.fork()),
-            faults: Faults { random: random.fork(), counts: BTreeMap::new(), decaying },
+            faults: Faults::new(random.fork(), Random::new(seed ^ 0x766f_7465), decaying),
             holders: Holders::new(plan.mode, random.fork()),
             snapshots: Snapshots::new(plan, random.fork()),
             fsx,
+            lost,
             operator: Operator::new(plan, options, random.fork()),
             wear: Wear::new(random.fork()),
+            hangs: Random::new(seed ^ 0x6861_6e67),
             history: History::default(),
             order: Order::default(),
+            minimum: Minimum::default(),
             trace: Trace::new(plan.trace),
             report: Report::default(),
             plan: plan.clone(),
@@ -129,6 +139,9 @@ impl World {
             self.queue.push(Duration::from_millis(client as u64), Event::Client(client));
         }
         self.queue.push(Duration::from_millis(500), Event::Fault);
+        if self.plan.devices_hang {
+            self.queue.push(Duration::from_millis(1500), Event::Hang);
+        }
         if self.holders.on {
             self.queue.push(Duration::from_millis(700), Event::Usurp);
         }
@@ -141,6 +154,9 @@ impl World {
             self.queue.push(Duration::from_millis(600), Event::Snapshot);
             self.queue.push(Duration::from_millis(600), Event::Leader);
         }
+        if self.lost.on {
+            self.lose_the_class();
+        }
         if self.fsx.on {
             self.work_fsx();
         } else {
@@ -148,6 +164,8 @@ impl World {
         }
         self.working = false;
         self.end_faults();
+        let limit = self.now + QUIET_MAX;
+        self.run_until(limit, |world| !world.configuration.is_closed());
         self.trace.remark(self.now, || "no more operations or faults".into());
         self.quiet_down();
         if self.plan.mode != Mode::Flips {
@@ -180,10 +198,14 @@ impl World {
     fn quiet_down(&mut self) {
         let limit = self.now + QUIET_MAX;
         let up = |world: &World| world.machines.keys().all(|node| world.ready_life(*node).is_some());
+        let idle = |world: &World| {
+            up(world) && world.clients.idle() && world.holders.idle() && world.snapshots.idle() && world.lost.idle()
+        };
+        // What was sent to a device that kept silent, while there were faults, is asked for again by then.
+        let soon = self.now + ANSWER_WAIT + SETTLE_STEP;
+        let is_idle = self.run_until(soon, idle);
         let asked_again = self.asked_again();
-        if !self.run_until(limit, |world| {
-            up(world) && world.clients.idle() && world.holders.idle() && world.snapshots.idle()
-        }) {
+        if !is_idle && !self.run_until(limit, idle) {
             if self.has_too_small_a_device() {
                 return self.end_without_room();
             }
@@ -302,6 +324,7 @@ impl World {
         self.end_calm();
         self.heal_links();
         self.configuration.come_back();
+        self.end_hangs();
         self.inform_all();
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
@@ -314,7 +337,7 @@ impl World {
     /// given up their copies.
     fn settled(&self) -> bool {
         let groups = &self.configuration.view().groups;
-        if !self.devices_rest() {
+        if !self.devices_rest() || self.configuration.is_closed() {
             return false;
         }
         let is_left = |device: &DeviceId| self.operator.is_out(*device);
@@ -463,14 +486,22 @@ impl World {
             Event::Relay => self.relay_turn(),
             Event::CutDone(token) => self.cut_done(token),
             Event::CallOff(token) => self.call_off(token),
+            Event::Lost => self.lost_turn(),
+            Event::Away(node, time) => self.crash_for(node, time),
             Event::Client(client) => self.client_turn(client),
             Event::Start(node) => self.start(node),
             Event::Leave(life, until) => self.leave(life, until),
             Event::Exit(life) => self.exit(life),
+            Event::Part => self.part_for_votes(),
+            Event::Kill(life) => self.kill(life),
             Event::Fault => self.fault(),
             Event::Wear => self.wear_devices(),
+            Event::Hang => self.hang_devices(),
+            Event::Answers(device) => self.device_answers(device),
+            Event::Resume(life, since) => self.resume(life, since),
             Event::Operate => self.operate(),
             Event::Scrub => self.scrub_some_group(),
+            Event::Reopen => self.reopen_groups(),
         }
     }
 
@@ -482,7 +513,7 @@ impl World {
 }
 
 /// Nodes, devices, groups and volumes.
-fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
+fn draw_view(plan: &Plan, lost_timeout: Option<Duration>, random: &mut Random) -> ClusterView {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
     let address = |node: NodeId| SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + node.0 as u16));
     let of = |node: NodeId| numbers_of(node).take(plan.devices_per_node as usize);
@@ -490,8 +521,11 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
     let mut groups = BTreeMap::new();
     for pg in (1..=plan.groups).map(PgId) {
         let mut candidates = nodes.clone();
+        if plan.mode == Mode::Lost {
+            candidates.pop();
+        }
         let mut members = Vec::new();
-        for _ in 0..plan.copies.min(plan.nodes) {
+        for _ in 0..plan.copies.min(candidates.len() as u32) {
             let node = candidates.swap_remove(random.below(candidates.len() as u64) as usize);
             let devices: Vec<DeviceId> = of(node).collect();
             members.push(*random.pick(&devices));
@@ -501,7 +535,7 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         let sites = nodes.iter().flat_map(|node| numbers_of(*node).map(|device| (device, site(*node).into())));
         let sites = if plan.ack == AckRule::EachSite { sites.collect() } else { BTreeMap::new() };
         let config = GroupConfig::new(members[0], members.into_iter().collect());
-        groups.insert(pg, GroupConfig { ack: plan.ack, sites, ..config });
+        groups.insert(pg, GroupConfig { ack: plan.ack, copies_min: plan.copies_min, sites, ..config });
     }
     let volume = VolumeView {
         id: VOLUME_ID,
@@ -510,14 +544,24 @@ fn draw_view(plan: &Plan, random: &mut Random) -> ClusterView {
         layer: LAYER,
         cut: None,
         read_only: false,
+        io_timeout: plan.io_timeout,
         groups: groups.keys().copied().collect(),
         group_offset: random.below(u64::from(plan.groups)) as u32,
     };
     let mut volumes = BTreeMap::from([(VOLUME.to_string(), Arc::new(volume.clone()))]);
     if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) {
         let (id, layer, group_offset) = (VolumeId(2), LayerId(2), random.below(u64::from(plan.groups)) as u32);
-        let second = VolumeView { id, name: SECOND.into(), layer, group_offset, ..volume };
+        let second = VolumeView { id, name: SECOND.into(), layer, group_offset, ..volume.clone() };
         volumes.insert(SECOND.into(), Arc::new(second));
+    }
+    if plan.mode == Mode::Lost
+        && let Some(device) = nodes.last().and_then(|node| of(*node).next())
+    {
+        let (pg, layer) = (PgId(plan.groups + 1), LayerId(3));
+        groups.insert(pg, GroupConfig::new(device, BTreeSet::from([device])));
+        let (id, name, io_timeout) = (VolumeId(3), LOST.to_owned(), lost_timeout);
+        let lost = VolumeView { id, name, layer, io_timeout, groups: [pg].into(), group_offset: 0, ..volume };
+        volumes.insert(LOST.into(), Arc::new(lost));
     }
     ClusterView {
         nodes: nodes.iter().map(|node| (*node, address(*node))).collect(),

@@ -8,7 +8,8 @@ use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, run};
 fn caught(lie: Lie, mode: Mode, seeds: u64) -> Vec<Invariant> {
     // Only where they are to be seen do devices fail.
     let devices_fail = mode == Mode::Devices;
-    let violation = |seed| run(seed, &Plan { lie: Some(lie), devices_fail, ..Plan::draw(mode, seed) }).err();
+    let plan = |seed| Plan { lie: Some(lie), devices_fail, devices_hang: false, ..Plan::draw(mode, seed) };
+    let violation = |seed| run(seed, &plan(seed)).err();
     (1..=seeds).filter_map(violation).map(|violation| violation.invariant).collect()
 }
 
@@ -31,6 +32,12 @@ fn writes_that_are_applied_twice_are_noticed() {
 }
 
 #[test]
+fn groups_that_forget_gateways_are_noticed() {
+    let caught = caught(Lie::ForgottenSessions, Mode::Crash, 12);
+    assert!(caught.contains(&Invariant::AppliedOnce), "{caught:?}");
+}
+
+#[test]
 fn a_primary_that_ignores_the_end_of_its_lease_is_noticed() {
     let caught = caught(Lie::SlowClock, Mode::Partitions, 12);
     assert!(caught.contains(&Invariant::OnePrimary), "{caught:?}");
@@ -50,6 +57,36 @@ fn a_new_primary_that_hears_too_few_copies_is_noticed() {
     };
     let caught: Vec<Invariant> = (1..=12).filter_map(violation).map(|violation| violation.invariant).collect();
     assert!(!caught.is_empty(), "{caught:?}");
+}
+
+#[test]
+fn a_copy_that_forgets_its_vote_is_noticed() {
+    let violation = |seed| {
+        let plan = Plan::draw(Mode::Partitions, seed);
+        let plan = Plan {
+            lie: Some(Lie::ForgottenVotes),
+            directed_percent: 60,
+            pause_ms_max: 100,
+            groups: 1,
+            clients: 6,
+            ..plan
+        };
+        run(seed, &plan.with_rule(AckRule::Majority)).err()
+    };
+    let caught: Vec<Invariant> = (1..=20).filter_map(violation).map(|violation| violation.invariant).collect();
+    // Two serve, or what one of them has acknowledged is read no more.
+    let told = |invariant: &Invariant| matches!(invariant, Invariant::OnePrimary | Invariant::Linearizable);
+    assert!(caught.iter().any(told), "{caught:?}");
+}
+
+#[test]
+fn acknowledgements_on_fewer_copies_than_demanded_are_noticed() {
+    let violation = |seed| {
+        let plan = Plan { lie: Some(Lie::TooFewCopies), copies_min: 2, ..Plan::draw(Mode::Partitions, seed) };
+        run(seed, &plan).err()
+    };
+    let caught: Vec<Invariant> = (1..=20).filter_map(violation).map(|violation| violation.invariant).collect();
+    assert!(caught.contains(&Invariant::Acknowledged), "{caught:?}");
 }
 
 #[test]
@@ -113,7 +150,23 @@ fn merges_that_drop_what_others_inherit_are_noticed() {
 }
 
 #[test]
+fn a_configuration_that_went_back_and_is_believed_is_noticed() {
+    let violation = |seed| {
+        let plan = Plan::draw(Mode::Partitions, seed);
+        run(seed, &Plan { lie: Some(Lie::OlderConfiguration), goes_back: true, ..plan }).err()
+    };
+    let caught: Vec<Invariant> = (1..=20).filter_map(violation).map(|violation| violation.invariant).collect();
+    assert!(!caught.is_empty(), "{caught:?}");
+}
+
+#[test]
 fn clones_of_the_present_instead_of_the_snapshot_are_noticed() {
     let caught = caught(Lie::CloneOfHead, Mode::Fsx, 3);
     assert!(caught.len() >= 2, "{caught:?}");
+}
+
+#[test]
+fn leases_that_outlast_a_pause_with_the_clock_are_noticed() {
+    let caught = caught(Lie::UnnoticedPause, Mode::Stalls, 20);
+    assert!(caught.contains(&Invariant::OnePrimary), "{caught:?}");
 }

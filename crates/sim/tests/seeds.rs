@@ -62,6 +62,7 @@ fn more_crashes_lose_nothing_that_was_acknowledged() {
 fn damaged_blocks_are_never_data() {
     let report = run_all(Mode::Flips, 1..=12);
     assert!(faults(&report, "flipped bit") > 20 && report.checksum_errors > 3, "{report}");
+    assert!(faults(&report, "damaged leaf") > 5, "{report}");
 }
 
 #[test]
@@ -93,6 +94,21 @@ fn processes_that_stand_still_lose_nothing() {
 }
 
 #[test]
+fn a_class_that_is_lost_holds_up_no_other_and_its_requests_end() {
+    let report = run_all(Mode::Lost, 1..=6);
+    assert!(report.timed_out > 100, "{report}");
+}
+
+#[test]
+fn operations_end_in_time_while_a_device_hangs() {
+    let mut total = Report::default();
+    for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
+        total.add(&run_with(ack, Mode::Hangs, 1..=8));
+    }
+    assert!(faults(&total, "device that hangs") > 12 && faults(&total, "device that crawls") > 3, "{total}");
+}
+
+#[test]
 fn all_faults_together_lose_nothing() {
     let report = run_all(Mode::All, 1..=6);
     assert!(faults(&report, "node away") > 3 && faults(&report, "new member") > 1, "{report}");
@@ -103,6 +119,7 @@ fn devices_that_fail_take_nothing_acknowledged_with_them() {
     let report = run_all(Mode::Devices, 1..=6);
     assert!(faults(&report, "wiped device") > 3 && faults(&report, "new device") > 3, "{report}");
     assert!(faults(&report, "device removed") > 3 && faults(&report, "new homes") > 10, "{report}");
+    assert!(faults(&report, "device whose map hangs") > 0, "{report}");
 }
 
 #[test]
@@ -223,6 +240,24 @@ fn single_writes_that_disks_lose_are_found_and_mended() {
 fn who_claims_a_group_after_another_has_keeps_what_it_promised_the_primary_before() {
     let plan = Plan::draw(Mode::Snapshots, 283_624_363).with_rule(AckRule::EachSite);
     must_hold(283_624_363, &Plan { devices_fail: true, writes_lost: true, ..plan });
+}
+
+#[test]
+fn nothing_is_lost_when_the_configuration_goes_back() {
+    let mut total = Report::default();
+    for (mode, ack, seeds) in [
+        (Mode::Partitions, AckRule::All, 1..=4),
+        (Mode::Crash, AckRule::All, 1..=4),
+        (Mode::Partitions, AckRule::Majority, 1..=3),
+        (Mode::Partitions, AckRule::EachSite, 1..=3),
+        (Mode::All, AckRule::All, 1..=4),
+    ] {
+        for seed in seeds {
+            let plan = Plan::draw(mode, seed).with_rule(ack);
+            total.add(&must_hold(seed, &Plan { goes_back: true, devices_fail: false, ..plan }));
+        }
+    }
+    assert!(faults(&total, "configuration restored") > 20, "{total}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::checkpoint::{CheckpointBatch, CheckpointRoot, SavedMap};
 use crate::dump::{Inspector, ReadDevice};
 use crate::effect::{Completion, Done, Effect, MapError, OpenError};
 use crate::heirs::Heir;
-use crate::leaf::{Leaf, LeafImage, LeafKey};
+use crate::leaf::{Leaf, LeafImage, LeafKey, SavedLeaf};
 use crate::leaf_cache::Content;
 use crate::lineage::Lineage;
 use crate::memory_map::MemoryMap;
@@ -109,12 +109,12 @@ impl<M: SavedMap> SavedMap for Overlay<'_, M> {
         self.changes.checkpoint(batch)
     }
 
-    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<Option<LeafImage>>, MapError> {
+    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError> {
         let load = |key: &LeafKey| {
             let keys = std::slice::from_ref(key);
             let hidden = self.hidden.contains(&(key.layer, key.chunk));
             let mut found = if hidden { self.changes.load_leaves(keys)? } else { self.base.load_leaves(keys)? };
-            Ok(found.pop().flatten())
+            Ok(found.pop().unwrap_or(SavedLeaf::Absent))
         };
         keys.iter().map(load).collect()
     }
@@ -135,6 +135,10 @@ impl<M: SavedMap> SavedMap for Overlay<'_, M> {
 
     fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
         self.base.load_heirs(segment)
+    }
+
+    fn compare_totals(&self, pg: PgId) -> Result<Option<String>, MapError> {
+        self.base.compare_totals(pg)
     }
 
     fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
@@ -248,6 +252,10 @@ fn check_leaves(
         Err(error) => report.add(Severity::Error, error.to_string()),
     });
     counted.map_err(OpenError::Map)?;
+    for (pg, _) in store.groups() {
+        let differs = map.compare_totals(pg).map_err(OpenError::Map)?;
+        differs.into_iter().for_each(|what| report.add(Severity::Error, what));
+    }
     for slot in store.cache.unsaved() {
         if let Content::Present(leaf) = &slot.content {
             look(report, &slot.key, leaf);
@@ -260,7 +268,10 @@ fn check_leaves(
         let ancestor = |layer| match unsaved.get(&(layer, key.chunk)) {
             Some(Content::Present(leaf)) => Some(leaf.clone()),
             Some(_) => None,
-            None => map.load_leaves(&[LeafKey { layer, ..*key }]).ok()?.pop().flatten(),
+            None => match map.load_leaves(&[LeafKey { layer, ..*key }]).ok()?.pop()? {
+                SavedLeaf::Whole(leaf) => Some(leaf),
+                SavedLeaf::Absent | SavedLeaf::Damaged(_) => None,
+            },
         };
         if let Some(block) = lineage.orphan(key, leaf, ancestor) {
             report.add(Severity::Error, format!("{} block {block} is inherited from nobody", name(key)));
@@ -312,6 +323,12 @@ fn check_leaf(
     }
     for (_, block) in own.iter().filter(|(_, block)| leaf.entries[*block].is_lost()) {
         report.add(Severity::Warning, format!("{name} block {block} is lost: no copy could give it"));
+    }
+    let unknown = leaf.entries.iter().filter(|entry| entry.is_unknown()).count();
+    if unknown > 0 {
+        let what =
+            format!("{name}: of {unknown} blocks nothing is known since the map was damaged: another copy has them");
+        report.add(Severity::Warning, what);
     }
     report.live_blocks += own.len() as u64;
     if !deep {

@@ -3,7 +3,7 @@
 use crate::effect::{Done, Effect, IoId, MapError};
 use crate::heirs::Heir;
 use crate::jobs::Job;
-use crate::leaf::{LeafImage, LeafKey};
+use crate::leaf::{LeafImage, LeafKey, SavedLeaf};
 use crate::options::Identity;
 use crate::record::{Checksums, PreparedInfo};
 use azekura_base::{
@@ -114,6 +114,8 @@ pub struct CheckpointRoot {
     pub segments: Vec<(u32, SegmentRow)>,
     /// Blocks that the saved leaves of each layer own.
     pub layers: Vec<(LayerId, u64)>,
+    /// Leaves that don't know where some of their blocks are.
+    pub damaged: Vec<LeafKey>,
 }
 
 /// Whatever keeps the checkpoints: [`crate::CheckpointDb`] on disk, [`crate::MemoryMap`] in tests.
@@ -133,8 +135,8 @@ pub trait SavedMap {
     /// Looks leaves up, in the order of `keys`.
     ///
     /// # Errors
-    /// When one can't be read or is damaged.
-    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<Option<LeafImage>>, MapError>;
+    /// When one can't be read.
+    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError>;
 
     /// Lists at most `limit` leaves of `layer`, by chunk, starting at chunk `from`.
     ///
@@ -161,6 +163,13 @@ pub trait SavedMap {
     /// When they can't be read.
     fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError>;
 
+    /// Compares what there is of a group with how much it should be, and says what differs: then leaves of it were
+    /// saved, and are not there any more without a trace.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    fn compare_totals(&self, pg: PgId) -> Result<Option<String>, MapError>;
+
     /// Calls `visit` with every leaf; a damaged one comes as an error.
     ///
     /// # Errors
@@ -178,6 +187,7 @@ pub trait SavedMap {
                 (io, Done::Modified(self.scan_modified(pg, after, from, limit)))
             }
             Effect::LoadHeirs { io, segment } => (io, Done::Heirs(self.load_heirs(segment))),
+            Effect::CompareTotals { io, pg } => (io, Done::Totals(self.compare_totals(pg))),
             Effect::Checkpoint { io, batch } => (io, Done::Checkpointed(self.checkpoint(*batch))),
             other => return Err(other),
         })
@@ -185,7 +195,7 @@ pub trait SavedMap {
 }
 
 const MAGIC: &[u8; 8] = b"AZKROOT\0";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// Stands for a group that is complete up to its commit point.
 const COMPLETE: u64 = u64::MAX;
 
@@ -382,18 +392,12 @@ impl SegmentRow {
         out
     }
 
-    /// The row that was saved as `bytes`.
-    ///
-    /// # Errors
-    /// When it has another length.
-    pub fn decode(bytes: &[u8]) -> Result<SegmentRow, MapError> {
+    /// The row that was saved as `bytes`; `None` when it has another length.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<SegmentRow> {
         let mut reader = Reader { bytes };
-        let row = (|| {
-            let (generation, live) = (reader.u64()?, reader.u32()?);
-            let [used, ..] = reader.take::<4>()?;
-            Some(SegmentRow { generation, live, used: used != 0 })
-        })();
-        let wrong = || MapError::Failed(format!("a segment row of {} bytes is damaged", bytes.len()));
-        row.filter(|_| bytes.len() == Self::BYTES).ok_or_else(wrong)
+        let (generation, live) = (reader.u64()?, reader.u32()?);
+        let [used, ..] = reader.take::<4>()?;
+        reader.bytes.is_empty().then_some(SegmentRow { generation, live, used: used != 0 })
     }
 }

@@ -9,9 +9,9 @@ use crate::effect::{DeviceError, Effect, MapError};
 use crate::format::{Kind, Summary, footer_blocks};
 use crate::heirs::Heir;
 use crate::leaf::LeafKey;
-use crate::log::{GC_SEGMENTS, Item, Move, Queued, ZERO_SEGMENTS, log_position};
+use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS, log_position};
+use crate::moves::ALONE_PAUSE;
 use crate::ops::{Op, Step};
-use crate::reads::first_bad;
 use crate::record::{Checksums, PreparedInfo};
 use crate::segments::{Segments, State};
 use crate::store::{Io, Store};
@@ -93,18 +93,38 @@ struct Victim {
     reads: usize,
     /// Something in it could be moved.
     fruitful: bool,
+    /// Some of it was read, and some of it the device refused to read.
+    read: bool,
+    refused: bool,
+    /// No blocks change their owner while it is looked at.
+    is_quiet: bool,
+}
+
+impl Collector {
+    /// The segment that is being emptied.
+    pub fn victim_segment(&self) -> Option<u32> {
+        self.victim.as_ref().map(|victim| victim.segment)
+    }
+
+    /// Takes the live blocks of `layer` out of what is still to be read.
+    pub fn forget_layer(&mut self, layer: LayerId) {
+        if let Some(victim) = &mut self.victim {
+            victim.live.retain(|_, run| run.key.layer != layer || run.prepared.is_some());
+        }
+    }
 }
 
 /// What a read of garbage collection is for.
 #[derive(Debug)]
 pub(crate) struct CollectRead {
-    segment: u32,
-    address: u32,
-    runs: Vec<LiveRunOf>,
+    pub segment: u32,
+    /// Of the first block that is read.
+    pub address: u32,
+    pub runs: Vec<LiveRunOf>,
 }
 
 /// A live run in a read, without its place in the map of runs.
-type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(PreparedInfo, u64)>);
+pub(crate) type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(PreparedInfo, u64)>);
 
 /// The state of garbage collection.
 #[derive(Debug, Default)]
@@ -122,7 +142,7 @@ pub(crate) struct Collector {
     /// When they are tried again.
     retry_at: Duration,
     /// Blocks being read or queued.
-    blocks_in_flight: u32,
+    pub blocks_in_flight: u32,
     last_client: Duration,
     last_idle: Duration,
     /// Blocks moved since clients last wrote.
@@ -192,6 +212,11 @@ impl Store {
         self.collector.last_idle = self.now;
     }
 
+    /// Blocks may change their owner from here on: not all of those in the victim are found, perhaps.
+    pub(crate) fn owners_change(&mut self) {
+        self.collector.victim.iter_mut().for_each(|victim| victim.is_quiet = false);
+    }
+
     /// More is durable, committed or in memory than before.
     pub(crate) fn collector_may_retry(&mut self) {
         if !self.collector.fruitless.is_empty() {
@@ -242,10 +267,14 @@ impl Store {
     /// Nothing can be won before the record of an epoch is durable that waits behind clients' records: a checkpoint's
     /// position does not pass the place where the epoch began.
     pub(crate) fn space_waits_for_an_epoch(&self) -> bool {
-        !self.epochs_waiting.is_empty()
-            && self.collection_rests()
+        !self.epochs_waiting.is_empty() && self.nothing_can_be_won()
+    }
+
+    /// Neither collection nor a checkpoint can give space back as things are. A device that refuses to be read may do so in a
+    /// while.
+    pub(crate) fn nothing_can_be_won(&self) -> bool {
+        self.collection_rests()
             && self.segments.reclaimable(self.oldest_unsettled()).is_none()
-            // A device that refuses to be read may give space again in a while.
             && self.collector.refused.is_empty()
             && self.best_victim().is_none()
     }
@@ -265,7 +294,10 @@ impl Store {
         let short = self.segments.free() <= GC_SEGMENTS;
         let limit = pinned.map_or(durable, |pinned| pinned.min(durable));
         let Collector { fruitless, refused, .. } = &self.collector;
-        self.segments.victim(head, limit, short, |segment| fruitless.contains(&segment) || refused.contains(&segment))
+        self.segments.victim(head, limit, short, |segment| {
+            let alone = self.segments.get(segment).alone_until > self.now;
+            alone || fruitless.contains(&segment) || refused.contains(&segment)
+        })
     }
 
     /// What is queued fills a good part of a batch, or there is no more to come soon: each batch costs a header.
@@ -303,6 +335,9 @@ impl Store {
             live: BTreeMap::new(),
             reads: 0,
             fruitful: false,
+            read: false,
+            refused: false,
+            is_quiet: self.jobs.is_empty(),
         });
         let last = self.segments.address(segment, self.options.segment_blocks - 1);
         self.collect_device(segment, last, 1, Vec::new());
@@ -320,7 +355,18 @@ impl Store {
     pub(crate) fn collect_read(&mut self, read: CollectRead, result: Result<Bytes, DeviceError>) {
         self.segments.get_mut(read.segment).readers -= 1;
         let Some(victim) = self.collector.victim.as_mut().filter(|v| v.segment == read.segment) else { return };
-        let Ok(bytes) = result else { return self.put_off_victim() };
+        let bytes = match result {
+            Ok(bytes) => bytes,
+            // The rest of it may be readable.
+            Err(_) if matches!(victim.stage, Stage::Reading) => {
+                victim.reads -= 1;
+                victim.refused = true;
+                self.collector.blocks_in_flight -=
+                    read.runs.iter().map(|(.., checksums, _)| checksums.len() as u32).sum::<u32>();
+                return self.read_more();
+            }
+            Err(_) => return self.put_off_victim(),
+        };
         match victim.stage {
             Stage::Footer => match footer_blocks(&bytes, self.options.segment_blocks) {
                 Some(blocks) => {
@@ -346,18 +392,39 @@ impl Store {
             Stage::Heirs(_) | Stage::Probing => {}
             Stage::Reading => {
                 victim.reads -= 1;
+                victim.read = true;
                 self.queue_moves(&read, &bytes);
                 self.read_more();
             }
         }
     }
 
-    /// The victim is not what was written: it is left alone from here on.
+    /// The victim is not what was written: it is left alone for a while.
     fn give_up_victim(&mut self) {
         if let Some(victim) = &self.collector.victim {
-            self.segments.get_mut(victim.segment).damaged = true;
+            self.segments.get_mut(victim.segment).alone_until = self.now + ALONE_PAUSE;
         }
         self.put_off_victim();
+    }
+
+    /// All of the victim that can be read has been.
+    fn end_victim(&mut self) {
+        let Some(victim) = self.collector.victim.take() else { return };
+        if !victim.fruitful {
+            self.collector.fruitless.insert(victim.segment);
+        }
+        match (victim.refused, victim.read) {
+            // The device is fine, but for some blocks.
+            (true, true) => self.segments.get_mut(victim.segment).alone_until = self.now + ALONE_PAUSE,
+            (true, false) => {
+                self.collector.refused.insert(victim.segment);
+                self.collector.retry_at = self.now + RETRY_PAUSE;
+            }
+            (false, _) => {}
+        }
+        if !victim.fruitful && !victim.refused && victim.is_quiet && self.jobs.is_empty() {
+            self.drop_ghosts(victim.segment);
+        }
     }
 
     /// The victim can't be read now. A device that refuses for a while must not lose the segment's space for ever.
@@ -515,10 +582,7 @@ impl Store {
             }
             let Some((start, run)) = victim.live.pop_first() else {
                 if victim.reads == 0 {
-                    if !victim.fruitful {
-                        self.collector.fruitless.insert(victim.segment);
-                    }
-                    self.collector.victim = None;
+                    self.end_victim();
                 }
                 return;
             };
@@ -541,66 +605,7 @@ impl Store {
             self.collect_device(segment, start, end - start, runs);
         }
     }
-
-    /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that names a
-    /// layer must not come after its end, because a replay would not know any more who inherits from it.
-    pub(crate) fn forget_moves(&mut self, layer: LayerId) {
-        let mut dropped = 0;
-        self.log.gc_queue.retain(|queued| match &queued.item {
-            Item::Relocate(moved) if moved.layer == layer => {
-                dropped += u32::from(moved.count);
-                false
-            }
-            _ => true,
-        });
-        let reading = self.collector.victim.as_ref().map(|victim| victim.segment);
-        for io in self.in_flight.values_mut() {
-            if let Io::Collect(read) = io {
-                // Those of a victim that was put off are not counted any more.
-                let counts = reading == Some(read.segment);
-                read.runs.retain(|(key, _, _, checksums, prepared)| {
-                    let stays = key.layer != layer || prepared.is_some();
-                    dropped += if stays || !counts { 0 } else { checksums.len() as u32 };
-                    stays
-                });
-            }
-        }
-        self.collector.blocks_in_flight -= dropped;
-        if let Some(victim) = &mut self.collector.victim {
-            victim.live.retain(|_, run| run.key.layer != layer || run.prepared.is_some());
-        }
-    }
-
-    /// Queues what was read, if it is what was written.
-    fn queue_moves(&mut self, read: &CollectRead, bytes: &Bytes) {
-        for (key, first, address, checksums, prepared) in &read.runs {
-            let from = (address - read.address) as usize * BLOCK_SIZE;
-            let bytes = bytes.slice(from..from + checksums.len() * BLOCK_SIZE);
-            if first_bad(&bytes, checksums).is_some() {
-                // A bad block must stay recognisable as bad, so it can't be moved: it waits to be overwritten.
-                self.statistics.checksum_errors += 1;
-                self.segments.get_mut(read.segment).damaged = true;
-                self.collector.blocks_in_flight -= checksums.len() as u32;
-                continue;
-            }
-            if let Some((info, write)) = *prepared {
-                let item = Item::WriteAgain { pg: key.pg, info, id: write, bytes };
-                let id = self.new_id();
-                self.log.gc_queue.push_back(Queued { token: None, id, item });
-                continue;
-            }
-            let moved = Move {
-                pg: key.pg,
-                layer: key.layer,
-                chunk: key.chunk,
-                first: *first,
-                count: checksums.len() as u16,
-                old: *address,
-                bytes,
-                checksums: checksums.clone(),
-            };
-            let id = self.new_id();
-            self.log.gc_queue.push_back(Queued { token: None, id, item: Item::Relocate(moved) });
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,14 +148,15 @@ type Entries = [Entry; CHUNK_BLOCKS];
 
 /// Runs of blocks that a leaf has elsewhere than another one: whether the second has data there, or zeros.
 fn differing(from: Option<&Entries>, to: Option<&Entries>) -> Vec<Run> {
-    let address = |entries: Option<&Entries>, block: usize| entries.map_or(0, |entries| entries[block].address);
+    let entry = |entries: Option<&Entries>, block: usize| entries.map_or(Entry::default(), |entries| entries[block]);
     let mut runs: Vec<Run> = Vec::new();
     for block in 0..CHUNK_BLOCKS {
-        let now = address(to, block);
-        if address(from, block) == now {
+        let (before, now) = (entry(from, block), entry(to, block));
+        // What nobody knows may be anything.
+        if before.address == now.address && !before.is_unknown() && !now.is_unknown() {
             continue;
         }
-        let allocated = now != 0;
+        let allocated = now.has_contents();
         match runs.last_mut() {
             Some(run) if usize::from(run.first.0 + run.count) == block && run.allocated == allocated => run.count += 1,
             _ => runs.push(Run { first: BlockIndex(block as u16), count: 1, allocated }),

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::CheckpointBatch;
 use crate::heirs::Heir;
-use crate::leaf::{LeafImage, LeafKey};
+use crate::leaf::{LeafKey, SavedLeaf};
 use crate::record::{Body, Checksums};
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
 use bytes::Bytes;
@@ -78,6 +78,13 @@ pub enum Effect {
         /// The segment.
         segment: u32,
     },
+    /// What the saved map has of a group is compared with how much it should be.
+    CompareTotals {
+        /// Its name.
+        io: IoId,
+        /// The group.
+        pg: PgId,
+    },
     /// One transaction of the saved map: all or nothing, durable when done.
     Checkpoint {
         /// Its name.
@@ -85,6 +92,22 @@ pub enum Effect {
         /// What it writes.
         batch: Box<CheckpointBatch>,
     },
+}
+
+impl Effect {
+    /// The end of an effect of the saved map that gives `error`; `None` when it is none of the map's.
+    #[must_use]
+    pub fn map_error(&self, error: MapError) -> Option<(IoId, Done)> {
+        match self {
+            Effect::LoadLeaves { io, .. } => Some((*io, Done::Leaves(Err(error)))),
+            Effect::ScanLayer { io, .. } => Some((*io, Done::Layer(Err(error)))),
+            Effect::ScanModified { io, .. } => Some((*io, Done::Modified(Err(error)))),
+            Effect::LoadHeirs { io, .. } => Some((*io, Done::Heirs(Err(error)))),
+            Effect::CompareTotals { io, .. } => Some((*io, Done::Totals(Err(error)))),
+            Effect::Checkpoint { io, .. } => Some((*io, Done::Checkpointed(Err(error)))),
+            Effect::Write { .. } | Effect::Read { .. } | Effect::Flush { .. } => None,
+        }
+    }
 }
 
 /// The end of an effect.
@@ -97,15 +120,33 @@ pub enum Done {
     /// Of [`Effect::Flush`].
     Flushed(Result<(), DeviceError>),
     /// Of [`Effect::LoadLeaves`].
-    Leaves(Result<Vec<Option<LeafImage>>, MapError>),
+    Leaves(Result<Vec<SavedLeaf>, MapError>),
     /// Of [`Effect::ScanLayer`].
     Layer(Result<Vec<LeafKey>, MapError>),
     /// Of [`Effect::ScanModified`].
     Modified(Result<Vec<(LeafKey, Sequence)>, MapError>),
     /// Of [`Effect::LoadHeirs`].
     Heirs(Result<Vec<Heir>, MapError>),
+    /// Of [`Effect::CompareTotals`]: what differs, if something does.
+    Totals(Result<Option<String>, MapError>),
     /// Of [`Effect::Checkpoint`].
     Checkpointed(Result<(), MapError>),
+}
+
+impl Done {
+    /// Why the saved map is of no more use, if it says so.
+    pub(crate) fn map_failure(&self) -> Option<&MapError> {
+        let error = match self {
+            Done::Leaves(result) => result.as_ref().err(),
+            Done::Layer(result) => result.as_ref().err(),
+            Done::Modified(result) => result.as_ref().err(),
+            Done::Heirs(result) => result.as_ref().err(),
+            Done::Totals(result) => result.as_ref().err(),
+            Done::Checkpointed(result) => result.as_ref().err(),
+            Done::Written(_) | Done::Read(_) | Done::Flushed(_) => None,
+        };
+        error.filter(|error| matches!(error, MapError::Failed(_)))
+    }
 }
 
 /// A device that did not do as told.
@@ -123,8 +164,10 @@ impl std::error::Error for DeviceError {}
 /// A saved map that did not do as told, or holds what it should not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapError {
-    /// It can't be read or written, or is damaged.
+    /// It is of no more use: nothing that it says or does can be relied on before the device is opened again.
     Failed(String),
+    /// It could not be read for this. Nothing has changed, and the same may be tried again.
+    Refused(String),
     /// There is no room to write it. Nothing has changed, and the same may be tried again.
     Full(String),
 }
@@ -132,7 +175,7 @@ pub enum MapError {
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MapError::Failed(what) | MapError::Full(what) => write!(f, "map error: {what}"),
+            MapError::Failed(what) | MapError::Refused(what) | MapError::Full(what) => write!(f, "map error: {what}"),
         }
     }
 }
@@ -255,9 +298,16 @@ pub enum ReadError {
         /// The first such block.
         block: BlockIndex,
     },
+    /// Where some blocks are was said by a leaf of the map that is damaged: this copy knows nothing of them.
+    Unknown {
+        /// The first such block.
+        first: BlockIndex,
+        /// How many there are from there on.
+        count: u16,
+    },
     /// The device refused.
     Device(DeviceError),
-    /// The saved map refused, or holds a damaged leaf.
+    /// The saved map refused.
     Map(MapError),
     /// There is no such prepared write.
     NotPrepared,
@@ -268,6 +318,12 @@ impl fmt::Display for ReadError {
         match self {
             ReadError::Checksum { block } => write!(f, "block {block} of the chunk fails its checksum"),
             ReadError::Lost { block } => write!(f, "block {block} of the chunk is lost: no copy could give it"),
+            ReadError::Unknown { first, count } => {
+                write!(
+                    f,
+                    "the map of the device was damaged: of {count} blocks of the chunk from block {first} on nothing is known here"
+                )
+            }
             ReadError::Device(error) => error.fmt(f),
             ReadError::Map(error) => error.fmt(f),
             ReadError::NotPrepared => write!(f, "there is no such prepared write"),

@@ -59,8 +59,8 @@ pub(crate) struct Group {
     pub copies_waiting: VecDeque<Sequence>,
     /// Replay has seen a write or an epoch of the group.
     pub replayed: bool,
-    /// Who asked for the writes that replay has committed, the latest of them.
-    pub replayed_requests: VecDeque<(SessionId, RequestId)>,
+    /// Who asked for the writes that replay has committed, the latest of each session.
+    pub replayed_requests: BTreeMap<SessionId, VecDeque<RequestId>>,
     /// The commit point of the last checkpoint, until replay has ended.
     pub committed_saved: Sequence,
 }

@@ -31,7 +31,7 @@ impl Store {
         while let Some(layer) = layers.pop() {
             let key = LeafKey { layer, ..key };
             match self.lookup(key) {
-                Some(Content::Loading) | None => missing = true,
+                Some(Content::Loading | Content::Broken(_)) | None => missing = true,
                 Some(Content::Absent) => {}
                 Some(Content::Present(leaf)) => {
                     if inherits(&leaf) {
@@ -140,7 +140,7 @@ impl Store {
         while let Some((layer, blocks)) = below.pop() {
             let key = LeafKey { layer, ..key };
             let blocks = match self.lookup(key) {
-                Some(Content::Loading) | None => {
+                Some(Content::Loading | Content::Broken(_)) | None => {
                     missing = true;
                     blocks
                 }
@@ -267,9 +267,10 @@ impl Store {
     }
 }
 
-/// Both entries stand for the same block of the same layer, or for zeros.
+/// Both entries stand for the same block of the same layer, or for zeros, or for what is not known: a leaf that inherits
+/// from a damaged one knows no more than that.
 fn same_block(entry: &Entry, old: &Entry) -> bool {
-    entry.address == old.address && (!entry.is_own() || !entry.is_allocated())
+    entry.is_unknown() == old.is_unknown() && entry.address == old.address && (!entry.is_own() || !entry.is_allocated())
 }
 
 fn count(deltas: &mut Vec<(u32, i32)>, segment: u32, blocks: i32) {

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Leaves that one step of a sweep looks at.
 const LEAVES_PER_STEP: usize = 64;
+/// A list of leaves that the saved map refuses to give is asked for again after this time.
+const LISTING_PAUSE: Duration = Duration::from_secs(1);
 /// A job whose end waits for the open segment to be full has it ended early after this time.
 const ROLL_AGE: Duration = Duration::from_secs(30);
 
@@ -72,6 +74,8 @@ struct Running {
     stage: Stage,
     /// The segment of its record, held until a checkpoint has the job.
     held: Option<u32>,
+    /// The saved map did not list the leaves of the next step: it is asked again then.
+    list_at: Option<Duration>,
 }
 
 /// All jobs.
@@ -82,7 +86,7 @@ pub(crate) struct Jobs {
 
 impl Jobs {
     pub fn restored(jobs: &[Job]) -> Jobs {
-        let waiting = |job: &Job| (*job, Running { stage: Stage::Waiting, held: None });
+        let waiting = |job: &Job| (*job, Running { stage: Stage::Waiting, held: None, list_at: None });
         Jobs { jobs: jobs.iter().map(waiting).collect() }
     }
 
@@ -140,6 +144,11 @@ impl Jobs {
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
     }
 
+    /// Replay can't get past the record of a job, because no checkpoint has that job yet.
+    pub fn hold_replay(&self) -> bool {
+        self.jobs.values().any(|running| running.held.is_some())
+    }
+
     /// A job is to end soon, and replay can't get past the record of this or another one, because no checkpoint has that yet. A
     /// device that rests would save none.
     pub fn wants_to_be_saved(&self, now: Duration) -> bool {
@@ -147,7 +156,7 @@ impl Jobs {
             Stage::Swept { since, .. } => is_urgent(*job, since, now),
             _ => false,
         };
-        self.jobs.values().any(|running| running.held.is_some()) && self.jobs.iter().any(due)
+        self.hold_replay() && self.jobs.iter().any(due)
     }
 
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
@@ -166,6 +175,7 @@ impl Jobs {
 impl Store {
     /// The record that begins `job`, in `segment`, is durable or replayed.
     pub(crate) fn begin_job(&mut self, job: Job, segment: u32) {
+        self.owners_change();
         let over = match job {
             Job::DropLayer(layer) => {
                 self.dropped.insert(layer);
@@ -182,7 +192,7 @@ impl Store {
             self.segments.release(segment);
             return;
         }
-        self.jobs.jobs.insert(job, Running { stage: Stage::Waiting, held: Some(segment) });
+        self.jobs.jobs.insert(job, Running { stage: Stage::Waiting, held: Some(segment), list_at: None });
         self.run_jobs();
     }
 
@@ -303,11 +313,31 @@ impl Store {
         }
     }
 
+    /// Asks again for lists that the saved map has refused.
+    pub(crate) fn retry_listings(&mut self) {
+        let now = self.now;
+        let due = |(job, running): (&Job, &mut Running)| {
+            running.list_at.take_if(|at| *at <= now)?;
+            let Stage::Sweeping { left, .. } = &mut running.stage else { return None };
+            *left = 1;
+            Some(*job)
+        };
+        let due: Vec<Job> = self.jobs.jobs.iter_mut().filter_map(due).collect();
+        due.into_iter().for_each(|job| self.leaf_swept(job));
+    }
+
     /// The saved map has listed some leaves for a job.
     pub(crate) fn job_listed(&mut self, job: Job, result: Result<Vec<LeafKey>, MapError>) {
         let keys = match result {
             Ok(keys) => keys,
-            Err(error) => return self.fail(Failure::Map(error)),
+            Err(error @ MapError::Failed(_)) => return self.fail(Failure::Map(error)),
+            // It can't be read now: the list is asked for again.
+            Err(_) => {
+                if let Some(running) = self.jobs.jobs.get_mut(&job) {
+                    running.list_at = Some(self.now + LISTING_PAUSE);
+                }
+                return;
+            }
         };
         let last = keys.last().filter(|_| keys.len() >= LEAVES_PER_STEP);
         let next = last.and_then(|key| following(key.layer, key.chunk));
@@ -349,7 +379,9 @@ impl Store {
                     }
                     if self.job_lingers(*job) {
                         let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
-                        self.jobs.jobs.insert(*job, Running { stage: Stage::Gone { generation }, held: None });
+                        self.jobs
+                            .jobs
+                            .insert(*job, Running { stage: Stage::Gone { generation }, held: None, list_at: None });
                     } else {
                         self.dropped.remove(&layer);
                     }
@@ -361,7 +393,9 @@ impl Store {
                 // Its leaves are empty now: what is left is to remove them.
                 Job::MergeLayer { layer, .. } => {
                     self.dropped.insert(layer);
-                    self.jobs.jobs.insert(Job::DropLayer(layer), Running { stage: Stage::Waiting, held: None });
+                    self.jobs
+                        .jobs
+                        .insert(Job::DropLayer(layer), Running { stage: Stage::Waiting, held: None, list_at: None });
                 }
             }
         }

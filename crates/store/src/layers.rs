@@ -13,6 +13,8 @@ pub(crate) struct Layers {
     owned: BTreeMap<LayerId, Owned>,
     /// Layers whose saved count differs from what was last saved.
     changed: BTreeSet<LayerId>,
+    /// A layer that was to give up more than it owns: then the saved map is wrong.
+    pub mismatch: Option<LayerId>,
 }
 
 /// Blocks that the leaves of a layer own.
@@ -96,7 +98,11 @@ impl Layers {
             return;
         }
         let owned = self.owned.entry(layer).or_default();
-        owned.live = owned.live.checked_add_signed(blocks).expect("a layer gives up no more than it owns");
+        if let Some(live) = owned.live.checked_add_signed(blocks) {
+            owned.live = live;
+        } else {
+            (owned.live, self.mismatch) = (0, Some(layer));
+        }
         if owned.live == 0 && owned.saved == 0 {
             self.owned.remove(&layer);
         }
@@ -108,7 +114,11 @@ impl Layers {
             return;
         }
         let owned = self.owned.entry(layer).or_default();
-        owned.saved = owned.saved.checked_add_signed(blocks).expect("a layer's saved count matches its saved leaves");
+        if let Some(saved) = owned.saved.checked_add_signed(blocks) {
+            owned.saved = saved;
+        } else {
+            (owned.saved, self.mismatch) = (0, Some(layer));
+        }
         if owned.live == 0 && owned.saved == 0 {
             self.owned.remove(&layer);
         }

@@ -1,7 +1,7 @@
 //! Leaves in memory: looked up, changed, saved by checkpoints, and let go when memory is short.
 
 use crate::hash::FixedMap;
-use crate::leaf::{Leaf, LeafImage, LeafKey};
+use crate::leaf::{DamagedLeaf, Leaf, LeafImage, LeafKey, SavedLeaf};
 use azekura_base::{ChunkIndex, LayerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub(crate) enum Content {
     /// There is no such leaf.
     Absent,
     Present(LeafImage),
+    /// There is one, and it can't be used: it is replaced before anybody looks at it (`damage.rs`).
+    Broken(Arc<DamagedLeaf>),
 }
 
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Slot {
     pub dirty: Option<u64>,
     /// Own blocks gained and lost in each segment since the leaf was last saved.
     pub delta: Vec<(u32, i32)>,
+    /// Blocks that a leaf owned which was damaged; in which segments is not known. Not saved yet.
+    pub ghosts: u32,
     /// Leaves that must be saved with this one, if they have changed.
     pub needs: Vec<LeafKey>,
     /// Part of the checkpoint in progress: the saved map may still give the older state.
@@ -136,6 +140,7 @@ impl LeafCache {
             content: Content::Loading,
             dirty: None,
             delta: Vec::new(),
+            ghosts: 0,
             needs: Vec::new(),
             saving: false,
             skip: None,
@@ -158,10 +163,15 @@ impl LeafCache {
     }
 
     /// What the saved map had.
-    pub fn loaded(&mut self, key: LeafKey, leaf: Option<LeafImage>) {
+    pub fn loaded(&mut self, key: LeafKey, leaf: SavedLeaf) {
         let slot = self.index[&(key.layer, key.chunk)];
         assert!(matches!(self.slots[slot as usize].content, Content::Loading));
-        self.set_content(slot, leaf.map_or(Content::Absent, Content::Present));
+        let content = match leaf {
+            SavedLeaf::Absent => Content::Absent,
+            SavedLeaf::Whole(leaf) => Content::Present(leaf),
+            SavedLeaf::Damaged(damaged) => Content::Broken(damaged.into()),
+        };
+        self.set_content(slot, content);
     }
 
     /// The load failed: forgets the slot.
@@ -198,6 +208,14 @@ impl LeafCache {
     pub fn create(&mut self, slot: SlotId, leaf: Leaf) {
         assert!(matches!(self.slots[slot as usize].content, Content::Absent));
         self.set_content(slot, Content::Present(Arc::new(leaf)));
+    }
+
+    /// Puts `leaf` into the place of one that is damaged and owned `ghosts` blocks, as a change of log `generation`.
+    pub fn replace(&mut self, slot: SlotId, leaf: Leaf, ghosts: u32, generation: u64) {
+        assert!(matches!(self.slots[slot as usize].content, Content::Broken(_)));
+        self.set_content(slot, Content::Present(Arc::new(leaf)));
+        self.mark_dirty(slot, generation);
+        self.slots[slot as usize].ghosts += ghosts;
     }
 
     /// Removes the leaf in `slot` for good; the caller has accounted for its blocks in the deltas.
@@ -256,6 +274,7 @@ impl LeafCache {
             merge_deltas(&mut entry.delta);
             save(entry);
             entry.delta.clear();
+            entry.ghosts = 0;
             for other in std::mem::take(&mut entry.needs) {
                 let slot = self.index.get(&(other.layer, other.chunk)).copied();
                 let dirty = slot.and_then(|slot| self.slots[slot as usize].dirty.map(|since| (since, slot)));

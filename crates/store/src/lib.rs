@@ -14,9 +14,10 @@
 //! - *Read.* From the leaf to addresses to verified extents (`reads.rs`), or from memory (`read_cache.rs`).
 //! - *Checkpoint.* Changed leaves are saved into a database (`saving.rs`; what is saved: `checkpoint.rs`; where:
 //!   `checkpoint_db.rs`, in tests `memory_map.rs`). Then replay begins later, and emptied segments become free.
-//! - *Collection.* Segments with few live blocks are emptied (`collect.rs`). When layers have been merged, `heirs.rs` knows whose
+//! - *Collection.* Segments with few live blocks are emptied (`collect.rs`, `moves.rs`). When layers have been merged, `heirs.rs` knows whose
 //!   their blocks are now.
-//! - *Opening.* From the checkpoint along the log to its end (`recovery.rs`, `replay.rs`).
+//! - *Opening.* From the checkpoint along the log to its end (`recovery.rs`, `replay.rs`; past sectors that
+//!   can't be read: `rereading.rs`).
 //! - *In the background.* The ends of layers and groups (`jobs.rs`).
 //! - *Asked by replication.* What changed since, what a chunk holds (`modified.rs`, `questions.rs`).
 //! - *Asked about snapshots.* What two layers show differently (`differences.rs`), what the end of one would give back
@@ -24,11 +25,16 @@
 //! - *Looked at from outside.* A check of a closed device (`check.rs`), also of who owns what (`lineage.rs`), and a listing of
 //!   its log (`dump.rs`).
 
+// Tests of what can't be seen from outside use the surroundings of the others (`tests/common`).
+#[cfg(test)]
+extern crate self as azekura_store;
+
 mod accounts;
 mod check;
 mod checkpoint;
 mod checkpoint_db;
 mod collect;
+mod damage;
 mod differences;
 mod dump;
 mod effect;
@@ -44,9 +50,13 @@ mod leaf;
 mod leaf_cache;
 mod lineage;
 mod log;
+mod map_file;
+mod map_rows;
+mod map_tables;
 mod measuring;
 mod memory_map;
 mod modified;
+mod moves;
 mod ops;
 mod options;
 mod questions;
@@ -57,6 +67,7 @@ mod recording;
 mod recovery;
 mod replay;
 mod report;
+mod rereading;
 mod saving;
 mod segments;
 mod statistics;
@@ -65,12 +76,13 @@ mod store;
 pub use check::{CheckReport, Finding, Severity, check};
 pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, PendingRow, Position, Root, SavedMap, SegmentRow};
 pub use checkpoint_db::CheckpointDb;
+pub use damage::UnknownBlocks;
 pub use dump::{BatchInfo, Inspector, ReadDevice, RecordInfo, SegmentInfo, SuperblockInfo};
 pub use effect::{Completion, DeviceError, Done, Effect, Extent, Failure, IoId, MapError, OpenError, ReadError, Run};
 pub use heirs::Heir;
 pub use jobs::Job;
-pub use leaf::{Entry, Leaf, LeafImage, LeafKey};
-pub use memory_map::MemoryMap;
+pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
+pub use memory_map::{MapDamage, MemoryMap};
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Body, Checksums, Copy, GroupState, Mark, PreparedInfo, Record, Write};
 pub use report::{

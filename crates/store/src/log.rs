@@ -4,12 +4,13 @@ use crate::effect::{Completion, Effect, IoId};
 use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, header_blocks};
 use crate::groups::Place;
 use crate::jobs::Job;
+use crate::options::Options;
 use crate::record::{Body, Checksums, Copy, PreparedInfo, Write};
 use crate::segments::{Link, Segments};
 use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockIndex, ChunkIndex, Epoch, LayerId, PgId, Sequence};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Free segments that only garbage collection may open.
 pub(crate) const GC_SEGMENTS: u32 = 3;
@@ -74,6 +75,19 @@ impl Item {
             Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
         };
         blocks as u32
+    }
+
+    /// The group whose records this one must stay in order with; `None`: those of all groups.
+    fn group(&self) -> Option<PgId> {
+        match self {
+            Item::Write(write) => Some(write.pg),
+            Item::Copy(copy) => Some(copy.pg),
+            Item::Relocate(moved) => Some(moved.pg),
+            Item::WriteAgain { pg, .. } | Item::Epoch { pg, .. } | Item::Complete { pg } | Item::Note { pg, .. } => {
+                Some(*pg)
+            }
+            Item::Job { .. } => None,
+        }
     }
 
     fn entry_bytes(&self) -> usize {
@@ -162,20 +176,47 @@ pub(crate) fn log_position(sequence: u64, entry: usize) -> u64 {
 struct Plan {
     clients: usize,
     gc: usize,
+    /// Of the last of garbage collection's records it takes so many blocks only.
+    cut: Option<u16>,
     payload: u32,
     entries_bytes: usize,
 }
 
 impl Plan {
     fn fits(&self, item: &Item, head: &Head, segment_blocks: u32) -> bool {
-        let entries_bytes = self.entries_bytes + item.entry_bytes();
-        let blocks = header_blocks(entries_bytes) + self.payload + item.payload_blocks();
+        self.fits_with(item.payload_blocks(), item.entry_bytes(), head, segment_blocks)
+    }
+
+    fn fits_with(&self, payload: u32, entry_bytes: usize, head: &Head, segment_blocks: u32) -> bool {
+        let entries_bytes = self.entries_bytes + entry_bytes;
+        let blocks = header_blocks(entries_bytes) + self.payload + payload;
         head.block + blocks + head.summary.blocks_with(entries_bytes) <= segment_blocks
     }
 
-    fn take(&mut self, item: &Item) {
-        self.payload += item.payload_blocks();
-        self.entries_bytes += item.entry_bytes();
+    fn take(&mut self, payload: u32, entry_bytes: usize) {
+        self.payload += payload;
+        self.entries_bytes += entry_bytes;
+    }
+
+    /// The blocks of a move that still fit into the segment, if it is too large as a whole: clients' records must stay in
+    /// one piece, so the end of a segment can be too small for them; a move fills it.
+    fn cut(&self, item: &Item, head: &Head, options: &Options) -> Option<u16> {
+        let Item::Relocate(moved) = item else { return None };
+        let room = options.batch_blocks_max.saturating_sub(self.payload);
+        let most = if self.is_empty() { moved.count } else { moved.count.min(room.min(u32::from(u16::MAX)) as u16) };
+        if self.fits(item, head, options.segment_blocks) || self.clients + self.gc >= options.batch_records_max as usize
+        {
+            return None;
+        }
+        let fits = |blocks: u16| {
+            self.fits_with(u32::from(blocks), EntryHead::BYTES + usize::from(blocks) * 4, head, options.segment_blocks)
+        };
+        let (mut fit, mut too_many) = (0, most + 1);
+        while fit + 1 < too_many {
+            let middle = fit + (too_many - fit) / 2;
+            *(if fits(middle) { &mut fit } else { &mut too_many }) = middle;
+        }
+        (fit > 0).then_some(fit)
     }
 
     fn is_empty(&self) -> bool {
@@ -205,25 +246,27 @@ impl Store {
 
     /// Makes one batch. False: none can be made now.
     fn seal_batch(&mut self) -> bool {
-        // Unsaved leaves must not outgrow their memory: a checkpoint is due or in progress, and will make room.
-        let leaves_fit = self.cache.dirty_bytes() <= self.options.leaf_cache_bytes_max;
+        self.let_pass();
+        // Neither unsaved leaves nor what a restart replays may outgrow their bounds: a checkpoint is due or in progress,
+        // and will make room.
+        let map_keeps_up = self.cache.dirty_bytes() <= self.options.leaf_cache_bytes_max && !self.replay_waits();
         let may_open_for_clients = !self.clients_are_stalled();
-        let plan = self.plan(leaves_fit, may_open_for_clients);
+        let plan = self.plan(map_keeps_up, may_open_for_clients);
         if !plan.is_empty() {
             self.write_batch(&plan);
             return true;
         }
-        let clients_wait = leaves_fit && !self.log.queue.is_empty();
+        let clients_wait = map_keeps_up && !self.log.queue.is_empty();
         let gc_waits =
-            leaves_fit && !self.log.gc_queue.is_empty() && self.gc_may_write() && self.gc_batch_is_worthwhile();
+            map_keeps_up && !self.log.gc_queue.is_empty() && self.gc_may_write() && self.gc_batch_is_worthwhile();
         let for_clients = clients_wait && may_open_for_clients;
         (for_clients || gc_waits) && self.seal_segment(!for_clients)
     }
 
     /// Chooses records that fit into what is left of the open segment.
-    fn plan(&self, leaves_fit: bool, clients_may_open: bool) -> Plan {
+    fn plan(&self, map_keeps_up: bool, clients_may_open: bool) -> Plan {
         let mut plan = Plan::default();
-        let Some(head) = self.log.head.as_ref().filter(|_| leaves_fit) else { return plan };
+        let Some(head) = self.log.head.as_ref().filter(|_| map_keeps_up) else { return plan };
         let options = &self.options;
         let has_room = |plan: &Plan, item: &Item| {
             let blocks = plan.payload + item.payload_blocks();
@@ -238,22 +281,28 @@ impl Store {
                 if !has_room(&plan, &queued.item) {
                     break;
                 }
-                plan.take(&queued.item);
+                plan.take(queued.item.payload_blocks(), queued.item.entry_bytes());
                 plan.clients += 1;
             }
         }
-        // The rest of the segment is too small for the next client record: the next segment is for both.
-        if plan.is_empty() && !self.log.queue.is_empty() && clients_may_open {
-            return plan;
-        }
-        if self.gc_may_write() && (plan.clients > 0 || self.gc_batch_is_worthwhile()) {
+        // The rest of the segment is too small for the next client record: what is to be moved may use it.
+        let is_end = plan.is_empty() && !self.log.queue.is_empty() && clients_may_open;
+        if self.gc_may_write() && (plan.clients > 0 || is_end || self.gc_batch_is_worthwhile()) {
             let mut credit = if self.clients_wait_for_space() { f64::MAX } else { self.log.gc_credit };
             for queued in &self.log.gc_queue {
-                if credit <= 0.0 || !has_room(&plan, &queued.item) {
+                if credit <= 0.0 {
+                    break;
+                }
+                if !has_room(&plan, &queued.item) {
+                    plan.cut = plan.cut(&queued.item, head, options);
+                    if let Some(blocks) = plan.cut {
+                        plan.take(u32::from(blocks), EntryHead::BYTES + usize::from(blocks) * 4);
+                        plan.gc += 1;
+                    }
                     break;
                 }
                 credit -= f64::from(queued.item.payload_blocks());
-                plan.take(&queued.item);
+                plan.take(queued.item.payload_blocks(), queued.item.entry_bytes());
                 plan.gc += 1;
             }
         }
@@ -288,6 +337,27 @@ impl Store {
         ahead.map(|queued| queued.item.payload_blocks() + 1).sum::<u32>() <= room
     }
 
+    /// Nothing is to be won, and data waits for space: what takes none goes first, since it may give some back. Each group's
+    /// records keep their order, and those that begin work in the background stay where they are.
+    fn let_pass(&mut self) {
+        let waits = |log: &Log| log.queue.front().is_some_and(|queued| queued.item.payload_blocks() > 0);
+        if !waits(&self.log) || !self.clients_are_stalled() || !self.nothing_can_be_won() {
+            return;
+        }
+        let mut behind: BTreeSet<PgId> = BTreeSet::new();
+        let (first, rest): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.log.queue).into_iter().partition(|queued| match queued.item.group() {
+                Some(pg) if queued.item.payload_blocks() > 0 => {
+                    behind.insert(pg);
+                    false
+                }
+                Some(pg) => !behind.contains(&pg),
+                None => false,
+            });
+        self.log.queue = first;
+        self.log.queue.extend(rest);
+    }
+
     fn clients_wait_for_space(&self) -> bool {
         !self.log.queue.is_empty() && self.clients_are_stalled()
     }
@@ -306,6 +376,9 @@ impl Store {
         let (link, block) = (head.link, head.block);
         let sequence = self.log.next_sequence;
         let mut address = self.segments.address(link.segment, block + header_blocks(plan.entries_bytes));
+        if let Some(blocks) = plan.cut {
+            self.cut_move(plan.gc - 1, blocks);
+        }
         for index in 0..plan.clients + plan.gc {
             let queue = if index < plan.clients { &mut self.log.queue } else { &mut self.log.gc_queue };
             let queued = queue.pop_front().expect("the plan counted the records");
@@ -369,9 +442,10 @@ impl Store {
     }
 
     /// Ends the open segment with its summary and opens the next. False: there is no free segment.
-    fn seal_segment(&mut self, for_gc: bool) -> bool {
+    pub(crate) fn seal_segment(&mut self, for_gc: bool) -> bool {
         let Some(head) = &self.log.head else { return false };
         let Some(next) = self.segments.next_free(head.link.segment) else { return false };
+        assert!(!self.move_waits_from(next), "segment {next} is to be written, and blocks of it wait to be moved");
         let link = head.link;
         let head = self.log.head.take().expect("it was looked at just now");
         let mut header = self.batch_header(BatchKind::Summary, link, head.block);

@@ -2,15 +2,14 @@
 //! and everything that comes later for the same chunk waits behind them, so that a chunk sees its operations in the
 //! order in which they were asked for.
 
-use crate::effect::{Completion, Failure, MapError, ReadError};
+use crate::effect::{Failure, MapError};
 use crate::groups::{Pending, Place};
 use crate::inheritance::Inheritor;
 use crate::jobs::Job;
-use crate::leaf::{Entry, Leaf, LeafImage, LeafKey};
+use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
 use crate::log::{Move, log_position};
 use crate::record::{Body, Checksums, Copy};
-use crate::report::Report;
 use crate::store::Store;
 use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::VecDeque;
@@ -104,6 +103,13 @@ pub(crate) enum Op {
     },
 }
 
+impl Op {
+    /// It changes leaves, and must not be lost.
+    pub fn is_change(&self) -> bool {
+        matches!(self, Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. })
+    }
+}
+
 /// How an attempt at an operation ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -193,6 +199,10 @@ impl Store {
         let durable = self.log.durable;
         let pending = self.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
         let Some(place) = pending.place.filter(|p| p.log <= durable) else { return Step::Blocked };
+        // Moves that were in the log before the record have been made before this: they were durable earlier. Some may not
+        // have been when the write was committed, if it waited. (When its blocks were moved, it was committed after that.)
+        let before = log_position(place.log.saturating_sub(1), usize::MAX);
+        let stamp = if place.generation == pending.origin { stamp.max(before) } else { stamp };
         // What a replay would need to do this again is the record itself, wherever its blocks have gone since.
         let place = Place { generation: pending.origin, ..place };
         let info = pending.info;
@@ -444,6 +454,9 @@ impl Store {
         match self.cache.find(key) {
             Some(slot) => {
                 self.cache.hits += 1;
+                if matches!(self.cache.slot(slot).content, Content::Broken(_)) && self.replace_broken(slot).is_err() {
+                    return Some(Content::Loading);
+                }
                 Some(self.cache.slot(slot).content.clone())
             }
             None => {
@@ -462,7 +475,7 @@ impl Store {
     /// The layer's own leaf, if it has one.
     pub(crate) fn leaf_here(&mut self, key: LeafKey) -> Result<Option<SlotId>, Step> {
         match self.lookup(key) {
-            Some(Content::Loading) | None => Err(Step::Loading),
+            Some(Content::Loading | Content::Broken(_)) | None => Err(Step::Loading),
             Some(Content::Absent) => Ok(None),
             Some(Content::Present(_)) => Ok(self.cache.find(key)),
         }
@@ -482,6 +495,10 @@ impl Store {
                 return Ok(Some(slot));
             }
             Content::Loading => return Err(Step::Loading),
+            Content::Broken(_) => {
+                self.replace_broken(slot)?;
+                return Ok(Some(slot));
+            }
             Content::Absent => {}
         }
         let leaf = match self.nearest(key)? {
@@ -520,6 +537,10 @@ impl Store {
                     break Some(slot);
                 }
                 Content::Loading => return Err(Step::Loading),
+                Content::Broken(_) => {
+                    self.replace_broken(slot)?;
+                    break Some(slot);
+                }
                 Content::Absent => {
                     first.get_or_insert(slot);
                     let skip = self.cache.slot(slot).skip.filter(|(of, _)| *of == version);
@@ -550,31 +571,33 @@ impl Store {
     }
 
     /// Leaves came from the saved map.
-    pub(crate) fn leaves_loaded(&mut self, keys: &[LeafKey], result: Result<Vec<Option<LeafImage>>, MapError>) {
-        let checked = result.and_then(|leaves| {
-            if leaves.len() != keys.len() {
-                return Err(MapError::Failed(format!("{} leaves were asked for, {} came", keys.len(), leaves.len())));
-            }
-            leaves.iter().flatten().try_for_each(|leaf| self.check_addresses(leaf))?;
-            Ok(leaves)
+    pub(crate) fn leaves_loaded(&mut self, keys: &[LeafKey], result: Result<Vec<SavedLeaf>, MapError>) {
+        let counted = result.and_then(|leaves| match leaves.len() == keys.len() {
+            true => Ok(leaves),
+            false => Err(MapError::Failed(format!("{} leaves were asked for, {} came", keys.len(), leaves.len()))),
         });
-        match checked {
+        match counted {
             Ok(leaves) => {
                 for (key, leaf) in keys.iter().zip(leaves) {
+                    let leaf = self.with_addresses(leaf);
+                    self.leaf_came(key, &leaf);
                     self.cache.loaded(*key, leaf);
                 }
             }
-            // One bad leaf must not take the others with it.
+            Err(error @ MapError::Failed(_)) => {
+                for key in keys {
+                    self.cache.load_failed(*key);
+                    let ops = self.ops.remove(&(key.pg, key.chunk)).unwrap_or_default();
+                    ops.into_iter().for_each(|op| self.fail_op(op, &error));
+                }
+                return self.fail(Failure::Map(error));
+            }
+            // One that is refused must not take the others with it.
             Err(_) if keys.len() > 1 => {
                 keys.iter().for_each(|key| self.load_leaves(vec![*key]));
                 return;
             }
-            Err(error) => {
-                for key in keys {
-                    self.cache.load_failed(*key);
-                    self.fail_ops((key.pg, key.chunk), &error);
-                }
-            }
+            Err(error) => keys.iter().for_each(|key| self.leaf_refused(*key, &error)),
         }
         for key in keys {
             self.run_ops((key.pg, key.chunk));
@@ -584,39 +607,12 @@ impl Store {
         self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
     }
 
-    fn check_addresses(&self, leaf: &Leaf) -> Result<(), MapError> {
-        let bad = leaf.entries.iter().find(|e| e.is_allocated() && self.segments.locate(e.address).is_none());
-        match bad {
-            Some(entry) => {
-                Err(MapError::Failed(format!("a leaf names block {}, which is not on the device", entry.address)))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// A leaf of `chunk` can't be loaded: reads get the error; a change can't be lost, so the store stops.
-    fn fail_ops(&mut self, chunk: Chunk, error: &MapError) {
-        for op in self.ops.remove(&chunk).unwrap_or_default() {
-            match op {
-                Op::Read { token, .. } => {
-                    let result = Err(ReadError::Map(error.clone()));
-                    self.completions.push_back(Completion::Read { token, result });
-                }
-                Op::Status { token, .. } => {
-                    let result = Err(ReadError::Map(error.clone()));
-                    self.completions.push_back(Completion::Status { token, result });
-                }
-                Op::Digest { token, .. } => {
-                    let result = Err(ReadError::Map(error.clone()));
-                    self.reports.push_back(Report::Digest { token, result });
-                }
-                Op::Measure { token, .. } => self.measure_failed(token, error.clone()),
-                Op::Difference { token, .. } => self.difference_failed(token, error.clone()),
-                Op::Probe { .. } => self.probe_failed(),
-                Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. } => {
-                    self.fail(Failure::Map(error.clone()));
-                }
-            }
-        }
+    /// A leaf, if its blocks are on the device.
+    fn with_addresses(&self, leaf: SavedLeaf) -> SavedLeaf {
+        let SavedLeaf::Whole(image) = &leaf else { return leaf };
+        let bad = image.entries.iter().find(|e| e.is_allocated() && self.segments.locate(e.address).is_none());
+        let Some(entry) = bad else { return leaf };
+        let what = format!("a leaf names block {}, which is not on the device", entry.address);
+        SavedLeaf::Damaged(Box::new(DamagedLeaf { what, stamps: Some(image.stamps()), own: None }))
     }
 }

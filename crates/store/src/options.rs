@@ -1,5 +1,6 @@
 //! What a store is told when it is made or opened.
 
+use crate::format::{EntryHead, header_blocks, summary_blocks};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, DeviceId};
 
 /// Blocks at the start of a device that belong to the superblock (1 MiB, so that segments stay aligned to it).
@@ -26,7 +27,8 @@ pub struct Options {
     pub gc_reserve_percent: u32,
     /// Blocks that garbage collection holds in memory at once.
     pub gc_blocks_in_flight_max: u32,
-    /// Bytes of log after which a leaf's changes are saved: bounds what a restart has to replay.
+    /// Bytes of log after which a leaf's changes are saved, so that a restart replays about as much. Appending pauses when it
+    /// would be twice as much.
     pub replay_bytes_max: u64,
     /// Leaves that one checkpoint saves at most.
     pub checkpoint_leaves_max: usize,
@@ -36,12 +38,15 @@ pub struct Options {
 }
 
 impl Options {
-    /// Options for a device of `bytes` bytes, with 32 MiB segments and the default limits.
+    /// Options for a device of `bytes` bytes, with 32 MiB segments and the default limits. Of a device larger than block
+    /// addresses reach (16 TiB), they use the first 16 TiB.
     #[must_use]
     pub fn for_device(bytes: u64) -> Options {
         let blocks = bytes / BLOCK_SIZE as u64;
-        let segments = blocks.saturating_sub(u64::from(SUPERBLOCK_AREA_BLOCKS)) / 8192;
-        Options { segments: u32::try_from(segments).unwrap_or(u32::MAX), ..Options::default() }
+        let options = Options::default();
+        let blocks = blocks.min(u64::from(u32::MAX)).saturating_sub(u64::from(SUPERBLOCK_AREA_BLOCKS));
+        let segments = blocks / u64::from(options.segment_blocks);
+        Options { segments: segments as u32, ..options }
     }
 
     /// Bytes of the device that the store uses.
@@ -79,6 +84,36 @@ impl Options {
         None
     }
 
+    /// Payload blocks that garbage collection gets into one segment at the least: single blocks of as many leaves, each with an
+    /// entry of its own, in batches half as large as they may be. Moves are cut where a segment ends, so that nothing is
+    /// lost there.
+    pub(crate) fn packed_blocks(&self) -> u32 {
+        let batch = self.batch_blocks_max.min(self.batch_records_max).min(self.gc_blocks_in_flight_max);
+        let batch = (batch.div_ceil(2)).max(1);
+        let entries_bytes = |blocks: u32| blocks as usize * (EntryHead::BYTES + size_of::<u32>());
+        let fits = |payload: &u32| {
+            let (full, rest) = (payload / batch, payload % batch);
+            let headers = full * header_blocks(entries_bytes(batch)) + rest.min(1) * header_blocks(entries_bytes(rest));
+            let batches = (full + rest.min(1)) as usize;
+            headers + payload + summary_blocks(batches, entries_bytes(*payload)) <= self.segment_blocks
+        };
+        (1..self.segment_blocks).take_while(fits).last().unwrap_or(0)
+    }
+
+    /// Needed blocks from which on a segment is not collected: to pack it better would win next to nothing.
+    pub(crate) fn full_enough_blocks(&self) -> u32 {
+        let packed = self.packed_blocks();
+        packed.saturating_sub((packed / SLACK).max(1))
+    }
+
+    /// Blocks of a segment that clients may fill on average. It is less than what garbage collection leaves alone: as long
+    /// as there is no room for more, there is then a segment of which it wins some.
+    pub(crate) fn promised_blocks(&self) -> u32 {
+        let packed = self.packed_blocks();
+        let without_reserve = self.segment_blocks * (100 - self.gc_reserve_percent) / 100;
+        without_reserve.min(self.full_enough_blocks().saturating_sub((packed / SLACK).max(1)))
+    }
+
     /// The largest number of blocks that one record may carry on this geometry.
     #[must_use]
     pub fn record_blocks_max(&self) -> u32 {
@@ -86,6 +121,9 @@ impl Options {
     }
 }
 
+/// One in so many of a segment's blocks is the distance between what is promised, what is packed well enough, and what can be
+/// packed.
+const SLACK: u32 = 32;
 /// Fewest segments of a store.
 pub const SEGMENTS_MIN: u32 = 8;
 /// Fewest blocks in a segment.
@@ -120,4 +158,40 @@ pub struct Identity {
     pub device: DeviceId,
     /// A number drawn at random when the device was formatted: tells this log from an earlier one in the same place.
     pub instance: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_device_that_is_too_large_a_part_is_used() {
+        for bytes in [16 << 40, 20_000_000_000_000, 30_720_000_000_000, u64::MAX] {
+            let options = Options::for_device(bytes);
+            assert_eq!(options.problem(), None);
+            let left_out = (16 << 40) - options.device_bytes();
+            assert!(left_out < 2 * options.segment_bytes(), "{left_out} bytes of 16 TiB are not used");
+        }
+        let options = Options::for_device(10 << 40);
+        assert!((10 << 40) - options.device_bytes() < options.segment_bytes());
+    }
+
+    #[test]
+    fn what_is_promised_can_be_packed() {
+        let options = Options::default();
+        assert_eq!(options.promised_blocks(), 8192 * 9 / 10, "the reserve is all that a usual device keeps");
+        for (segment_blocks, batch, records) in [(16, 1, 1), (64, 4, 1), (64, 16, 16), (256, 64, 512), (8192, 512, 512)]
+        {
+            let options = Options {
+                segment_blocks,
+                batch_blocks_max: batch,
+                batch_records_max: records,
+                gc_reserve_percent: 0,
+                ..Options::default()
+            };
+            let (promised, enough, packed) =
+                (options.promised_blocks(), options.full_enough_blocks(), options.packed_blocks());
+            assert!(0 < promised && promised < enough && enough < packed && packed < segment_blocks, "{options:?}");
+        }
+    }
 }

@@ -72,15 +72,15 @@ impl Store {
         match slot.and_then(|slot| self.cache.leaf(slot)) {
             None => runs.push(DigestRun { first: BlockIndex(0), count: CHUNK_BLOCKS as u16, checksums: None }),
             Some(leaf) => {
-                for entries in leaf.entries.chunk_by(|a, b| a.is_allocated() == b.is_allocated()) {
+                for entries in leaf.entries.chunk_by(|a, b| a.has_contents() == b.has_contents()) {
                     let first = runs.last().map_or(0, |run: &DigestRun| run.first.0 + run.count);
                     // A lost block counts as what it held, like a damaged one: copies that have it, or miss it as well, are
-                    // level with this one.
+                    // level with this one. One of which nothing is known counts as what no block is.
                     let sums = || entries.iter().map(|entry: &Entry| Checksum(entry.checksum)).collect();
                     runs.push(DigestRun {
                         first: BlockIndex(first),
                         count: entries.len() as u16,
-                        checksums: entries[0].is_allocated().then(sums),
+                        checksums: entries[0].has_contents().then(sums),
                     });
                 }
             }

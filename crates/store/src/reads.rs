@@ -67,6 +67,12 @@ impl Store {
 
     /// Cuts `entries`, of the blocks from `first` on, into extents, and asks the device for what is not in memory.
     fn start_read(&mut self, token: u64, first: BlockIndex, entries: &[Entry]) {
+        if let Some(unknown) = entries.iter().position(Entry::is_unknown) {
+            let count = entries[unknown..].iter().take_while(|entry| entry.is_unknown()).count() as u16;
+            let result = Err(ReadError::Unknown { first: BlockIndex(first.0 + unknown as u16), count });
+            self.completions.push_back(Completion::Read { token, result });
+            return;
+        }
         if let Some(lost) = entries.iter().position(Entry::is_lost) {
             let result = Err(ReadError::Lost { block: BlockIndex(first.0 + lost as u16) });
             self.completions.push_back(Completion::Read { token, result });
@@ -239,10 +245,10 @@ impl Store {
             Some(leaf) => {
                 for (block, entry) in leaf.entries.iter().enumerate() {
                     match runs.last_mut() {
-                        Some(run) if run.allocated == entry.is_allocated() => run.count += 1,
+                        Some(run) if run.allocated == entry.has_contents() => run.count += 1,
                         _ => {
                             let first = BlockIndex(block as u16);
-                            runs.push(Run { first, count: 1, allocated: entry.is_allocated() });
+                            runs.push(Run { first, count: 1, allocated: entry.has_contents() });
                         }
                     }
                 }

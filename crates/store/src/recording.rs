@@ -124,10 +124,11 @@ impl Store {
             let chunk = info.chunk;
             sequence = info.sequence;
             if recovering {
-                if group.replayed_requests.len() == REPLAYED_REQUESTS_MAX {
-                    group.replayed_requests.pop_front();
+                let requests = group.replayed_requests.entry(info.session).or_default();
+                if requests.len() == REPLAYED_REQUESTS_MAX {
+                    requests.pop_front();
                 }
-                group.replayed_requests.push_back((info.session, info.request));
+                requests.push_back(info.request);
             }
             self.submit((pg, chunk), Op::Apply { pg, sequence, stamp });
         }

@@ -4,7 +4,7 @@
 //! it proves that all of it was durable. The segments after that are walked: headers are followed by their
 //! chain, and payloads that may have been in flight at the crash are verified. The first batch that is not whole ends
 //! the log; what lies behind it was never acknowledged. If something behind it proves that it *was* durable, the log is
-//! damaged, and opening fails instead of losing acknowledged writes.
+//! damaged, and opening fails instead of losing acknowledged writes. A block that can't be read is one that is not whole.
 
 use crate::checkpoint::CheckpointRoot;
 use crate::effect::{Completion, DeviceError, Effect, OpenError};
@@ -13,10 +13,12 @@ use crate::format::{
 };
 use crate::log::Head;
 use crate::options::Identity;
+use crate::rereading::{Next, Rereading};
 use crate::segments::{Link, Segments, State};
 use crate::store::{Io, Phase, Store};
 use azekura_base::{BLOCK_SIZE, PgId, Sequence};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 /// What recovery waits for.
 #[derive(Debug)]
@@ -67,6 +69,12 @@ impl Saved {
 #[derive(Debug)]
 pub(crate) struct Recovery {
     wait: Wait,
+    /// What was asked of the device last: address and blocks.
+    asked: (u32, u32),
+    /// It could not be read at once.
+    rereading: Option<Rereading>,
+    /// Unreadable blocks of what was read last, counted from its first.
+    unreadable: BTreeSet<u32>,
     /// The first segment that has not been replayed.
     current: Link,
     /// Its summary, not yet proven.
@@ -97,6 +105,9 @@ impl Recovery {
         };
         Recovery {
             wait: Wait::Superblock,
+            asked: (0, (Superblock::BYTES / BLOCK_SIZE) as u32),
+            rereading: None,
+            unreadable: BTreeSet::new(),
             current: link,
             summary: None,
             tail: Vec::new(),
@@ -138,26 +149,51 @@ impl Store {
     }
 
     fn read_segment(&mut self, segment: u32, first: u32, blocks: u32, wait: Wait) {
-        let offset = Segments::offset(self.segments.address(segment, first));
-        let io = self.new_io(Io::Recovery);
-        self.effects.push_back(Effect::Read { io, offset, len: blocks as usize * BLOCK_SIZE });
+        let address = self.segments.address(segment, first);
         if let Some(recovery) = self.recovery() {
             recovery.wait = wait;
+            recovery.asked = (address, blocks);
+            recovery.unreadable.clear();
         }
+        self.ask_device(address, blocks);
+    }
+
+    fn ask_device(&mut self, address: u32, blocks: u32) {
+        let io = self.new_io(Io::Recovery);
+        let (offset, len) = (Segments::offset(address), blocks as usize * BLOCK_SIZE);
+        self.effects.push_back(Effect::Read { io, offset, len });
     }
 
     /// A read that recovery asked for has ended.
     pub(crate) fn recovery_read(&mut self, result: Result<Bytes, DeviceError>) {
         let Some(recovery) = self.recovery() else { return };
+        let next = match (recovery.rereading.as_mut(), result) {
+            (Some(rereading), result) => rereading.read(result),
+            (None, Ok(bytes)) => Next::Done(bytes, BTreeSet::new()),
+            (None, Err(_)) => {
+                let (address, blocks) = recovery.asked;
+                let (first, piece) = recovery.rereading.insert(Rereading::new(address, blocks)).first();
+                Next::Read(first, piece)
+            }
+        };
+        match next {
+            Next::Read(address, blocks) => self.ask_device(address, blocks),
+            Next::Failed(error) => self.fail_open(OpenError::Device(error)),
+            Next::Done(bytes, unreadable) => {
+                (recovery.rereading, recovery.unreadable) = (None, unreadable);
+                self.recovery_has(&bytes);
+            }
+        }
+    }
+
+    /// What recovery waited for has been read, as far as it can be.
+    fn recovery_has(&mut self, bytes: &Bytes) {
+        let Some(recovery) = self.recovery() else { return };
         let wait = std::mem::replace(&mut recovery.wait, Wait::Leaves);
         let saved = recovery.saved;
-        let bytes = match result {
-            Ok(bytes) => bytes,
-            Err(error) => return self.fail_open(OpenError::Device(error)),
-        };
         match wait {
-            Wait::Superblock => self.check_superblock(&bytes),
-            Wait::Footer(link) => match footer_blocks(&bytes, self.options.segment_blocks) {
+            Wait::Superblock => self.check_superblock(bytes),
+            Wait::Footer(link) => match footer_blocks(bytes, self.options.segment_blocks) {
                 Some(blocks) => {
                     let first = self.options.segment_blocks - blocks;
                     self.read_segment(link.segment, first, blocks, Wait::Summary(link));
@@ -165,7 +201,7 @@ impl Store {
                 None => self.summary_known(link, None),
             },
             Wait::Summary(link) => {
-                let summary = Summary::decode(&bytes, &self.identity).filter(|summary| {
+                let summary = Summary::decode(bytes, &self.identity).filter(|summary| {
                     let header = &summary.header;
                     header.generation == link.generation
                         && header.segment == link.segment
@@ -179,8 +215,8 @@ impl Store {
                 });
                 self.summary_known(link, summary);
             }
-            Wait::Walk(link) => self.walk(link, &bytes),
-            Wait::Probe(segment, generation) => self.probe(segment, generation, &bytes),
+            Wait::Walk(link) => self.walk(link, bytes),
+            Wait::Probe(segment, generation) => self.probe(segment, generation, bytes),
             Wait::Leaves | Wait::Flush | Wait::Checkpoint => {}
         }
     }
@@ -358,8 +394,10 @@ impl Store {
                 return;
             }
             let Some(batch) = batch else { break };
+            let payload = block + batch.header.header_blocks..block + batch.header.blocks();
+            let readable = recovery.unreadable.range(payload).next().is_none();
             block += batch.header.blocks();
-            recovery.walked(batch.header, batch.entries, batch.payload_is_whole(), None);
+            recovery.walked(batch.header, batch.entries, readable && batch.payload_is_whole(), None);
         }
         self.chain_ended(link, bytes);
     }
@@ -370,13 +408,19 @@ impl Store {
         let Some(recovery) = self.recovery() else { return };
         let missing = recovery.sequence;
         if recovery.durable >= missing {
-            let what = format!("batch {missing} is not whole, but was durable (segment {})", link.segment);
+            let unreadable = recovery.unreadable.len();
+            let what = format!(
+                "batch {missing} is not whole, but was durable (segment {}, of which {unreadable} blocks can't be read)",
+                link.segment
+            );
             return self.fail_open(OpenError::Damaged(what));
         }
         if let Some(proof) = recovery.proof(bytes, &identity, link.generation) {
             let what = format!(
-                "batch {missing} is not whole, but batch {proof} says that it was durable (segment {})",
-                link.segment
+                "batch {missing} is not whole, but batch {proof} says that it was durable (segment {}, of which {} blocks can't \
+                 be read)",
+                link.segment,
+                recovery.unreadable.len()
             );
             return self.fail_open(OpenError::Damaged(what));
         }

@@ -1,6 +1,7 @@
 //! What came of questions about whole chunks and layers, and of work in the background.
 
 use crate::effect::{MapError, ReadError, Run};
+use crate::leaf::LeafKey;
 use crate::record::Checksums;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, Sequence};
 
@@ -35,8 +36,22 @@ pub enum Report {
         /// A page of what differs.
         result: Result<DifferencePage, ReadError>,
     },
-    /// There is no room to save the map: it will be tried again. Until then no space becomes free, and a restart has more
-    /// to replay.
+    /// A leaf of the map can't be used: of the blocks that it knew of nothing is known on this device any more.
+    LeafDamaged {
+        /// Whose it is.
+        key: LeafKey,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Leaves of a group are gone that were saved; which ones is not known. The device loses writes.
+    RowsLost {
+        /// The group.
+        pg: PgId,
+        /// What differs.
+        what: String,
+    },
+    /// The map could not be saved, for want of room or because it could not be read: it will be tried again. Until then
+    /// no space becomes free, and a restart has more to replay.
     NotSaved {
         /// What the saved map said.
         error: MapError,

@@ -17,10 +17,16 @@ use std::time::Duration;
 const IDLE_AGE: Duration = Duration::from_secs(30);
 /// A checkpoint for replay's sake waits for at least this share of the replay bound of new log.
 const SPACING: u64 = 8;
+/// Appending waits for a checkpoint while a restart would have to replay so many times what is intended, of which it would be at
+/// least so many segments.
+const REPLAY_TIMES_MAX: u64 = 2;
+const REPLAY_SEGMENTS_MIN: u64 = 4;
 /// A checkpoint for which there was no room is tried again after this time, then after twice as long, and so on up to the
 /// most.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
+/// A saved map that refuses a checkpoint for so long, but not for want of room, has failed.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// A checkpoint that is being saved.
 #[derive(Debug)]
@@ -35,6 +41,10 @@ pub(crate) struct Saving {
     batch: Box<CheckpointBatch>,
     /// When it is tried again, and how long that was put off.
     retry: Option<(Duration, Duration)>,
+    /// The last try failed for want of room.
+    full: bool,
+    /// Since when the saved map has refused it, otherwise than for want of room.
+    refused: Option<Duration>,
 }
 
 impl Store {
@@ -47,6 +57,13 @@ impl Store {
             return true;
         }
         if self.wants_space() {
+            return true;
+        }
+        // Nothing written since can become free before replay gets past the job's record.
+        if self.segments.free() <= GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.hold_replay() {
+            return true;
+        }
+        if self.replay_waits() {
             return true;
         }
         if self.jobs.wants_position(self.oldest_unsettled()).is_some() || self.jobs.wants_to_be_saved(self.now) {
@@ -64,6 +81,13 @@ impl Store {
     fn replay_bound(&self) -> u64 {
         let quarter = u64::from(self.options.segments / 4) * self.options.segment_bytes();
         self.options.replay_bytes_max.min(quarter)
+    }
+
+    /// A restart would have to replay far more than is intended, and a checkpoint can change that: to append must wait.
+    pub(crate) fn replay_waits(&self) -> bool {
+        let least = REPLAY_SEGMENTS_MIN * self.options.segment_bytes();
+        self.replay_bytes() > self.replay_bound().max(least) * REPLAY_TIMES_MAX
+            && (self.position_can_move() || self.jobs.hold_replay())
     }
 
     pub(crate) fn replay_bytes(&self) -> u64 {
@@ -126,17 +150,24 @@ impl Store {
             heirs: Vec::new(),
         };
         let mut slots = Vec::new();
-        let segments = &self.segments;
+        let (segments, damage) = (&self.segments, &mut self.damage);
         let mut deltas = Vec::new();
         let mut owned: Vec<(LayerId, i64)> = Vec::new();
         let emptied = |segment: u32| segments.get(segment).live == 0;
         self.cache.take_dirty(leaves_max, floor, before, emptied, |slot| {
             slots.push(slot.key);
             deltas.extend_from_slice(&slot.delta);
-            owned.push((slot.key.layer, slot.delta.iter().map(|(_, blocks)| i64::from(*blocks)).sum()));
+            let gained: i64 = slot.delta.iter().map(|(_, blocks)| i64::from(*blocks)).sum();
+            owned.push((slot.key.layer, gained - i64::from(slot.ghosts)));
             match &slot.content {
-                Content::Present(leaf) => batch.leaves.push((slot.key, leaf.clone())),
-                _ => batch.removed.push(slot.key),
+                Content::Present(leaf) => {
+                    damage.saved(&slot.key, Some(leaf));
+                    batch.leaves.push((slot.key, leaf.clone()));
+                }
+                _ => {
+                    damage.saved(&slot.key, None);
+                    batch.removed.push(slot.key);
+                }
             }
         });
         for (segment, blocks) in deltas {
@@ -159,6 +190,7 @@ impl Store {
         batch.segments = self.segments.begin_checkpoint(position);
         batch.layers = self.layers.take_changed();
         batch.heirs_gone = self.segments.freeing().to_vec();
+        self.forget_moves_from(&batch.heirs_gone);
         batch.heirs = self.heirs.take(&batch.heirs_gone);
         let over = self.jobs_over(position);
         for job in &over {
@@ -175,7 +207,8 @@ impl Store {
         self.last_checkpoint = self.now;
         self.last_checkpoint_log_bytes = self.statistics.log_bytes;
         let batch = Box::new(batch);
-        self.saving = Some(Saving { position, slots, jobs, over, batch: batch.clone(), retry: None });
+        self.saving =
+            Some(Saving { position, slots, jobs, over, batch: batch.clone(), retry: None, full: false, refused: None });
         let io = self.new_io(Io::Checkpoint);
         self.effects.push_back(Effect::Checkpoint { io, batch });
     }
@@ -183,10 +216,10 @@ impl Store {
     /// There was no room for a checkpoint: it is tried again, at [`Store::tick`].
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
-        self.saving.as_ref().is_some_and(|saving| saving.retry.is_some())
+        self.saving.as_ref().is_some_and(|saving| saving.retry.is_some() && saving.full)
     }
 
-    /// Tries a checkpoint again for which there was no room, if it is time.
+    /// Tries a checkpoint again that could not be saved, if it is time.
     pub(crate) fn retry_checkpoint(&mut self) {
         let now = self.now;
         let due = |saving: &&mut Saving| saving.retry.is_some_and(|(at, _)| at <= now);
@@ -248,7 +281,14 @@ impl Store {
         let Some(mut saving) = self.saving.take() else { return };
         match result {
             Ok(()) => {}
-            Err(error @ MapError::Full(_)) if self.is_running() || self.is_recovering() => {
+            Err(MapError::Refused(what))
+                if saving.refused.is_some_and(|since| self.now.saturating_sub(since) >= REFUSED_FOR) =>
+            {
+                return self.fail(Failure::Map(MapError::Failed(what)));
+            }
+            Err(error @ (MapError::Full(_) | MapError::Refused(_))) if self.is_running() || self.is_recovering() => {
+                saving.full = matches!(error, MapError::Full(_));
+                saving.refused = saving.refused.or(Some(self.now)).filter(|_| !saving.full);
                 let delay = saving.retry.map_or(RETRY_MIN, |(_, delay)| (delay * 2).min(RETRY_MAX));
                 saving.retry = Some((self.now + delay, delay));
                 self.saving = Some(saving);

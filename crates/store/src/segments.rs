@@ -4,6 +4,7 @@ use crate::checkpoint::SegmentRow;
 use crate::options::{Options, SUPERBLOCK_AREA_BLOCKS};
 use azekura_base::BLOCK_SIZE;
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// What a segment is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +33,9 @@ pub(crate) struct Segment {
     pub holds: u32,
     /// Device reads in flight.
     pub readers: u32,
-    /// Garbage collection found a block in it that fails its checksum: left alone.
-    pub damaged: bool,
+    /// Garbage collection found something in it that is not what was written: left alone until then, when it may have been
+    /// mended or overwritten.
+    pub alone_until: Duration,
 }
 
 impl Segment {
@@ -56,14 +58,14 @@ pub(crate) struct Link {
 const CLASSES: usize = 65;
 /// Segments of one class that are looked at for one that can be collected.
 const VICTIMS_TRIED_MAX: usize = 16;
-/// Segments at least this full of live blocks are not worth collecting: headers and summaries take the rest.
-const FULL_ENOUGH: f64 = 0.96;
 
 /// The segment table. See the module's description.
 #[derive(Debug)]
 pub(crate) struct Segments {
     table: Vec<Segment>,
     segment_blocks: u32,
+    /// Segments with so many needed blocks are not worth collecting: headers and summaries take the rest.
+    full_enough: u32,
     /// Segments below this are initialised on the device.
     ready: u32,
     free: u32,
@@ -77,6 +79,10 @@ pub(crate) struct Segments {
     classes: Vec<BTreeSet<(u64, u32)>>,
     /// Become free when the checkpoint in progress is saved.
     freeing: Vec<u32>,
+    /// Live blocks that no leaf reaches, because one is damaged that did; in which segments is not known.
+    pub ghosts: u64,
+    /// A segment that was to give up more blocks than it has: then the saved map is wrong.
+    pub mismatch: Option<u32>,
 }
 
 impl Segments {
@@ -89,19 +95,20 @@ impl Segments {
             pins: 0,
             holds: 0,
             readers: 0,
-            damaged: false,
+            alone_until: Duration::ZERO,
         };
         let mut table = vec![blank; options.segments as usize];
         for (segment, row) in rows {
             if let Some(entry) = table.get_mut(*segment as usize) {
                 entry.generation = row.generation;
-                entry.state = if row.used { State::Sealed } else { State::Free };
+                entry.state = if row.used || row.live > 0 { State::Sealed } else { State::Free };
                 (entry.live, entry.saved_live) = (row.live, row.live);
             }
         }
         let mut segments = Segments {
             table,
             segment_blocks: options.segment_blocks,
+            full_enough: options.full_enough_blocks(),
             ready: options.segments,
             free: 0,
             live: 0,
@@ -110,6 +117,8 @@ impl Segments {
             changed: BTreeSet::new(),
             classes: vec![BTreeSet::new(); CLASSES],
             freeing: Vec::new(),
+            ghosts: 0,
+            mismatch: None,
         };
         for segment in 0..segments.len() {
             segments.classify(segment, None);
@@ -237,7 +246,7 @@ impl Segments {
         assert_eq!(entry.live, 0, "segment {} was opened with live blocks", link.segment);
         entry.state = State::Open;
         entry.generation = link.generation;
-        entry.damaged = false;
+        entry.alone_until = Duration::ZERO;
         if link.segment < ready {
             self.free -= 1;
         }
@@ -276,17 +285,22 @@ impl Segments {
 
     pub fn remove_live(&mut self, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
-        assert!(entry.live >= blocks, "segment {segment} has fewer live blocks than were given up");
+        let given_up = blocks.min(entry.live);
         let before = entry.needed();
-        entry.live -= blocks;
-        self.live -= u64::from(blocks);
+        entry.live -= given_up;
+        self.live -= u64::from(given_up);
+        if given_up < blocks {
+            self.mismatch = Some(segment);
+        }
         self.classify(segment, Some(before));
     }
 
     pub fn add_saved(&mut self, segment: u32, blocks: i32) {
         let entry = self.get_mut(segment);
-        entry.saved_live =
-            entry.saved_live.checked_add_signed(blocks).expect("saved live blocks match the saved leaves");
+        match entry.saved_live.checked_add_signed(blocks) {
+            Some(saved_live) => entry.saved_live = saved_live,
+            None => self.mismatch = Some(segment),
+        }
         self.changed.insert(segment);
     }
 
@@ -393,13 +407,13 @@ impl Segments {
         for class in &self.classes[1..] {
             let usable = |(_, segment): &&(u64, u32)| {
                 let entry = self.get(*segment);
-                !entry.damaged && entry.generation < durable && !put_off(*segment)
+                entry.needed() < self.full_enough && entry.generation < durable && !put_off(*segment)
             };
             let Some((generation, segment)) = class.iter().take(VICTIMS_TRIED_MAX).find(usable) else { continue };
             let full = f64::from(self.get(*segment).needed()) / blocks;
             let age = head.saturating_sub(*generation) as f64 + 1.0;
             let score = (1.0 - full) * age / (1.0 + full);
-            if full < FULL_ENOUGH && best.is_none_or(|(other, _)| score > other) {
+            if best.is_none_or(|(other, _)| score > other) {
                 best = Some((score, *segment));
                 if short {
                     break;

@@ -80,8 +80,7 @@ impl Space {
         let options = &store.options;
         let block = BLOCK_SIZE as u64;
         let ready = u64::from(store.segments.ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
-        let blocks = ready * u64::from(options.segment_blocks);
-        let capacity = blocks * u64::from(100 - options.gc_reserve_percent) / 100 * block;
+        let capacity = ready * u64::from(store.promised_blocks) * block;
         // What is on its way will be live soon.
         let waiting = store.log.queue_blocks + store.segments.pinned();
         let live = store.segments.live() * block;
@@ -122,7 +121,7 @@ impl Store {
                     s.pins,
                     s.holds,
                     s.readers,
-                    if s.damaged { " damaged" } else { "" }
+                    if s.alone_until > self.now { " left alone" } else { "" }
                 )
             })
             .collect();

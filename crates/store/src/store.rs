@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
 use crate::collect::{CollectRead, Collector};
+use crate::damage::{Damage, Watchdog};
 use crate::differences::Comparing;
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
 use crate::epochs::EpochWaiting;
@@ -31,8 +32,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Requests that opening remembers of one group: several sessions' windows.
-pub const REPLAYED_REQUESTS_MAX: usize = 4096;
+/// Requests that opening remembers of one session in one group: its window.
+pub const REPLAYED_REQUESTS_MAX: usize = 1024;
 
 /// What formatting writes: the superblock to the device, then the first checkpoint to the saved map.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ pub(crate) enum Io {
     Heirs(u32),
     Changed(ChangedQuery),
     Modified { token: u64, pg: PgId, after: Sequence },
+    Totals(PgId),
     Collect(CollectRead),
 }
 
@@ -84,6 +86,8 @@ pub struct Store {
     pub(crate) identity: Identity,
     pub(crate) phase: Phase,
     pub(crate) segments: Segments,
+    /// See [`Options::promised_blocks`].
+    pub(crate) promised_blocks: u32,
     pub(crate) groups: Groups,
     pub(crate) layers: Layers,
     pub(crate) dropped: BTreeSet<LayerId>,
@@ -106,6 +110,8 @@ pub struct Store {
     pub(crate) next_read: u64,
     pub(crate) read_cache: ReadCache,
     pub(crate) collector: Collector,
+    pub(crate) damage: Damage,
+    pub(crate) watchdog: Watchdog,
     pub(crate) saving: Option<Saving>,
     pub(crate) last_checkpoint: Duration,
     pub(crate) last_checkpoint_log_bytes: u64,
@@ -158,6 +164,7 @@ impl Store {
         let mut store = Store {
             phase: Phase::Recovering(Box::new(Recovery::new(&checkpoint))),
             segments: Segments::new(&options, &checkpoint.segments),
+            promised_blocks: options.promised_blocks(),
             groups: Groups::default(),
             layers: Layers::new(&checkpoint.layers),
             dropped: BTreeSet::new(),
@@ -176,6 +183,8 @@ impl Store {
             next_read: 0,
             read_cache: ReadCache::new(options.read_cache_bytes_max),
             collector: Collector::default(),
+            damage: Damage::new(&checkpoint.damaged),
+            watchdog: Watchdog::default(),
             saving: None,
             last_checkpoint: Duration::ZERO,
             last_checkpoint_log_bytes: 0,
@@ -204,6 +213,9 @@ impl Store {
                 store.restore_pending(pg, row);
             }
         }
+        // What segments count beyond what the layers own.
+        let owned: u64 = checkpoint.layers.iter().map(|(_, blocks)| blocks).sum();
+        store.segments.ghosts = store.segments.live().saturating_sub(owned);
         for job in checkpoint.root.jobs {
             match job {
                 Job::DropLayer(layer) => {
@@ -230,9 +242,10 @@ impl Store {
     }
 
     /// Who asked for the writes of `pg` that opening has found committed since the checkpoint whose note
-    /// [`Store::note`] gives: the latest [`REPLAYED_REQUESTS_MAX`] of them, oldest first.
+    /// [`Store::note`] gives: of each session the latest [`REPLAYED_REQUESTS_MAX`], oldest first.
     pub fn replayed_requests(&self, pg: PgId) -> impl Iterator<Item = (SessionId, RequestId)> + '_ {
-        self.groups.get(pg).into_iter().flat_map(|group| group.replayed_requests.iter().copied())
+        let sessions = self.groups.get(pg).into_iter().flat_map(|group| &group.replayed_requests);
+        sessions.flat_map(|(session, requests)| requests.iter().map(|request| (*session, *request)))
     }
 
     /// Keeps `note`, of at most 1 KiB, for `pg` in place of the last one. [`Completion::Durable`] with `token` follows.
@@ -282,6 +295,11 @@ impl Store {
         let io = self.new_io(Io::Modified { token, pg, after });
         let from = (LayerId(0), ChunkIndex(0));
         self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: usize::MAX });
+        if after == Sequence::ZERO {
+            // Who wants to know of everything can rely on the list only if the map has all that it should have.
+            let io = self.new_io(Io::Totals(pg));
+            self.effects.push_back(Effect::CompareTotals { io, pg });
+        }
     }
 
     /// The prepared, uncommitted writes of `pg`, in order.
@@ -425,13 +443,15 @@ impl Store {
             self.run_jobs();
             self.collect();
             self.seal_batches();
+            self.check_counts();
         }
     }
 
-    /// Tells the time since some fixed moment. A store that is being opened need not know it, unless it
-    /// [waits for room](Store::waits_for_room).
+    /// Tells the time since some fixed moment, also to a store that is being opened.
     pub fn tick(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.now);
         self.now = self.now.max(now);
+        self.watch_map(passed);
         self.retry_checkpoint();
         if self.is_running() {
             self.collect();
@@ -466,7 +486,11 @@ impl Store {
             let keys = std::mem::replace(&mut self.loads_wanted, rest);
             self.load_leaves(keys);
         }
-        self.effects.pop_front()
+        let effect = self.effects.pop_front()?;
+        if !matches!(effect, Effect::Write { .. } | Effect::Read { .. } | Effect::Flush { .. }) {
+            self.watchdog.asked();
+        }
+        Some(effect)
     }
 
     pub(crate) fn load_leaves(&mut self, keys: Vec<LeafKey>) {
@@ -480,6 +504,18 @@ impl Store {
     /// When there is no such effect, or `done` is the end of another kind.
     pub fn done(&mut self, io: IoId, done: Done) {
         let what = self.in_flight.remove(&io.0).expect("an effect ends once");
+        if !matches!(done, Done::Written(_) | Done::Read(_) | Done::Flushed(_)) {
+            self.watchdog.done();
+        }
+        let failure = done.map_failure().cloned();
+        self.ended(io, what, done);
+        if let Some(error) = failure {
+            self.fail(Failure::Map(error));
+        }
+        self.check_counts();
+    }
+
+    fn ended(&mut self, io: IoId, what: Io, done: Done) {
         match (what, done) {
             (Io::Batch, Done::Written(Ok(()))) => {
                 if !matches!(self.phase, Phase::Failed) {
@@ -512,6 +548,11 @@ impl Store {
             }
             (Io::Modified { token, pg, after }, Done::Modified(result)) => {
                 self.modified_listed(token, pg, after, result);
+            }
+            (Io::Totals(pg), Done::Totals(result)) => {
+                if let Ok(Some(what)) = result {
+                    self.reports.push_back(Report::RowsLost { pg, what });
+                }
             }
             (Io::Collect(read), Done::Read(result)) => {
                 self.collect_read(read, result);

@@ -6,14 +6,14 @@ mod common;
 use azekura_base::{BlockIndex, DeviceId, LayerId, PgId};
 use azekura_store::{
     CheckpointBatch, Completion, DeviceError, Done, Effect, Failure, Identity, Inspector, LeafKey, MapError, MemoryMap,
-    OpenError, ReadDevice, ReadError, SavedMap, Severity, Store, check,
+    OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
 };
 use bytes::Bytes;
 use common::*;
 
 impl ReadDevice for &Disk {
     fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
-        Ok(Disk::read(self, offset, len))
+        self.try_read(offset, len)
     }
 }
 
@@ -132,6 +132,85 @@ fn a_flipped_bit_anywhere_loses_no_acknowledged_write_in_silence() {
     assert!(refused > 20 && detected > 20 && shortened > 0, "{refused} {detected} {shortened}");
 }
 
+/// As with flipped bits: whatever block can't be read, the device opens, or is refused because something proves that the block was
+/// durable and is needed.
+#[test]
+fn an_unreadable_block_anywhere_loses_no_acknowledged_write_in_silence() {
+    let (disk, map) = closed(60);
+    let window = u64::from(tiny().batches_in_flight_max) + 1;
+    let (mut refused, mut detected, mut shortened, mut whole) = (0, 0, 0, 0);
+    for block in 0..disk.image.len() / 4096 {
+        if block > 1 && disk.image[block * 4096..(block + 1) * 4096].iter().all(|b| *b == 0) {
+            continue;
+        }
+        let mut damaged = disk.clone();
+        damaged.unreadable.insert(block);
+        let mut rig = match Rig::open(&tiny(), damaged, map.clone()) {
+            Ok(rig) => rig,
+            Err(OpenError::Damaged(why)) => {
+                assert!(why.contains("1 blocks can't be read") || why.contains("went on in segment"), "{why}");
+                refused += 1;
+                continue;
+            }
+            Err(other) => panic!("{other}"),
+        };
+        rig.check_accounts();
+        let end = rig.store.group(PgId(1)).prepared_end;
+        assert!(end.0 + window >= 60, "{} acknowledged writes are lost without a word", 60 - end.0);
+        shortened += u32::from(end.0 < 60);
+        rig.store.commit(PgId(1), end);
+        let failed = (0..3).filter(|chunk| rig.read(1, 10, *chunk, 0, 16).is_err()).count();
+        *(if failed > 0 { &mut detected } else { &mut whole }) += 1;
+        // The log goes on over it.
+        for value in 0..60 {
+            rig.write(1, 10, (value % 3) as u32, (value % 11) as u16, filled(value, 3), 3);
+        }
+        assert!((0..3).all(|chunk| rig.read(1, 10, chunk, 0, 11).is_ok()));
+    }
+    assert!(refused > 20 && detected > 10 && shortened > 0 && whole > 5, "{refused} {detected} {shortened} {whole}");
+}
+
+/// What is taken for unreadable is not written any more: a device that refuses for a while is not opened without its tail.
+#[test]
+fn a_device_that_refuses_for_a_while_is_not_taken_for_one_with_unreadable_blocks() {
+    let (disk, map) = closed(60);
+    let mut opened = 0;
+    for from in 0..24 {
+        for reads in 1..12 {
+            let mut store = Store::open(tiny(), IDENTITY, map.root().unwrap().unwrap());
+            let mut map = map.clone();
+            let (mut asked, mut ended) = (0, None);
+            while ended.is_none() {
+                while let Some(effect) = store.next_effect() {
+                    let (io, done) = match effect {
+                        Effect::Read { io, offset, len } => {
+                            asked += 1;
+                            let refuses = (from..from + reads).contains(&(asked - 1));
+                            let refusal = Err(DeviceError("Input/output error".into()));
+                            (io, Done::Read(if refuses { refusal } else { disk.try_read(offset, len) }))
+                        }
+                        Effect::Flush { io } => (io, Done::Flushed(Ok(()))),
+                        effect => map.perform(effect).unwrap(),
+                    };
+                    store.done(io, done);
+                }
+                if let Some(Completion::Recovered(result)) = store.next_completion() {
+                    ended = Some(result);
+                }
+            }
+            match ended.unwrap() {
+                Ok(()) => {
+                    opened += 1;
+                    assert_eq!(store.group(PgId(1)).prepared_end, sequence(60));
+                }
+                Err(OpenError::Device(_)) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(opened > 20, "{opened}");
+}
+
 #[test]
 fn a_failed_write_stops_the_store_for_good() {
     let mut rig = Rig::format(&tiny());
@@ -192,7 +271,7 @@ fn a_leaf_that_cannot_be_loaded_fails_the_read_alone() {
     rig.store.read(5, PgId(1), azekura_base::LayerId(10), chunk, BlockIndex(0), 1);
     rig.take_effects();
     let Some(Effect::LoadLeaves { io, .. }) = rig.map_waiting.pop() else { panic!("no leaf was asked for") };
-    rig.store.done(io, Done::Leaves(Err(MapError::Failed("rotten".into()))));
+    rig.store.done(io, Done::Leaves(Err(MapError::Refused("rotten".into()))));
     assert!(matches!(rig.store.next_completion(), Some(Completion::Read { token: 5, result: Err(ReadError::Map(_)) })));
     assert_eq!(rig.read(1, 10, 2, 0, 1).unwrap(), bytes_of(&filled(1, 1), 1));
 }
@@ -250,7 +329,8 @@ fn a_check_knows_which_layer_owns_a_block() {
 fn a_check_finds_a_block_with_two_owners() {
     let (disk, mut map) = closed_with_layers();
     let key = LeafKey { layer: LayerId(12), chunk: azekura_base::ChunkIndex(0), pg: PgId(1) };
-    let mut leaf = (*map.load_leaves(&[key]).unwrap().pop().flatten().unwrap()).clone();
+    let Some(SavedLeaf::Whole(leaf)) = map.load_leaves(&[key]).unwrap().pop() else { panic!("no leaf") };
+    let mut leaf = (*leaf).clone();
     assert!(!leaf.entries[0].is_own());
     leaf.entries[0].flags = 0;
     let root = map.root().unwrap().unwrap().root;

@@ -97,7 +97,7 @@ impl Decoder {
                 WireError::Kind(kind)
             });
         };
-        if payload_size(&message) != Some(payload_len as usize) {
+        if payload_size(&message, payload_len as usize) != Some(payload_len as usize) {
             return Err(WireError::Malformed(kind));
         }
         inbox.consume(frame_len);
@@ -114,9 +114,11 @@ impl Decoder {
     }
 }
 
-/// The payload that `message` must be followed by, or `None` when the message contradicts itself.
-fn payload_size(message: &Message) -> Option<usize> {
+/// The payload that `message` must be followed by, or `None` when the message contradicts itself. `announced` is what the
+/// header says, which the checksum covers.
+fn payload_size(message: &Message, announced: usize) -> Option<usize> {
     match message {
+        Message::Learn(_) => (announced <= NOTE_SIZE_MAX).then_some(announced),
         Message::Write(m) => {
             let end = (m.offset as usize).checked_add(m.len as usize)?;
             if m.len == 0 || end > CHUNK_SIZE {
@@ -193,6 +195,10 @@ fn attach(message: Message, payload: Bytes) -> Message {
             }
             Message::Prepare(m)
         }
+        Message::Learn(mut m) => {
+            m.note = payload;
+            Message::Learn(m)
+        }
         Message::Repair(mut m) => {
             if let Body::Data { bytes, .. } = &mut m.body {
                 *bytes = payload;
@@ -243,7 +249,9 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
                 None => WriteBody::Zero,
             },
         }),
-        kind::WRITE_DONE => Message::WriteDone(WriteDone { request: RequestId(r.u64()?), result: status(r)? }),
+        kind::WRITE_DONE => {
+            Message::WriteDone(WriteDone { pg: PgId(r.u32()?), request: RequestId(r.u64()?), result: status(r)? })
+        }
         kind::READ => Message::Read(ReadRequest {
             request: RequestId(r.u64()?),
             pg: PgId(r.u32()?),
@@ -306,7 +314,10 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
             committed: Sequence(r.u64()?),
-            open: r.u8()? != 0,
+            opens_at: {
+                let (opens, at) = (r.u8()? != 0, r.u64()?);
+                opens.then_some(Sequence(at))
+            },
             recorded: Epoch(r.u64()?),
             ended: Epoch(r.u64()?),
         }),
@@ -326,7 +337,8 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             epoch: Epoch(r.u64()?),
             since: Sequence(r.u64()?),
             base: Sequence(r.u64()?),
-            note: note(r)?,
+            note_checksum: Checksum(r.u32()?),
+            note: Bytes::new(),
         }),
         kind::LEAVING => {
             Message::Leaving(Leaving { pg: PgId(r.u32()?), device: DeviceId(r.u32()?), epoch: Epoch(r.u64()?) })
@@ -484,16 +496,6 @@ fn pairs(r: &mut Reader<'_>) -> Option<Vec<(u64, u64)>> {
     (0..count).map(|_| Some((r.u64()?, r.u64()?))).collect()
 }
 
-fn note(r: &mut Reader<'_>) -> Option<Bytes> {
-    let len = r.u32()? as usize;
-    if len > NOTE_SIZE_MAX || len > r.bytes.len() {
-        return None;
-    }
-    let (note, rest) = r.bytes.split_at(len);
-    r.bytes = rest;
-    Some(Bytes::copy_from_slice(note))
-}
-
 fn differing(r: &mut Reader<'_>) -> Option<Vec<Span>> {
     let count = r.u8()? as usize;
     if count > DIGEST_SPANS {
@@ -527,7 +529,7 @@ fn extents(r: &mut Reader<'_>) -> Option<Vec<Extent>> {
 
 fn extent(r: &mut Reader<'_>) -> Option<Extent> {
     match r.u8()? {
-        0 => Some(Extent::Zero { count: r.u16()? }),
+        0 => Some(Extent::Zero { count: r.u16().filter(|count| (1..=CHUNK_BLOCKS as u16).contains(count))? }),
         1 => Some(Extent::Data { bytes: Bytes::new(), checksums: sums(r)? }),
         _ => None,
     }

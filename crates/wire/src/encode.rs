@@ -71,6 +71,7 @@ fn payloads(message: &Message) -> impl Iterator<Item = &Bytes> {
         Message::Write(WriteRequest { body: WriteBody::Data { bytes, .. }, .. })
         | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. })
         | Message::Repair(Repair { body: Body::Data { bytes, .. }, .. }) => (Some(bytes), &[]),
+        Message::Learn(learn) => (Some(&learn.note), &[]),
         Message::ReadDone(done) => (None, done.result.as_deref().unwrap_or(&[])),
         Message::Fetched(fetched) => (None, fetched.extents.as_deref().unwrap_or(&[])),
         _ => (None, &[]),
@@ -105,6 +106,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             kind::WRITE
         }
         Message::WriteDone(m) => {
+            w.put_u32(m.pg.0);
             w.put_u64(m.request.0);
             w.put_u8(status(m.result));
             kind::WRITE_DONE
@@ -175,7 +177,8 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
             w.put_u64(m.committed.0);
-            w.put_u8(u8::from(m.open));
+            w.put_u8(u8::from(m.opens_at.is_some()));
+            w.put_u64(m.opens_at.map_or(0, |at| at.0));
             w.put_u64(m.recorded.0);
             w.put_u64(m.ended.0);
             kind::SYNC
@@ -197,8 +200,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.epoch.0);
             w.put_u64(m.since.0);
             w.put_u64(m.base.0);
-            w.put_u32(m.note.len() as u32);
-            w.bytes.extend_from_slice(&m.note);
+            w.put_u32(m.note_checksum.0);
             kind::LEARN
         }
         Message::Leaving(m) => {

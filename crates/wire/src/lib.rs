@@ -19,7 +19,7 @@ pub use message::{
 };
 
 /// The protocol's version: nodes refuse to talk to another one.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 4;
 /// First bytes of every frame.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"AZKw");
 /// Bytes of a frame's header.
@@ -38,5 +38,5 @@ pub const LAYERS_MAX: usize = 2048;
 pub const DIGEST_SPAN_BLOCKS: usize = 32;
 /// Digests of one chunk.
 pub const DIGEST_SPANS: usize = azekura_base::CHUNK_BLOCKS / DIGEST_SPAN_BLOCKS;
-/// Longest note of a [`Learn`].
-pub const NOTE_SIZE_MAX: usize = 64 << 10;
+/// Longest note of a [`Learn`], in bytes.
+pub const NOTE_SIZE_MAX: usize = 2 << 20;

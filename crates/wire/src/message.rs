@@ -105,9 +105,9 @@ pub enum WriteBody {
 pub struct WriteRequest {
     /// The gateway's session.
     pub session: SessionId,
-    /// This write's number in the session.
+    /// This write's number: a session's writes to one group are counted from 1.
     pub request: RequestId,
-    /// The oldest write of this session that is not answered yet: older ones will not be asked for again.
+    /// The oldest write of this session to this group that is not answered yet: older ones will not be asked for again.
     pub oldest: RequestId,
     /// The chunk's placement group.
     pub pg: PgId,
@@ -130,6 +130,8 @@ pub struct WriteRequest {
 /// The outcome of a [`WriteRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteDone {
+    /// The group that the write is numbered in.
+    pub pg: PgId,
     /// The write's number.
     pub request: RequestId,
     /// Durable as the ack rule demands, or why not.
@@ -300,9 +302,10 @@ pub struct Sync {
     pub epoch: Epoch,
     /// Everything up to here is committed.
     pub committed: Sequence,
-    /// False while the primary gathers what was prepared in earlier epochs: the secondary keeps what it has, follows
-    /// nobody older, and says how far it is. True once all of that is committed: the secondary records the epoch.
-    pub open: bool,
+    /// `None` while the primary gathers what was prepared in earlier epochs: the secondary keeps what it has, follows
+    /// nobody older, and says how far it is. Then the last place of earlier epochs, all of which is committed: the secondary
+    /// records the epoch, or says that it holds more of them than that.
+    pub opens_at: Option<Sequence>,
     /// The epoch that the primary has recorded.
     pub recorded: Epoch,
     /// The reign in which the primary has made sure that nobody serves any more, 0 if there is none.
@@ -344,7 +347,9 @@ pub struct Learn {
     pub since: Sequence,
     /// Everything up to here is committed.
     pub base: Sequence,
-    /// Which writes of which sessions are committed, as the primary's log keeps it.
+    /// The checksum of `note`, for whoever reads it to compare.
+    pub note_checksum: Checksum,
+    /// Which writes of which sessions are committed, as the primary's log keeps it. At most [`crate::NOTE_SIZE_MAX`] bytes.
     pub note: Bytes,
 }
 
@@ -357,7 +362,7 @@ pub struct LearnOk {
     pub device: DeviceId,
     /// The primary's epoch.
     pub epoch: Epoch,
-    /// As asked for.
+    /// As asked for; or where the copy's own commit point is, if that is higher: then it refuses to begin.
     pub base: Sequence,
     /// Everything up to here had been there before: at most what was asked for as `since`.
     pub complete: Sequence,

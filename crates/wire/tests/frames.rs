@@ -39,6 +39,15 @@ fn sums(n: usize) -> Vec<Checksum> {
     (0..n as u32).map(|i| Checksum(i.wrapping_mul(0x9e37_79b9))).collect()
 }
 
+#[test]
+fn zeros_of_no_blocks_are_refused() {
+    let done = |count| Message::ReadDone(ReadDone { request: RequestId(1), result: Ok(vec![Extent::Zero { count }]) });
+    assert!(decode(&bytes_of(&[done(1)]), &[4096]).is_ok());
+    for count in [0, 1025, u16::MAX] {
+        assert!(decode(&bytes_of(&[done(count)]), &[4096]).is_err(), "{count}");
+    }
+}
+
 fn status() -> impl Strategy<Value = IoStatus> {
     (1u8..=7).prop_map(|code| IoStatus::from_code(code).unwrap())
 }
@@ -128,6 +137,7 @@ fn message() -> impl Strategy<Value = Message> {
         read_done,
         beat,
         (any::<u64>(), any::<bool>()).prop_map(|(n, ok)| Message::WriteDone(WriteDone {
+            pg: PgId(n as u32),
             request: RequestId(n),
             result: if ok { Ok(()) } else { Err(IoStatus::NoSpace) }
         })),
@@ -165,7 +175,7 @@ fn message() -> impl Strategy<Value = Message> {
             device: DeviceId(77),
             epoch: Epoch(n),
             committed: Sequence(!n),
-            open: n % 2 == 1,
+            opens_at: (n % 2 == 1).then_some(Sequence(n / 5)),
             recorded: Epoch(n / 3),
             ended: Epoch(n / 7)
         })),
@@ -185,6 +195,7 @@ fn message() -> impl Strategy<Value = Message> {
             epoch: Epoch(n),
             since: Sequence(n / 3),
             base: Sequence(!n),
+            note_checksum: checksum(&note),
             note: note.into()
         })),
         any::<u64>().prop_map(|n| Message::LearnOk(LearnOk {
@@ -377,6 +388,49 @@ fn golden_prepare() {
     let hex: String = bytes[..24 + 79].iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("golden/prepare.hex").trim());
     assert_eq!(bytes.len(), 24 + 79 + 4096);
+}
+
+#[test]
+fn golden_write_done() {
+    let message = Message::WriteDone(WriteDone { pg: PgId(0x0102_0304), request: RequestId(9), result: Ok(()) });
+    let hex: String = bytes_of(&[message]).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, include_str!("golden/write_done.hex").trim());
+}
+
+#[test]
+fn golden_learn() {
+    let learn = Learn {
+        pg: PgId(0x0102_0304),
+        device: DeviceId(77),
+        epoch: Epoch(5),
+        since: Sequence(6),
+        base: Sequence(7),
+        note_checksum: Checksum(0xdead_beef),
+        note: Bytes::from_static(&[1, 2, 3]),
+    };
+    let hex: String = bytes_of(&[Message::Learn(learn)]).iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, include_str!("golden/learn.hex").trim());
+}
+
+#[test]
+fn a_note_of_any_length_within_the_limit_comes_whole() {
+    let learn = |len: usize| {
+        let note = Bytes::from((0..len).map(|i| i as u8).collect::<Vec<_>>());
+        let (epoch, since, base) = (Epoch(5), Sequence(6), Sequence(7));
+        Message::Learn(Learn {
+            pg: PgId(1),
+            device: DeviceId(77),
+            epoch,
+            since,
+            base,
+            note_checksum: checksum(&note),
+            note,
+        })
+    };
+    for len in [0, 1, 70_000, NOTE_SIZE_MAX] {
+        assert_eq!(decode(&bytes_of(&[learn(len)]), &[40_000]).unwrap(), [learn(len)]);
+    }
+    assert!(decode(&bytes_of(&[learn(NOTE_SIZE_MAX + 1)]), &[40_000]).is_err());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use azekura_control::api::ErrorBody;
+use azekura_control::api::{ErrorBody, STALE_HEADER};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
@@ -70,6 +70,11 @@ impl ApiClient {
         self.check(self.agent.delete(self.at(path)).call()).map(|_| ())
     }
 
+    /// DELETEs a path, and gives the answer.
+    pub fn delete_for<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+        self.read(self.agent.delete(self.at(path)).call())
+    }
+
     fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
@@ -78,6 +83,9 @@ impl ApiClient {
     fn check(&self, outcome: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, CliError> {
         let mut response = outcome.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
+        if let Some(stale) = response.headers().get(STALE_HEADER).and_then(|value| value.to_str().ok()) {
+            eprintln!("note: {stale}");
+        }
         if status.is_success() {
             return Ok(response);
         }
@@ -101,8 +109,8 @@ impl ApiClient {
 
     fn unreachable(&self, error: &ureq::Error) -> CliError {
         CliError::new(format!("no answer from {}: {error}", self.url)).hint(
-            "is a node running there? './dev up' starts a cluster on this machine; \
-             --api URL or AZEKURA_API names another node",
+            "is a node running there? 'azekura node --help' tells how to start one; --api URL or AZEKURA_API names the API \
+             of another node",
         )
     }
 }

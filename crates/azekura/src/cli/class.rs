@@ -8,6 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::api::segment;
 use super::output::{print, print_json};
+use super::period::Period;
+use super::removal::DeleteClassArgs;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 
@@ -25,6 +27,8 @@ enum Class {
         azekura class create safe --copies 3 --copies-min 2   writes go on with two of three copies\n  \
         azekura class create fast --copies 3 --ack majority   writes wait for two of three copies\n  \
         azekura class create single --copies 1                one copy: a lost device is lost data\n  \
+        azekura class create patient --copies 2 --io-timeout never\n\
+        \x20                                                       requests wait for a lost group, however long\n  \
         azekura class create lab --copies 2 --failure-domain device\n\
         \x20                                                       copies on one machine's devices")]
     Create(CreateArgs),
@@ -33,6 +37,9 @@ enum Class {
     List(ApiArgs),
     /// Show one storage class.
     Show(ShowArgs),
+    /// Delete a storage class that no volume uses, with its placement groups.
+    #[command(visible_alias = "rm")]
+    Delete(DeleteClassArgs),
 }
 
 /// What two copies never share.
@@ -77,6 +84,18 @@ impl From<Ack> for AckRule {
     }
 }
 
+/// Seconds; `None`: for ever.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct IoTimeout(Option<u64>);
+
+fn io_timeout(text: &str) -> Result<IoTimeout, String> {
+    if text == "never" {
+        return Ok(IoTimeout(None));
+    }
+    let Period(seconds) = text.parse().map_err(|error| format!("{error}, or never"))?;
+    Ok(IoTimeout(Some(seconds)))
+}
+
 #[derive(Debug, Args)]
 struct CreateArgs {
     /// Name of the class.
@@ -96,6 +115,10 @@ struct CreateArgs {
     /// Volumes may promise this many times the devices' size.
     #[arg(long, value_name = "RATIO")]
     overcommit: Option<f64>,
+    /// How long a read or write waits while none of its copies can serve it, before the client gets an I/O error: 1s to 1d,
+    /// or never. A write that failed may still be applied, but not after a later write to the same blocks.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = io_timeout)]
+    io_timeout: IoTimeout,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -120,6 +143,7 @@ impl ClassCommand {
                     ack_rule: Some(arguments.ack.into()),
                     copies_min: Some(arguments.copies_min),
                     overcommit_ratio: arguments.overcommit,
+                    io_timeout_seconds: Some(arguments.io_timeout.0),
                 };
                 let class: ClassView = arguments.api.client()?.post("/v1/classes", &body)?;
                 show(&class, arguments.api.json)
@@ -134,6 +158,7 @@ impl ClassCommand {
                 }
                 print(&table(&classes))
             }
+            Class::Delete(arguments) => arguments.run(),
             Class::Show(arguments) => {
                 let path = format!("/v1/classes/{}", segment(&arguments.name));
                 let class: ClassView = arguments.api.client()?.get(&path)?;
@@ -144,7 +169,12 @@ impl ClassCommand {
 }
 
 fn show(class: &ClassView, json: bool) -> Result<ExitCode, CliError> {
-    if json { print_json(class) } else { print(&table(std::slice::from_ref(class))) }
+    if json {
+        return print_json(class);
+    }
+    let problem =
+        class.problem.as_ref().map_or_else(String::new, |why| format!("No volume can be made in it now: {why}.\n"));
+    print(&format!("{}{problem}", table(std::slice::from_ref(class))))
 }
 
 fn table(classes: &[ClassView]) -> String {
@@ -154,6 +184,7 @@ fn table(classes: &[ClassView]) -> String {
         ("MINIMUM", Align::Right),
         ("APART", Align::Left),
         ("ACK", Align::Left),
+        ("TIMEOUT", Align::Right),
         ("OVERCOMMIT", Align::Right),
         ("GROUPS", Align::Right),
         ("VOLUMES", Align::Right),
@@ -165,6 +196,7 @@ fn table(classes: &[ClassView]) -> String {
             class.copies_min.to_string(),
             class.failure_domain.to_string(),
             class.ack_rule.to_string(),
+            class.io_timeout_seconds.map_or_else(|| "never".to_owned(), |seconds| Period(seconds).to_string()),
             class.overcommit_ratio.to_string(),
             class.groups.to_string(),
             class.volumes.to_string(),

@@ -1,4 +1,4 @@
-//! `azekura cluster …`: settings of the whole cluster.
+//! `azekura cluster …`: the whole cluster's settings, and its configuration.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,11 @@ use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
 use super::period::Period;
+use super::restored::RestoredArgs;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 
-/// Settings of the whole cluster.
+/// The whole cluster: its settings, and going on after its configuration was restored.
 #[derive(Debug, Args)]
 pub struct ClusterCommand {
     #[command(subcommand)]
@@ -33,6 +34,7 @@ enum Cluster {
         azekura cluster set rehome-after never     while many machines are being serviced\n  \
         azekura cluster set moves-at-once 2        slower, with less load on the devices")]
     Set(SetArgs),
+    Restored(RestoredArgs),
 }
 
 #[derive(Debug, Args)]
@@ -50,6 +52,7 @@ impl ClusterCommand {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
         let (api, settings): (ApiArgs, SettingsView) = match self.command {
+            Cluster::Restored(arguments) => return arguments.run(),
             Cluster::Show(api) => {
                 let settings = api.client()?.get("/v1/settings")?;
                 (api, settings)

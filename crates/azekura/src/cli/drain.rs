@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use azekura_base::DeviceId;
-use azekura_control::api::DeviceView;
+use azekura_control::api::{ClusterStatus, DeviceView};
 use clap::Args;
 
 use super::api::{ApiClient, segment};
@@ -71,6 +71,13 @@ fn left(devices: &[DeviceView]) -> usize {
     devices.iter().map(DeviceView::groups_left).sum()
 }
 
+/// What holds the draining of these devices up, as the status tells it.
+fn in_the_way(client: &ApiClient, ids: &[DeviceId]) -> String {
+    let Ok(status) = client.get::<ClusterStatus>("/v1/status") else { return String::new() };
+    let of = |note: &&String| ids.iter().any(|id| note.starts_with(&format!("device {id} (")));
+    status.notes.iter().filter(of).map(|note| format!("; {note}")).collect()
+}
+
 /// Looks until the devices are empty.
 fn wait(client: &ApiClient, drained: &[DeviceView], time: Duration) -> Result<Vec<DeviceView>, CliError> {
     let ids: Vec<DeviceId> = drained.iter().map(|device| device.id).collect();
@@ -89,9 +96,7 @@ fn wait(client: &ApiClient, drained: &[DeviceView], time: Duration) -> Result<Ve
         }
         if Instant::now() + WAIT_STEP >= deadline {
             let reason = format!("{left} groups are left after {} s", time.as_secs());
-            return Err(
-                CliError::new(reason).hint("it goes on; 'azekura status' shows how far, and what is in the way")
-            );
+            return Err(CliError::new(reason).hint(format!("it goes on by itself{}", in_the_way(client, &ids))));
         }
         std::thread::sleep(WAIT_STEP);
     }

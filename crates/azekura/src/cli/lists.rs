@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::drain::{DrainArgs, UndrainArgs};
 use super::output::{print, print_json};
+use super::removal::RemoveArgs;
 use super::scrub::scrub_time;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
@@ -38,6 +39,9 @@ enum Device {
     Drain(DrainArgs),
     /// Let a device take data again.
     Undrain(UndrainArgs),
+    /// Take a device out of the cluster for good; it is drained first.
+    #[command(visible_alias = "rm")]
+    Remove(RemoveArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -54,6 +58,7 @@ impl DeviceCommand {
             Device::List(api) => list(&api, "/v1/devices", "There are no devices.\n", devices),
             Device::Drain(arguments) => arguments.run("devices"),
             Device::Undrain(arguments) => arguments.run("devices"),
+            Device::Remove(arguments) => arguments.run("devices"),
         }
     }
 }
@@ -101,7 +106,14 @@ pub fn nodes(nodes: &[NodeView]) -> String {
         table.row(vec![
             node.name.clone(),
             node.id.to_string(),
-            if node.alive { "yes" } else { "NO" }.to_owned(),
+            if node.removed {
+                "removed"
+            } else if node.alive {
+                "yes"
+            } else {
+                "NO"
+            }
+            .to_owned(),
             node.devices.to_string(),
             node.data_address.clone(),
             node.api_address.clone(),

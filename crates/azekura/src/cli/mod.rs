@@ -13,8 +13,10 @@ mod drain;
 mod lists;
 mod node;
 mod output;
-mod period;
+pub mod period;
 mod protect;
+mod removal;
+mod restored;
 mod scrub;
 mod snapshot;
 mod space;
@@ -112,7 +114,12 @@ pub fn main() -> ExitCode {
         Command::Version(arguments) => arguments.run(),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("{error}");
+        // Whoever asked for JSON gets it of an error, too; where the command had no such option, it did not come here.
+        if std::env::args().any(|argument| argument == "--json") {
+            eprintln!("{}", error.json());
+        } else {
+            eprintln!("{error}");
+        }
         ExitCode::FAILURE
     })
 }

@@ -5,9 +5,11 @@
 
 use std::process::ExitCode;
 
+use azekura_meta::MetaError;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::drain::{DrainArgs, UndrainArgs};
+use super::removal::{RemoveArgs, ReplaceArgs};
 use super::{ApiArgs, CliError, lists};
 use crate::node::NodeArgs;
 
@@ -15,6 +17,8 @@ use crate::node::NodeArgs;
 const LIST: &str = "list";
 const DRAIN: &str = "drain";
 const UNDRAIN: &str = "undrain";
+const REMOVE: &str = "remove";
+const REPLACE: &str = "replace";
 
 /// Run a node on this machine, list the cluster's nodes, or empty one.
 #[derive(Debug)]
@@ -27,6 +31,10 @@ pub enum NodeCommand {
     Drain(DrainArgs),
     /// Let a node take data again.
     Undrain(UndrainArgs),
+    /// Take a node out for good.
+    Remove(RemoveArgs),
+    /// Free a node's name for its successor.
+    Replace(ReplaceArgs),
 }
 
 impl FromArgMatches for NodeCommand {
@@ -35,6 +43,8 @@ impl FromArgMatches for NodeCommand {
             Some((LIST, matches)) => Ok(NodeCommand::List(ApiArgs::from_arg_matches(matches)?)),
             Some((DRAIN, matches)) => Ok(NodeCommand::Drain(DrainArgs::from_arg_matches(matches)?)),
             Some((UNDRAIN, matches)) => Ok(NodeCommand::Undrain(UndrainArgs::from_arg_matches(matches)?)),
+            Some((REMOVE, matches)) => Ok(NodeCommand::Remove(RemoveArgs::from_arg_matches(matches)?)),
+            Some((REPLACE, matches)) => Ok(NodeCommand::Replace(ReplaceArgs::from_arg_matches(matches)?)),
             _ => Ok(NodeCommand::Run(Box::new(NodeArgs::from_arg_matches(matches)?))),
         }
     }
@@ -52,6 +62,14 @@ impl Args for NodeCommand {
             .subcommand(ApiArgs::augment_args(list).about("List the cluster's nodes"))
             .subcommand(DrainArgs::augment_args(Command::new(DRAIN)).about("Empty a node: its copies move to others"))
             .subcommand(UndrainArgs::augment_args(Command::new(UNDRAIN)).about("Let a node take data again"))
+            .subcommand(
+                RemoveArgs::augment_args(Command::new(REMOVE).visible_alias("rm"))
+                    .about("Take a node out of the cluster for good, and free its name"),
+            )
+            .subcommand(
+                ReplaceArgs::augment_args(Command::new(REPLACE))
+                    .about("Let a machine with an empty data folder take a lost node's place and name"),
+            )
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
             .arg_required_else_help(true)
@@ -69,9 +87,15 @@ impl NodeCommand {
             NodeCommand::List(api) => lists::list_nodes(&api),
             NodeCommand::Drain(arguments) => arguments.run("nodes"),
             NodeCommand::Undrain(arguments) => arguments.run("nodes"),
+            NodeCommand::Remove(arguments) => arguments.run("nodes"),
+            NodeCommand::Replace(arguments) => arguments.run(),
             NodeCommand::Run(arguments) => match crate::node::run(*arguments) {
                 Ok(()) => Ok(ExitCode::SUCCESS),
-                Err(error) => Err(CliError::new(format!("{error:#}"))),
+                Err(error) => {
+                    let hint = error.downcast_ref::<MetaError>().and_then(MetaError::hint);
+                    let told = CliError::new(format!("{error:#}"));
+                    Err(hint.into_iter().fold(told, CliError::hint))
+                }
             },
         }
     }

@@ -19,10 +19,26 @@ impl CliError {
         CliError { message: message.into(), hint: None }
     }
 
+    /// It failed after something was done already.
+    #[must_use]
+    pub fn after(self, done: &str) -> CliError {
+        CliError { message: format!("{} ({done})", self.message), ..self }
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> CliError {
         CliError { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl CliError {
+    /// As the REST API answers errors.
+    pub fn json(&self) -> String {
+        match &self.hint {
+            Some(hint) => serde_json::json!({ "error": self.message, "hint": hint }).to_string(),
+            None => serde_json::json!({ "error": self.message }).to_string(),
+        }
     }
 }
 

@@ -57,6 +57,7 @@ pub fn protect(arguments: &ProtectArgs) -> Result<ExitCode, CliError> {
         every_seconds: every.map(|period| period.0),
         keep_seconds: keep.map(|period| period.0),
         then: then.iter().map(thinning).collect(),
+        off: every.is_none(),
     };
     let volume: VolumeView = api.client()?.post(&format!("/v1/volumes/{}/protect", segment(name)), &body)?;
     if api.json {

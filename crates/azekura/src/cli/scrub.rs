@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use azekura_base::DeviceId;
 use azekura_control::api::{GroupView, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
+use azekura_meta::model::FoundBlockRecord;
 use azekura_meta::time::rfc3339;
 use clap::Args;
 
@@ -17,7 +18,8 @@ use super::{ApiArgs, CliError};
 const WAIT_STEP: Duration = Duration::from_millis(500);
 
 /// Read every block of a volume, or of a device, on every copy, and compare the copies. Blocks that fail their checksum are
-/// written anew from a good copy, and so are blocks that differ; both are in the nodes' logs by volume and offset.
+/// written anew from a good copy, and so are blocks that differ; both are told by volume and offset, here with --wait and
+/// in the nodes' logs.
 ///
 /// With --light, no block is read: the copies' maps are compared, which have a checksum for each block. That finds copies
 /// that lost an update, not blocks that decay, and takes moments. Blocks of which the maps differ are then read and
@@ -37,7 +39,7 @@ pub struct ScrubArgs {
     /// Compare the copies' maps only, without reading blocks.
     #[arg(long)]
     light: bool,
-    /// Wait until it is done; shows how far it is. The exit code is 1 when copies differed or could not be read.
+    /// Wait until it is done; shows how far it is. The exit code is 1 when anything was found, also when it was mended.
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -70,15 +72,12 @@ impl ScrubArgs {
             let left = ours.iter().filter(|group| times(group).done < started.wanted).count();
             if left == 0 {
                 let findings: u64 = ours.iter().map(|group| times(group).findings).sum();
+                let found = ours.iter().flat_map(|group| &group.scrub.found).filter(|found| found.at >= started.wanted);
+                let found: Vec<&FoundBlockRecord> = found.collect();
                 if self.api.json {
-                    print_json(&serde_json::json!({ "groups": ours.len(), "findings": findings }))?;
-                } else if findings == 0 {
-                    print(&format!("{} groups are scrubbed; all copies are good\n", ours.len()))?;
+                    print_json(&serde_json::json!({ "groups": ours.len(), "findings": findings, "found": found }))?;
                 } else {
-                    print(&format!(
-                        "{} groups are scrubbed; {findings} blocks differed or could not be read: the nodes' logs name them\n",
-                        ours.len()
-                    ))?;
+                    print(&outcome(ours.len(), findings, &found))?;
                 }
                 return Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
@@ -90,6 +89,29 @@ impl ScrubArgs {
             std::thread::sleep(WAIT_STEP);
         }
     }
+}
+
+/// What a scrub has found, as people read it.
+fn outcome(groups: usize, findings: u64, found: &[&FoundBlockRecord]) -> String {
+    if findings == 0 {
+        return format!("{groups} groups are scrubbed; all copies are good\n");
+    }
+    let what = if findings == 1 {
+        "1 bad block was"
+    } else {
+        &format!("{findings} bad blocks (or chunks that can't be read) were")
+    };
+    let mut text = format!("{groups} groups are scrubbed; {what} found:\n");
+    for found in found {
+        text += &format!("  {found}\n");
+    }
+    if (found.len() as u64) < findings {
+        text += "  the nodes' logs name all of them\n";
+    }
+    if found.iter().all(|found| found.mended) && found.len() as u64 == findings {
+        text += "All of them were written anew; a device with more of them every time is to be replaced.\n";
+    }
+    text
 }
 
 /// A time of a scrub, seconds since 1970, as people read it.
@@ -104,4 +126,31 @@ pub fn last_scrubs(last: &LastScrubs) -> String {
         text += &format!(", {} findings", last.findings);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::LayerId;
+    use azekura_meta::model::BlockFlaw;
+
+    #[test]
+    fn what_was_mended_is_told_by_volume_and_offset() {
+        assert_eq!(outcome(64, 0, &[]), "64 groups are scrubbed; all copies are good\n");
+        let found = FoundBlockRecord {
+            volume: Some("w".into()),
+            layer: LayerId(1),
+            offset_bytes: 8192,
+            device: DeviceId(5),
+            flaw: BlockFlaw::Damaged,
+            mended: true,
+            at: 0,
+        };
+        let text = outcome(64, 1, &[&found]);
+        assert!(
+            text.contains("1 bad block was found:\n  volume w, byte 8192: damaged on device 5, written anew\n"),
+            "{text}"
+        );
+        assert!(outcome(64, 3, &[&found]).contains("the nodes' logs name all of them"));
+    }
 }

@@ -315,13 +315,20 @@ fn freed(bytes: u64, missing: &[String]) -> String {
 
 fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
     let client = arguments.api.client()?;
+    // All of them are there, or none is deleted.
+    for target in &arguments.snapshots {
+        client.get::<SnapshotView>(&format!("{}?measure_ms=0", target.path()?))?;
+    }
     let mut deleted = Vec::new();
     for target in &arguments.snapshots {
         let (volume, snapshot) = target.named()?;
         // If it can't be measured, it is deleted all the same.
         let path = target.path()?;
         let measured: Option<SnapshotView> = client.get(&format!("{path}?measure_ms={DELETE_MEASURE_MS}")).ok();
-        client.delete(&path)?;
+        if let Err(error) = client.delete(&path) {
+            let names: Vec<&str> = deleted.iter().map(|(name, _): &(String, _)| name.as_str()).collect();
+            return Err(if names.is_empty() { error } else { error.after(&format!("deleted: {}", names.join(", "))) });
+        }
         deleted.push((format!("{volume}@{snapshot}"), measured));
     }
     if arguments.api.json {

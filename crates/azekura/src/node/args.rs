@@ -1,9 +1,19 @@
 //! The options of `azekura node`.
 
+use crate::cli::period::Period;
 use crate::size::Size;
+use azekura_node::DEVICE_TIMEOUT_MIN;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Connections that [`NodeArgs::nbd_connections`] may be set to.
+const NBD_CONNECTIONS_MAX: usize = 100_000;
+
+fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=NBD_CONNECTIONS_MAX).contains(number));
+    number.ok_or_else(|| format!("a number from 1 to {NBD_CONNECTIONS_MAX}"))
+}
 
 /// Run a node: it keeps copies of volumes on its devices and serves every volume of the cluster to clients.
 ///
@@ -42,6 +52,16 @@ pub struct NodeArgs {
     #[arg(long, value_name = "PATH")]
     pub nbd_socket: Option<PathBuf>,
 
+    /// How many connections of NBD clients there may be at a time; further ones are refused. Other nodes have places of their
+    /// own. At most half of the files that the process may have open.
+    #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]
+    pub nbd_connections: usize,
+
+    /// Memory for the requests and answers of NBD clients that are on their way, at least 72MiB. Clients wait when there is not
+    /// enough; each has 64KiB besides.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub nbd_memory: Size,
+
     /// The configuration servers, etcd's or another node's --serve-config, separated by commas
     /// [default: the one that this node serves].
     #[arg(long, value_name = "URL,URL", value_delimiter = ',', env = "AZEKURA_CONFIG")]
@@ -74,6 +94,12 @@ pub struct NodeArgs {
     #[arg(long)]
     pub power_loss_protected: bool,
 
+    /// A device of which nothing has been heard for so long, although it was asked for something, is out of service until
+    /// the node is started again: its copies get new homes as those of a failed device do. At least 2s. Nobody waits for
+    /// a device that has been silent for one second, whatever this says.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = device_timeout)]
+    pub device_timeout: Period,
+
     /// The site (data centre) that this machine stands in, for failure domains.
     #[arg(long, default_value = "")]
     pub site: String,
@@ -81,4 +107,25 @@ pub struct NodeArgs {
     /// The rack that this machine stands in, for failure domains.
     #[arg(long, default_value = "")]
     pub rack: String,
+}
+
+fn device_timeout(text: &str) -> Result<Period, String> {
+    let period: Period = text.parse()?;
+    if period.0 < DEVICE_TIMEOUT_MIN.as_secs() {
+        let least = Period(DEVICE_TIMEOUT_MIN.as_secs());
+        return Err(format!("a sound device may be silent for {period}; give {least} or more"));
+    }
+    Ok(period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_given_some_time() {
+        assert_eq!(device_timeout("30s"), Ok(Period(30)));
+        assert_eq!(device_timeout("1s"), Err("a sound device may be silent for 1s; give 2s or more".into()));
+        assert!(device_timeout("1").is_err_and(|error| error.contains("write 90s")));
+    }
 }

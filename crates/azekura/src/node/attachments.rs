@@ -6,12 +6,15 @@ use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, DataPlane};
+use azekura_meta::MetaClient;
 use azekura_node::Attachments;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, oneshot, watch};
 
+/// How long a client waits for the node to know the configuration in which the client has its volume.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// Pause before a volume is given back again that could not be.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -128,16 +131,44 @@ pub struct Trim {
 #[derive(Clone)]
 pub struct Keeper {
     attacher: Attacher,
+    client: MetaClient,
     handle: Handle,
+    /// Up to which revision the data plane has been told of the configuration.
+    told: watch::Receiver<u64>,
     node: NodeId,
     incarnation: u64,
     busy: Arc<std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>>,
 }
 
 impl Keeper {
-    /// A keeper for this process.
-    pub fn new(attacher: Attacher, handle: Handle, node: NodeId, incarnation: u64) -> Keeper {
-        Keeper { attacher, handle, node, incarnation, busy: Arc::default() }
+    /// A keeper for this process. `told` follows the revision of the configuration that the data plane has been told last.
+    pub fn new(
+        attacher: Attacher,
+        client: MetaClient,
+        handle: Handle,
+        told: watch::Receiver<u64>,
+        node: NodeId,
+        incarnation: u64,
+    ) -> Keeper {
+        Keeper { attacher, client, handle, told, node, incarnation, busy: Arc::default() }
+    }
+
+    /// Waits until the data plane knows the configuration in which a volume is attached: before, it may know an older head of the
+    /// volume, and read what was there before a revert.
+    async fn until_known(&self, volume: VolumeId, attachment: Generation) -> Result<(), String> {
+        let (mut models, mut told) = (self.client.watch_model(), self.told.clone());
+        let known = async {
+            let stands = |model: &Arc<azekura_meta::model::Model>| {
+                model.attachments.get(&volume).is_some_and(|attachments| attachments.record.generation >= attachment)
+            };
+            let revision = models.wait_for(stands).await.ok().and_then(|model| u64::try_from(model.revision).ok());
+            let revision = revision.unwrap_or(u64::MAX);
+            told.wait_for(|told| *told >= revision).await.is_ok()
+        };
+        match tokio::time::timeout(KNOWN_WITHIN, known).await {
+            Ok(true) => Ok(()),
+            _ => Err(format!("this node has not read the configuration for {KNOWN_WITHIN:?}; try again when it has")),
+        }
     }
 
     /// Its lock; volumes that nobody works on are forgotten.
@@ -156,6 +187,19 @@ impl Keeper {
             tracing::info!("a client can't have volume {volume}: {error}");
             error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
         });
+        let outcome = match outcome {
+            Ok((id, attachment)) => match self.until_known(id, attachment).await {
+                Ok(()) => Ok((id, attachment)),
+                Err(why) => {
+                    // Nobody here uses it: others must not find it taken.
+                    if let Err(error) = self.attacher.give_back(&volume, self.node, attachment).await {
+                        tracing::warn!("can't give volume {volume} back: {error}");
+                    }
+                    Err(why)
+                }
+            },
+            refused => refused,
+        };
         self.handle.send(Command::Attached(volume, outcome));
     }
 

@@ -1,12 +1,14 @@
 //! The node's data folder: `lock` (held while a process uses it), `node.json` (who the node is), `device-N` folders,
 //! and `config.redb` where this node serves the configuration.
 
-use super::device::{DeviceDir, write_json};
+use super::device::DeviceDir;
+use super::files::write_json;
 use super::random;
+use super::room;
 use anyhow::{Context, Result, bail, ensure};
 use azekura_base::NodeId;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
 /// Who a node is, kept in its data folder.
@@ -22,6 +24,12 @@ pub struct NodeFile {
     pub id: Option<NodeId>,
     /// Raised at each start.
     pub incarnation: u64,
+}
+
+/// The database of the configuration server in a data folder.
+#[must_use]
+pub fn config_database(folder: &Path) -> PathBuf {
+    folder.join("config.redb")
 }
 
 /// A data folder that this process has to itself.
@@ -41,7 +49,12 @@ impl DataFolder {
     pub fn open(path: &Path) -> Result<DataFolder> {
         std::fs::create_dir_all(path).with_context(|| format!("can't make the data folder {}", path.display()))?;
         let lock_path = path.join("lock");
-        let lock = File::create(&lock_path).with_context(|| format!("can't write {}", lock_path.display()))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .with_context(|| format!("can't write {}", lock_path.display()))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!(
@@ -114,10 +127,16 @@ impl DataFolder {
         }
     }
 
+    /// The folder itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The database of the configuration server.
     #[must_use]
     pub fn config_database(&self) -> PathBuf {
-        self.path.join("config.redb")
+        config_database(&self.path)
     }
 
     /// The devices in the folder, in the order of their numbers, with their names, or why they can't be used; makes `count` of
@@ -138,6 +157,7 @@ impl DataFolder {
         if found.is_empty()
             && let Some(size) = size
         {
+            room::check(&self.path, size, count)?;
             let create = |number| Ok((name(number), Ok(DeviceDir::create(&self.path.join(name(number)), size)?)));
             return (0..count).map(create).collect();
         }

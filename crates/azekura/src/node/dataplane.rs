@@ -4,20 +4,21 @@
 //! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
 
 use super::attachments::{Fence, Freeze, Trim};
+use super::clock::Clock;
 use super::layer_questions::{LayerQuestion, LayerQuestions};
 use super::map_thread::MapThread;
-use super::nbd::NbdOps;
+use super::nbd::{ClientLimits, NbdOps};
 use super::stream::Conn;
 use azekura_base::{DeviceId, Generation, LayerId, NodeId, PgId, VolumeId, trim_free_buffers};
 use azekura_gateway::VolumeView;
-use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, Identity, Node};
+use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, FoundBlock, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
 use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
 use azekura_store as store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
 /// How often buffers that were not needed meanwhile are given back to the system.
@@ -73,7 +74,9 @@ pub enum Report {
     /// A group wants its configuration changed.
     Propose(PgId, DeviceId, GroupConfig),
     /// A group was scrubbed.
-    Scrubbed(PgId, ScrubReport),
+    Scrubbed(PgId, ScrubReport, Vec<FoundBlock>),
+    /// Readers have met a bad block.
+    Found(PgId, FoundBlock),
     /// A dropped layer's space on a device has come back.
     LayerDropped(DeviceId, LayerId),
     /// A device has given a layer's blocks to its child.
@@ -150,7 +153,7 @@ pub struct DataPlane {
     commands: mpsc::Receiver<Command>,
     sender: mpsc::Sender<Command>,
     reports: tokio_mpsc::UnboundedSender<Report>,
-    started: Instant,
+    clock: Clock,
     next_trim: Duration,
     /// Who waits for a fence.
     fences: BTreeMap<u64, oneshot::Sender<Result<(), Vec<PgId>>>>,
@@ -197,12 +200,13 @@ impl DataPlane {
         identity: Identity,
         listeners: Listeners,
         reports: tokio_mpsc::UnboundedSender<Report>,
+        clients: ClientLimits,
     ) -> DataPlane {
         let (sender, commands) = mpsc::channel();
         DataPlane {
             reactor,
             node: Node::new(identity, Duration::ZERO),
-            ops: NbdOps::default(),
+            ops: NbdOps::new(clients),
             listeners,
             devices: BTreeMap::new(),
             io: Slots { slots: Vec::new(), free: Vec::new() },
@@ -213,7 +217,7 @@ impl DataPlane {
             commands,
             sender,
             reports,
-            started: Instant::now(),
+            clock: Clock::start(),
             next_trim: TRIM_INTERVAL,
             fences: BTreeMap::new(),
             fences_asked: 0,
@@ -226,6 +230,11 @@ impl DataPlane {
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle { commands: self.sender.clone(), waker: self.reactor.waker() }
+    }
+
+    /// Puts devices out of service that have not answered for so long.
+    pub fn set_device_timeout(&mut self, timeout: Duration) {
+        self.node.set_device_timeout(timeout);
     }
 
     /// Takes a device in.
@@ -242,15 +251,22 @@ impl DataPlane {
         let mut events = Vec::new();
         self.turn();
         loop {
-            let now = self.started.elapsed();
+            let now = self.clock.now();
             if now >= self.next_trim {
                 self.next_trim = now + TRIM_INTERVAL;
                 trim_free_buffers();
             }
-            let timeout = self.node.next_wake().saturating_sub(now);
+            let wake = self.node.next_wake();
+            let timeout = self.ops.next_look().map_or(wake, |look| look.min(wake)).saturating_sub(now);
             self.reactor.wait(Some(timeout), &mut events)?;
             // After the events: everything that they bring was there before this time.
-            self.node.advance(self.started.elapsed());
+            self.node.advance(self.clock.now());
+            if let Some(jump) = self.clock.look() {
+                // Before anybody is answered: the machine may have stood still, and its clock with it.
+                self.node.void_leases();
+                let jump = jump.as_millis();
+                self.report(Report::Warn(format!("the wall clock has jumped by {jump} ms: leases are taken anew")));
+            }
             for event in events.drain(..) {
                 self.handle_event(event);
             }
@@ -267,12 +283,14 @@ impl DataPlane {
 
     /// Lets the node work and performs what it asks for, until it asks for nothing that is done at once.
     fn turn(&mut self) {
+        self.close_late(self.now());
+        self.admit();
         loop {
-            self.node.poll(self.started.elapsed());
+            self.node.poll(self.clock.now());
             while let Some(effect) = self.node.next_effect() {
                 self.perform(effect);
             }
-            if !self.feed_starved() {
+            if !self.admit() {
                 break;
             }
         }
@@ -285,10 +303,14 @@ impl DataPlane {
 
     /// Sends what a connection's outbox holds, and receives more if the connection can take it.
     fn rearm(&mut self, conn: ConnId) {
-        // What a connection that waits for room has sent is not looked at: more would overflow its inbox.
-        let waits = self.ops.waits_for_room(conn);
+        if let Some(Conn::Nbd(_)) = self.reactor.stream(conn) {
+            self.note_traffic(conn, self.now());
+        }
         let ready = match self.reactor.stream(conn) {
-            Some(Conn::Nbd(nbd)) => (nbd.session.wants_bytes() && !waits) || nbd.session.inbox_mut().is_filling(),
+            // What a connection has sent that waits for its turn is not looked at: more would overflow its inbox.
+            Some(Conn::Nbd(nbd)) => {
+                nbd.session.wants_bytes() && nbd.ready.is_none() || nbd.session.inbox_mut().is_filling()
+            }
             Some(Conn::Peer(_)) => true,
             None => return,
         };
@@ -355,6 +377,7 @@ impl DataPlane {
             Command::Configure(view) => {
                 self.node.configure(*view);
                 self.ops.attaching.look_for_deleted = true;
+                self.ops.listing.take();
                 self.answer_missing();
             }
             Command::Known(revision) => {
@@ -390,10 +413,14 @@ impl DataPlane {
         }
     }
 
+    /// The time since the data plane was made.
+    pub(super) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
     fn accepted(&mut self, listener: ListenerId, conn: ConnId) {
         if self.listeners.nbd.contains(&listener) {
-            // A connection that has ended meanwhile is reported as closed; its stream is of no use.
-            let _ = self.reactor.install(conn, Conn::nbd());
+            self.nbd_accepted(conn);
         } else {
             let key = self.add_peer(conn);
             self.node.accepted(key);
@@ -416,7 +443,8 @@ impl DataPlane {
                 Ok(Some(message)) => self.node.received(key, message),
                 Ok(None) => break,
                 Err(error) => {
-                    self.report(Report::Warn(format!("closing a node's connection: {error}")));
+                    let other = self.node.other_end(key).map_or_else(String::new, |node| format!(" (node {node})"));
+                    self.report(Report::Warn(format!("closing a node's connection{other}: {error}")));
                     self.reactor.close(conn, Close::AtOnce);
                     return;
                 }
@@ -430,9 +458,12 @@ impl DataPlane {
             Some(Conn::Peer(peer)) => {
                 let key = peer.key;
                 self.conns.remove(&key);
+                let other = self.node.other_end(key);
                 self.node.closed(key);
                 if let CloseReason::Error(error) = reason {
-                    self.report(Report::Warn(format!("a connection with another node broke: {error}")));
+                    let other =
+                        other.map_or_else(|| "a node that had not greeted yet".to_owned(), |n| format!("node {n}"));
+                    self.report(Report::Warn(format!("the connection with {other} broke: {error}")));
                 }
             }
             Some(Conn::Nbd(_)) => {
@@ -480,13 +511,22 @@ impl DataPlane {
             Effect::Compared(token, result) => self.layer_questions.compared(token, result),
             Effect::Measured(token, result) => self.layer_questions.measured(token, result),
             Effect::AttachmentsEnded => self.ops.attaching.look_for_ended = true,
-            Effect::Scrubbed(pg, report) => self.report(Report::Scrubbed(pg, report)),
+            Effect::Scrubbed(pg, report, found) => self.report(Report::Scrubbed(pg, report, found)),
+            Effect::Found(pg, found) => self.report(Report::Found(pg, found)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),
             Effect::LayerMerged(device, layer) => self.report(Report::LayerMerged(device, layer)),
             Effect::CopyForgotten(device, pg) => self.report(Report::CopyForgotten(device, pg)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
             Effect::DeviceFailing(device, why) => self.report(Report::DeviceFailing(device, why)),
+            Effect::DeviceHangs(device, hangs, silence) => {
+                let ms = silence.as_millis();
+                self.report(Report::Warn(if hangs {
+                    format!("device {device} has not answered for {ms} ms: nobody waits for its copies")
+                } else {
+                    format!("device {device} answers again; it was silent for {ms} ms")
+                }));
+            }
             Effect::Warn(what) => self.report(Report::Warn(what)),
         }
     }

@@ -1,17 +1,15 @@
 //! A device's folder: `device.json` (who it is), `log` (the store's log), `map.redb` (its saved map).
 //!
 //! A new log file is allocated but not yet written: its first writes would make the file system change its own
-//! metadata at every flush. So segments are written with zeros once, in order, by a thread of their own, and the store
-//! uses only those that have been.
+//! metadata at every flush. So segments are written with zeros once, in order (`initialise.rs`), and the store uses only those
+//! that have been.
 
-use super::dataplane::{Command, Handle};
-use super::random;
+use super::files::{self, write_json};
+use super::initialise::{FIRST_SEGMENTS, is_written, write_zeros};
+use super::{random, room};
 use anyhow::{Context, Result, bail, ensure};
-use azekura_base::{BLOCK_SIZE, DeviceId, PageBuf};
-use azekura_store::{
-    CheckpointDb, DeviceError, Identity, Inspector, OpenError, Options, ReadDevice, SUPERBLOCK_AREA_BLOCKS, SavedMap,
-    Store,
-};
+use azekura_base::{DeviceId, PageBuf};
+use azekura_store::{CheckpointDb, DeviceError, Identity, Inspector, OpenError, Options, ReadDevice, SavedMap, Store};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -19,17 +17,11 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Segments that are initialised before a new device opens; the others follow while it is in use.
-const FIRST_SEGMENTS: u32 = 8;
-/// Segments that are initialised between two notes of how far it is.
-const SEGMENTS_PER_NOTE: u32 = 4;
-/// Bytes written with one call.
-const WRITE_SIZE: usize = 4 << 20;
 /// Smallest device.
 pub const SIZE_MIN: u64 = 320 << 20;
+/// What of a device can be used: block addresses reach no further.
+const SIZE_MAX: u64 = 16 << 40;
 
 /// Who a device is, kept beside its log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -106,19 +98,40 @@ impl DeviceDir {
         missing("device.json") && missing("map.redb") && (missing("log") || empty() || unformatted())
     }
 
-    /// Makes the folder of a new device of `size` bytes.
+    /// Makes the folder of a new device of `size` bytes, of which 16 TiB are used at most.
     ///
     /// # Errors
-    /// When the size is too small, or the folder can't be made.
+    /// When the size is too small, there is no room for it, or the folder can't be made: what was begun is removed.
     pub fn create(path: &Path, size: u64) -> Result<DeviceDir> {
         ensure!(size >= SIZE_MIN, "a device of {size} bytes is too small: at least {} MiB are needed", SIZE_MIN >> 20);
+        if size > SIZE_MAX {
+            tracing::warn!(
+                "{} uses 16 TiB of the {} GiB that it may have: more devices (--devices) use the rest",
+                path.display(),
+                size >> 30
+            );
+        }
+        let dir = DeviceDir::begin(path, size.min(SIZE_MAX));
+        if dir.is_err() {
+            // Whatever is left is in the way of the next try at most; the first error is the one to tell.
+            let _ = std::fs::remove_file(path.join("log"));
+            let _ = std::fs::remove_dir(path);
+        }
+        dir
+    }
+
+    fn begin(path: &Path, size: u64) -> Result<DeviceDir> {
         std::fs::create_dir_all(path).with_context(|| format!("can't make {}", path.display()))?;
         let log = path.join("log");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&log)?;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size).with_context(|| {
-            format!("can't allocate {} MiB for {}; is there room on the file system?", size >> 20, log.display())
-        })?;
+        // Of an earlier try nothing is worth keeping; what it took is free then.
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&log)?;
+        room::check(path, size, 1)?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size)
+            .with_context(|| format!("can't allocate {} MiB for {}", size >> 20, log.display()))?;
         file.sync_all()?;
+        if let Some(parent) = path.parent() {
+            files::sync_folder(parent).with_context(|| format!("can't flush {}", parent.display()))?;
+        }
         let uuid = random::bits();
         let file = DeviceFile {
             version: 1,
@@ -134,7 +147,7 @@ impl DeviceDir {
         Ok(dir)
     }
 
-    fn save(&self) -> Result<()> {
+    pub(super) fn save(&self) -> Result<()> {
         write_json(&self.path.join("device.json"), &self.file)
     }
 
@@ -181,8 +194,9 @@ impl DeviceDir {
         self.check_cluster(cluster)?;
         match self.file.id {
             Some(other) if other != id => bail!(
-                "device {} is number {other} of its cluster, the configuration says {id}; was the configuration \
-                 restored from an older backup?",
+                "device {} is number {other} of its cluster, the configuration says {id}: it was taken in after the backup was \
+                 made that the configuration was restored from. Its copies are not used; move the folder away to start with \
+                 an empty device",
                 self.path.display()
             ),
             _ => {}
@@ -197,10 +211,17 @@ impl DeviceDir {
         let mut map =
             CheckpointDb::open(&map_path).with_context(|| format!("can't open the map {}", map_path.display()))?;
         let log = self.log()?;
+        match room::reserve_map(&map_path, self.file.size) {
+            Err(error) if formatted => tracing::warn!(
+                "no room could be reserved for the map {}: {error}; if the file system gets full, the device stops to take writes",
+                map_path.display()
+            ),
+            reserved => reserved.with_context(|| format!("can't reserve room for the map {}", map_path.display()))?,
+        }
         if !formatted {
             let format = Store::format(&options, &identity).context("can't format the device")?;
             let first = FIRST_SEGMENTS.min(options.segments);
-            (0..first).try_for_each(|segment| write_zeros(&log, segment, &options))?;
+            (0..first).try_for_each(|segment| write_zeros(&log, segment, &options, drop))?;
             log.sync_data().context("can't flush the device")?;
             self.file.segments_ready = first;
             write_all(&log, format.offset, &format.pieces)?;
@@ -275,7 +296,8 @@ impl DeviceDir {
         Ok(())
     }
 
-    fn log(&self) -> Result<File> {
+    /// The log, opened as the store writes it.
+    pub(super) fn log(&self) -> Result<File> {
         let path = self.log_path();
         OpenOptions::new()
             .read(true)
@@ -284,66 +306,6 @@ impl DeviceDir {
             .open(&path)
             .with_context(|| format!("can't open {}", path.display()))
     }
-
-    /// Writes zeros to those of the segments `from..to` that were never written.
-    fn initialise(&self, log: &File, from: u32, to: u32, options: &Options) -> Result<()> {
-        for segment in from..to {
-            // The store uses it already if `device.json` is older than the log.
-            if !is_written(log, segment, options)? {
-                write_zeros(log, segment, options)?;
-            }
-        }
-        log.sync_data().context("can't flush the device")
-    }
-
-    /// Initialises the rest of the log on a thread of its own, which stops when `stop` is set.
-    pub fn initialise_rest(mut self, id: DeviceId, data_plane: Handle, stop: Arc<AtomicBool>) {
-        let mut work = move || -> Result<()> {
-            let options = self.options(true);
-            let log = self.log()?;
-            while self.file.segments_ready < options.segments && !stop.load(Ordering::Relaxed) {
-                let from = self.file.segments_ready;
-                let to = (from + SEGMENTS_PER_NOTE).min(options.segments);
-                self.initialise(&log, from, to, &options)?;
-                self.file.segments_ready = to;
-                self.save()?;
-                data_plane.send(Command::SegmentsReady(id, to));
-            }
-            Ok(())
-        };
-        let run = move || {
-            if let Err(error) = work() {
-                tracing::error!("device {id}: initialising the log stopped: {error:#}");
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name(format!("init-{id}")).spawn(run) {
-            tracing::error!("device {id}: no thread to initialise the log: {error}");
-        }
-    }
-}
-
-/// Byte offset of a segment's first block.
-fn start_of(segment: u32, options: &Options) -> u64 {
-    u64::from(SUPERBLOCK_AREA_BLOCKS) * BLOCK_SIZE as u64 + u64::from(segment) * options.segment_bytes()
-}
-
-/// A segment has been in use: it begins with a batch.
-fn is_written(log: &File, segment: u32, options: &Options) -> Result<bool> {
-    let mut block = PageBuf::new(BLOCK_SIZE);
-    log.read_exact_at(&mut block, start_of(segment, options)).context("can't read the device")?;
-    Ok(block.iter().any(|byte| *byte != 0))
-}
-
-fn write_zeros(log: &File, segment: u32, options: &Options) -> Result<()> {
-    let zeros = PageBuf::zeroed(WRITE_SIZE);
-    let mut at = start_of(segment, options);
-    let end = start_of(segment + 1, options);
-    while at < end {
-        let len = (end - at).min(WRITE_SIZE as u64) as usize;
-        log.write_all_at(&zeros[..len], at).context("can't write to the device")?;
-        at += len as u64;
-    }
-    Ok(())
 }
 
 fn write_all(file: &File, mut offset: u64, pieces: &[bytes::Bytes]) -> Result<()> {
@@ -352,24 +314,4 @@ fn write_all(file: &File, mut offset: u64, pieces: &[bytes::Bytes]) -> Result<()
         offset += piece.len() as u64;
     }
     Ok(())
-}
-
-/// Replaces a small file by one with `value` as JSON, durably.
-///
-/// # Errors
-/// When the folder can't be written.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let temporary = path.with_extension("new");
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    let write = || -> std::io::Result<()> {
-        std::fs::write(&temporary, text.as_bytes())?;
-        File::open(&temporary)?.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        if let Some(folder) = path.parent() {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(())
-    };
-    write().with_context(|| format!("can't write {}", path.display()))
 }

@@ -2,8 +2,9 @@
 
 use super::attaching::Attaching;
 use azekura_gateway::VolumeView;
-use azekura_nbd::{Export, Exports, Opening};
+use azekura_nbd::{Export, Exports, Listing, Opening};
 use azekura_reactor::ConnId;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use std::sync::Arc;
 pub struct Volumes<'a> {
     /// The volumes by name.
     pub all: &'a BTreeMap<String, Arc<VolumeView>>,
+    /// Their listing, made when somebody asks for the first time after they have changed.
+    pub listing: &'a OnceCell<Listing>,
     /// Which of them are attached here.
     pub attaching: &'a Attaching,
     /// What is not among them is certainly not there.
@@ -25,8 +28,9 @@ fn export(volume: &VolumeView) -> Export {
 
 impl Exports for Volumes<'_> {
     /// Snapshots can be opened by their names; there may be very many.
-    fn list(&self) -> Vec<Export> {
-        self.all.values().filter(|volume| !volume.read_only).map(|volume| export(volume)).collect()
+    fn list(&self) -> Listing {
+        let volumes = self.all.values().filter(|volume| !volume.read_only);
+        self.listing.get_or_init(|| Listing::of(volumes.map(|volume| (&*volume.name, "")))).clone()
     }
 
     fn find(&self, name: &str) -> Option<Export> {

@@ -4,10 +4,15 @@
 pub mod args;
 mod attaching;
 mod attachments;
-mod data_folder;
+mod clock;
+pub mod data_folder;
 mod dataplane;
 pub mod device;
 mod exports;
+mod files;
+mod found;
+mod holdings;
+mod initialise;
 mod layer_questions;
 pub mod layers_file;
 mod map_thread;
@@ -15,7 +20,9 @@ mod missing;
 mod nbd;
 mod random;
 mod reports;
+mod room;
 mod scrubs;
+pub mod seen;
 mod start;
 mod statistics;
 mod stream;
@@ -25,11 +32,15 @@ pub use args::NodeArgs;
 
 use anyhow::{Context, Result};
 use std::io::IsTerminal;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Threads of the control plane.
 const CONTROL_THREADS: usize = 2;
+
+/// Longest wait for threads that still work when all else has ended.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs a node until it is told to stop.
 ///
@@ -48,5 +59,8 @@ pub fn run(args: NodeArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("can't start the control plane's threads")?;
-    runtime.block_on(start::serve(args))
+    let result = runtime.block_on(start::serve(args));
+    // A thread that works on a device which hangs may never end. What was promised is durable.
+    runtime.shutdown_timeout(END_PATIENCE);
+    result
 }

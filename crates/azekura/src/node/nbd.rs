@@ -6,16 +6,38 @@ use super::dataplane::{DataPlane, Report};
 use super::exports::Volumes;
 use super::missing::Missing;
 use super::stream::Conn;
-use azekura_base::{Generation, IoStatus};
-use azekura_gateway::{Op, Outcome, Piece, VolumeView};
-use azekura_nbd::{Command, ErrorCode, Event, Extent, ReadPiece, RequestToken};
+use azekura_base::{Generation, IoStatus, Repeats};
+use azekura_frontend::{Doors, HANDSHAKE_MAX, Memory, MemoryLimits, TurnLimits, Turns};
+use azekura_gateway::{IN_FLIGHT_BYTES_MAX, Op, Outcome, Piece, VolumeView, WRITE_WINDOW};
+use azekura_nbd::{Command, ErrorCode, Event, Extent, Listing, ReadPiece, RequestToken};
 use azekura_reactor::{Close, ConnId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Requests that one connection may have under way.
 const CONNECTION_REQUESTS_MAX: usize = 1024;
+/// Bytes of all connections' receive buffers, about: where there are many, each has less.
+const RECEIVE_BYTES_MAX: usize = 64 << 20;
+
+/// What this node's clients may take.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// Connections.
+    pub connections_max: usize,
+    /// Bytes of requests and answers.
+    pub memory_bytes_max: usize,
+}
+
+/// What is told at most once a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Notice {
+    TooMany,
+    Silent,
+    Stalled,
+}
 
 /// A request under way.
 struct Running {
@@ -26,7 +48,6 @@ struct Running {
 }
 
 /// Clients' requests under way.
-#[derive(Default)]
 pub struct NbdOps {
     running: BTreeMap<u64, Running>,
     /// Volumes that clients have attached.
@@ -38,15 +59,36 @@ pub struct NbdOps {
     asked: BTreeMap<u64, oneshot::Sender<Result<(), IoStatus>>>,
     /// Connections that have opened a volume or a snapshot, and which, as it was then.
     pub opened: BTreeMap<ConnId, Arc<VolumeView>>,
-    /// Connections that wait for room.
-    starved: BTreeSet<ConnId>,
+    /// The volumes' names as clients are told them, if any has asked since they have changed.
+    pub listing: OnceCell<Listing>,
+    doors: Doors<ConnId>,
+    memory: Memory<ConnId>,
+    turns: Turns<ConnId>,
+    notices: Repeats<Notice>,
     pieces: Vec<ReadPiece>,
 }
 
 impl NbdOps {
-    /// True while a connection's requests wait until others are answered.
-    pub fn waits_for_room(&self, conn: ConnId) -> bool {
-        self.starved.contains(&conn)
+    /// No clients yet.
+    pub fn new(limits: ClientLimits) -> NbdOps {
+        NbdOps {
+            running: BTreeMap::new(),
+            attaching: Attaching::default(),
+            missing: Missing::default(),
+            last: 0,
+            asked: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            listing: OnceCell::new(),
+            doors: Doors::new(limits.connections_max),
+            memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
+            turns: Turns::new(TurnLimits {
+                connection_requests_max: CONNECTION_REQUESTS_MAX,
+                window_requests: WRITE_WINDOW as usize,
+                window_bytes: IN_FLIGHT_BYTES_MAX,
+            }),
+            notices: Repeats::default(),
+            pieces: Vec::new(),
+        }
     }
 
     /// The connection is gone: nobody waits for its answers.
@@ -54,45 +96,83 @@ impl NbdOps {
         for running in self.running.values_mut() {
             running.client.take_if(|(owner, _)| *owner == conn);
         }
-        self.starved.remove(&conn);
+        self.doors.gone(conn);
+        self.memory.gone(conn);
+        self.turns.gone(conn);
         self.opened.remove(&conn);
         self.missing.forget(conn);
+    }
+
+    /// When [`DataPlane::close_late`] is to be called at the latest.
+    pub fn next_look(&self) -> Option<Duration> {
+        [self.doors.next_overdue(), self.memory.next_look()].into_iter().flatten().min()
     }
 }
 
 impl DataPlane {
-    /// Takes what requests a client has sent, as long as there is room for them.
+    /// A client has connected.
+    pub(super) fn nbd_accepted(&mut self, conn: ConnId) {
+        let now = self.now();
+        if self.ops.doors.connect(conn, now) {
+            let stream_bytes = RECEIVE_BYTES_MAX / self.ops.doors.len();
+            // A connection that has ended meanwhile is reported as closed; its stream is of no use.
+            let _ = self.reactor.install(conn, Conn::nbd(stream_bytes));
+            return;
+        }
+        let most = self.ops.doors.connections_max();
+        let what = format!("refusing a client: {most} are connected, and --nbd-connections allows no more");
+        self.notice(Notice::TooMany, &what);
+        self.reactor.close(conn, Close::AtOnce);
+    }
+
+    fn notice(&mut self, notice: Notice, what: &str) {
+        let now = self.now();
+        if let Some(more) = self.ops.notices.note(&notice, now) {
+            self.report(Report::Warn(format!("{what}{more}")));
+        }
+    }
+
+    /// Takes what a client has sent, as far as there is memory for it, up to the first request: that waits for its turn.
     pub(super) fn pump_nbd(&mut self, conn: ConnId) {
         self.touched.insert(conn);
+        let now = self.now();
+        self.note_traffic(conn, now);
         loop {
-            let room = self.node.has_room();
             let exports = Volumes {
                 all: self.node.gateway().volumes(),
+                listing: &self.ops.listing,
                 attaching: &self.ops.attaching,
                 is_certain: self.ops.missing.is_certain(conn),
                 conn,
             };
             let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) else { return };
-            if nbd.session.is_open() && (!room || nbd.session.in_flight() >= CONNECTION_REQUESTS_MAX) {
-                self.ops.starved.insert(conn);
+            if nbd.ready.is_some() {
                 return;
             }
             match nbd.session.poll(&exports) {
-                None => {
-                    // A refusal has been told; whoever asks again gets another answer.
-                    self.ops.attaching.forget_refusal(conn);
-                    self.ops.missing.told(conn);
-                    return;
-                }
+                None => match nbd.session.wants_room() {
+                    Some(bytes) if self.ops.memory.take(conn, bytes as usize, now) => nbd.session.give_room(),
+                    Some(_) => return,
+                    None => {
+                        // A refusal has been told; whoever asks again gets another answer.
+                        self.ops.attaching.forget_refusal(conn);
+                        self.ops.missing.told(conn);
+                        self.ops.doors.heard(conn, now);
+                        return;
+                    }
+                },
                 Some(Event::Missing { .. }) => {
+                    self.ops.doors.answering(conn);
                     self.look_for_export(conn);
                     return;
                 }
                 Some(Event::Wanted { name }) => {
+                    self.ops.doors.answering(conn);
                     self.want_volume(conn, &name);
                     return;
                 }
                 Some(Event::Opened { name }) => {
+                    self.ops.doors.opened(conn);
                     // It was there a moment ago, in the session's poll.
                     let attachment = self.ops.attaching.opened(conn, &name).unwrap_or_default();
                     nbd.volume = Some((name.as_str().into(), attachment));
@@ -100,17 +180,16 @@ impl DataPlane {
                     self.ops.opened.extend(view.map(|view| (conn, view)));
                 }
                 Some(Event::Request { token, command }) => {
+                    let bytes = token.memory_bytes();
+                    self.ops.memory.received(conn);
                     let Some(op) = op(command) else {
+                        self.ops.memory.answered(conn, bytes);
                         nbd.session.reply_done(token);
                         continue;
                     };
-                    let Some((volume, attachment)) = nbd.volume.clone() else { continue };
-                    self.ops.last += 1;
-                    let id = self.ops.last;
-                    self.ops.attaching.begin(&volume, attachment);
-                    self.node.submit(id, &volume, attachment, op);
-                    let client = Some((conn, token));
-                    self.ops.running.insert(id, Running { client, volume, attachment });
+                    nbd.ready = Some((token, op));
+                    self.ops.turns.ask(conn, bytes);
+                    return;
                 }
                 Some(Event::Closed) => {
                     self.reactor.close(conn, Close::AfterDrain);
@@ -125,18 +204,88 @@ impl DataPlane {
         }
     }
 
-    /// Lets connections that waited for room go on. False when none had to.
-    pub(super) fn feed_starved(&mut self) -> bool {
-        if self.ops.starved.is_empty() || !self.node.has_room() {
+    /// What a client has sent, and has taken of its answers, since the last look.
+    pub(super) fn note_traffic(&mut self, conn: ConnId, now: Duration) {
+        let unsent = self.reactor.unsent_bytes(conn);
+        self.ops.memory.unsent(conn, unsent, now);
+        if let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) {
+            let received = nbd.session.inbox_mut().received_bytes();
+            let new = received - std::mem::replace(&mut nbd.received_bytes, received);
+            self.ops.memory.moved(conn, new as usize);
+        }
+    }
+
+    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
+    pub(super) fn admit(&mut self) -> bool {
+        self.feed_waiting();
+        if !self.ops.turns.has_waiting() {
             return false;
         }
-        let mut fed = false;
-        for conn in std::mem::take(&mut self.ops.starved) {
-            let before = self.ops.last;
+        let mut admitted = false;
+        self.ops.turns.begin_round();
+        while let Some(conn) = self.next_in_turn() {
+            self.submit_ready(conn);
             self.pump_nbd(conn);
-            fed |= self.ops.last != before;
+            admitted = true;
         }
-        fed
+        admitted
+    }
+
+    /// The connection whose request enters now: the next one whose volume has room.
+    fn next_in_turn(&mut self) -> Option<ConnId> {
+        let NbdOps { turns, opened, .. } = &mut self.ops;
+        let node = &self.node;
+        turns.let_in(|conn| opened.get(&conn).is_none_or(|volume| node.has_room(&volume.name)))
+    }
+
+    fn submit_ready(&mut self, conn: ConnId) {
+        let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) else { return self.ops.turns.gone(conn) };
+        let (Some((token, op)), Some((volume, attachment))) = (nbd.ready.take(), nbd.volume.clone()) else {
+            return self.ops.turns.gone(conn);
+        };
+        self.ops.last += 1;
+        let id = self.ops.last;
+        self.ops.attaching.begin(&volume, attachment);
+        self.node.submit(id, &volume, attachment, op);
+        self.ops.running.insert(id, Running { client: Some((conn, token)), volume, attachment });
+    }
+
+    /// Lets connections go on that have waited for memory.
+    fn feed_waiting(&mut self) {
+        if !self.ops.memory.has_waiting() {
+            return;
+        }
+        let now = self.now();
+        // Small answers leave without an event.
+        let holders: Vec<ConnId> = self.ops.memory.holders().collect();
+        holders.into_iter().for_each(|conn| self.note_traffic(conn, now));
+        while let Some(conn) = self.ops.memory.next(now) {
+            if let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) {
+                nbd.session.give_room();
+            }
+            self.pump_nbd(conn);
+        }
+    }
+
+    /// Closes the connections of clients that do not say what they want, or that hold memory that others wait for.
+    pub(super) fn close_late(&mut self, now: Duration) {
+        if self.ops.next_look().is_none_or(|at| now < at) {
+            return;
+        }
+        let silent = self.ops.doors.overdue(now);
+        if !silent.is_empty() {
+            let what = format!("closing {} connections: no export opened in {HANDSHAKE_MAX:?}", silent.len());
+            self.notice(Notice::Silent, &what);
+        }
+        let stalled = self.ops.memory.stalled(now);
+        if !stalled.is_empty() {
+            let what = format!(
+                "closing {} clients' connections: they neither send nor read, and others wait for the memory that they hold",
+                stalled.len()
+            );
+            self.notice(Notice::Stalled, &what);
+        }
+        silent.into_iter().chain(stalled).for_each(|conn| self.reactor.close(conn, Close::AtOnce));
     }
 
     /// Trims a volume for the control plane.
@@ -156,6 +305,9 @@ impl DataPlane {
         }
         let Some(Running { client, volume, attachment }) = self.ops.running.remove(&id) else { return };
         if let Some((conn, token)) = client {
+            let bytes = token.memory_bytes();
+            self.ops.memory.answered(conn, bytes);
+            self.ops.turns.ended(conn, bytes);
             self.answer_nbd(conn, token, outcome);
         }
         self.request_ended(&volume, attachment);

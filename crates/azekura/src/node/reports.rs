@@ -2,15 +2,16 @@
 
 use super::attachments::Keeper;
 use super::dataplane::{Command, Handle, Report};
+use super::found::{Met, scrubbed};
 use super::missing;
 use super::statistics::Failures;
 use azekura_base::{DeviceId, PgId};
-use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
-use azekura_meta::model::{DeviceFailure, FailureKind, GroupRecord, ScrubRecord};
-use azekura_meta::time::{now_rfc3339, unix_seconds};
+use azekura_meta::model::{DeviceFailure, FailureKind, GroupRecord};
+use azekura_meta::time::now_rfc3339;
+use azekura_meta::{MetaClient, MetaError};
 use azekura_node::Breakdown;
-use azekura_replica::{GroupConfig, ScrubKind};
+use azekura_replica::GroupConfig;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -26,6 +27,7 @@ pub async fn carry_out(
     keeper: Keeper,
     mut reports: mpsc::UnboundedReceiver<Report>,
 ) {
+    let met = Met::default();
     while let Some(report) = reports.recv().await {
         match report {
             Report::Warn(what) => tracing::warn!("{what}"),
@@ -54,29 +56,8 @@ pub async fn carry_out(
                     }
                 });
             }
-            Report::Scrubbed(pg, report) => {
-                if report.differing + report.unreadable > 0 {
-                    tracing::error!(
-                        "group {pg}: {} scrub: {} blocks differed between copies and were written anew, {} chunks could not be read",
-                        if report.kind == ScrubKind::Light { "light" } else { "deep" },
-                        report.differing,
-                        report.unreadable
-                    );
-                }
-                let client = client.clone();
-                tokio::spawn(async move {
-                    let (done, findings) = (unix_seconds(), report.differing + report.unreadable);
-                    let note = |scrub: &mut ScrubRecord| {
-                        if report.kind == ScrubKind::Deep {
-                            scrub.deep.ended(done, findings);
-                        }
-                        scrub.light.ended(done, findings);
-                    };
-                    if let Err(error) = client.update_scrub(pg, note).await {
-                        tracing::warn!("can't note that group {pg} was scrubbed: {error}");
-                    }
-                });
-            }
+            Report::Scrubbed(pg, report, found) => drop(tokio::spawn(scrubbed(client.clone(), pg, report, found))),
+            Report::Found(pg, found) => met.note(&client, pg, found),
             Report::CopyForgotten(device, pg) => {
                 let client = client.clone();
                 tokio::spawn(async move {
@@ -102,6 +83,9 @@ pub async fn carry_out(
 async fn note_failure(client: MetaClient, device: DeviceId, failure: Option<(FailureKind, String)>) {
     let failure = failure.map(|(kind, reason)| DeviceFailure { kind, reason, since: now_rfc3339() });
     while let Err(error) = client.note_device_failure(device, failure.as_ref()).await {
+        if matches!(error, MetaError::NotFound { .. }) {
+            return; // It was removed from the cluster.
+        }
         tracing::warn!("can't note the state of device {device}: {error}");
         tokio::time::sleep(RETRY_PAUSE).await;
     }

@@ -64,7 +64,7 @@ mod tests {
 
     fn scrub(deep: (u64, u64), light: (u64, u64)) -> ScrubRecord {
         let times = |(wanted, done)| ScrubTimes { wanted, done, findings: 0 };
-        ScrubRecord { deep: times(deep), light: times(light) }
+        ScrubRecord { deep: times(deep), light: times(light), ..ScrubRecord::default() }
     }
 
     #[test]

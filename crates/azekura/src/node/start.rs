@@ -5,21 +5,26 @@ use super::attachments::{Keeper, Plane};
 use super::data_folder::DataFolder;
 use super::dataplane::{DataPlane, Handle, Listeners, OpenDevice, Report};
 use super::device::{DeviceDir, DeviceLost};
+use super::holdings::{self, Parents};
+use super::layers_file::Note;
 use super::map_thread::MapThread;
+use super::nbd::ClientLimits;
 use super::scrubs::{self, Intervals};
+use super::seen::Memory;
 use super::statistics::{Failures, Statistics};
 use super::stream::Conn;
-use super::{dataplane, layers_file, reports, view};
+use super::{dataplane, initialise, layers_file, reports, seen, view};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::DeviceId;
 use azekura_control::Attacher;
+use azekura_frontend::MEMORY_BYTES_MIN;
 use azekura_meta::client::EtcdError;
 use azekura_meta::cluster::{DeviceSpec, NodeSpec};
 use azekura_meta::model::{DeviceFailure, DeviceRecord, FailureKind};
 use azekura_meta::server::EmbeddedServer;
 use azekura_meta::time::now_rfc3339;
-use azekura_meta::{MetaClient, MetaError};
-use azekura_node::{Breakdown, ClusterView, Identity};
+use azekura_meta::{Kind, MetaClient, MetaError};
+use azekura_node::{Breakdown, ClusterView, INBOUND_MAX, Identity, UNGREETED_MAX};
 use azekura_reactor::{DeviceOptions, Options, Reactor};
 
 use azekura_store::{CheckpointDb, Store};
@@ -29,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// How long one attempt to reach the configuration server lasts before people are told.
 const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
@@ -39,6 +44,9 @@ const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 const LEAVE_STEP: Duration = Duration::from_millis(10);
 /// Longest wait for the data plane to close its devices.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections that are being closed while others come in their place.
+const CLOSING_MAX: usize = 4096;
 
 /// A device whose store is ready to be driven.
 struct ReadyDevice {
@@ -52,6 +60,7 @@ struct ReadyDevice {
 struct Membership {
     identity: Identity,
     devices: Vec<ReadyDevice>,
+    device_timeout: Duration,
     reports: mpsc::UnboundedSender<Report>,
 }
 
@@ -61,7 +70,7 @@ struct Membership {
 /// When something that it needs is not to be had; the message says what to do.
 pub async fn serve(args: NodeArgs) -> Result<()> {
     let started = Instant::now();
-    raise_descriptor_limit();
+    let descriptors = raise_descriptor_limit();
     ensure!(
         !args.listen.ip().is_unspecified(),
         "--listen {} is announced to other nodes, so it must be an address that they can reach",
@@ -80,7 +89,8 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         ),
         None => None,
     };
-    let (sockets, membership, data_plane) = start_data_plane(&args)?;
+    let clients = client_limits(&args, descriptors)?;
+    let (sockets, membership, data_plane) = start_data_plane(&args, clients)?;
     sockets.await.context("the data plane ended")??;
     let api = azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
     let mut stop = Signals::new()?;
@@ -89,13 +99,17 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         client = connect(&args, server.as_ref()) => client?,
         () = stop.wait() => return Ok(()),
     };
-    let (identity, name) = join(&client, &mut folder, &args).await?;
+    let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
+    // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
+    let dirs = folder.devices(args.device_size.map(|size| size.bytes()), args.devices)?;
+    let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
-    let devices = open_devices(&client, &folder, &args, identity, &report_sender).await?;
+    let devices = open_devices(&client, dirs, &args, identity, &report_sender).await?;
     let (handle_sender, handle) = oneshot::channel();
     let rest: Vec<_> = devices.iter().map(|device| (device.id, DeviceDir::open(device.dir.path()))).collect();
-    let folders = devices.iter().map(|device| device.dir.path().to_owned()).collect();
-    let ready = Membership { identity, devices, reports: report_sender };
+    let folders: Vec<PathBuf> = devices.iter().map(|device| device.dir.path().to_owned()).collect();
+    let device_timeout = Duration::from_secs(args.device_timeout.0);
+    let ready = Membership { identity, devices, device_timeout, reports: report_sender };
     if membership.send((ready, handle_sender)).is_err() {
         bail!("the data plane ended before it began");
     }
@@ -103,35 +117,52 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
 
     let stop_initialising = Arc::new(AtomicBool::new(false));
     for (id, dir) in rest {
-        dir?.initialise_rest(id, handle.clone(), Arc::clone(&stop_initialising));
+        initialise::start(dir?, id, handle.clone(), Arc::clone(&stop_initialising));
     }
-    let follow = tokio::spawn(follow_model(client.clone(), handle.clone(), folders));
+    let parents = known_parents(&folders);
+    let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
+    let holdings = tokio::spawn(holdings::tell(client.clone(), handle.clone(), parents.clone()));
+    let (told_sender, told) = watch::channel(0);
+    let following = follow_model(client.clone(), handle.clone(), told_sender, folders, parents, memory);
+    let mut follow = tokio::spawn(following);
     let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, Intervals::of(&args)));
     let alive = client.keep_alive(identity.node);
     let failures = Failures::default();
     let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };
     let plane = Plane { handle: handle.clone(), incarnation: identity.incarnation };
     let attacher = Attacher::new(client.clone(), Arc::new(plane));
-    let keeper = Keeper::new(attacher.clone(), handle.clone(), identity.node, identity.incarnation);
+    let keeper =
+        Keeper::new(attacher.clone(), client.clone(), handle.clone(), told, identity.node, identity.incarnation);
     let control = azekura_control::start(api, client.clone(), identity.node, Arc::new(statistics), attacher);
     let reports = reports::carry_out(client.clone(), handle.clone(), failures, keeper, report_receiver);
     let reports = tokio::spawn(reports);
     tracing::info!("node {} is up: nodes on {}, API on http://{}", identity.node, args.listen, args.api);
 
     let mut data_plane = tokio::task::spawn_blocking(move || data_plane.join());
+    let mut refused = None;
     let ended = tokio::select! {
         () = stop.wait() => None,
         ended = &mut data_plane => Some(ended),
+        outcome = &mut follow => {
+            refused = outcome.ok();
+            None
+        }
     };
     tracing::info!("stopping");
     stop_initialising.store(true, Ordering::Relaxed);
     if ended.is_none() {
-        leave(&handle).await;
+        // Nothing is handed over by a configuration that is not believed.
+        if refused.is_none() {
+            leave(&handle).await;
+        }
         let (stopped_sender, stopped) = oneshot::channel();
         handle.send(dataplane::Command::Stop(stopped_sender));
         let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
     }
     follow.abort();
+    copy.abort();
+    seen::write_last(folder.path(), &believed).await;
+    holdings.abort();
     scrubs.abort();
     reports.abort();
     control.stop().await;
@@ -140,6 +171,9 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     if let Some(server) = server {
         server.stop().await;
     }
+    if let Some(refused) = refused {
+        return Err(refusal(refused));
+    }
     match ended {
         Some(Ok(Ok(result))) => result.context("the data plane's event loop ended"),
         Some(_) => bail!("the data plane's thread panicked; please report the message above"),
@@ -147,13 +181,33 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     }
 }
 
-/// Every connection takes a descriptor, and shells give few: takes as many as it is allowed to.
-fn raise_descriptor_limit() {
+/// What clients may take. Of the descriptors, other nodes, devices and the control plane have one half.
+fn client_limits(args: &NodeArgs, descriptors: usize) -> Result<ClientLimits> {
+    let memory_bytes_max = usize::try_from(args.nbd_memory.bytes()).unwrap_or(usize::MAX);
+    ensure!(
+        memory_bytes_max >= MEMORY_BYTES_MIN,
+        "--nbd-memory {} is too little: the longest request needs {} MiB",
+        args.nbd_memory,
+        MEMORY_BYTES_MIN >> 20
+    );
+    let connections_max = args.nbd_connections.min((descriptors / 2).max(1));
+    if connections_max < args.nbd_connections {
+        tracing::warn!(
+            "at most {connections_max} NBD clients: this process may open {descriptors} files; raise the limit (ulimit -n)"
+        );
+    }
+    Ok(ClientLimits { connections_max, memory_bytes_max })
+}
+
+/// Every connection takes a descriptor, and shells give few: takes as many as it is allowed to, and tells how many.
+fn raise_descriptor_limit() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limits = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits }) {
         tracing::warn!("the limit of open files stays at {:?}: {error}", limits.current);
     }
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
 /// Lets other nodes take over what this one serves, so that clients of theirs need not wait until it is missed.
@@ -210,14 +264,16 @@ async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<Met
 }
 
 /// Makes the node known to its cluster.
-async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> Result<(Identity, String)> {
+async fn join(
+    client: &MetaClient,
+    folder: &mut DataFolder,
+    memory: &mut Memory,
+    args: &NodeArgs,
+) -> Result<(Identity, String)> {
     if let Some(found) = client.cluster_identity().await? {
         let number = found.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
         folder.check_cluster(number)?;
     }
-    let cluster = client.ensure_cluster("azekura", folder.file.cluster.as_deref()).await?;
-    let number = cluster.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
-    folder.check_cluster(number)?;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -225,6 +281,14 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> 
             .trim()
             .to_owned(),
     };
+    memory.check_at_start(client, &name).await.map_err(refusal)?;
+    let cluster = client.ensure_cluster("azekura", folder.file.cluster.as_deref()).await.map_err(refusal)?;
+    let number = cluster.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
+    folder.check_cluster(number)?;
+    if folder.file.id.is_some() && !client.model().nodes.values().any(|node| node.uuid == folder.file.uuid) {
+        let name = folder.file.id.map_or_else(String::new, |id| id.to_string());
+        return Err(MetaError::Removed { kind: Kind::Node, name }.into());
+    }
     let tcp = args.nbd.iter().map(ToString::to_string);
     let unix = args.nbd_socket.iter().map(|path| format!("unix:{}", path.display()));
     let spec = NodeSpec {
@@ -253,13 +317,12 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, args: &NodeArgs) -> 
 /// without it.
 async fn open_devices(
     client: &MetaClient,
-    folder: &DataFolder,
+    dirs: Vec<(String, Result<DeviceDir>)>,
     args: &NodeArgs,
     identity: Identity,
     reports: &mpsc::UnboundedSender<Report>,
 ) -> Result<Vec<ReadyDevice>> {
     let mut ready = Vec::new();
-    let dirs = folder.devices(args.device_size.map(|size| size.bytes()), args.devices)?;
     note_missing(client, &dirs, identity).await?;
     for (name, dir) in dirs {
         let mut dir = match dir {
@@ -272,6 +335,12 @@ async fn open_devices(
                 continue;
             }
         };
+        if dir.file.id.is_some() && !client.model().devices.values().any(|record| record.uuid == dir.file.uuid) {
+            let error = MetaError::Removed { kind: Kind::Device, name };
+            let hint = error.hint().unwrap_or_default();
+            tracing::error!("{error}: {hint}; the node goes on without {}", dir.path().display());
+            continue;
+        }
         let spec = DeviceSpec {
             uuid: dir.file.uuid.clone(),
             node: identity.node,
@@ -309,7 +378,7 @@ async fn note_missing(client: &MetaClient, dirs: &[(String, Result<DeviceDir>)],
             Ok(dir) => dir.file.uuid == record.uuid,
             Err(_) => is_called(record, identity, name),
         };
-        record.node == identity.node && !dirs.iter().any(is_it)
+        record.node == identity.node && !record.removed && !dirs.iter().any(is_it)
     };
     for record in model.devices.values().filter(|record| is_missing(record)) {
         let reason = format!("{} is not in its node's data folder any more", record.name);
@@ -333,12 +402,13 @@ type Sockets = oneshot::Receiver<Result<()>>;
 /// Starts the data plane's thread, which opens its sockets at once and waits for the node's membership.
 fn start_data_plane(
     args: &NodeArgs,
+    clients: ClientLimits,
 ) -> Result<(Sockets, std::sync::mpsc::Sender<Start>, JoinHandle<std::io::Result<()>>)> {
     let (sockets_sender, sockets) = oneshot::channel();
     let (sender, receiver) = std::sync::mpsc::channel::<Start>();
     let args = args.clone();
     let work = move || -> std::io::Result<()> {
-        let opened = open_sockets(&args);
+        let opened = open_sockets(&args, clients);
         let (reactor, listeners) = match opened {
             Ok(opened) => {
                 let _ = sockets_sender.send(Ok(()));
@@ -350,7 +420,7 @@ fn start_data_plane(
             }
         };
         let Ok((membership, answer)) = receiver.recv() else { return Ok(()) };
-        match assemble(reactor, listeners, membership) {
+        match assemble(reactor, listeners, membership, clients) {
             Ok(data_plane) => {
                 let _ = answer.send(Ok(data_plane.handle()));
                 data_plane.run()
@@ -365,8 +435,11 @@ fn start_data_plane(
     Ok((sockets, sender, thread))
 }
 
-fn open_sockets(args: &NodeArgs) -> Result<(Reactor<Conn>, Listeners)> {
-    let mut reactor = Reactor::new(Options::default()).context("can't start the event loop")?;
+fn open_sockets(args: &NodeArgs, clients: ClientLimits) -> Result<(Reactor<Conn>, Listeners)> {
+    // Clients and nodes have limits of their own, and so there is a place for every node, and for every dial of this one.
+    let connections_max = clients.connections_max + 2 * (INBOUND_MAX + UNGREETED_MAX) + CLOSING_MAX;
+    let options = Options { connections_max, ..Options::default() };
+    let mut reactor = Reactor::new(options).context("can't start the event loop")?;
     let mut listeners = Listeners::default();
     let listen = |what: &str, address| format!("can't listen on {address} ({what}): is it in use?");
     let peers = reactor.listen_tcp(args.listen).with_context(|| listen("--listen", args.listen.to_string()))?;
@@ -381,7 +454,12 @@ fn open_sockets(args: &NodeArgs) -> Result<(Reactor<Conn>, Listeners)> {
     Ok((reactor, listeners))
 }
 
-fn assemble(mut reactor: Reactor<Conn>, listeners: Listeners, membership: Membership) -> Result<DataPlane> {
+fn assemble(
+    mut reactor: Reactor<Conn>,
+    listeners: Listeners,
+    membership: Membership,
+    clients: ClientLimits,
+) -> Result<DataPlane> {
     let mut files = Vec::new();
     for device in membership.devices {
         let path = device.dir.log_path();
@@ -391,7 +469,8 @@ fn assemble(mut reactor: Reactor<Conn>, listeners: Listeners, membership: Member
             Err(error) => out_of_service(&membership.reports, device.id, &error),
         }
     }
-    let mut data_plane = DataPlane::new(reactor, membership.identity, listeners, membership.reports);
+    let mut data_plane = DataPlane::new(reactor, membership.identity, listeners, membership.reports, clients);
+    data_plane.set_device_timeout(membership.device_timeout);
     for (device, file) in files {
         let map = MapThread::start(device.id, device.map, data_plane.handle())?;
         data_plane.add_device(device.id, OpenDevice { file, map }, device.store);
@@ -399,29 +478,64 @@ fn assemble(mut reactor: Reactor<Conn>, listeners: Listeners, membership: Member
     Ok(data_plane)
 }
 
-/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before.
-async fn follow_model(client: MetaClient, handle: Handle, folders: Vec<PathBuf>) {
+/// The tree of layers as the devices' folders have it.
+fn known_parents(folders: &[PathBuf]) -> Parents {
+    let mut parents = Parents::new();
+    for folder in folders {
+        match layers_file::read(folder) {
+            Ok(known) => parents.extend(known),
+            Err(error) => tracing::warn!("the layers of {} can't be read: {error}", folder.display()),
+        }
+    }
+    parents
+}
+
+/// An error of the configuration, with what to do about it.
+fn refusal(error: MetaError) -> anyhow::Error {
+    match error.hint() {
+        Some(hint) => anyhow!("{error}\nhint: {hint}"),
+        None => error.into(),
+    }
+}
+
+/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before. What was
+/// seen is noted first. Ends when the configuration can't be believed any more.
+async fn follow_model(
+    client: MetaClient,
+    handle: Handle,
+    told: watch::Sender<u64>,
+    folders: Vec<PathBuf>,
+    known: Parents,
+    mut memory: Memory,
+) -> MetaError {
     let mut models = client.watch_model();
     let mut views = view::Views::default();
+    let mut notes: Vec<Note> = folders.into_iter().map(Note::new).collect();
     let mut last: Option<ClusterView> = None;
     loop {
-        let mut view = views.of(&models.borrow_and_update().clone());
+        let model = models.borrow_and_update().clone();
+        if let Err(error) = memory.follow(&client, &model).await {
+            return error;
+        }
+        let mut view = views.of(&model);
+        if model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some()) {
+            // What a device holds of layers that the restored configuration does not know lies on others all the same.
+            let unknown = known.iter().filter(|(layer, _)| !model.layers.contains_key(layer));
+            view.parents.extend(unknown.map(|(layer, parent)| (*layer, *parent)));
+        }
         let revision = std::mem::take(&mut view.revision);
+        for note in &mut notes {
+            note.keep(&view.parents).await;
+        }
         if last.as_ref() == Some(&view) {
             handle.send(dataplane::Command::Known(revision));
         } else {
-            if last.as_ref().is_none_or(|last| last.parents != view.parents) {
-                for folder in &folders {
-                    if let Err(error) = layers_file::write(folder, &view.parents) {
-                        tracing::warn!("can't note the layers in {}: {error}", folder.display());
-                    }
-                }
-            }
             last = Some(view.clone());
             handle.send(dataplane::Command::Configure(Box::new(ClusterView { revision, ..view })));
         }
+        told.send_replace(revision);
         if models.changed().await.is_err() {
-            return;
+            return MetaError::Interrupted { reason: "the configuration is not followed any more".to_owned() };
         }
     }
 }

@@ -159,6 +159,9 @@ fn group(report: &GroupReport) -> GroupSnapshot {
         GroupState::Idle(_) => IDLE.into(),
         GroupState::WaitingForCopy(device) => format!("waiting for device {device}"),
         GroupState::CopyLost(device) => format!("device {device} has lost its copy"),
+        GroupState::CopyAhead(device) => {
+            format!("device {device} has committed writes that this group does not know of: it is left as it is")
+        }
         GroupState::ReadOnly => READ_ONLY.into(),
         GroupState::Opening => "opening".into(),
         GroupState::WithoutPrimary => "waiting for the primary".into(),
@@ -186,7 +189,7 @@ fn scrub(report: &ScrubReport) -> ScrubSnapshot {
         kind: kind.into(),
         chunks: report.chunks,
         chunks_done: report.chunks_done,
-        findings: report.differing + report.unreadable,
+        findings: report.findings(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! What the event loop keeps for each connection.
 
 use azekura_base::{Generation, Inbox, Outbox};
-use azekura_nbd::Session;
+use azekura_gateway::Op;
+use azekura_nbd::{RequestToken, Session};
 use azekura_node::ConnKey;
 use azekura_reactor::Stream;
 use azekura_wire::Decoder;
@@ -19,6 +20,10 @@ pub enum Conn {
 pub struct NbdConn {
     /// The protocol.
     pub session: Session,
+    /// A request that waits for its turn.
+    pub ready: Option<(RequestToken, Op)>,
+    /// Bytes that had been received when it was looked at last.
+    pub received_bytes: u64,
     /// The volume that it has opened, and the attachment that its requests carry.
     pub volume: Option<(Arc<str>, Generation)>,
 }
@@ -52,10 +57,12 @@ impl Stream for Conn {
 }
 
 impl Conn {
-    /// A client that has just connected.
+    /// A client that has just connected, with a receive buffer of at most so many bytes.
     #[must_use]
-    pub fn nbd() -> Conn {
-        Conn::Nbd(Box::new(NbdConn { session: Session::new(), volume: None }))
+    pub fn nbd(stream_bytes_max: usize) -> Conn {
+        let mut session = Session::metered();
+        session.inbox_mut().limit_stream(stream_bytes_max);
+        Conn::Nbd(Box::new(NbdConn { session, ready: None, received_bytes: 0, volume: None }))
     }
 
     /// A connection with another node.

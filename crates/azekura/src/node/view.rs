@@ -10,6 +10,7 @@ use azekura_node::{Attachments, ClusterView};
 use azekura_replica::{AckRule, GroupConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Makes views of the cluster, one after the other. What has not changed between two models is not made anew: a cluster
 /// may have many more snapshots than volumes.
@@ -36,13 +37,17 @@ impl Views {
     /// The data plane's view of `model`.
     pub fn of(&mut self, model: &Model) -> ClusterView {
         // A group whose class is not known is left out: what its copies must do for each other is not known.
-        let groups = model.groups.values().filter_map(|record| {
+        // One that is closed is nobody's, until it is known who holds what.
+        let open = model.groups.values().filter(|record| record.closed.is_none());
+        let groups = open.filter_map(|record| {
             let class = model.classes.get(&record.class)?;
             Some((record.id, group_config(model, record, class)))
         });
         let holders = LayerHolders::new(model);
         let (mut dropped, mut merging) = (BTreeMap::new(), BTreeMap::new());
-        for (layer, open) in model.ending_layers(&holders) {
+        // Devices may hold layers that lie on these and that the configuration does not know yet.
+        let is_restored = model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some());
+        for (layer, open) in model.ending_layers(&holders).filter(|_| !is_restored) {
             match layer.into.filter(|_| layer.state == LayerState::Merging) {
                 Some(into) => drop(merging.insert(layer.id, (into, open))),
                 None => drop(dropped.insert(layer.id, open)),
@@ -98,6 +103,7 @@ fn volume_view(volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {
         layer: volume.head,
         cut: volume.cut.as_ref().map(|cut| cut.next),
         read_only: false,
+        io_timeout: io_timeout(class),
         groups: class.groups.as_slice().into(),
         group_offset: volume.group_offset,
     }
@@ -111,9 +117,14 @@ fn snapshot_view(snapshot: &SnapshotRecord, volume: &VolumeRecord, class: &Class
         layer: snapshot.layer,
         cut: None,
         read_only: true,
+        io_timeout: io_timeout(class),
         groups: class.groups.as_slice().into(),
         group_offset: volume.group_offset,
     }
+}
+
+fn io_timeout(class: &ClassRecord) -> Option<Duration> {
+    class.io_timeout_seconds.map(Duration::from_secs)
 }
 
 fn attachments(record: &AttachmentsRecord) -> Attachments {

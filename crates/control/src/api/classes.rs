@@ -1,14 +1,15 @@
 //! Storage classes: list, show, create.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use azekura_meta::cluster::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
-use azekura_meta::model::{AckRule, FailureDomain};
+use azekura_meta::model::{AckRule, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS};
 use azekura_meta::{Kind, MetaError};
 use serde::{Deserialize, Serialize};
 
-use super::error::{Answer, ApiError, Body};
+use super::error::{Answer, ApiError, Body, Name};
+use super::known::{Known, Wanted, known};
 use super::{Api, ClassView};
 
 /// Body of `POST /v1/classes`.
@@ -31,16 +32,20 @@ pub struct CreateClass {
     /// Volumes may promise this multiple of the devices' size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overcommit_ratio: Option<f64>,
+    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for ever; 30,
+    /// if it is not said.
+    #[serde(default, deserialize_with = "super::settings::named", skip_serializing_if = "Option::is_none")]
+    pub io_timeout_seconds: Option<Option<u64>>,
 }
 
 /// `GET /v1/classes`.
 pub(super) async fn list(State(api): State<Api>) -> Answer<Vec<ClassView>> {
-    let model = api.meta.model_of_volumes().await?;
-    Ok(Json(model.classes.values().map(|class| ClassView::new(&model, class)).collect()))
+    let Known { model, .. } = known(&api, Wanted::Volumes).await?;
+    Ok(Json(model.classes.values().filter(|class| !class.deleted).map(|class| ClassView::new(&model, class)).collect()))
 }
 
 /// `GET /v1/classes/{name}`.
-pub(super) async fn show(State(api): State<Api>, Path(name): Path<String>) -> Answer<ClassView> {
+pub(super) async fn show(State(api): State<Api>, Name(name): Name) -> Answer<ClassView> {
     let model = api.meta.model_of_volumes().await?;
     match model.classes.get(&name) {
         Some(class) => Ok(Json(ClassView::new(&model, class))),
@@ -60,6 +65,7 @@ pub(super) async fn create(
         ack_rule: body.ack_rule.unwrap_or(AckRule::All),
         copies_min: body.copies_min.unwrap_or(1),
         overcommit_ratio: body.overcommit_ratio.unwrap_or(DEFAULT_OVERCOMMIT_RATIO),
+        io_timeout_seconds: body.io_timeout_seconds.unwrap_or(Some(IO_TIMEOUT_DEFAULT_SECONDS)),
     };
     let class = api.meta.create_class(&spec).await?;
     Ok((StatusCode::CREATED, Json(ClassView::new(&api.meta.model(), &class))))

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use azekura_base::DeviceId;
 use azekura_meta::model::DeviceState;
 use azekura_meta::size::Size;
 use azekura_meta::{Kind, MetaError, Model};
 
-use super::error::Answer;
+use super::error::{Answer, Name};
 use super::stats::{ClusterStats, gather};
 use super::{Api, DeviceView};
 use crate::placement::candidates_where;
@@ -18,25 +18,25 @@ use crate::placement::candidates_where;
 const FILL_MAX: f64 = 0.9;
 
 /// `POST /v1/devices/{device}/drain`.
-pub(super) async fn drain_device(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+pub(super) async fn drain_device(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
     let device = find_device(&api.meta.model(), &name)?;
     set(&api, &format!("device {name}"), &[device], DeviceState::Draining).await
 }
 
 /// `POST /v1/devices/{device}/undrain`.
-pub(super) async fn undrain_device(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+pub(super) async fn undrain_device(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
     let device = find_device(&api.meta.model(), &name)?;
     set(&api, &format!("device {name}"), &[device], DeviceState::Up).await
 }
 
 /// `POST /v1/nodes/{node}/drain`.
-pub(super) async fn drain_node(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+pub(super) async fn drain_node(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
     let devices = devices_of(&api.meta.model(), &name)?;
     set(&api, &format!("node {name}"), &devices, DeviceState::Draining).await
 }
 
 /// `POST /v1/nodes/{node}/undrain`.
-pub(super) async fn undrain_node(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<DeviceView>> {
+pub(super) async fn undrain_node(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
     let devices = devices_of(&api.meta.model(), &name)?;
     set(&api, &format!("node {name}"), &devices, DeviceState::Up).await
 }
@@ -99,7 +99,7 @@ fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) 
 }
 
 /// The device that people mean by its number, `NODE/NAME`, or a name that only one device has.
-fn find_device(model: &Model, name: &str) -> Result<DeviceId, MetaError> {
+pub(super) fn find_device(model: &Model, name: &str) -> Result<DeviceId, MetaError> {
     if let Some(id) = name.parse().ok().map(DeviceId).filter(|id| model.devices.contains_key(id)) {
         return Ok(id);
     }
@@ -113,7 +113,11 @@ fn find_device(model: &Model, name: &str) -> Result<DeviceId, MetaError> {
         .collect();
     match matching[..] {
         [device] => Ok(device),
-        _ => Err(MetaError::NotFound { kind: Kind::Device, name: name.to_owned() }),
+        [_, _, ..] => {
+            let full = |id: &DeviceId| format!("{}/{own}", on(model.devices[id].node).unwrap_or("?"));
+            Err(MetaError::Ambiguous { name: name.to_owned(), devices: matching.iter().map(full).collect() })
+        }
+        [] => Err(MetaError::NotFound { kind: Kind::Device, name: name.to_owned() }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, FromRequestParts, Query};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -50,6 +50,9 @@ impl From<MetaError> for ApiError {
             E::Attached { .. } | E::TooManyAttachments { .. } | E::NotAttached { .. } | E::NodeAbsent { .. } => {
                 StatusCode::CONFLICT
             }
+            E::RemovalRefused { .. } | E::ClassInUse { .. } | E::Removed { .. } | E::Ambiguous { .. } => {
+                StatusCode::CONFLICT
+            }
             E::InUse { .. } | E::HasSnapshots { .. } | E::CutEnded { .. } | E::TooManySnapshots { .. } => {
                 StatusCode::CONFLICT
             }
@@ -65,7 +68,9 @@ impl From<MetaError> for ApiError {
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => {
                 StatusCode::INSUFFICIENT_STORAGE
             }
-            E::Etcd(EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. }) => StatusCode::SERVICE_UNAVAILABLE,
+            E::NotNow { .. } | E::Etcd(EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. }) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         ApiError::new(status, error.to_string(), error.hint())
@@ -87,8 +92,32 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> 
 }
 
 fn bad_body(rejection: &JsonRejection) -> ApiError {
-    let hint = "send a JSON object with the header 'Content-Type: application/json'";
+    // The text names the field, if the body could be read as JSON at all.
+    let hint = match rejection {
+        JsonRejection::JsonDataError(_) => {
+            "correct the field that the error names; its words are those that a GET shows"
+        }
+        JsonRejection::JsonSyntaxError(_) => "the body is no JSON: look at the place that the error names",
+        _ => "send a JSON object with the header 'Content-Type: application/json'",
+    };
     ApiError::new(rejection.status(), rejection.body_text(), Some(hint.to_owned()))
+}
+
+/// The name in a URL's path; what is wrong with a bad one is told like every other error.
+pub(super) struct Name(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name, ApiError> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(name)) => Ok(Name(name)),
+            Err(rejection) => {
+                let hint = "names are letters, digits, '.', '_' and '-', and need no escapes in a URL".to_owned();
+                Err(ApiError::new(rejection.status(), rejection.body_text(), Some(hint)))
+            }
+        }
+    }
 }
 
 /// The parameters of a URL's query; what is wrong with bad ones is told like every other error.
@@ -106,7 +135,8 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for Par
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
-    let hint = "there are /v1/status, /v1/volumes, /v1/snapshots, /v1/classes, /v1/nodes, /v1/devices, /v1/groups, /v1/settings, /v1/stats, /metrics";
+    let hint = "there are /v1/health, /v1/status, /v1/space, /v1/volumes, /v1/snapshots, /v1/classes, /v1/nodes, /v1/devices, \
+                /v1/groups, /v1/scrub, /v1/settings, /v1/stats, /metrics";
     ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), Some(hint.to_owned()))
 }
 

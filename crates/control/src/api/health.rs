@@ -7,14 +7,21 @@ use serde_json::{Value, json};
 
 use super::Api;
 use super::error::ApiError;
+use super::known::stale;
 
-/// 200 while the data plane answers, else 503. The configuration server may be away: I/O goes on without it.
+/// 200 while the data plane answers, else 503. It is 200 also while the configuration is away, and says so: I/O goes on
+/// without it, and a balancer or probe that took the node out, or restarted it, would end what works.
 pub(super) async fn health(State(api): State<Api>) -> Result<Json<Value>, ApiError> {
     if api.statistics.snapshot().await.is_none() {
         let hint = "look into the node's log".to_owned();
         let error = "this node's data plane does not answer";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error, Some(hint)));
     }
-    let link = api.meta.watch_link().borrow().clone();
-    Ok(Json(json!({ "serving": true, "configuration": link.as_deref().unwrap_or("reachable") })))
+    let away = stale(&api);
+    Ok(Json(json!({
+        "serving": true,
+        "configuration_reachable": away.is_none(),
+        "configuration_away_seconds": away.as_ref().map(|away| away.seconds),
+        "configuration": away.map_or_else(|| "reachable".to_owned(), |away| away.reason),
+    })))
 }

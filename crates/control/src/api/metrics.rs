@@ -200,7 +200,11 @@ fn scrubs(text: &mut Text, snapshot: &NodeSnapshot, scrubbed: Option<LastScrubs>
     text.family("scrub_oldest_timestamp_seconds", "gauge", help);
     text.sample("scrub_oldest_timestamp_seconds", &[("kind", "deep")], deep);
     text.sample("scrub_oldest_timestamp_seconds", &[("kind", "light")], light);
-    text.family("scrub_findings", "gauge", "Differing blocks and unreadable chunks at those groups' last scrubs.");
+    text.family(
+        "scrub_findings",
+        "gauge",
+        "Bad blocks, also mended ones, and unreadable chunks at those groups' last scrubs, and met by readers since.",
+    );
     text.sample("scrub_findings", &[], findings);
 }
 

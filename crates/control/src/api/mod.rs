@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use azekura_base::NodeId;
 use azekura_meta::MetaClient;
 
@@ -18,10 +18,12 @@ mod drain;
 mod error;
 mod freed;
 mod health;
+mod known;
 mod layer_questions;
 mod members;
 mod metrics;
 mod peers;
+mod removal;
 mod resync;
 mod scrub;
 mod settings;
@@ -35,6 +37,8 @@ mod volumes;
 pub use classes::CreateClass;
 pub use diff::{DiffKind, DiffRange, DiffView};
 pub use error::ErrorBody;
+pub use known::{STALE_HEADER, Stale};
+pub use removal::RemovedView;
 pub use resync::{ResyncRate, ResyncStatus, ResyncView};
 pub use scrub::{LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
 pub use settings::{ChangeSettings, SettingsView};
@@ -95,11 +99,13 @@ pub fn router(api: Api) -> Router {
         .route("/v1/node/measure", get(layer_questions::measure))
         .route("/v1/snapshots", get(snapshots::list).post(snapshots::create))
         .route("/v1/classes", get(classes::list).post(classes::create))
-        .route("/v1/classes/{name}", get(classes::show))
+        .route("/v1/classes/{name}", get(classes::show).delete(removal::class))
         .route("/v1/nodes", get(members::nodes))
+        .route("/v1/nodes/{name}", delete(removal::node))
         .route("/v1/nodes/{name}/drain", post(drain::drain_node))
         .route("/v1/nodes/{name}/undrain", post(drain::undrain_node))
         .route("/v1/devices", get(members::devices))
+        .route("/v1/devices/{name}", delete(removal::device))
         .route("/v1/devices/{name}/drain", post(drain::drain_device))
         .route("/v1/devices/{name}/undrain", post(drain::undrain_device))
         .route("/v1/settings", get(settings::show).post(settings::change))

@@ -13,6 +13,7 @@ use super::error::{Answer, Body};
 
 /// Body of `POST /v1/scrub`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "ScrubBody")]
 pub struct ScrubRequest {
     /// What is to be scrubbed.
     #[serde(flatten)]
@@ -20,6 +21,29 @@ pub struct ScrubRequest {
     /// Compare the copies' maps only, and read no block.
     #[serde(default)]
     pub light: bool,
+}
+
+/// A request as it comes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScrubBody {
+    volume: Option<String>,
+    device: Option<DeviceId>,
+    #[serde(default)]
+    light: bool,
+}
+
+impl TryFrom<ScrubBody> for ScrubRequest {
+    type Error = &'static str;
+
+    fn try_from(body: ScrubBody) -> Result<ScrubRequest, &'static str> {
+        let target = match (body.volume, body.device) {
+            (Some(volume), None) => ScrubTarget::Volume(volume),
+            (None, Some(device)) => ScrubTarget::Device(device),
+            _ => return Err("name what is to be scrubbed: either 'volume' (a name) or 'device' (a number)"),
+        };
+        Ok(ScrubRequest { target, light: body.light })
+    }
 }
 
 /// What is to be scrubbed: one of them.
@@ -48,21 +72,22 @@ pub struct LastScrubs {
     pub deep: u64,
     /// The copies' maps were compared, seconds since 1970.
     pub light: u64,
-    /// Blocks that differed between copies, and chunks that could not be read, at the last scrub of each group.
+    /// Blocks that were damaged or differed between copies, also those that were written anew, and chunks that could not be
+    /// read: at the last scrub of each group, and what readers have met since its last deep one.
     pub findings: u64,
 }
 
 impl LastScrubs {
     /// The oldest of these groups' scrubs; `None` without groups.
     pub(super) fn of<'a>(groups: impl Iterator<Item = &'a GroupRecord>) -> Option<LastScrubs> {
-        groups.map(|group| group.scrub).fold(None, |all, scrub| {
+        groups.map(|group| &group.scrub).fold(None, |all, scrub| {
             let last = if scrub.deep.done >= scrub.light.done { scrub.deep } else { scrub.light };
             let LastScrubs { deep, light, findings } =
                 all.unwrap_or(LastScrubs { deep: u64::MAX, light: u64::MAX, findings: 0 });
             Some(LastScrubs {
                 deep: deep.min(scrub.deep.done),
                 light: light.min(scrub.light.done),
-                findings: findings + last.findings,
+                findings: findings + last.findings + scrub.met,
             })
         })
     }
@@ -114,7 +139,9 @@ mod tests {
         assert_eq!(serde_json::to_string(&light).unwrap(), r#"{"volume":"v","light":true}"#);
         let device = ScrubRequest { target: ScrubTarget::Device(DeviceId(3)), light: false };
         assert_eq!(parse(r#"{"device":3}"#).unwrap(), device);
-        assert!(parse(r#"{"light":true}"#).is_err());
+        let error = parse(r#"{"light":true}"#).unwrap_err().to_string();
+        assert!(error.contains("either 'volume' (a name) or 'device' (a number)"), "{error}");
+        assert!(parse(r#"{"volume":"v","device":3}"#).is_err() && parse(r#"{"volum":"v"}"#).is_err());
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct ChangeSettings {
 }
 
 /// A field that is there, whether or not it is `null`.
-fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+pub(super) fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::<u64>::deserialize(deserializer).map(Some)
 }
 

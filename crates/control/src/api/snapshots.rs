@@ -12,7 +12,7 @@ use azekura_meta::time::rfc3339_seconds;
 use azekura_meta::{Kind, MetaError, Model};
 use serde::{Deserialize, Serialize};
 
-use super::error::{Answer, ApiError, Body, Params};
+use super::error::{Answer, ApiError, Body, Name, Params};
 use super::views::nbd_uris;
 use super::{Api, VolumeView, freed, space};
 use crate::snapshots::find_snapshot;
@@ -150,7 +150,7 @@ pub struct CloneVolume {
     pub shared: Option<bool>,
 }
 
-/// Body of `POST /v1/volumes/{name}/protect`: without anything, protection ends.
+/// Body of `POST /v1/volumes/{name}/protect`: a pause and a time, or `off`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProtectVolume {
@@ -163,6 +163,9 @@ pub struct ProtectVolume {
     /// What is kept of them afterwards.
     #[serde(default)]
     pub then: Vec<Thinning>,
+    /// Protection ends.
+    #[serde(default)]
+    pub off: bool,
 }
 
 /// `GET /v1/snapshots`: of all volumes, by volume and then by time.
@@ -173,7 +176,7 @@ pub(super) async fn list(State(api): State<Api>) -> Answer<Vec<SnapshotView>> {
 }
 
 /// `GET /v1/volumes/{name}/snapshots`, by time.
-pub(super) async fn list_of_volume(State(api): State<Api>, Path(name): Path<String>) -> Answer<Vec<SnapshotView>> {
+pub(super) async fn list_of_volume(State(api): State<Api>, Name(name): Name) -> Answer<Vec<SnapshotView>> {
     let model = api.meta.model_of_snapshots().await?;
     if !model.volumes.contains_key(&name) {
         return Err(MetaError::NotFound { kind: Kind::Volume, name }.into());
@@ -246,7 +249,7 @@ pub(super) async fn delete(
 /// `POST /v1/volumes/{name}/revert`.
 pub(super) async fn revert(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(body): Body<RevertVolume>,
 ) -> Answer<RevertedView> {
     let done = api.snapshots.revert(&name, &body.to, body.force).await?;
@@ -261,7 +264,7 @@ pub(super) async fn revert(
 /// `POST /v1/volumes/{name}/clone`.
 pub(super) async fn clone(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(body): Body<CloneVolume>,
 ) -> Result<(StatusCode, Json<VolumeView>), ApiError> {
     let CloneVolume { name: clone, from, size_bytes, shared } = body;
@@ -274,16 +277,16 @@ pub(super) async fn clone(
 /// `POST /v1/volumes/{name}/protect`.
 pub(super) async fn protect(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(body): Body<ProtectVolume>,
 ) -> Answer<VolumeView> {
     let protection = match (body.every_seconds, body.keep_seconds) {
-        (Some(every_seconds), Some(keep_seconds)) => {
+        (Some(every_seconds), Some(keep_seconds)) if !body.off => {
             Some(ProtectionRecord { every_seconds, keep_seconds, then: body.then })
         }
-        (None, None) if body.then.is_empty() => None,
+        (None, None) if body.off && body.then.is_empty() => None,
         _ => {
-            let reason = "it needs a pause between two snapshots, and how long they are kept".to_owned();
+            let reason = "it needs 'every_seconds' and 'keep_seconds', or 'off': true and nothing else".to_owned();
             return Err(MetaError::InvalidProtection { reason }.into());
         }
     };

@@ -1,22 +1,28 @@
 //! `GET /v1/status`: how the whole cluster is, and what is wrong with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::State;
 use azekura_base::{DeviceId, PgId};
 use azekura_meta::Model;
 use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
-use azekura_meta::model::{DeviceState, FailureKind, GroupRecord};
+use azekura_meta::model::{DeviceState, FailureKind, GroupRecord, named};
 use serde::{Deserialize, Serialize};
 
 use super::error::Answer;
+use super::known::{Known, Stale, Wanted, known};
 use super::stats::{ClusterStats, gather};
 use super::{Api, DeviceView, LastScrubs, NodeView, ResyncStatus};
 use crate::snapshot::{GroupSnapshot, IDLE, READ_ONLY};
 
+/// Layers of nobody's that a note names.
+const FOUND_LAYERS_NAMED_MAX: usize = 8;
 /// What a primary's copy calls itself when it serves.
 const ACTIVE: &str = "active";
+
+/// Bad blocks that a note names.
+const FOUND_NAMED_MAX: usize = 4;
 
 /// How a placement group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,6 +77,9 @@ pub struct ClusterStatus {
     pub used_bytes: u64,
     /// The configuration servers.
     pub configuration: String,
+    /// The configuration does not answer: this is what the node knew when it last did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale: Option<Stale>,
 }
 
 /// What primaries say about their groups.
@@ -120,27 +129,29 @@ pub(super) fn health_of(model: &Model, group: &GroupRecord, index: &PrimaryIndex
 
 /// `GET /v1/status`.
 pub(super) async fn status(State(api): State<Api>) -> Answer<ClusterStatus> {
-    let model = api.meta.model_of_volumes().await?;
+    let Known { model, stale } = known(&api, Wanted::Volumes).await?;
     let stats = gather(&api, &model).await;
-    let link = api.meta.watch_link().borrow().clone();
-    Ok(Json(judge(&model, &stats, link, api.meta.endpoints())))
+    Ok(Json(judge(&model, &stats, stale, api.meta.endpoints())))
 }
 
 /// The status of a model with these counters.
-fn judge(model: &Model, stats: &ClusterStats, link: Option<String>, configuration: String) -> ClusterStatus {
+fn judge(model: &Model, stats: &ClusterStats, stale: Option<Stale>, configuration: String) -> ClusterStatus {
     let nodes = NodeView::all(model, stats);
     let devices = DeviceView::all(model, stats);
-    let index = PrimaryIndex::new(stats, link.is_none());
+    let index = PrimaryIndex::new(stats, stale.is_none());
     let mut groups = BTreeMap::new();
+    let mut of_health = BTreeMap::<GroupHealth, BTreeSet<PgId>>::new();
     for group in model.groups.values() {
-        *groups.entry(health_of(model, group, &index)).or_insert(0) += 1;
+        let health = health_of(model, group, &index);
+        *groups.entry(health).or_insert(0) += 1;
+        of_health.entry(health).or_default().insert(group.id);
     }
-    let problems = problems(model, stats, link, &nodes, &devices, &groups);
+    let problems = problems(model, stats, stale.as_ref(), &nodes, &devices, &of_health);
     let clamp = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
     ClusterStatus {
         healthy: problems.is_empty(),
         problems,
-        notes: notes(model, &nodes, &devices),
+        notes: notes(model, &nodes, &devices, &of_health),
         resync: stats.resync.clone(),
         scrubbed: LastScrubs::of(model.groups.values().map(|group| &group.record)),
         scrubbing: index.copies.values().filter(|copy| copy.scrub.is_some()).count(),
@@ -152,6 +163,7 @@ fn judge(model: &Model, stats: &ClusterStats, link: Option<String>, configuratio
         capacity_bytes: clamp(usable_capacity_bytes(model)),
         used_bytes: devices.iter().map(|device| device.used_bytes).sum(),
         configuration,
+        stale,
         nodes,
         devices,
     }
@@ -160,15 +172,29 @@ fn judge(model: &Model, stats: &ClusterStats, link: Option<String>, configuratio
 /// Whether an absent node holds something that the cluster needs. One whose copies all have new homes is not missed.
 fn is_missed(model: &Model, node: &NodeView) -> bool {
     let mut devices = model.devices.values().filter(|device| device.node == node.id);
-    model.groups.is_empty() || devices.any(|device| model.groups_on(device.id).next().is_some())
+    model.groups.is_empty()
+        || devices.any(|device| model.groups_on(device.id).any(|group| model.is_missed(&group.class)))
 }
 
-fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<String> {
+fn notes(
+    model: &Model,
+    nodes: &[NodeView],
+    devices: &[DeviceView],
+    groups: &BTreeMap<GroupHealth, BTreeSet<PgId>>,
+) -> Vec<String> {
     let mut notes = Vec::new();
-    for node in nodes.iter().filter(|node| !node.alive && !is_missed(model, node)) {
+    notes.extend(unused_note(model, groups));
+    for node in nodes.iter().filter(|node| node.removed) {
+        let left = devices.iter().filter(|device| device.node == node.id).map(DeviceView::groups_left).sum::<usize>();
+        notes.push(format!(
+            "node {} is removed; {left} placement groups still have to do without its copies",
+            node.name
+        ));
+    }
+    for node in nodes.iter().filter(|node| !node.alive && !node.removed && !is_missed(model, node)) {
         notes.push(format!("node {} is absent, and nothing is missing: it holds no copies", node.name));
     }
-    for device in devices.iter().filter(|device| device.failure.is_some() && !holds_something(model, device)) {
+    for device in devices.iter().filter(|d| d.failure.is_some() && !d.removed && !holds_something(model, d)) {
         let DeviceView { id, name, node_name, .. } = device;
         let reason = device.problem.clone().unwrap_or_default();
         let what = match device.failure {
@@ -183,14 +209,22 @@ fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<Strin
         let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);
         notes.push(match device.groups_left() {
             0 => format!("{name} is drained: it can be taken out"),
-            left => format!("{name} is being drained: {left} groups left"),
+            left => format!("{name} is being drained: {left} groups left{}", waits_for(model, device)),
         });
     }
     let findings = LastScrubs::of(model.groups.values().map(|group| &group.record)).map_or(0, |last| last.findings);
     if findings > 0 {
+        notes.push(findings_note(model, findings));
+    }
+    let found = crate::restored::found_layers(model);
+    if !found.is_empty() {
+        let numbers: Vec<String> = found.iter().take(FOUND_LAYERS_NAMED_MAX).map(ToString::to_string).collect();
         notes.push(format!(
-            "the last scrubs met {findings} blocks that differed between copies, or chunks that could not be read; the \
-             logs of the nodes name them, and another scrub tells whether they are mended"
+            "{} layers on devices are no volume's since the configuration was restored ({}{}); nothing deletes them: \
+             docs/operations/configuration-backup.md",
+            found.len(),
+            numbers.join(", "),
+            if found.len() > FOUND_LAYERS_NAMED_MAX { ", …" } else { "" }
         ));
     }
     for unfenced in model.attachments.values().filter(|record| record.fence_due) {
@@ -202,6 +236,53 @@ fn notes(model: &Model, nodes: &[NodeView], devices: &[DeviceView]) -> Vec<Strin
         ));
     }
     notes
+}
+
+/// Which groups of classes that no volume uses are not healthy: nobody misses them.
+fn unused_note(model: &Model, groups: &BTreeMap<GroupHealth, BTreeSet<PgId>>) -> Option<String> {
+    let unhealthy = groups.iter().filter(|(health, _)| **health != GroupHealth::Healthy).flat_map(|(_, groups)| groups);
+    let classes = unhealthy.filter_map(|pg| Some(model.groups.get(pg)?.class.as_str()));
+    let unused: Vec<&str> = classes.filter(|class| !model.is_missed(class)).collect();
+    let classes: BTreeSet<&str> = unused.iter().copied().collect();
+    let first = classes.first()?;
+    Some(format!(
+        "{} placement groups of storage classes without volumes ({}) are not healthy, and nobody misses them; 'azekura class \
+         delete {first}' removes one",
+        unused.len(),
+        named(classes.iter().copied())
+    ))
+}
+
+/// Devices that do not serve, and that the groups of a drained one wait for.
+fn waits_for(model: &Model, device: &DeviceView) -> String {
+    let copies = model.groups_on(device.id).flat_map(|group| group.members.iter().chain(&group.in_sync).copied());
+    let away: BTreeSet<DeviceId> = copies.filter(|copy| *copy != device.id && !model.is_device_alive(*copy)).collect();
+    let name = |id: &DeviceId| {
+        let node = model.devices.get(id).and_then(|device| model.nodes.get(&device.node));
+        node.map_or_else(|| format!("device {id}"), |node| format!("device {id} of node {}", node.name))
+    };
+    let names: Vec<String> = away.iter().map(name).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(
+        "; some of them wait for copies on {}, which do not serve: start their nodes, or give them up ('azekura node remove NAME \
+         --lost')",
+        named(names.iter().map(String::as_str))
+    )
+}
+
+/// What the last scrubs, and readers since then, have found.
+fn findings_note(model: &Model, findings: u64) -> String {
+    let mut found: Vec<_> = model.groups.values().flat_map(|group| &group.scrub.found).collect();
+    found.sort_by_key(|found| std::cmp::Reverse(found.at));
+    let named: String = found.iter().take(FOUND_NAMED_MAX).map(|found| format!("; {found}")).collect();
+    let what =
+        if findings == 1 { "1 bad block" } else { &format!("{findings} bad blocks (or chunks that can't be read)") };
+    format!(
+        "the last scrubs, and readers since then, found {what}{named}; the logs of the nodes name all of them, and another \
+         scrub ('azekura scrub VOLUME --wait') tells whether all are good now"
+    )
 }
 
 /// Whether a failed device holds something that the cluster needs. One whose copies all have new homes is not missed.
@@ -221,35 +302,31 @@ fn rehome_hint(model: &Model) -> String {
 fn problems(
     model: &Model,
     stats: &ClusterStats,
-    link: Option<String>,
+    stale: Option<&Stale>,
     nodes: &[NodeView],
     devices: &[DeviceView],
-    groups: &BTreeMap<GroupHealth, usize>,
+    groups: &BTreeMap<GroupHealth, BTreeSet<PgId>>,
 ) -> Vec<String> {
-    let mut problems = Vec::new();
-    let count = |health| groups.get(&health).copied().unwrap_or(0);
-    let all: usize = groups.values().sum();
-    if count(GroupHealth::Unavailable) > 0 {
-        problems.push(format!(
-            "{} of {all} placement groups do not serve: their primary is away or not ready yet; I/O to them waits",
-            count(GroupHealth::Unavailable)
-        ));
-    }
-    if count(GroupHealth::ReadOnly) > 0 {
-        problems.push(format!(
-            "{} of {all} placement groups are read-only: too few copies are left; bring their nodes back",
-            count(GroupHealth::ReadOnly)
-        ));
-    }
-    if count(GroupHealth::Degraded) > 0 {
-        problems.push(format!(
-            "{} of {all} placement groups have fewer copies in service than they should",
-            count(GroupHealth::Degraded)
-        ));
+    let mut problems = crate::restored::problems(model);
+    problems.extend(stale.map(|stale| format!("{stale}; it can't be changed meanwhile: {}", stale.reason)));
+    for (health, what) in [
+        (GroupHealth::Unavailable, "do not serve: their primary is away or not ready yet; I/O to them waits"),
+        (GroupHealth::ReadOnly, "are read-only: too few copies are left; bring their nodes back"),
+        (GroupHealth::Degraded, "have fewer copies in service than they should"),
+    ] {
+        let missed = |pg: &&PgId| model.groups.get(pg).is_some_and(|group| model.is_missed(&group.class));
+        let ill: BTreeSet<PgId> = groups.get(&health).into_iter().flatten().filter(missed).copied().collect();
+        if !ill.is_empty() {
+            let volumes = match named(model.volumes_in(&ill)) {
+                names if names.is_empty() => "no volume has a part in them".to_owned(),
+                names => format!("volumes with a part in them: {names}"),
+            };
+            problems.push(format!("{} of {} placement groups {what} ({volumes})", ill.len(), model.groups.len()));
+        }
     }
     for (node, stats) in nodes.iter().zip(&stats.nodes) {
         if !node.alive {
-            if !is_missed(model, node) {
+            if node.removed || !is_missed(model, node) {
                 continue;
             }
             let rehome = rehome_hint(model);
@@ -260,7 +337,7 @@ fn problems(
     }
     for device in devices {
         let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);
-        if device.failure.is_some() && !holds_something(model, device) {
+        if device.removed || device.failure.is_some() && !holds_something(model, device) {
             // Nothing is missed: that is a note.
         } else if let Some(problem) = &device.problem {
             problems.push(match device.failure {
@@ -280,9 +357,6 @@ fn problems(
         } else if device.used_bytes > 0 && device.used_bytes >= device.capacity_bytes / 100 * nearly_full {
             problems.push(format!("{name} is nearly full: delete volumes, trim them, or add devices"));
         }
-    }
-    if let Some(reason) = link {
-        problems.push(format!("the configuration can't be changed: {reason}; what is here may be out of date"));
     }
     for (key, reason) in model.problems.iter() {
         problems.push(format!("the record {key} of the configuration can't be read: {reason}; repair it with etcdctl"));

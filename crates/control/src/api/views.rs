@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LastScrubs;
 use super::stats::ClusterStats;
+use crate::placement::place_class;
 use crate::snapshot::DeviceSnapshot;
 
 /// A volume.
@@ -146,12 +147,17 @@ pub struct ClassView {
     pub copies_min: u32,
     /// Volumes may promise this multiple of the devices' size.
     pub overcommit_ratio: f64,
+    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for ever.
+    pub io_timeout_seconds: Option<u64>,
     /// Its placement groups; 0 before its first volume.
     pub groups: usize,
     /// Its volumes.
     pub volumes: usize,
     /// Time of creation, RFC 3339.
     pub created: String,
+    /// Why no volume can be made in it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 impl ClassView {
@@ -163,9 +169,11 @@ impl ClassView {
             ack_rule: class.ack_rule,
             copies_min: class.copies_min,
             overcommit_ratio: class.overcommit_ratio,
+            io_timeout_seconds: class.io_timeout_seconds,
             groups: class.groups.len(),
             volumes: model.volumes.values().filter(|volume| volume.class == class.name).count(),
             created: class.created.clone(),
+            problem: place_class(model, class, 1).err().map(|error| error.to_string()),
         }
     }
 }
@@ -181,6 +189,9 @@ pub struct NodeView {
     pub alive: bool,
     /// Since when, RFC 3339.
     pub alive_since: Option<String>,
+    /// It has left the cluster for good; its record goes when its devices' copies have new homes.
+    #[serde(default)]
+    pub removed: bool,
     /// Where other nodes reach it.
     pub data_address: String,
     /// Its REST API.
@@ -217,6 +228,7 @@ impl NodeView {
                     name: node.name.clone(),
                     alive: alive.is_some(),
                     alive_since: alive.map(|alive| alive.since.clone()),
+                    removed: node.removed,
                     data_address: node.data_address.to_string(),
                     api_address: node.api_address.to_string(),
                     nbd_addresses: node.nbd_addresses.clone(),
@@ -246,6 +258,9 @@ pub struct DeviceView {
     pub node_name: String,
     /// What it is meant to be.
     pub state: DeviceState,
+    /// It has left the cluster for good; its record goes when no group names it any more.
+    #[serde(default)]
+    pub removed: bool,
     /// What it is: `open`, another word of its node, or `unknown` while the node does not answer; `failed` or `failing`
     /// when its node has found that.
     pub status: String,
@@ -302,6 +317,7 @@ impl DeviceView {
                     node: device.node,
                     node_name: model.nodes.get(&device.node).map(|node| node.name.clone()).unwrap_or_default(),
                     state: device.state,
+                    removed: device.removed,
                     status: match &device.failure {
                         Some(failure) if failure.kind == FailureKind::Failing => "failing".to_owned(),
                         Some(_) => "failed".to_owned(),
@@ -371,7 +387,7 @@ impl GroupView {
                     health: super::status::health_of(model, group, &index),
                     state: live.map(|live| live.state.clone()).unwrap_or_default(),
                     committed: live.map_or(0, |live| live.committed),
-                    scrub: group.scrub,
+                    scrub: group.scrub.clone(),
                 }
             })
             .collect()

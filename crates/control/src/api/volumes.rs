@@ -1,15 +1,16 @@
 //! Volumes: list, show, create, resize, delete.
 
 use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
 use azekura_meta::cluster::VolumeDeletion;
 use azekura_meta::model::{AckRule, VolumeAccess};
 use azekura_meta::{Kind, MetaError};
 use serde::{Deserialize, Serialize};
 
-use super::error::{Answer, ApiError, Body, Params};
-use super::{Api, SnapshotView, VolumeView};
+use super::error::{Answer, ApiError, Body, Name, Params};
+use super::known::{Known, Wanted, known};
+use super::{Api, SnapshotView, Stale, VolumeView};
 use crate::volumes::{VolumeRequest, create_volume};
 
 /// Body of `POST /v1/volumes`.
@@ -95,16 +96,17 @@ pub(super) struct DeleteVolume {
 }
 
 /// `GET /v1/volumes`. Volumes made through another node a moment ago are in it.
-pub(super) async fn list(State(api): State<Api>) -> Answer<Vec<VolumeView>> {
-    let model = api.meta.model_of_volumes().await?;
-    Ok(Json(model.volumes.values().map(|volume| VolumeView::new(&model, volume)).collect()))
+pub(super) async fn list(State(api): State<Api>) -> Result<(HeaderMap, Json<Vec<VolumeView>>), ApiError> {
+    let Known { model, stale } = known(&api, Wanted::Volumes).await?;
+    let views = model.volumes.values().map(|volume| VolumeView::new(&model, volume)).collect();
+    Ok((Stale::headers(stale.as_ref()), Json(views)))
 }
 
 /// `GET /v1/volumes/{name}`.
-pub(super) async fn show(State(api): State<Api>, Path(name): Path<String>) -> Answer<VolumeView> {
-    let model = api.meta.model_of_snapshots().await?;
+pub(super) async fn show(State(api): State<Api>, Name(name): Name) -> Result<(HeaderMap, Json<VolumeView>), ApiError> {
+    let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
     match model.volumes.get(&name) {
-        Some(volume) => Ok(Json(VolumeView::new(&model, volume))),
+        Some(volume) => Ok((Stale::headers(stale.as_ref()), Json(VolumeView::new(&model, volume)))),
         None => Err(MetaError::NotFound { kind: Kind::Volume, name }.into()),
     }
 }
@@ -126,7 +128,7 @@ pub(super) async fn create(
 /// `POST /v1/volumes/{name}/resize`.
 pub(super) async fn resize(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(body): Body<ResizeVolume>,
 ) -> Answer<ResizedView> {
     let ResizeVolume { size_bytes, shrink, force } = body;
@@ -145,7 +147,7 @@ pub(super) async fn resize(
 /// `POST /v1/volumes/{name}/attach`: answered when no former user's write can be applied any more.
 pub(super) async fn attach(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(body): Body<AttachVolume>,
 ) -> Answer<VolumeView> {
     let changed = api.attacher.attach_by_name(&name, &body.node, body.shared, body.force).await?;
@@ -155,7 +157,7 @@ pub(super) async fn attach(
 /// `POST /v1/volumes/{name}/detach`: the same.
 pub(super) async fn detach(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(body): Body<DetachVolume>,
 ) -> Answer<VolumeView> {
     let changed = api.attacher.detach(&name, body.node.as_deref()).await?;
@@ -165,7 +167,7 @@ pub(super) async fn detach(
 /// `DELETE /v1/volumes/{name}`.
 pub(super) async fn delete(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Name(name): Name,
     Params(query): Params<DeleteVolume>,
 ) -> Result<StatusCode, ApiError> {
     // Users that have ended without giving the volume back are not in the way.

@@ -8,6 +8,9 @@ const ENDS_AT_ONCE_MAX: usize = 64;
 
 /// Takes the next steps.
 pub(super) async fn reconcile(meta: &MetaClient, model: &Model) -> Result<(), MetaError> {
+    if model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some()) {
+        return Ok(()); // Devices may hold layers that lie on these and that the configuration does not know yet.
+    }
     for layer in model.ended_layers() {
         meta.remove_layer(layer).await?;
         tracing::debug!("layer {layer} is gone from every device");

@@ -14,6 +14,7 @@ mod cuts;
 mod layers;
 mod protection;
 mod rehome;
+mod removal;
 
 /// Pause between two rounds, so that many changes at once make one round.
 const ROUND_PAUSE: Duration = Duration::from_millis(200);
@@ -65,7 +66,9 @@ async fn round(meta: &MetaClient, model: &Arc<Model>, leader: &mut Leader) -> Re
     let steps = [
         ("calling snapshots off", leader.cuts.reconcile(meta, model, now).await),
         ("making and thinning snapshots", leader.protection.reconcile(model).await),
+        ("opening groups after a restore", crate::restored::reconcile(meta, model).await),
         ("removing layers", layers::reconcile(meta, model).await),
+        ("removing nodes and devices", removal::reconcile(meta, model).await),
         ("giving groups new homes", rehome::reconcile(meta, model, &mut leader.absences, now).await),
     ];
     let mut all = Ok(());

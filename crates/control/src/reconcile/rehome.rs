@@ -93,7 +93,8 @@ pub(super) async fn reconcile(
     let moves = plan(model, &lost);
     let mut moved = [0; 3];
     for Move { reason, group, members } in moves {
-        let Some(record) = model.groups.get(&group) else { continue };
+        // Which devices a closed group's copies are on is not known.
+        let Some(record) = model.groups.get(&group).filter(|record| record.closed.is_none()) else { continue };
         match meta.update_group(&record.with_members(&members), record.mod_revision).await? {
             CasOutcome::Updated { .. } => moved[reason as usize] += 1,
             // Its primary was faster; the next round looks again.

@@ -4,11 +4,13 @@ use super::volumes::check_name;
 use super::{Attempt, MetaClient, Try, encode};
 use crate::client::Txn;
 use crate::error::{Kind, MetaError};
-use crate::model::{AckRule, ClassRecord, FailureDomain, Key, Unknown};
+use crate::model::{AckRule, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Unknown};
 use crate::time::now_rfc3339;
 
 /// Overcommit ratio of a class that names none.
 pub const DEFAULT_OVERCOMMIT_RATIO: f64 = 4.0;
+/// I/O timeouts that a class may have, in seconds.
+const IO_TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=86_400;
 /// Most copies of a block.
 const COPIES_MAX: u32 = 16;
 
@@ -27,6 +29,8 @@ pub struct ClassSpec {
     pub copies_min: u32,
     /// Volumes' copies may sum up to this multiple of the devices' capacity; at least 0.1.
     pub overcommit_ratio: f64,
+    /// Seconds that a request waits for a group which does not serve it, 1 to 86,400; `None`: for ever.
+    pub io_timeout_seconds: Option<u64>,
 }
 
 impl ClassSpec {
@@ -40,6 +44,7 @@ impl ClassSpec {
             ack_rule: AckRule::All,
             copies_min: 1,
             overcommit_ratio: DEFAULT_OVERCOMMIT_RATIO,
+            io_timeout_seconds: Some(IO_TIMEOUT_DEFAULT_SECONDS),
         }
     }
 
@@ -59,6 +64,8 @@ impl ClassSpec {
             "one copy is in one site: use the ack rule 'all', or more copies".to_owned()
         } else if !(0.1..=1e6).contains(&self.overcommit_ratio) {
             format!("the overcommit ratio must be 0.1 to 1000000, not {}", self.overcommit_ratio)
+        } else if let Some(seconds) = self.io_timeout_seconds.filter(|seconds| !IO_TIMEOUTS.contains(seconds)) {
+            format!("the I/O timeout must be 1 s to 86,400 s, or never, not {seconds} s")
         } else {
             return Ok(());
         };
@@ -77,8 +84,10 @@ impl MetaClient {
             ack_rule: spec.ack_rule,
             copies_min: spec.copies_min,
             overcommit_ratio: spec.overcommit_ratio,
+            io_timeout_seconds: spec.io_timeout_seconds,
             groups: Vec::new(),
             plan: None,
+            deleted: false,
             created: now_rfc3339(),
             unknown: Unknown::default(),
         };

@@ -133,7 +133,8 @@ impl MetaClient {
         self.settle("creating the placement groups", |Try { deadline, .. }| async move {
             let [found, counter] = self.get_all([class_key, counter_key], deadline).await?;
             let not_found = || MetaError::NotFound { kind: Kind::Class, name: class.to_owned() };
-            let mut record: ClassRecord = found.record()?.ok_or_else(not_found)?;
+            let record: Option<ClassRecord> = found.record()?;
+            let mut record = record.filter(|class| !class.deleted).ok_or_else(not_found)?;
             if !record.groups.is_empty() {
                 return Ok(Attempt::Done(record.groups));
             }
@@ -215,11 +216,12 @@ fn new_group(id: PgId, class: &str, new: NewGroup) -> GroupRecord {
         epoch: Epoch(1),
         reign: 0,
         away: std::collections::BTreeMap::new(),
-        scrub: ScrubRecord { deep: new_scrub, light: new_scrub },
+        scrub: ScrubRecord { deep: new_scrub, light: new_scrub, ..ScrubRecord::default() },
         primary: new.primary,
         in_sync: new.members.clone(),
         members: new.members,
         leaving: std::collections::BTreeSet::new(),
+        closed: None,
         unknown: Unknown::default(),
     }
 }

@@ -22,6 +22,9 @@ impl MetaClient {
             id: random_uuid(),
             name: name.to_owned(),
             created: now_rfc3339(),
+            life: random_uuid(),
+            former_lives: Vec::new(),
+            restored: None,
             unknown: Unknown::default(),
         };
         let fresh = &fresh;
@@ -34,6 +37,12 @@ impl MetaClient {
                 }
                 (Some(cluster), _) if cluster.number().is_none() => {
                     Err(MetaError::Broken { key: found.key, reason: "the id is not 32 hexadecimal digits".to_owned() })
+                }
+                (Some(cluster), _) if cluster.life.is_empty() => {
+                    // It was made before configurations had lives.
+                    let cluster = ClusterRecord { life: fresh.life.clone(), ..cluster };
+                    let txn = Txn::new().when_unchanged(&found.key, found.mod_revision());
+                    self.commit(txn.put(&found.key, encode(&cluster)), cluster).await
                 }
                 (Some(cluster), _) => Ok(Attempt::Done(cluster)),
                 (None, Some(expected)) => Err(MetaError::ClusterMissing { expected: expected.to_owned() }),

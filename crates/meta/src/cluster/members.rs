@@ -83,12 +83,16 @@ impl Member for NodeRecord {
     }
 
     fn taken_name(&self, model: &Model) -> Option<String> {
-        let taken = model.nodes.values().any(|node| node.name == self.name && node.uuid != self.uuid);
+        let other = |node: &NodeRecord| node.name == self.name && node.uuid != self.uuid && !node.removed;
+        let taken = model.nodes.values().any(|node| other(&node.record));
         taken.then(|| self.name.clone())
     }
 
     /// Acknowledged writes may be on one copy of each site only: which site a copy is in must not change behind them.
     fn refusal(&self, registered: &NodeRecord, model: &Model) -> Option<MetaError> {
+        if registered.removed {
+            return Some(MetaError::Removed { kind: Kind::Node, name: registered.name.clone() });
+        }
         let here = |device: &DeviceId| model.devices.get(device).is_some_and(|device| device.node == registered.id);
         let by_site = |class: &str| model.classes.get(class).is_some_and(|class| class.ack_rule == AckRule::EachSite);
         let holds =
@@ -133,9 +137,14 @@ impl Member for DeviceRecord {
     fn taken_name(&self, model: &Model) -> Option<String> {
         // What is gone for good has no use for its name.
         let lost = |device: &DeviceRecord| device.failure.as_ref().is_some_and(|f| f.kind == FailureKind::Lost);
-        let same = |device: &DeviceRecord| device.node == self.node && device.name == self.name && !lost(device);
+        let gone = |device: &DeviceRecord| device.removed || lost(device);
+        let same = |device: &DeviceRecord| device.node == self.node && device.name == self.name && !gone(device);
         let taken = model.devices.values().any(|device| same(device) && device.uuid != self.uuid);
         taken.then(|| self.name.clone())
+    }
+
+    fn refusal(&self, registered: &DeviceRecord, _model: &Model) -> Option<MetaError> {
+        registered.removed.then(|| MetaError::Removed { kind: Kind::Device, name: registered.name.clone() })
     }
 
     fn keeping(mut self, registered: Option<&DeviceRecord>, id: u32) -> DeviceRecord {
@@ -163,6 +172,7 @@ impl MetaClient {
             site: spec.site.clone(),
             rack: spec.rack.clone(),
             incarnation: spec.incarnation,
+            removed: false,
             unknown: Unknown::default(),
         })
         .await
@@ -229,6 +239,7 @@ impl MetaClient {
             capacity_bytes: spec.capacity_bytes,
             state: DeviceState::Up,
             failure: None,
+            removed: false,
             unknown: Unknown::default(),
         })
         .await

@@ -24,6 +24,8 @@ mod groups;
 mod identity;
 mod layers;
 mod members;
+mod removal;
+mod restored;
 mod settings;
 mod snapshots;
 mod volumes;
@@ -35,6 +37,7 @@ pub use cuts::{CUT_VOLUMES_MAX, Cut, Snapped, VolumeCut};
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
 pub use layers::{LayerEnd, LayerHolders};
 pub use members::{DeviceSpec, NodeSpec};
+pub use restored::{NUMBERS_PER_SECOND, Restoration, RestoredSummary};
 pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};
 pub use snapshots::CloneSpec;
 pub use volumes::{VolumeDeletion, VolumeSpec, check_overcommit, check_size, promised_bytes, usable_capacity_bytes};
@@ -56,7 +59,7 @@ pub struct MetaClient {
 struct Inner {
     etcd: EtcdClient,
     model: watch::Receiver<Arc<Model>>,
-    link: watch::Receiver<Option<String>>,
+    link: watch::Receiver<Option<LinkLoss>>,
     follow: JoinHandle<()>,
     /// Creations of one process go one after the other: they would only make each other's transactions fail.
     creating: Mutex<()>,
@@ -66,6 +69,15 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.follow.abort();
     }
+}
+
+/// The configuration server's changes do not arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkLoss {
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub since: Instant,
 }
 
 /// How an attempt at an operation ended.
@@ -116,7 +128,7 @@ impl MetaClient {
 
     /// `None` while the server's changes arrive, else why they don't. The model stays the last one known.
     #[must_use]
-    pub fn watch_link(&self) -> watch::Receiver<Option<String>> {
+    pub fn watch_link(&self) -> watch::Receiver<Option<LinkLoss>> {
         self.inner.link.clone()
     }
 
@@ -133,7 +145,8 @@ impl MetaClient {
         match reached {
             Ok(Ok(model)) => Ok(Arc::clone(&model)),
             _ => {
-                let reason = self.inner.link.borrow().clone().unwrap_or_else(|| "its changes do not arrive".to_owned());
+                let loss = self.inner.link.borrow().clone();
+                let reason = loss.map_or_else(|| "its changes do not arrive".to_owned(), |loss| loss.reason);
                 Err(EtcdError::Unreachable { endpoints: self.endpoints(), reason }.into())
             }
         }

@@ -8,6 +8,9 @@ use crate::model::{Key, SettingsRecord};
 /// Most groups that may move at once.
 pub const MOVES_AT_ONCE_MAX: u32 = 1_024;
 
+/// Shortest time after which the copies of an absent node may get new homes, seconds: longer than a restart takes.
+pub const REHOME_AFTER_SECONDS_MIN: u64 = 10;
+
 /// Settings to change; `None` leaves a setting as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettingsChange {
@@ -27,6 +30,14 @@ impl MetaClient {
         if change.moves_at_once.is_some_and(|moves| !(1..=MOVES_AT_ONCE_MAX).contains(&moves)) {
             let reason = format!("1 to {MOVES_AT_ONCE_MAX} groups can move at once");
             return Err(MetaError::InvalidSetting { name: "moves-at-once".to_owned(), reason });
+        }
+        if let Some(seconds) =
+            change.rehome_after_seconds.flatten().filter(|seconds| *seconds < REHOME_AFTER_SECONDS_MIN)
+        {
+            let reason = format!(
+                "{seconds} s is less than {REHOME_AFTER_SECONDS_MIN} s: a node that is only started again would lose its copies"
+            );
+            return Err(MetaError::InvalidSetting { name: "rehome-after".to_owned(), reason });
         }
         self.settle("changing the settings", |Try { deadline, .. }| async move {
             let [found] = self.get_all([&Key::Settings], deadline).await?;

@@ -138,7 +138,8 @@ impl MetaClient {
                 Some(_) => return Err(MetaError::Exists { kind: Kind::Volume, name: spec.name.clone() }),
                 None => {}
             }
-            let policy: ClassRecord = class.record()?.ok_or_else(|| missing(Kind::Class, &spec.class))?;
+            let policy: Option<ClassRecord> = class.record()?;
+            let policy = policy.filter(|class| !class.deleted).ok_or_else(|| missing(Kind::Class, &spec.class))?;
             if policy.groups.is_empty() {
                 return Err(MetaError::NoGroups { class: spec.class.clone() });
             }

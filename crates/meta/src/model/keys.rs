@@ -36,6 +36,10 @@ pub enum Key<'a> {
     Snapshot(VolumeId, &'a str),
     /// A device's confirmation that it has nothing of a deleted or merging layer any more.
     LayerDropped(LayerId, DeviceId),
+    /// What a node has against the configuration, by the identity of its data folder.
+    Doubt(&'a str),
+    /// What a device holds, said after the configuration was restored.
+    Holdings(DeviceId),
 }
 
 impl Key<'_> {
@@ -59,6 +63,8 @@ impl Key<'_> {
             "classes" => Key::Class(name),
             "groups" => Key::Group(PgId(number(name)?)),
             "volumes" => Key::Volume(name),
+            "doubts" => Key::Doubt(name),
+            "holdings" => Key::Holdings(DeviceId(number(name)?)),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
             "snapshots" => {
                 let (volume, name) = name.split_once('/')?;
@@ -97,6 +103,8 @@ impl std::fmt::Display for Key<'_> {
             Key::Group(id) => write!(f, "groups/{id}"),
             Key::Volume(name) => write!(f, "volumes/{name}"),
             Key::Attachments(id) => write!(f, "attachments/{id}"),
+            Key::Doubt(node) => write!(f, "doubts/{node}"),
+            Key::Holdings(id) => write!(f, "holdings/{id}"),
             Key::Snapshot(volume, name) => write!(f, "snapshots/{volume}/{name}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
@@ -126,6 +134,8 @@ mod tests {
             Key::Snapshot(VolumeId(4), "before-upgrade"),
             Key::Layer(LayerId(9)),
             Key::LayerDropped(LayerId(9), DeviceId(3)),
+            Key::Doubt("0a1b"),
+            Key::Holdings(DeviceId(3)),
         ];
         for key in keys {
             assert_eq!(Key::parse(key.to_string().as_bytes()), Some(key));

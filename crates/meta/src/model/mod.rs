@@ -15,18 +15,24 @@ use crate::etcd::{Event, EventType, KeyValue};
 mod attachments;
 mod keys;
 mod records;
+mod removal;
+mod restored;
 mod snapshots;
+mod usage;
 
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
 pub use keys::{Key, PREFIX};
 pub use records::{
-    AckRule, AliveRecord, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState, FailureDomain,
-    FailureKind, GroupPlan, GroupRecord, LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes,
-    SettingsRecord, Unknown, VolumeRecord,
+    AckRule, AliveRecord, BlockFlaw, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState,
+    FOUND_BLOCKS_MAX, FailureDomain, FailureKind, FoundBlockRecord, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS,
+    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes, SettingsRecord, Unknown, VolumeRecord,
 };
+pub use removal::RemovalStep;
+pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};
 pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};
+pub use usage::named;
 
 /// A record with the revision of its last change, which a compare-and-swap names.
 #[derive(Debug, PartialEq)]
@@ -81,6 +87,14 @@ pub struct Model {
     pub snapshots: Records<(VolumeId, String), SnapshotRecord>,
     /// Devices that have nothing of a deleted or merging layer any more.
     pub dropped: Arc<BTreeSet<(LayerId, DeviceId)>>,
+    /// What nodes have against this configuration, by the identity of their data folders.
+    pub doubts: Records<String, DoubtRecord>,
+    /// What devices hold, said after the configuration was restored.
+    pub holdings: Records<DeviceId, HoldingsRecord>,
+    /// Every key-value as it is kept, those that end with a lease left out.
+    pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
+    /// How often everything has been read, instead of followed: what was known before is to be compared with it.
+    pub readings: u64,
     /// Records that could not be read: key and reason.
     pub problems: Arc<BTreeMap<String, String>>,
 }
@@ -191,6 +205,13 @@ impl Model {
                 let record = kv.and_then(|kv| read(kv, p, sound));
                 place(&mut self.snapshots, (volume, name.to_owned()), record);
             }
+            Key::Doubt(node) => {
+                place(&mut self.doubts, node.to_owned(), kv.and_then(|kv| read(kv, p, |_: &DoubtRecord| true)));
+            }
+            Key::Holdings(id) => {
+                let record = kv.and_then(|kv| read(kv, p, |holdings: &HoldingsRecord| holdings.device == id));
+                place(&mut self.holdings, id, record);
+            }
             Key::LayerDropped(layer, device) => {
                 let dropped = Arc::make_mut(&mut self.dropped);
                 if kv.is_some() {
@@ -201,6 +222,11 @@ impl Model {
             }
         }
         let name = parsed.to_string();
+        match kv.filter(|kv| kv.lease == 0) {
+            Some(kv) => drop(Arc::make_mut(&mut self.keys).insert(name.as_str().into(), Arc::new(kv.clone()))),
+            None if self.keys.contains_key(name.as_str()) => drop(Arc::make_mut(&mut self.keys).remove(name.as_str())),
+            None => {}
+        }
         if let Some(reason) = problem {
             Arc::make_mut(&mut self.problems).insert(name, reason);
         } else if self.problems.contains_key(&name) {

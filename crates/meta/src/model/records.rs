@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
 use serde::{Deserialize, Serialize};
 
+use super::restored::{ClosedRecord, RestoredRecord};
 use super::{CutRecord, ProtectionRecord, VolumeAccess};
 
 /// Fields of a record that this version does not know.
@@ -25,6 +26,16 @@ pub struct ClusterRecord {
     pub name: String,
     /// Time of creation, RFC 3339.
     pub created: String,
+    /// The life of this configuration: 128 random bits, new whenever somebody says that the configuration was restored from
+    /// a backup. A node that has seen another life does not believe the configuration, unless that one is a former life.
+    #[serde(default)]
+    pub life: String,
+    /// The lives before, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_lives: Vec<String>,
+    /// The configuration was restored, and not all groups are open again since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<RestoredRecord>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -122,6 +133,9 @@ pub struct NodeRecord {
     /// Its last start, in numbers that grow: no two of its processes have the same, even if its data folder is put back.
     #[serde(default)]
     pub incarnation: u64,
+    /// It has left the cluster for good: its name is free, and the record goes when its devices' copies have new homes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub removed: bool,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -166,6 +180,9 @@ pub struct DeviceRecord {
     /// What its node has found wrong with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<DeviceFailure>,
+    /// It has left the cluster for good: the record goes when no group names it any more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub removed: bool,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -253,6 +270,13 @@ impl std::fmt::Display for AckRule {
     }
 }
 
+/// [`ClassRecord::io_timeout_seconds`] of a class that does not say.
+pub const IO_TIMEOUT_DEFAULT_SECONDS: u64 = 30;
+
+fn io_timeout_default() -> Option<u64> {
+    Some(IO_TIMEOUT_DEFAULT_SECONDS)
+}
+
 /// A storage class: the policy of its volumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassRecord {
@@ -268,12 +292,18 @@ pub struct ClassRecord {
     pub copies_min: u32,
     /// Volumes' copies may sum up to this multiple of the devices' capacity.
     pub overcommit_ratio: f64,
+    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; `None`: for ever.
+    #[serde(default = "io_timeout_default")]
+    pub io_timeout_seconds: Option<u64>,
     /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
     #[serde(default)]
     pub groups: Vec<PgId>,
     /// Groups being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<GroupPlan>,
+    /// It is being deleted, its groups first: it takes no volumes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub deleted: bool,
     /// Time of creation, RFC 3339.
     pub created: String,
     #[serde(flatten)]
@@ -312,19 +342,93 @@ pub struct GroupRecord {
     /// only then can it become a member again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub leaving: BTreeSet<DeviceId>,
+    /// The configuration was restored: the group is closed until all devices have said what they hold of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<ClosedRecord>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
 }
 
+/// Bad blocks that a group's record names; further ones are counted only, and the nodes' logs name all of them.
+pub const FOUND_BLOCKS_MAX: usize = 16;
+
 /// When a group was scrubbed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ScrubRecord {
     /// Scrubs that read every block of every copy.
     pub deep: ScrubTimes,
     /// Scrubs that compare the copies' maps. A deep one counts as one of these, too.
     pub light: ScrubTimes,
+    /// Bad blocks that readers have met since the last deep scrub.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub met: u64,
+    /// The newest bad blocks, found by scrubs and by readers; [`FOUND_BLOCKS_MAX`] at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<FoundBlockRecord>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What was wrong with a block of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockFlaw {
+    /// It could not be read: it failed its checksum, or is known to be lost.
+    Damaged,
+    /// It could be read, and was not what the primary's copy has.
+    Differs,
+}
+
+/// A bad block that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundBlockRecord {
+    /// The volume, or `VOLUME@SNAPSHOT`; nothing when neither has a layer of its own that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The layer.
+    pub layer: LayerId,
+    /// Where it is, bytes from the start of the volume.
+    pub offset_bytes: u64,
+    /// The copy that it was bad on.
+    pub device: DeviceId,
+    /// What was wrong with it.
+    pub flaw: BlockFlaw,
+    /// It was written anew from another copy.
+    pub mended: bool,
+    /// When it was found, seconds since 1970.
+    pub at: u64,
+}
+
+impl std::fmt::Display for FoundBlockRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.volume {
+            Some(volume) => write!(f, "volume {volume}")?,
+            None => write!(f, "layer {}", self.layer)?,
+        }
+        let flaw = match self.flaw {
+            BlockFlaw::Damaged => "damaged",
+            BlockFlaw::Differs => "not what the primary has",
+        };
+        let outcome = if self.mended { "written anew" } else { "no good copy was found" };
+        write!(f, ", byte {}: {flaw} on device {}, {outcome}", self.offset_bytes, self.device)
+    }
+}
+
+impl ScrubRecord {
+    /// Notes bad blocks; the newest stay.
+    pub fn note_found(&mut self, found: impl IntoIterator<Item = FoundBlockRecord>) {
+        self.found.extend(found);
+        let old = self.found.len().saturating_sub(FOUND_BLOCKS_MAX);
+        self.found.drain(..old);
+    }
 }
 
 /// Scrubs of one kind. Times are seconds since 1970.
@@ -335,7 +439,8 @@ pub struct ScrubTimes {
     pub wanted: u64,
     /// When one last ended, or the group was made.
     pub done: u64,
-    /// Blocks that differed between copies, and chunks that could not be read, at that time.
+    /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be read,
+    /// at that time.
     pub findings: u64,
 }
 
@@ -351,6 +456,12 @@ impl GroupRecord {
     #[must_use]
     pub fn needs(&self, device: DeviceId) -> bool {
         self.members.contains(&device) || self.in_sync.contains(&device)
+    }
+
+    /// The record tells of the device at all: as a member, in sync, or as one that was.
+    #[must_use]
+    pub fn names(&self, device: DeviceId) -> bool {
+        self.needs(device) || self.leaving.contains(&device) || self.away.contains_key(&device)
     }
 
     /// Every member is in sync, and nobody else is.

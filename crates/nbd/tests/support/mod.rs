@@ -4,14 +4,14 @@
 pub mod client;
 pub mod server;
 
-use azekura_nbd::{Export, Exports};
+use azekura_nbd::{Export, Exports, Listing};
 
 /// A fixed set of exports.
 pub struct Fixed(pub Vec<Export>);
 
 impl Exports for Fixed {
-    fn list(&self) -> Vec<Export> {
-        self.0.clone()
+    fn list(&self) -> Listing {
+        Listing::of(self.0.iter().map(|export| (&*export.name, &*export.description)))
     }
 
     fn find(&self, name: &str) -> Option<Export> {

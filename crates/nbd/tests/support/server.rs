@@ -1,7 +1,7 @@
 //! A server with volumes in memory, a thread for each connection: enough to meet real clients.
 
 use azekura_base::BLOCK_SIZE;
-use azekura_nbd::{Command, ErrorCode, Event, Export, Exports, Extent, ReadPiece, Session};
+use azekura_nbd::{Command, ErrorCode, Event, Export, Exports, Extent, Listing, ReadPiece, Session};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -77,8 +77,8 @@ impl Memory {
 pub struct Volumes(pub Arc<Vec<Arc<Volume>>>);
 
 impl Exports for Volumes {
-    fn list(&self) -> Vec<Export> {
-        self.0.iter().map(|volume| volume.export.clone()).collect()
+    fn list(&self) -> Listing {
+        Listing::of(self.0.iter().map(|volume| (&*volume.export.name, &*volume.export.description)))
     }
 
     fn find(&self, name: &str) -> Option<Export> {

@@ -77,6 +77,10 @@ pub struct Cluster {
     pub unreadable_maps: BTreeSet<DeviceId>,
     /// Reports of scrubs.
     pub scrubbed: Vec<ScrubReport>,
+    /// What each of them has found.
+    pub findings: Vec<Vec<Finding>>,
+    /// Blocks that were said to be written anew.
+    pub mended: BTreeSet<(DeviceId, BlockIndex)>,
     /// Blocks that no copy can give.
     pub hopeless: Vec<BlockIndex>,
     /// Payload blocks that were sent as repairs.
@@ -89,6 +93,8 @@ pub struct Cluster {
     pub notes_wait: bool,
     /// The configuration store does not answer.
     pub store_away: bool,
+    /// Devices that neither write nor read, nor fail.
+    pub hanging: BTreeSet<DeviceId>,
     pub now: Duration,
 }
 
@@ -121,12 +127,15 @@ impl Cluster {
             refused: BTreeSet::new(),
             unreadable_maps: BTreeSet::new(),
             scrubbed: Vec::new(),
+            findings: Vec::new(),
+            mended: BTreeSet::new(),
             hopeless: Vec::new(),
             repaired: 0,
             blocks_read: 0,
             notes: Vec::new(),
             notes_wait: false,
             store_away: false,
+            hanging: BTreeSet::new(),
             lives: 0,
             now: Duration::from_secs(10),
         };
@@ -295,7 +304,11 @@ impl Cluster {
             }
             Action::ServeRead(_, read) => self.read = Some(Ok(self.contents(me, read.chunk, read.first))),
             Action::Refuse(_, _, status) => self.read = Some(Err(status)),
-            Action::Scrubbed(report) => self.scrubbed.push(report),
+            Action::Scrubbed(report, findings) => {
+                self.scrubbed.push(report);
+                self.findings.push(findings);
+            }
+            Action::Mended { device, first, .. } => drop(self.mended.insert((device, first))),
             Action::NoGoodCopy { first, .. } => self.hopeless.push(first),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
@@ -332,6 +345,12 @@ impl Cluster {
         assert!(lost.is_some(), "there is nothing to lose");
     }
 
+    /// A copy does not know any more what a block was.
+    pub fn know_nothing(&mut self, n: u32, block: u16) {
+        self.copy(n).live.lost.insert((ChunkIndex(0), block), UNKNOWN_CHECKSUM);
+        self.damaged.insert((device(n), block));
+    }
+
     /// The committed contents of a whole copy; blocks of zeros are left out.
     pub fn map(&self, n: u32) -> BTreeMap<(ChunkIndex, u16), u8> {
         let log = &self.copies[&device(n)].live;
@@ -354,7 +373,7 @@ impl Cluster {
                 group.prepare(Client(conn), prepare, false).expect("the primary keeps the order")
             }
             Message::Sync(sync) => group.sync(Client(conn), sync),
-            Message::Learn(learn) => group.learn(Client(conn), learn),
+            Message::Learn(learn) => group.learn(Client(conn), learn).expect("the note is whole"),
             Message::Fetch(fetch) => group.fetch(Client(conn), fetch),
             Message::Compare(compare) => group.compare(Client(conn), compare),
             Message::HandOver(hand_over) => group.inherit(Client(conn), hand_over),
@@ -388,6 +407,9 @@ impl Cluster {
 
     /// The oldest record on its way to a copy's disk gets there. False when there is none.
     pub fn persist(&mut self, me: DeviceId) -> bool {
+        if self.hanging.contains(&me) {
+            return false;
+        }
         let copy = self.copies.get_mut(&me).unwrap();
         let Some((item, life)) = copy.writing.pop_front() else { return false };
         copy.durable.put(&item);
@@ -477,6 +499,9 @@ impl Cluster {
 
     /// Reads what a copy wants to read. False when there is nothing.
     pub fn load(&mut self, me: DeviceId) -> bool {
+        if self.hanging.contains(&me) {
+            return false;
+        }
         let copy = self.copies.get_mut(&me).unwrap();
         if let Some((id, chunk, first, count)) = copy.loads.pop_front() {
             if chunk == ChunkIndex(0) && (first..first + count).any(|n| self.refused.contains(&(me, n))) {
@@ -587,6 +612,17 @@ impl Cluster {
         }
     }
 
+    /// A copy's device hangs, and that has been noticed; or it answers again.
+    pub fn hang(&mut self, n: u32, hangs: bool) {
+        if hangs {
+            self.hanging.insert(device(n));
+        } else {
+            self.hanging.remove(&device(n));
+        }
+        self.group(n).set_hung(hangs);
+        self.run(device(n));
+    }
+
     /// A copy's process ends; its disk stays.
     pub fn kill(&mut self, n: u32) -> Copy {
         self.isolate(n);
@@ -648,6 +684,7 @@ impl Cluster {
         }
         self.proposals.retain(|(proposer, _)| *proposer != me);
         self.edges.retain(|(device, ..)| *device != me);
+        self.hanging.remove(&me);
         let config = self.config.clone();
         self.lives += 1;
         let copy = self.copies.get_mut(&me).unwrap();

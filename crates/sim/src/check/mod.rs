@@ -3,6 +3,7 @@
 mod accounts;
 pub(crate) mod copies;
 pub(crate) mod linearizable;
+pub(crate) mod minimum;
 pub(crate) mod order;
 mod scrubs;
 mod serving;

@@ -14,6 +14,7 @@ pub(crate) struct Owner {
     pub(crate) device: DeviceId,
 }
 
+/// A write, as its gateway names it.
 type Name = (SessionId, RequestId);
 
 /// One group's order.
@@ -24,6 +25,8 @@ struct GroupOrder {
     /// What was committed where, as far as the primary that said so has shown it.
     committed: BTreeMap<Sequence, Name>,
     places: BTreeMap<Name, Sequence>,
+    /// Where each write was put last, committed or not.
+    ordered: BTreeMap<Name, Sequence>,
     /// How far an epoch's commit point has been followed.
     followed: BTreeMap<Epoch, Sequence>,
 }
@@ -49,6 +52,11 @@ impl Order {
         }
     }
 
+    /// Where a write was put last.
+    pub(crate) fn place_of(&self, pg: PgId, name: Name) -> Option<Sequence> {
+        self.groups.get(&pg)?.ordered.get(&name).copied()
+    }
+
     /// `from` sends a `Prepare`.
     ///
     /// # Errors
@@ -69,6 +77,7 @@ impl Order {
             let what = format!("{pg:?}: {sequence:?} was {other:?} and is {name:?}, both in {epoch:?}");
             return Err((Invariant::OnePrimary, what));
         }
+        group.ordered.insert(name, sequence);
         let followed = group.followed.entry(epoch).or_default();
         let new = group.writes.range((epoch, followed.next())..(epoch, commit.max(*followed).next()));
         for ((_, place), name) in new {

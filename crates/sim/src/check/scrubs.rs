@@ -13,7 +13,7 @@ impl World {
         if !self.working || !scrubbed.contains(&self.plan.mode) {
             return;
         }
-        let groups: Vec<PgId> = self.configuration.view().groups.keys().copied().collect();
+        let groups: Vec<PgId> = self.configuration.group_ids();
         let random = &mut self.faults.random;
         let pg = *random.pick(&groups);
         // Where blocks decay, they are looked for, too.

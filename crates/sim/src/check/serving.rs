@@ -25,7 +25,8 @@ impl World {
 
     /// The groups that a process would answer as primary now.
     fn serving(&self, life: Life) -> impl Iterator<Item = PgId> {
-        let machine = self.machines.get(&life.node);
+        // One that stands still with its clock answers nobody, whatever that clock shows.
+        let machine = self.machines.get(&life.node).filter(|machine| !machine.is_paused());
         let clock = machine.map(|machine| machine.clock(self.now)).unwrap_or_default();
         let node = machine.and_then(|machine| machine.node.as_ref());
         node.into_iter().flat_map(move |node| node.serving(clock))

@@ -38,7 +38,7 @@ impl World {
         self.crash_for(node, time);
     }
 
-    pub(super) fn crash_for(&mut self, node: NodeId, time: std::time::Duration) {
+    pub(crate) fn crash_for(&mut self, node: NodeId, time: std::time::Duration) {
         self.crash(node);
         let back = self.now + time;
         self.queue.push(back, Event::Start(node));

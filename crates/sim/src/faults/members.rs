@@ -13,6 +13,9 @@ const MEMBERS_MAX: usize = 3;
 impl World {
     pub(super) fn change_members(&mut self) -> &'static str {
         let groups: Vec<PgId> = self.configuration.view().groups.keys().copied().collect();
+        if groups.is_empty() {
+            return "nothing"; // They are closed since the configuration was restored.
+        }
         let pg = *self.faults.random.pick(&groups);
         let Some(config) = self.configuration.view().groups.get(&pg).cloned() else { return "nothing" };
         let change = if config.members.len() <= MEMBERS_MIN || self.faults.random.chance(50) {
@@ -59,6 +62,10 @@ impl World {
         let Some(mut config) = self.configuration.view().groups.get(&pg).cloned() else { return };
         if !config.needs(device) && config.leaving.remove(&device) {
             config.version += 1;
+            if self.plan.goes_back && config.members.len() < config.copies as usize {
+                // As the control plane does with a group that has too few.
+                config.members.insert(device);
+            }
             self.trace.step(self.now, config.version, || format!("{device:?} has no copy of {pg:?} any more"));
             self.configuration.replace(pg, config);
             self.inform_all();

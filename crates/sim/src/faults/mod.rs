@@ -5,20 +5,24 @@ mod connections;
 mod crashes;
 mod drains;
 mod flips;
+mod hangs;
 mod lost_writes;
 mod lying;
 mod members;
 mod partitions;
 mod refusals;
+mod restores;
 mod slowness;
 mod stalls;
 mod stops;
+mod votes;
 mod wear;
 mod wipes;
 
 use lost_writes::Losing;
 pub(crate) use members::with_members;
 pub(crate) use partitions::Cuts;
+use votes::Watched;
 pub(crate) use wear::Wear;
 
 use crate::Mode;
@@ -32,13 +36,25 @@ use std::time::Duration;
 /// How often it is looked whether all is calm.
 const CALM_STEP: Duration = Duration::from_millis(100);
 
+/// So many of the faults are backups and restores of the configuration, in percent, where there are any.
+const GOES_BACK_PERCENT: u64 = 25;
+
 /// Draws faults.
 pub(crate) struct Faults {
     pub(crate) random: Random,
+    /// Draws the faults that are made for one interleaving.
+    pub(crate) directed: Random,
+    pub(crate) watched: Option<Watched>,
     /// Faults so far, by kind.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The device whose blocks decay, in that mode.
     pub(crate) decaying: DeviceId,
+}
+
+impl Faults {
+    pub(crate) fn new(random: Random, directed: Random, decaying: DeviceId) -> Faults {
+        Faults { random, directed, watched: None, counts: BTreeMap::new(), decaying }
+    }
 }
 
 impl World {
@@ -51,14 +67,19 @@ impl World {
             self.queue.push(self.now + CALM_STEP, Event::Fault);
             return;
         }
+        let directed = self.is_time_for_votes();
+        let goes_back = self.plan.goes_back && self.faults.random.chance(GOES_BACK_PERCENT);
         let kind = match (self.plan.faults, self.faults.random.below(100)) {
-            (Mode::Calm | Mode::Fsx, _) => return,
+            _ if directed => self.forget_a_vote(),
+            _ if goes_back => self.back_up_or_restore(),
+            (Mode::Calm | Mode::Fsx | Mode::Lost | Mode::Hangs, _) => return,
             (Mode::Connections, 0..60) | (Mode::Crash, 0..35) => self.break_some_connection(),
             (Mode::Connections, 60..80) | (Mode::Crash, 35..45) => self.slow_a_link(),
             (Mode::Connections, 80..) | (Mode::Crash, 45..55) => self.slow_a_disk(),
             (Mode::Crash, 55..85) => self.crash_one(),
             (Mode::Crash, 85..) => self.crash_all(),
-            (Mode::Flips, 0..90) => self.flip_a_bit(),
+            (Mode::Flips, 0..65) => self.flip_a_bit(),
+            (Mode::Flips, 65..90) => self.damage_a_leaf(),
             (Mode::Flips, 90..) => self.break_some_connection(),
             (Mode::Partitions | Mode::Attachments, 0..50) => self.cut_some_links(),
             (Mode::Partitions | Mode::Attachments, 50..60) => self.lose_configuration(),

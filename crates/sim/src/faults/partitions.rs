@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    fn cut(&mut self, from: NodeId, to: NodeId, until: Duration) {
+    pub(super) fn cut(&mut self, from: NodeId, to: NodeId, until: Duration) {
         self.trace.step(self.now, u64::from(from.0) << 32 | u64::from(to.0), || {
             format!("nothing gets from {from:?} to {to:?} until {:.3}", until.as_secs_f64())
         });

@@ -1,9 +1,12 @@
-//! A device answers reads, writes or both with an I/O error for a while. When its node does without it, and its groups can,
+//! A device's map does nothing any more, or the device answers reads, writes or both with an I/O error for a while. When its node does without it, and its groups can,
 //! it may go on like that for ever.
 
 use crate::world::World;
 use azekura_base::DeviceId;
 use std::time::Duration;
+
+/// A map that hangs does so for this time and some more.
+const HANGS_FOR: Duration = Duration::from_secs(8);
 
 impl World {
     pub(super) fn refuse_io(&mut self) -> &'static str {
@@ -21,6 +24,11 @@ impl World {
                 device.refuses.reads_until = until;
                 "device that refuses reads"
             }
+            75..85 => {
+                // Longer than a node waits for it.
+                (device.refuses.map_hangs_until, device.hurt) = (until + HANGS_FOR, true);
+                "device whose map hangs"
+            }
             _ => {
                 (device.refuses.reads_until, device.refuses.writes_until) = (until, until);
                 "device that refuses everything"
@@ -32,7 +40,9 @@ impl World {
 
     /// A device that its node does without is broken for good, perhaps.
     pub(crate) fn break_for_good(&mut self, id: DeviceId) {
+        // Where nobody replaces devices, none breaks.
         if self.working
+            && self.operator.on
             && self.may_lose(id)
             && self.wear.random.chance(40)
             && let Some(device) = self.devices.get_mut(&id)

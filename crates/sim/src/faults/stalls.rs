@@ -1,6 +1,7 @@
 //! A process stands still, as one does that is stopped, swapped out or starved, and then gets everything at once.
 
 use crate::events::{Event, Life};
+use crate::plan::Lie;
 use crate::world::World;
 use azekura_base::NodeId;
 use std::time::Duration;
@@ -12,10 +13,30 @@ impl World {
         let (node, time) = (*random.pick(&nodes), random.spread_millis(100, 5000));
         let until = self.now + time;
         self.trace.step(self.now, u64::from(node.0), || format!("{node:?} stands still for {time:?}"));
+        // As of a virtual machine that is paused: its clock does not know of it.
+        let pauses = random.chance(40);
+        let (now, life) = (self.now, self.life_of(node));
         if let Some(machine) = self.machines.get_mut(&node) {
+            let running = machine.stalled_until <= now;
             machine.stalled_until = until.max(machine.stalled_until);
+            if let Some(life) = life.filter(|_| pauses && running) {
+                machine.stop_clock(now);
+                self.queue.push(until, Event::Resume(life, now));
+                return "process that is paused with its clock";
+            }
         }
         "stalled process"
+    }
+
+    /// A process goes on whose clock has stood still since then, and so does its clock. Its driver sees by another clock that something
+    /// is wrong.
+    pub(crate) fn resume(&mut self, life: Life, since: Duration) {
+        let now = self.now;
+        let machine = self.machines.get_mut(&life.node);
+        if machine.is_some_and(|machine| machine.start_clock(since, now)) && self.plan.lie != Some(Lie::UnnoticedPause)
+        {
+            self.tell(life, azekura_node::Node::void_leases);
+        }
     }
 
     /// Until when a process stands still; `None` when it does not.

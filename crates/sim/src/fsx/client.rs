@@ -154,7 +154,7 @@ impl World {
         self.life_of(life.node) == Some(life)
             && self.stalled(life).is_none()
             && self.configuration.known_by(life) >= since
-            && node.is_some_and(|node| node.gateway().volumes().contains_key(name) && node.has_room())
+            && node.is_some_and(|node| node.gateway().volumes().contains_key(name) && node.has_room(name))
     }
 
     fn fsx_try_attach(&mut self, name: &str, node: Option<NodeId>) -> Option<()> {
@@ -188,7 +188,7 @@ impl World {
         self.fsx.requests.names += 1;
         let token = FENCES + self.fsx.requests.names;
         self.fsx.requests.fence = Some((token, None));
-        let groups: Vec<PgId> = self.configuration.view().groups.keys().copied().collect();
+        let groups: Vec<PgId> = self.configuration.group_ids();
         self.tell(life, |node| node.fence(token, id, attachments, groups, FENCE_PATIENCE));
         let over = |world: &World| {
             world.life_of(life.node) != Some(life) || world.fsx.requests.fence.is_none_or(|(_, end)| end.is_some())

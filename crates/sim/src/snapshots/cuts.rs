@@ -133,7 +133,7 @@ impl World {
             format!("{from:?} begins cut {id} at {asked}: {wishes:?}, {}", heads.join(", "))
         });
         self.inform_all();
-        let groups: Vec<PgId> = self.configuration.view().groups.keys().copied().collect();
+        let groups: Vec<PgId> = self.configuration.group_ids();
         for (index, head) in (0..).zip(&made) {
             let (token, groups) = (TOKENS + id * TOKENS_PER_CUT + index, groups.clone());
             self.tell(from, |node| node.freeze(token, head.volume, head.layer, revision, groups, PATIENCE));

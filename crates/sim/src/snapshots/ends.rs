@@ -33,13 +33,14 @@ impl World {
 
     /// Makes an empty volume; gives the revision.
     pub(crate) fn create_volume(&mut self, name: &str, size: u64, group_offset: u32) -> u64 {
-        let groups = self.configuration.view().groups.keys().copied().collect();
+        let groups = self.configuration.group_ids().into();
         self.trace.step(self.now, size, || format!("{name} is made, of {size} bytes"));
         let revision = self.configuration.edit(|view, tree| {
             let (id, layer) = (tree.volume_id(), tree.make(None, State::Head));
             let name: String = name.into();
+            let (name_of, cut, read_only, io_timeout) = (name.clone(), None, false, None);
             let volume =
-                VolumeView { id, name: name.clone(), size, layer, cut: None, read_only: false, groups, group_offset };
+                VolumeView { id, name: name_of, size, layer, cut, read_only, io_timeout, groups, group_offset };
             view.volumes.insert(name, Arc::new(volume));
         });
         self.inform_all();
@@ -94,7 +95,8 @@ impl World {
     pub(crate) fn leader_turn(&mut self) {
         let again = self.now + self.snapshots.random.spread_millis(10, 400);
         self.queue.push(again, Event::Leader);
-        let settled = self.configuration.view().groups.values().all(|group| group.in_sync == group.members);
+        let settled = !self.configuration.is_closed()
+            && self.configuration.view().groups.values().all(|group| group.in_sync == group.members);
         let holders = holders(self.configuration.view());
         let due = self.configuration.tree().to_end(settled);
         let over = self.configuration.tree().ended(&holders);

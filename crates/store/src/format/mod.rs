@@ -7,7 +7,7 @@ mod superblock;
 
 pub(crate) use batch::{Batch, BatchHeader, BatchKind, header_blocks};
 pub(crate) use entry::{Entries, EntryHead, EntryView, Kind};
-pub(crate) use summary::{Frame, Summary, SummaryBuilder, footer_blocks};
+pub(crate) use summary::{Frame, Summary, SummaryBuilder, footer_blocks, summary_blocks};
 pub(crate) use superblock::Superblock;
 
 // Headers are read and written as structures in memory; their order of bytes is the machine's.

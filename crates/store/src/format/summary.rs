@@ -113,6 +113,11 @@ impl SummaryBuilder {
     }
 }
 
+/// Blocks of a summary of `batches` batches with entries of so many bytes, header and all.
+pub(crate) fn summary_blocks(batches: usize, entries_bytes: usize) -> u32 {
+    1 + payload_blocks(batches * size_of::<Frame>() + entries_bytes)
+}
+
 fn payload_blocks(body_bytes: usize) -> u32 {
     (body_bytes + FOOTER_BYTES).div_ceil(BLOCK_SIZE) as u32
 }

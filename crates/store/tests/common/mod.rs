@@ -5,11 +5,11 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
 };
 use azekura_store::{
-    Body, Completion, Done, Effect, Extent, Identity, IoId, MemoryMap, OpenError, Options, ReadError, Report, SavedMap,
-    Store, Write,
+    Body, Completion, DeviceError, Done, Effect, Extent, Identity, IoId, MemoryMap, OpenError, Options, ReadError,
+    Report, SavedMap, Store, Write,
 };
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub const IDENTITY: Identity = Identity { cluster: 0xc1c1_c1c1, device: DeviceId(7), instance: 42 };
@@ -20,16 +20,30 @@ pub struct Disk {
     pub image: Vec<u8>,
     /// Accepted, not finished: name, offset, bytes.
     pub waiting: Vec<(IoId, u64, Vec<u8>)>,
+    /// Blocks whose reads fail until they are written.
+    pub unreadable: BTreeSet<usize>,
 }
 
 impl Disk {
     pub fn new(bytes: u64) -> Disk {
-        Disk { image: vec![0; bytes as usize], waiting: Vec::new() }
+        Disk { image: vec![0; bytes as usize], ..Disk::default() }
     }
 
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let at = offset as usize;
         self.image[at..at + bytes.len()].copy_from_slice(bytes);
+        for block in at / BLOCK_SIZE..(at + bytes.len()).div_ceil(BLOCK_SIZE) {
+            self.unreadable.remove(&block);
+        }
+    }
+
+    /// As a drive does it.
+    pub fn try_read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        let first = offset as usize / BLOCK_SIZE;
+        match self.unreadable.range(first..first + len / BLOCK_SIZE).next() {
+            Some(block) => Err(DeviceError(format!("block {block} can't be read"))),
+            None => Ok(self.read(offset, len)),
+        }
     }
 
     pub fn read(&self, offset: u64, len: usize) -> Bytes {
@@ -143,8 +157,8 @@ impl Rig {
 
     pub fn finish_read(&mut self, index: usize) {
         let (io, offset, len) = self.reads_waiting.remove(index);
-        let bytes = self.disk.read(offset, len);
-        self.store.done(io, Done::Read(Ok(bytes)));
+        let bytes = self.disk.try_read(offset, len);
+        self.store.done(io, Done::Read(bytes));
     }
 
     pub fn finish_map(&mut self, index: usize) {
@@ -228,7 +242,16 @@ impl Rig {
 
     /// The disk and the map as a crash leaves them: of the unfinished writes, `keep` says for each 512-byte sector
     /// whether it landed.
-    pub fn crash(self, mut keep: impl FnMut(usize, usize) -> bool) -> (Disk, MemoryMap) {
+    pub fn crash(self, keep: impl FnMut(usize, usize) -> bool) -> (Disk, MemoryMap) {
+        self.crash_with(keep, |_, _| false)
+    }
+
+    /// As [`Rig::crash`], but `unreadable` says which blocks of the unfinished writes can't be read any more.
+    pub fn crash_with(
+        self,
+        mut keep: impl FnMut(usize, usize) -> bool,
+        mut unreadable: impl FnMut(usize, usize) -> bool,
+    ) -> (Disk, MemoryMap) {
         let mut disk = self.disk;
         for (index, (_, offset, bytes)) in std::mem::take(&mut disk.waiting).into_iter().enumerate() {
             for (sector, part) in bytes.chunks(512).enumerate() {
@@ -236,6 +259,8 @@ impl Rig {
                     disk.write(offset + sector as u64 * 512, part);
                 }
             }
+            let blocks = (0..bytes.len() / BLOCK_SIZE).filter(|block| unreadable(index, *block));
+            disk.unreadable.extend(blocks.map(|block| offset as usize / BLOCK_SIZE + block));
         }
         (disk, self.map)
     }

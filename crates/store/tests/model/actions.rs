@@ -5,19 +5,58 @@ use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 pub enum Action {
-    Write { chunk: u32, first: u16, count: u16, zero: bool },
-    Copy { chunk: u32, first: u16, count: u16, zero: bool },
-    Lose { chunk: u32, first: u16, count: u16 },
-    Commit { pg: u32, back: u64 },
-    Epoch { pg: u32, back: u64 },
-    Jump { pg: u32, by: u64 },
-    Rejoin { pg: u32, by: u64 },
-    Mark { chunk: u32 },
-    Forget { pg: u32 },
-    Read { age: u8, chunk: u32, first: u16, count: u16 },
+    Write {
+        chunk: u32,
+        first: u16,
+        count: u16,
+        zero: bool,
+    },
+    Copy {
+        chunk: u32,
+        first: u16,
+        count: u16,
+        zero: bool,
+    },
+    Lose {
+        chunk: u32,
+        first: u16,
+        count: u16,
+    },
+    Commit {
+        pg: u32,
+        back: u64,
+    },
+    Epoch {
+        pg: u32,
+        back: u64,
+    },
+    Jump {
+        pg: u32,
+        by: u64,
+    },
+    Rejoin {
+        pg: u32,
+        by: u64,
+    },
+    Mark {
+        chunk: u32,
+    },
+    Forget {
+        pg: u32,
+    },
+    Read {
+        age: u8,
+        chunk: u32,
+        first: u16,
+        count: u16,
+    },
     Snapshot,
-    Clone { age: u8 },
-    Merge { age: u8 },
+    Clone {
+        age: u8,
+    },
+    Merge {
+        age: u8,
+    },
     Drop,
     DropClone,
     Pump,
@@ -27,7 +66,19 @@ pub enum Action {
     Checkpoint,
     Tick(u16),
     Settle,
-    Crash { seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8 },
+    /// The same blocks are written over and over, until the log has gone round; what garbage collection has asked for rests.
+    GoRound {
+        chunk: u32,
+        records: u16,
+        count: u16,
+    },
+    Crash {
+        seed: u64,
+        coarse: bool,
+        checkpoint_lands: bool,
+        interrupted: u8,
+        unreadable: bool,
+    },
 }
 
 pub fn action() -> impl Strategy<Value = Action> {
@@ -61,10 +112,29 @@ pub fn action() -> impl Strategy<Value = Action> {
         2 => Just(Action::Checkpoint),
         1 => (0u16..50_000).prop_map(Action::Tick),
         2 => Just(Action::Settle),
-        1 => (any::<u64>(), any::<bool>(), any::<bool>(), 0u8..12).prop_map(
-            |(seed, coarse, checkpoint_lands, interrupted)| Action::Crash { seed, coarse, checkpoint_lands, interrupted }
-        ),
+        1 => go_round(),
+        1 => crash(),
     ]
+}
+
+fn crash() -> impl Strategy<Value = Action> {
+    (any::<u64>(), any::<bool>(), any::<bool>(), 0u8..12, any::<bool>()).prop_map(
+        |(seed, coarse, checkpoint_lands, interrupted, unreadable)| Action::Crash {
+            seed,
+            coarse,
+            checkpoint_lands,
+            interrupted,
+            unreadable,
+        },
+    )
+}
+
+/// Rare, since each is hundreds of writes.
+fn go_round() -> impl Strategy<Value = Action> {
+    (prop::bool::weighted(0.2), 0..CHUNKS, 1u16..12, 1u16..4).prop_map(|(often, chunk, records, count)| match often {
+        true => Action::GoRound { chunk, records, count },
+        false => Action::Pump,
+    })
 }
 
 /// One action a line: its name and its values in the order of its fields.
@@ -98,9 +168,15 @@ pub fn parse(line: &str) -> Action {
         "Checkpoint" => Action::Checkpoint,
         "Tick" => Action::Tick(number(1) as u16),
         "Settle" => Action::Settle,
-        "Crash" => {
-            Action::Crash { seed: number(1), coarse: flag(2), checkpoint_lands: flag(3), interrupted: number(4) as u8 }
-        }
+        "GoRound" => Action::GoRound { chunk: chunk(), records: number(2) as u16, count: number(3) as u16 },
+        "Crash" => Action::Crash {
+            seed: number(1),
+            coarse: flag(2),
+            checkpoint_lands: flag(3),
+            interrupted: number(4) as u8,
+            // Older histories have only four values.
+            unreadable: words.get(5) == Some(&"true"),
+        },
         other => panic!("no action is called {other}"),
     }
 }

@@ -45,6 +45,8 @@ pub struct World {
 }
 
 pub const READ_TOKENS: u64 = 1 << 40;
+/// Times that the same blocks are written until the log has gone round, at most.
+const ROUNDS_MAX: usize = 400;
 
 impl World {
     pub fn new(options: Options) -> World {
@@ -142,6 +144,7 @@ impl World {
             Action::Write { chunk, .. }
             | Action::Copy { chunk, .. }
             | Action::Lose { chunk, .. }
+            | Action::GoRound { chunk, .. }
             | Action::Mark { chunk } => Some(group_of(chunk)),
             Action::Read { chunk, .. } => Some(group_of(chunk)),
             Action::Commit { pg, .. } | Action::Epoch { pg, .. } | Action::Jump { pg, .. } => Some(pg),
@@ -319,11 +322,40 @@ impl World {
                 self.store().tick(now);
             }
             Action::Settle => self.settle(),
-            Action::Crash { seed, coarse, checkpoint_lands, interrupted } => {
-                self.crash(seed, coarse, checkpoint_lands, interrupted);
+            Action::GoRound { chunk, records, count } => self.go_round(chunk, records, count),
+            Action::Crash { seed, coarse, checkpoint_lands, interrupted, unreadable } => {
+                self.crash(seed, coarse, checkpoint_lands, interrupted, unreadable);
             }
         }
         self.look();
+    }
+
+    /// Nothing that garbage collection reads is answered meanwhile.
+    fn go_round(&mut self, chunk: u32, records: u16, count: u16) {
+        let end = self.store().statistics().log_bytes + self.options.device_bytes();
+        for _ in 0..ROUNDS_MAX {
+            for record in 0..records {
+                self.act(&Action::Write { chunk, first: record * count, count, zero: false });
+            }
+            self.act(&Action::Commit { pg: group_of(chunk), back: 0 });
+            self.store().pump();
+            self.rig().take_effects();
+            while !self.rig().disk.waiting.is_empty() {
+                self.rig().finish_write(0);
+                self.rig().take_effects();
+            }
+            if self.store().checkpoint_due() {
+                self.store().begin_checkpoint(|_| None);
+            }
+            self.rig().take_effects();
+            while !self.rig().map_waiting.is_empty() {
+                self.rig().finish_map(0);
+                self.rig().take_effects();
+            }
+            if self.store().statistics().log_bytes >= end || self.space().full {
+                return;
+            }
+        }
     }
 
     pub fn start_epoch(&mut self, pg: u32, epoch: u64, committed: u64) {
@@ -406,7 +438,8 @@ impl World {
         }
     }
 
-    pub fn crash(&mut self, seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8) {
+    /// With `unreadable`, some blocks of what was being written can't be read afterwards.
+    pub fn crash(&mut self, seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8, unreadable: bool) {
         let mut dice = Dice(seed);
         let mut rig = self.rig.take().unwrap();
         rig.take_effects();
@@ -417,12 +450,15 @@ impl World {
         }
         let whole = dice.roll() % 3;
         let mut fates = BTreeMap::new();
-        let (mut disk, mut map) = rig.crash(|write, sector| {
+        let mut other_dice = Dice(!seed);
+        let blocks = |_, _| unreadable && other_dice.roll().is_multiple_of(4);
+        let keep = |write, sector| {
             let sector = if coarse { sector / 8 } else { sector };
             // Whole writes are lost or landed in two of three crashes.
             let part = if whole > 0 { 0 } else { sector };
             *fates.entry((write, part)).or_insert_with(|| dice.roll().is_multiple_of(2))
-        });
+        };
+        let (mut disk, mut map) = rig.crash_with(keep, blocks);
         self.reads.clear();
         let parents: Vec<(u64, u64)> = self.tree.iter().map(|(layer, parent)| (*layer, *parent)).collect();
         let prepare = |store: &mut Store| {

@@ -10,6 +10,8 @@ const NODE: &str = r#"{"id":ID,"uuid":"u","name":"nID","data_address":"127.0.0.1
 const DEVICE: &str = r#"{"id":ID,"uuid":"u","node":ID,"name":"d","capacity_bytes":100,"state":"up"}"#;
 const CLASS: &str = r#"{"name":"c","copies":2,"failure_domain":"host","ack_rule":"all","copies_min":1,
     "overcommit_ratio":4.0,"groups":[1],"created":""}"#;
+const VOLUME: &str =
+    r#"{"id":1,"uuid":"u","name":"v","size_bytes":4096,"class":"c","head":1,"group_offset":0,"created":""}"#;
 const GROUP: &str = r#"{"id":1,"class":"c","epoch":1,"primary":1,"in_sync":[1,2],"members":[1,2]}"#;
 
 /// A healthy cluster of two nodes.
@@ -26,6 +28,7 @@ fn model() -> Model {
     }
     put("classes/c", CLASS);
     put("groups/1", GROUP);
+    put("volumes/v", VOLUME);
     let model = Model::from_keys(&kvs, 1);
     assert!(model.problems.is_empty(), "{:?}", model.problems);
     model
@@ -46,6 +49,10 @@ fn stats() -> ClusterStats {
         NodeStats { node: azekura_base::NodeId(id), name: format!("n{id}"), snapshot: Some(snapshot), problem: None }
     };
     ClusterStats { nodes: vec![node(1, "primary"), node(2, "secondary")], resync: None }
+}
+
+fn away() -> Stale {
+    Stale { seconds: 12, node: "n1".into(), reason: "refused".into() }
 }
 
 fn judged(model: &Model, stats: &ClusterStats) -> ClusterStatus {
@@ -103,7 +110,7 @@ fn a_group_that_nobody_has_used_since_a_copy_fell_silent_is_degraded_not_unserve
     assert_eq!(status.groups, BTreeMap::from([(GroupHealth::Degraded, 1)]));
     assert!(!status.problems.iter().any(|problem| problem.contains("do not serve")), "{:?}", status.problems);
     // The copy can't be left behind while the configuration can't be changed.
-    let status = judge(&model, &stats, Some("away".into()), "http://here".into());
+    let status = judge(&model, &stats, Some(away()), "http://here".into());
     assert_eq!(status.groups, BTreeMap::from([(GroupHealth::Unavailable, 1)]));
     // It is still named in sync, and the next write finds too few.
     let class = CLASS.replace(r#""copies_min":1"#, r#""copies_min":2"#);
@@ -128,8 +135,10 @@ fn other_troubles_are_told() {
     }
     stats.nodes[0].snapshot = None;
     stats.nodes[0].problem = Some("no answer in time".into());
-    let status = judge(&model(), &stats, Some("away".into()), "http://here".into());
-    for part in ["nearly full", "can't be asked at 127.0.0.1:2: no answer in time", "can't be changed: away"] {
+    let status = judge(&model(), &stats, Some(away()), "http://here".into());
+    for part in
+        ["nearly full", "can't be asked at 127.0.0.1:2: no answer in time", "can't be changed meanwhile: refused"]
+    {
         assert!(status.problems.iter().any(|problem| problem.contains(part)), "{part}: {:?}", status.problems);
     }
 }
@@ -224,4 +233,44 @@ fn a_failed_device_is_told_with_its_reason_until_it_holds_nothing() {
         assert!(status.healthy, "{:?}", status.problems);
         assert!(status.notes.iter().any(|note| note.contains("nothing is missing")), "{:?}", status.notes);
     }
+}
+
+#[test]
+fn volumes_that_are_affected_are_named_and_what_nobody_uses_alarms_nobody() {
+    let mut model = model();
+    std::sync::Arc::make_mut(&mut model.alive).remove(&azekura_base::NodeId(1));
+    let status = judged(&model, &stats());
+    let told = status.problems.iter().find(|problem| problem.contains("do not serve")).unwrap();
+    assert!(told.ends_with("(volumes with a part in them: v)"), "{told}");
+    // Its volume is deleted: nobody misses the groups, nor the node.
+    std::sync::Arc::make_mut(&mut model.volumes).clear();
+    let status = judged(&model, &stats());
+    assert!(status.healthy, "{:?}", status.problems);
+    assert_eq!(status.groups, BTreeMap::from([(GroupHealth::Unavailable, 1)]), "they are counted all the same");
+    assert!(status.notes.iter().any(|note| note.contains("azekura class delete c")), "{:?}", status.notes);
+}
+
+#[test]
+fn while_the_configuration_is_away_the_status_says_how_old_it_is() {
+    let status = judge(&model(), &stats(), Some(away()), "http://here".into());
+    assert!(!status.healthy && status.stale == Some(away()));
+    assert!(
+        status.problems[0].starts_with("the configuration has not answered for 12 s; this is what node n1 knew then"),
+        "{:?}",
+        status.problems
+    );
+}
+
+#[test]
+fn a_drain_tells_which_copies_it_waits_for() {
+    let mut model = model();
+    let put = |model: &mut Model, key: &str, value: String| {
+        let kv = KeyValue { key: key.into(), value: value.into(), ..KeyValue::default() };
+        model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+    };
+    put(&mut model, "/azekura/v1/devices/1", DEVICE.replace("ID", "1").replace("\"up\"", "\"draining\""));
+    let note = |model: &Model| judged(model, &stats()).notes.into_iter().find(|note| note.contains("drained")).unwrap();
+    assert!(note(&model).ends_with("1 groups left"), "{}", note(&model));
+    std::sync::Arc::make_mut(&mut model.alive).remove(&azekura_base::NodeId(2));
+    assert!(note(&model).contains("wait for copies on device 2 of node n2"), "{}", note(&model));
 }

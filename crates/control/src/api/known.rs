@@ -1,0 +1,95 @@
+//! What a node knows of the cluster: the newest, or, while the configuration does not answer, what it knew when it last did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use azekura_meta::client::EtcdError;
+use azekura_meta::{MetaError, Model};
+use serde::{Deserialize, Serialize};
+
+use super::Api;
+
+/// The header of an answer that may be out of date: what it says, for people.
+pub const STALE_HEADER: HeaderName = HeaderName::from_static("azekura-stale");
+/// Longest wait for the newest, where what was known before is good enough.
+const NEWEST_WAIT: Duration = Duration::from_secs(2);
+
+/// How old an answer is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stale {
+    /// The configuration has not answered for so long, seconds.
+    pub seconds: u64,
+    /// The node whose knowledge this is.
+    pub node: String,
+    /// Why the configuration does not answer.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Stale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the configuration has not answered for {} s; this is what node {} knew then",
+            self.seconds, self.node
+        )
+    }
+}
+
+impl Stale {
+    /// As headers of an answer.
+    pub(super) fn headers(stale: Option<&Stale>) -> HeaderMap {
+        let value = stale.and_then(|stale| HeaderValue::from_str(&stale.to_string()).ok());
+        value.into_iter().map(|value| (STALE_HEADER, value)).collect()
+    }
+}
+
+/// What has to be in an answer.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted {
+    /// Volumes that another node has made a moment ago.
+    Volumes,
+    /// Snapshots, likewise.
+    Snapshots,
+}
+
+/// What this node knows.
+pub(super) struct Known {
+    pub(super) model: Arc<Model>,
+    /// `None`: it is the newest.
+    pub(super) stale: Option<Stale>,
+}
+
+/// The newest model, or the last one known while the configuration does not answer.
+pub(super) async fn known(api: &Api, wanted: Wanted) -> Result<Known, MetaError> {
+    if let Some(stale) = stale(api) {
+        return Ok(Known { model: api.meta.model(), stale: Some(stale) });
+    }
+    let newest = async {
+        match wanted {
+            Wanted::Volumes => api.meta.model_of_volumes().await,
+            Wanted::Snapshots => api.meta.model_of_snapshots().await,
+        }
+    };
+    let reason = match tokio::time::timeout(NEWEST_WAIT, newest).await {
+        Ok(Ok(model)) => return Ok(Known { model, stale: None }),
+        Ok(Err(MetaError::Etcd(error @ (EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. })))) => {
+            error.to_string()
+        }
+        Ok(Err(error)) => return Err(error),
+        Err(_) => format!("{} does not answer", api.meta.endpoints()),
+    };
+    // It may have been noticed meanwhile, with when it began.
+    let since = stale(api).unwrap_or_else(|| Stale { seconds: NEWEST_WAIT.as_secs(), node: name(api), reason });
+    Ok(Known { model: api.meta.model(), stale: Some(since) })
+}
+
+/// Whether, and for how long, the configuration is known not to answer.
+pub(super) fn stale(api: &Api) -> Option<Stale> {
+    let loss = api.meta.watch_link().borrow().clone()?;
+    Some(Stale { seconds: loss.since.elapsed().as_secs(), node: name(api), reason: loss.reason })
+}
+
+fn name(api: &Api) -> String {
+    api.meta.model().nodes.get(&api.node).map_or_else(|| api.node.to_string(), |node| node.name.clone())
+}

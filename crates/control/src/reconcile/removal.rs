@@ -1,0 +1,17 @@
+//! What was removed is taken out of the groups, then its records go.
+
+use azekura_meta::model::RemovalStep;
+use azekura_meta::{MetaClient, MetaError, Model};
+
+/// Takes the next steps.
+pub(super) async fn reconcile(meta: &MetaClient, model: &Model) -> Result<(), MetaError> {
+    for step in model.removal_steps() {
+        meta.take_removal_step(model, &step).await?;
+        match step {
+            RemovalStep::Node(node) => tracing::info!("node {node} is removed"),
+            RemovalStep::Device(device) => tracing::info!("device {device} is removed"),
+            RemovalStep::Group(..) => {}
+        }
+    }
+    Ok(())
+}

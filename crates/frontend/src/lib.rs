@@ -1,0 +1,41 @@
+//! What stands between clients' connections and the gateway, sans-IO and for every protocol: how many connections there may
+//! be, how much memory they may take, and whose request is next.
+//!
+//! - [`Doors`]: a limit of connections, and of the time that a client takes to say what it wants.
+//! - [`Memory`]: the node's budget for payloads and answers on their way, from which each connection draws.
+//! - [`Turns`]: requests enter in turn, and no connection takes the whole window while others wait.
+//!
+//! None of them knows a socket or a clock. Their owner names connections by a key, tells them what happens and when, and asks
+//! what may go on.
+
+mod doors;
+mod memory;
+mod turns;
+
+pub use doors::Doors;
+pub use memory::{Memory, MemoryLimits};
+pub use turns::{TurnLimits, Turns};
+
+use std::time::Duration;
+
+/// Connections of clients that a node takes, unless it is told otherwise.
+pub const CLIENTS_MAX: usize = 4096;
+/// Time that a client may take for each step until it has opened what it wants to use.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Bytes that the requests and answers of all clients of a node may take (256 MiB). One half is for requests of up to
+/// [`LARGE_REQUEST_BYTES`], the other for larger ones.
+pub const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// The least of that: the longest request has to fit into one half of it.
+pub const MEMORY_BYTES_MIN: usize = 72 << 20;
+/// Bytes that every connection may take whatever the others have: so much for each comes on top of the budget.
+pub const MEMORY_SHARE_BYTES: usize = 64 << 10;
+/// A request that takes more than this many bytes is a large one: 1 MiB, and what goes with it.
+pub const LARGE_REQUEST_BYTES: usize = (1 << 20) + 4096;
+/// Who holds memory that others wait for has to move [`STALL_BYTES_MIN`] in each period of this length.
+pub const STALL_PERIOD: Duration = Duration::from_secs(10);
+/// Bytes (160 KiB) that a client moves in a [`STALL_PERIOD`] at the least: who is slower than 16 KiB/s keeps others waiting.
+pub const STALL_BYTES_MIN: usize = 160 << 10;
+/// Requests of one connection that are let in one after the other in its turn.
+pub const TURN_REQUESTS_MAX: u32 = 8;
+/// Bytes after which a turn is over (256 KiB).
+pub const TURN_BYTES_MAX: usize = 256 << 10;

@@ -1,0 +1,325 @@
+//! Devices that neither complete what they are asked for nor fail it.
+//!
+//! What counts is silence, not slowness. A device under load may take long for each operation, and operations may wait long
+//! for their turn in the event loop's queue: as long as others of their kind end, the device works. So the silence begins when the
+//! oldest operation that is under way was handed out, or when the last one of its kind ended, whichever is later. One that others
+//! of its kind overtake may be lost in the device while these succeed: its silence begins some seconds after the first did so, since
+//! devices and schedulers put off single operations under load.
+//!
+//! Writes and reads are kinds of their own: a device may have stopped taking writes and still answer reads from its cache.
+//! The saved map is not looked at here: it does one thing after the other, and some of that is long.
+//!
+//! Time counts only as far as this process could work: what a stopped process has not heard is no silence of the device's.
+
+use crate::devices::Under;
+use crate::effect::{Breakdown, Effect};
+use crate::node::Node;
+use azekura_base::{DeviceId, IoStatus, PgId};
+use azekura_replica::TICK;
+use azekura_store::{Done, Effect as StoreEffect, IoId};
+use azekura_wire::{Message, ReadDone};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// After a silence of this length nobody is to wait for the device: its copies take leave.
+const HESITATION: Duration = Duration::from_secs(1);
+/// A device is as good as before when it has known no silence of this length ...
+const STIR: Duration = Duration::from_millis(500);
+/// ... for this time.
+const RECOVERY: Duration = Duration::from_secs(2);
+/// An operation that others have overtaken may be put off for so long.
+const UNFAIRNESS: Duration = Duration::from_secs(4);
+/// More time than this between two looks was not spent waiting: the process stood still.
+const STEP_MAX: Duration = TICK.saturating_mul(2);
+
+/// The operations of one kind that are under way.
+#[derive(Debug, Default)]
+struct Kind {
+    /// When each was handed out. Later ones have higher names.
+    asked: BTreeMap<IoId, Duration>,
+    /// When one ended last.
+    ended: Duration,
+    /// When the oldest was first overtaken.
+    overtaken: Option<Duration>,
+}
+
+impl Kind {
+    fn end(&mut self, io: IoId, clock: Duration) {
+        let oldest = self.asked.first_key_value().map(|(oldest, _)| *oldest);
+        if self.asked.remove(&io).is_none() {
+            return;
+        }
+        self.ended = clock;
+        if oldest == Some(io) {
+            self.overtaken = None;
+        } else {
+            self.overtaken.get_or_insert(clock);
+        }
+    }
+
+    fn silence(&self, clock: Duration) -> Duration {
+        let Some((_, asked)) = self.asked.first_key_value() else { return Duration::ZERO };
+        let since = self.ended.max(*asked);
+        let since = self.overtaken.map_or(since, |overtaken| since.min(overtaken + UNFAIRNESS));
+        clock.saturating_sub(since)
+    }
+}
+
+/// What a device owes. See the module's description.
+#[derive(Debug)]
+pub(crate) struct Hanging {
+    writes: Kind,
+    reads: Kind,
+    /// The time that this process could work.
+    clock: Duration,
+    looked: Duration,
+    /// Nobody is to wait for the device.
+    hangs: bool,
+    /// When a silence was last worth mentioning.
+    stirred: Duration,
+    /// The longest silence since the device began to hang.
+    longest: Duration,
+}
+
+impl Hanging {
+    pub(crate) fn new(now: Duration) -> Hanging {
+        Hanging {
+            writes: Kind::default(),
+            reads: Kind::default(),
+            clock: Duration::ZERO,
+            looked: now,
+            hangs: false,
+            stirred: Duration::ZERO,
+            longest: Duration::ZERO,
+        }
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.clock += now.saturating_sub(self.looked).min(STEP_MAX);
+        self.looked = self.looked.max(now);
+    }
+
+    /// An effect of the store is handed to the event loop.
+    pub(crate) fn asked(&mut self, effect: &StoreEffect, now: Duration) {
+        self.advance(now);
+        let (kind, io) = match effect {
+            StoreEffect::Write { io, .. } | StoreEffect::Flush { io } => (&mut self.writes, *io),
+            StoreEffect::Read { io, .. } => (&mut self.reads, *io),
+            _ => return,
+        };
+        kind.asked.insert(io, self.clock);
+    }
+
+    /// An effect of the store is done.
+    pub(crate) fn ended(&mut self, io: IoId, done: &Done, now: Duration) {
+        self.advance(now);
+        match done {
+            Done::Written(_) | Done::Flushed(_) => self.writes.end(io, self.clock),
+            Done::Read(_) => self.reads.end(io, self.clock),
+            _ => {}
+        }
+    }
+
+    /// How long the device has kept silent about something that it was asked for.
+    pub(crate) fn silence(&mut self, now: Duration) -> Duration {
+        self.advance(now);
+        self.writes.silence(self.clock).max(self.reads.silence(self.clock))
+    }
+
+    /// Nobody is to wait for the device.
+    pub(crate) fn hangs(&self) -> bool {
+        self.hangs
+    }
+
+    /// Time has passed. `Some(true)`: from now on nobody is to wait for the device. `Some(false)`: it is as good as before.
+    pub(crate) fn look(&mut self, now: Duration) -> Option<bool> {
+        let silence = self.silence(now);
+        if silence >= STIR {
+            self.stirred = self.clock;
+        }
+        self.longest = self.longest.max(silence);
+        if !self.hangs && silence >= HESITATION {
+            (self.hangs, self.longest) = (true, silence);
+            return Some(true);
+        }
+        if self.hangs && self.clock >= self.stirred + RECOVERY {
+            self.hangs = false;
+            return Some(false);
+        }
+        None
+    }
+
+    /// The longest silence since the device began to hang.
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest
+    }
+}
+
+impl Node {
+    /// A device that answers nothing is not waited for any more, and after a longer time it is out of service. While it is being
+    /// opened nobody waits for it: then people are told, and that is all.
+    pub(crate) fn watch_device(&mut self, id: DeviceId) {
+        let (now, timeout) = (self.now, self.device_timeout);
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let change = device.hanging.look(now);
+        let (open, silence, longest) = (device.open, device.hanging.silence(now), device.hanging.longest());
+        if open && silence >= timeout {
+            let reason = format!("the device has not answered for {} s", silence.as_secs());
+            return self.give_up(id, Breakdown { reason, for_good: false });
+        }
+        let Some(hangs) = change else { return };
+        self.effects.push_back(Effect::DeviceHangs(id, hangs, if hangs { silence } else { longest }));
+        let keys: Vec<_> = self.groups.keys().filter(|(_, device)| *device == id).copied().collect();
+        keys.into_iter().for_each(|(pg, _)| self.wake(pg, id, |group| group.set_hung(hangs)));
+        if hangs {
+            self.send_readers_on(id);
+        }
+    }
+
+    /// Readers that wait for a device that hangs are sent to the primary, unless it is here: then it is about to be another.
+    fn send_readers_on(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let groups = &self.groups;
+        let elsewhere = |pg: PgId| groups.get(&(pg, id)).is_some_and(|group| !group.acts_as_primary());
+        let mut readers = device.reads.take_waiting(elsewhere);
+        for under in device.under.values_mut() {
+            if let Under::Read { pg, client, request, blocks, .. } = under
+                && elsewhere(*pg)
+            {
+                readers.push((*client, *request));
+                // The store may still come back to it.
+                *under = Under::Void { blocks: *blocks };
+            }
+        }
+        for (client, request) in readers {
+            let refusal = ReadDone { request, result: Err(IoStatus::Redirect) };
+            self.answer_later(client, Message::ReadDone(refusal));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A device and the time, which passes in steps of a tick.
+    struct Watched {
+        hanging: Hanging,
+        now: Duration,
+        asked: u64,
+    }
+
+    impl Watched {
+        fn new() -> Watched {
+            let now = 100 * SECOND;
+            Watched { hanging: Hanging::new(now), now, asked: 0 }
+        }
+
+        fn write(&mut self) -> IoId {
+            self.asked += 1;
+            let io = IoId(self.asked);
+            let write = StoreEffect::Write { io, offset: 0, pieces: vec![Bytes::new()], durable: true };
+            self.hanging.asked(&write, self.now);
+            io
+        }
+
+        fn read(&mut self) -> IoId {
+            self.asked += 1;
+            let io = IoId(self.asked);
+            self.hanging.asked(&StoreEffect::Read { io, offset: 0, len: 4096 }, self.now);
+            io
+        }
+
+        fn written(&mut self, io: IoId) {
+            self.hanging.ended(io, &Done::Written(Ok(())), self.now);
+        }
+
+        fn pass(&mut self, time: Duration) -> Vec<bool> {
+            let until = self.now + time;
+            let mut changes = Vec::new();
+            while self.now < until {
+                self.now += TICK;
+                changes.extend(self.hanging.look(self.now));
+            }
+            changes
+        }
+    }
+
+    #[test]
+    fn a_device_hangs_when_nothing_ends_and_is_well_again_some_time_after_it_does() {
+        let mut device = Watched::new();
+        assert!(device.pass(60 * SECOND).is_empty(), "nothing was asked for");
+        let io = device.write();
+        assert!(device.pass(9 * TICK).is_empty());
+        assert_eq!(device.pass(TICK), [true]);
+        assert!(device.pass(5 * SECOND).is_empty());
+        device.written(io);
+        assert!(device.pass(RECOVERY - 2 * TICK).is_empty() && device.hanging.hangs());
+        assert_eq!(device.pass(3 * TICK), [false]);
+        assert!(device.hanging.longest() > 5 * SECOND);
+    }
+
+    #[test]
+    fn operations_that_wait_for_their_turn_are_no_silence() {
+        let mut device = Watched::new();
+        let all: Vec<IoId> = (0..100).map(|_| device.write()).collect();
+        for io in all {
+            assert!(device.pass(TICK).is_empty(), "each takes its time, and some end");
+            device.written(io);
+        }
+    }
+
+    #[test]
+    fn one_operation_that_all_others_overtake_hangs() {
+        let mut device = Watched::new();
+        let _lost = device.write();
+        let mut changes = Vec::new();
+        for n in 0..60 {
+            let io = device.write();
+            changes.extend(device.pass(TICK));
+            assert!(changes.is_empty() || n > 45, "it may have been put off");
+            device.written(io);
+        }
+        assert_eq!(changes, [true]);
+    }
+
+    #[test]
+    fn reads_that_end_say_nothing_of_writes() {
+        let mut device = Watched::new();
+        device.write();
+        let mut changes = Vec::new();
+        for _ in 0..12 {
+            let io = device.read();
+            changes.extend(device.pass(TICK));
+            device.hanging.ended(io, &Done::Read(Ok(Bytes::new())), device.now);
+        }
+        assert_eq!(changes, [true]);
+    }
+
+    #[test]
+    fn a_process_that_stood_still_blames_nobody() {
+        let mut device = Watched::new();
+        let io = device.write();
+        assert!(device.pass(5 * TICK).is_empty());
+        device.now += 30 * SECOND;
+        assert_eq!(device.hanging.look(device.now), None);
+        assert!(device.hanging.silence(device.now) < HESITATION);
+        device.written(io);
+        assert!(device.pass(SECOND).is_empty());
+    }
+
+    #[test]
+    fn a_device_that_crawls_hangs_all_the_time() {
+        let mut device = Watched::new();
+        let mut changes = Vec::new();
+        for _ in 0..10 {
+            let io = device.write();
+            changes.extend(device.pass(2 * SECOND));
+            device.written(io);
+        }
+        assert_eq!(changes, [true]);
+    }
+}

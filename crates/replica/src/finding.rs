@@ -1,0 +1,64 @@
+//! Blocks that were found bad, for people: what is mended is told, too, because a device that decays is to be replaced.
+
+use azekura_base::{BlockIndex, ChunkIndex, DeviceId, LayerId};
+use std::collections::BTreeMap;
+
+/// Bad blocks that one scrub names. Further ones are counted only, perhaps each more than once.
+pub const FINDINGS_MAX: usize = 4096;
+
+/// What is wrong with a block of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// It can't be read: it fails its checksum, or is known to be lost.
+    Damaged,
+    /// It can be read, and is not what the primary's copy has.
+    Differs,
+}
+
+/// A block that was found bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The copy that it is bad on.
+    pub device: DeviceId,
+    /// Its layer.
+    pub layer: LayerId,
+    /// Its chunk.
+    pub chunk: ChunkIndex,
+    /// The block.
+    pub block: BlockIndex,
+    /// What is wrong with it.
+    pub flaw: Flaw,
+    /// It was written anew from another copy.
+    pub mended: bool,
+}
+
+/// What one scrub has found, in the order of devices and blocks.
+#[derive(Default)]
+pub(crate) struct Findings(BTreeMap<(DeviceId, LayerId, ChunkIndex, BlockIndex), (Flaw, bool)>);
+
+impl Findings {
+    /// Notes a bad block. False when it is known already.
+    pub(crate) fn note(&mut self, finding: Finding) -> bool {
+        let Finding { device, layer, chunk, block, flaw, mended } = finding;
+        let key = (device, layer, chunk, block);
+        let known = self.0.contains_key(&key);
+        if !known && self.0.len() < FINDINGS_MAX {
+            self.0.insert(key, (flaw, mended));
+        }
+        !known
+    }
+
+    /// A block was written anew.
+    pub(crate) fn mended(&mut self, device: DeviceId, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) {
+        if let Some((_, mended)) = self.0.get_mut(&(device, layer, chunk, block)) {
+            *mended = true;
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn take(self) -> Vec<Finding> {
+        let finding =
+            |((device, layer, chunk, block), (flaw, mended))| Finding { device, layer, chunk, block, flaw, mended };
+        self.0.into_iter().map(finding).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! Devices hang: they neither do what they are asked for nor refuse it, for a moment or for so long that their nodes do without them.
+//! Or they crawl: each write takes seconds.
+
+use crate::Mode;
+use crate::device::Silence;
+use crate::events::Event;
+use crate::world::World;
+use azekura_base::DeviceId;
+use std::time::Duration;
+
+/// How often it is looked whether the next device may hang, where that happens to one at a time.
+const LOOK_MS: u64 = 500;
+
+impl World {
+    /// A device hangs, perhaps, and the next such thing is planned.
+    pub(crate) fn hang_devices(&mut self) {
+        if !self.working {
+            return;
+        }
+        let alone = self.plan.mode == Mode::Hangs;
+        let next = if alone { Duration::from_millis(LOOK_MS) } else { self.hangs.spread_millis(1000, 40_000) };
+        self.queue.push(self.now + next, Event::Hang);
+        let now = self.now;
+        let hangs = self.devices.values().any(|device| device.silent.is_on(now));
+        if self.wear.calm || alone && (hangs || !self.is_whole()) {
+            return;
+        }
+        let kind = self.hang_a_device();
+        *self.faults.counts.entry(kind).or_default() += 1;
+        self.trace.step(now, 0xfc, || format!("fault: {kind}"));
+    }
+
+    fn hang_a_device(&mut self) -> &'static str {
+        let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+        let random = &mut self.hangs;
+        let (id, kind) = (*random.pick(&ids), random.below(100));
+        let until = self.now + random.spread_millis(500, 60_000);
+        let Some(device) = self.devices.get_mut(&id) else { return "nothing" };
+        let what = match kind {
+            0..50 => {
+                (device.silent.reads_until, device.silent.writes_until) = (until, until);
+                "device that hangs"
+            }
+            50..75 => {
+                device.silent.writes_until = until;
+                "device on which writes hang"
+            }
+            _ => {
+                device.silent.crawls_until = until;
+                "device that crawls"
+            }
+        };
+        self.queue.push(until, Event::Answers(id));
+        self.trace.step(self.now, u64::from(id.0), || format!("{id:?}: {what} until {until:?}"));
+        what
+    }
+
+    /// All devices answer again.
+    pub(crate) fn end_hangs(&mut self) {
+        let now = self.now;
+        let hung: Vec<DeviceId> =
+            self.devices.iter().filter(|(_, device)| device.silent.is_on(now)).map(|(id, _)| *id).collect();
+        for id in hung {
+            if let Some(device) = self.devices.get_mut(&id) {
+                let Silence { reads_until, writes_until, crawls_until } = &mut device.silent;
+                [reads_until, writes_until, crawls_until].into_iter().for_each(|until| *until = now.min(*until));
+            }
+            self.device_answers(id);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A copy's process ends after its vote for a new primary and before the new epoch is recorded, while the former primary, which
+//! reaches neither its successor nor the configuration store, still reaches that copy.
+
+use crate::events::{Event, Life};
+use crate::world::World;
+use azekura_base::{NodeId, PgId};
+use azekura_replica::AckRule;
+use azekura_wire::Message;
+use std::time::Duration;
+
+/// How long clients ask for nothing before the primary is parted from its successor: both have the same by then.
+const LULL: Duration = Duration::from_millis(500);
+
+/// A group in which a vote is to be forgotten. Clients ask for nothing until it is: a successor that lacks what another copy has
+/// would give way to that one.
+pub(crate) struct Watched {
+    pg: PgId,
+    former: NodeId,
+    successor: NodeId,
+    until: Duration,
+}
+
+impl World {
+    /// Such a fault is possible, and its turn. Where every write waits for all copies the former primary can do nothing alone.
+    pub(super) fn is_time_for_votes(&mut self) -> bool {
+        let percent = self.plan.directed_percent;
+        let possible = self.plan.ack != AckRule::All && self.plan.mode.has_partitions() && !self.is_lull();
+        possible && self.faults.directed.chance(percent)
+    }
+
+    /// Clients wait for a moment that would not come while they work.
+    pub(crate) fn is_lull(&self) -> bool {
+        self.faults.watched.as_ref().is_some_and(|watched| self.now < watched.until)
+    }
+
+    /// Looks for a group whose primary is soon to be parted from one of its secondaries and from the store.
+    pub(super) fn forget_a_vote(&mut self) -> &'static str {
+        let groups: Vec<_> = self.configuration.view().groups.iter().filter(|(_, c)| c.in_sync.len() > 2).collect();
+        if groups.is_empty() {
+            return "nothing";
+        }
+        let (pg, config) = *self.faults.directed.pick(&groups);
+        let others: Vec<_> = config.in_sync.iter().filter(|device| **device != config.primary).collect();
+        let successor = self.faults.directed.pick(&others);
+        let node = |device| self.devices.get(device).map(|device| device.node);
+        let (Some(former), Some(successor)) = (node(&config.primary), node(successor)) else { return "nothing" };
+        let until = self.now + LULL + self.faults.directed.spread_millis(3000, 9000);
+        self.faults.watched = Some(Watched { pg: *pg, former, successor, until });
+        self.queue.push(self.now + LULL, Event::Part);
+        "forgotten vote"
+    }
+
+    /// The primary loses its successor and the store.
+    pub(crate) fn part_for_votes(&mut self) {
+        let Some(Watched { former, successor, until, .. }) = self.faults.watched else { return };
+        self.cut(former, successor, until);
+        self.cut(successor, former, until);
+        self.configuration.lose(former, until);
+    }
+
+    /// A process sends a message: perhaps the one with which a new primary, who has the votes, opens its epoch.
+    pub(crate) fn watch_votes(&mut self, life: Life, message: &Message) {
+        let Message::Sync(sync) = message else { return };
+        let now = self.now;
+        let expected = |watched: &mut Watched| {
+            now < watched.until && watched.pg == sync.pg && watched.former != life.node && sync.opens_at.is_some()
+        };
+        let voter = self.devices.get(&sync.device).and_then(|device| self.life_of(device.node));
+        if let Some(voter) = voter
+            && self.faults.watched.take_if(expected).is_some()
+        {
+            let after = self.faults.directed.micros(1, 3000);
+            self.queue.push(now + after, Event::Kill(voter));
+        }
+    }
+
+    /// The process that has voted ends, if it still runs, and another one starts soon.
+    pub(crate) fn kill(&mut self, life: Life) {
+        if self.life_of(life.node) == Some(life) {
+            let time = self.faults.directed.spread_millis(1, 300);
+            self.crash_for(life.node, time);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Leaves of the saved map that cannot be used: they cost their chunk on this copy, never the device.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId};
+use azekura_store::{
+    Body, Completion, Copy, DeviceError, Failure, LeafKey, MapDamage, MapError, ReadDevice, ReadError, Report,
+    SavedMap, UnknownBlocks, check,
+};
+use bytes::Bytes;
+use common::*;
+use std::time::Duration;
+
+impl ReadDevice for &Disk {
+    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        Ok(Disk::read(self, offset, len))
+    }
+}
+
+const CHUNK: u32 = 2;
+/// More than fit into memory.
+const CHUNKS: u32 = 24;
+
+/// A store with a few saved chunks, the leaf of one of which is damaged while nobody has it in memory.
+fn with_a_damaged_leaf(damage: MapDamage) -> Rig {
+    let mut rig = Rig::format(&tiny());
+    for chunk in 0..CHUNKS {
+        rig.write(1, 10, chunk, 0, filled(u64::from(chunk), 8), 8);
+    }
+    rig.checkpoint();
+    let (disk, mut map) = rig.crash(|_, _| true);
+    assert!(map.damage(LayerId(10), ChunkIndex(CHUNK), damage));
+    Rig::open(&tiny(), disk, map).unwrap()
+}
+
+fn key(layer: u64) -> LeafKey {
+    LeafKey { layer: LayerId(layer), chunk: ChunkIndex(CHUNK), pg: PgId(1) }
+}
+
+#[test]
+fn a_damaged_leaf_costs_its_chunk_and_not_the_device() {
+    for damage in [MapDamage::Leaf, MapDamage::LeafAndIndex] {
+        let mut rig = with_a_damaged_leaf(damage);
+        let unknown = |first, count| ReadError::Unknown { first: BlockIndex(first), count };
+        assert_eq!(rig.read(1, 10, CHUNK, 0, 4), Err(unknown(0, 4)));
+        assert_eq!(rig.read(1, 10, 1, 0, 8).unwrap(), bytes_of(&filled(1, 8), 8));
+        // A write is what stopped the store once.
+        rig.write(1, 10, CHUNK, 2, filled(9, 1), 1);
+        assert_eq!(rig.read(1, 10, CHUNK, 2, 1).unwrap(), bytes_of(&filled(9, 1), 1));
+        assert_eq!(rig.read(1, 10, CHUNK, 0, 4), Err(unknown(0, 2)));
+        let told = rig.reports.iter().filter(|report| matches!(report, Report::LeafDamaged { .. })).count();
+        assert_eq!(told, 1);
+        rig.checkpoint();
+        if damage == MapDamage::Leaf {
+            rig.check_accounts();
+        }
+        // A restart does not forget it, and names what is missing before anybody reads.
+        let (disk, map) = rig.crash(|_, _| true);
+        let mut rig = Rig::open(&tiny(), disk, map).unwrap();
+        rig.store.unknown_blocks();
+        rig.settle();
+        let runs = vec![(BlockIndex(0), 2), (BlockIndex(3), 1021)];
+        assert_eq!(rig.store.unknown_blocks(), [UnknownBlocks { key: key(10), runs }]);
+        // Another copy gives the blocks.
+        for (first, count, body) in [(0, 2, filled(2, 2)), (3, 5, filled(5, 5)), (8, 1016, Body::Zero)] {
+            let (pg, layer, chunk) = (PgId(1), LayerId(10), ChunkIndex(CHUNK));
+            let sequence = rig.store.group(pg).committed;
+            rig.store.append(3, Copy { pg, sequence, layer, chunk, first: BlockIndex(first), count, body });
+            rig.settle();
+        }
+        assert_eq!(rig.read(1, 10, CHUNK, 0, 2).unwrap(), bytes_of(&filled(2, 2), 2));
+        assert_eq!(rig.read(1, 10, CHUNK, 2, 1).unwrap(), bytes_of(&filled(9, 1), 1));
+        assert_eq!(rig.read(1, 10, CHUNK, 8, 9).unwrap(), vec![0; 9 * 4096]);
+        assert_eq!(rig.store.unknown_blocks(), []);
+        rig.checkpoint();
+        assert!(rig.map.root().unwrap().unwrap().damaged.is_empty());
+    }
+}
+
+#[test]
+fn a_replayed_record_may_meet_a_damaged_leaf() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, CHUNK, 0, filled(1, 4), 4);
+    rig.write(1, 10, CHUNK, 1, filled(2, 1), 1);
+    rig.checkpoint();
+    rig.write(1, 10, CHUNK, 3, filled(3, 1), 1);
+    let (disk, mut map) = rig.crash(|_, _| true);
+    map.damage(LayerId(10), ChunkIndex(CHUNK), MapDamage::Leaf);
+    for _ in 0..3 {
+        let mut rig = Rig::open(&tiny(), disk.clone(), map.clone()).unwrap();
+        let end = rig.store.group(PgId(1)).prepared_end;
+        rig.store.commit(PgId(1), end);
+        rig.settle();
+        // What the leaf had seen is not applied again out of turn: it may have been overwritten since.
+        assert_eq!(rig.read(1, 10, CHUNK, 0, 4), Err(ReadError::Unknown { first: BlockIndex(0), count: 3 }));
+        assert_eq!(rig.read(1, 10, CHUNK, 3, 1).unwrap(), bytes_of(&filled(3, 1), 1));
+        rig.check_accounts();
+        rig.checkpoint();
+        rig.check_accounts();
+        map = rig.crash(|_, _| true).1;
+    }
+}
+
+#[test]
+fn what_a_damaged_leaf_owned_becomes_free_again() {
+    let mut rig = with_a_damaged_leaf(MapDamage::Leaf);
+    let before = rig.store.space().live;
+    assert!(rig.read(1, 10, CHUNK, 0, 4).is_err());
+    rig.check_accounts();
+    // The log goes round several times, and space is short enough that collection looks at every segment.
+    for round in 0..1500u64 {
+        rig.write(1, 10, 30, (round * 37 % 20 * 8) as u16, filled(round, 8), 8);
+    }
+    rig.checkpoint();
+    rig.check_accounts();
+    let kept = u64::from((CHUNKS - 1) * 8 + 160) * 4096;
+    assert_eq!(rig.store.space().live, kept, "of {before} before");
+}
+
+#[test]
+fn layers_on_a_damaged_leaf_get_what_it_gets() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, CHUNK, 0, filled(1, 8), 8);
+    rig.store.set_parent(LayerId(11), LayerId(10));
+    rig.write(1, 11, CHUNK, 4, filled(2, 1), 1);
+    rig.checkpoint();
+    let (disk, mut map) = rig.crash(|_, _| true);
+    map.damage(LayerId(10), ChunkIndex(CHUNK), MapDamage::Leaf);
+    let mut rig = Rig::open_with(&tiny(), disk, map, |store| store.set_parent(LayerId(11), LayerId(10))).unwrap();
+    assert!(rig.read(1, 10, CHUNK, 0, 1).is_err());
+    assert_eq!(rig.read(1, 11, CHUNK, 4, 1).unwrap(), bytes_of(&filled(2, 1), 1));
+    assert_eq!(rig.read(1, 11, CHUNK, 0, 6), Err(ReadError::Unknown { first: BlockIndex(0), count: 4 }));
+    rig.check_accounts();
+    rig.checkpoint();
+    let (pg, layer, chunk) = (PgId(1), LayerId(10), ChunkIndex(CHUNK));
+    for (first, count, body) in [(0, 8, filled(1, 8)), (8, 1016, Body::Zero)] {
+        let sequence = rig.store.group(pg).committed;
+        rig.store.append(3, Copy { pg, sequence, layer, chunk, first: BlockIndex(first), count, body });
+        rig.settle();
+    }
+    let mut expected = bytes_of(&filled(1, 8), 8);
+    assert_eq!(rig.read(1, 10, CHUNK, 0, 8).unwrap(), expected);
+    expected[4 * 4096..5 * 4096].copy_from_slice(&bytes_of(&filled(2, 1), 1));
+    assert_eq!(rig.read(1, 11, CHUNK, 0, 8).unwrap(), expected);
+    rig.checkpoint();
+    rig.check_accounts();
+}
+
+/// The map refuses for a while: readers are told at once, writes wait, and nothing is lost.
+#[test]
+fn a_map_that_refuses_for_a_moment_costs_nothing() {
+    for seconds in [5, 15] {
+        let mut rig = with_a_damaged_leaf(MapDamage::Lost);
+        let write = rig.next_write(1, 10, 1, 0, filled(7, 1), 1);
+        let sequence = write.sequence;
+        rig.store.append(1, write);
+        rig.store.pump();
+        rig.take_effects();
+        rig.finish_write(0);
+        rig.store.commit(PgId(1), sequence);
+        rig.store.read(5, PgId(1), LayerId(10), ChunkIndex(1), BlockIndex(4), 1);
+        for second in 1..=seconds {
+            rig.take_effects();
+            for effect in std::mem::take(&mut rig.map_waiting) {
+                let (io, done) = effect.map_error(MapError::Refused("no answer".into())).unwrap();
+                rig.store.done(io, done);
+            }
+            rig.store.tick(Duration::from_secs(second));
+        }
+        rig.settle();
+        let failed = |c: &Completion| matches!(c, Completion::Failed(_));
+        assert!(!rig.done.iter().any(failed), "{:?}", rig.done);
+        assert!(rig.done.iter().any(|c| matches!(c, Completion::Read { token: 5, result: Err(ReadError::Map(_)) })));
+        rig.done.clear();
+        assert_eq!(rig.read(1, 10, 1, 0, 1).unwrap(), bytes_of(&filled(7, 1), 1));
+        // After some time it counts as damaged: the device must go on.
+        let other = rig.read(1, 10, 1, 4, 1);
+        assert_eq!(other.is_ok(), seconds < 10, "{other:?}");
+    }
+}
+
+#[test]
+fn a_map_that_does_nothing_is_given_up() {
+    let mut rig = with_a_damaged_leaf(MapDamage::Lost);
+    rig.store.read(5, PgId(1), LayerId(10), ChunkIndex(1), BlockIndex(4), 1);
+    rig.take_effects();
+    assert_eq!(rig.map_waiting.len(), 1);
+    // A process that stood still must not take its map for dead.
+    rig.store.tick(Duration::from_secs(3600));
+    for second in 1..9 {
+        rig.store.tick(Duration::from_secs(3600 + second));
+    }
+    assert!(rig.store.next_completion().is_none());
+    rig.store.tick(Duration::from_secs(3610));
+    let told = rig.store.next_completion();
+    assert!(matches!(&told, Some(Completion::Failed(Failure::Map(MapError::Failed(what)))) if what.contains("10 s")));
+}
+
+#[test]
+fn leaves_that_are_gone_without_a_trace_are_noticed_when_all_are_listed() {
+    let mut rig = with_a_damaged_leaf(MapDamage::Lost);
+    rig.store.modified_since(4, PgId(1), sequence(0));
+    rig.settle();
+    assert!(rig.reports.iter().any(|report| matches!(report, Report::RowsLost { pg: PgId(1), .. })));
+    let (disk, map) = rig.crash(|_, _| true);
+    let report = check(&disk, &map, &[], false);
+    assert!(report.findings.iter().any(|finding| finding.what.contains("lost")), "{report:?}");
+}

@@ -1,0 +1,122 @@
+//! What a device says that it holds can be written to it, in records of any size; then it is full, and takes what gives space back.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use azekura_base::PgId;
+use azekura_store::{Body, Options};
+use common::*;
+
+/// Where record `index` of `size` blocks lies: a chunk, and the first block in it.
+fn place(index: u64, size: u16) -> (u32, u16) {
+    let per_chunk = 1024 / u64::from(size);
+    ((index / per_chunk) as u32, (index % per_chunk) as u16 * size)
+}
+
+fn write(rig: &mut Rig, index: u64, size: u16, body: Body) {
+    let (chunk, first) = place(index, size);
+    rig.write(chunk % 3, 1, chunk, first, body, size);
+    assert_eq!(rig.store.statistics().records_waiting, 0, "{:?}", rig.store.space());
+}
+
+/// Writes records from `from` on, those that `which` chooses, until the device takes no more data, as a node does. Gives the
+/// record after the last one.
+fn fill(rig: &mut Rig, from: u64, size: u16, which: impl Fn(u64) -> bool) -> u64 {
+    let mut index = from;
+    while !rig.store.space().full {
+        if which(index) {
+            write(rig, index, size, filled(index + 1, size));
+        }
+        index += 1;
+    }
+    let space = rig.store.space();
+    assert!(space.live >= space.capacity, "full although not all that was promised is used: {space:?}");
+    let over = space.live - space.capacity;
+    assert!(over < u64::from(size) * 4096, "more was taken than one record over what was promised: {space:?}");
+    index
+}
+
+fn fill_and_trim(options: Options, size: u16) {
+    assert!(u32::from(size) <= options.record_blocks_max());
+    let mut rig = Rig::format(&options);
+    let end = fill(&mut rig, 0, size, |_| true);
+    for round in 0..2 {
+        // What is trimmed comes back, and can be written again.
+        for index in (0..end).filter(|index| index % 4 == round) {
+            write(&mut rig, index, size, Body::Zero);
+        }
+        let end = fill(&mut rig, 0, size, |index| index % 4 == round || index >= end);
+        assert!(end > 0);
+    }
+    for index in [0, 1, end / 2, end - 1] {
+        let (chunk, first) = place(index, size);
+        assert_eq!(rig.read(chunk % 3, 1, chunk, first, size).unwrap(), bytes_of(&filled(index + 1, size), size));
+    }
+    rig.check_accounts();
+}
+
+fn small() -> Options {
+    Options {
+        segments: 24,
+        segment_blocks: 256,
+        batch_blocks_max: 64,
+        leaf_cache_bytes_max: 2 << 20,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn a_device_can_be_filled_with_records_of_any_size() {
+    for size in [1, 2, 3, 5, 8, 13, 16, 21, 31, 32, 33, 41, 50, 59, 63, 64] {
+        fill_and_trim(small(), size);
+    }
+}
+
+#[test]
+fn a_device_can_be_filled_with_the_largest_records() {
+    for size in [1024, 683] {
+        fill_and_trim(Options { segments: 11, ..Options::default() }, size);
+    }
+}
+
+#[test]
+fn a_device_can_be_filled_where_batches_are_tiny() {
+    for records in [1, 2, 5, 16] {
+        for size in [1, 4, 15, 16] {
+            let options = Options { batch_records_max: records, gc_reserve_percent: 10, ..tiny() };
+            fill_and_trim(Options { segments: 32, ..options }, size);
+        }
+    }
+}
+
+/// More was on its way than there is room for: what needs no space is not held up by it.
+#[test]
+fn zeros_pass_data_that_waits_for_space() {
+    let size = 64;
+    let mut rig = Rig::format(&small());
+    let end = fill(&mut rig, 0, size, |_| true);
+    let mut index = end;
+    while rig.store.statistics().records_waiting < 8 {
+        let (chunk, first) = place(index, size);
+        // All of one group.
+        let record = rig.next_write(9, 1, chunk + 1000, first, filled(index + 1, size), size);
+        rig.store.append(1, record);
+        rig.settle();
+        index += 1;
+    }
+    for index in (0..end).step_by(2) {
+        let (chunk, first) = place(index, size);
+        let group = chunk % 3;
+        let zeros = rig.next_write(group, 1, chunk, first, Body::Zero, size);
+        let sequence = zeros.sequence;
+        rig.store.append(2, zeros);
+        rig.settle();
+        assert!(rig.store.prepared(PgId(group)).all(|write| write.durable), "the zeros are held up");
+        rig.store.commit(PgId(group), sequence);
+        rig.settle();
+    }
+    assert_eq!(rig.store.statistics().records_waiting, 0);
+    rig.store.commit(PgId(9), rig.store.group(PgId(9)).prepared_end);
+    rig.settle();
+    rig.check_accounts();
+}

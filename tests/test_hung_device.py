@@ -1,0 +1,95 @@
+"""A device hangs: it neither does what it is asked for nor refuses it. Clients go on with the other copies.
+
+The device's log is a FUSE file whose server is stopped, so the node's operations wait in the kernel without an end. The
+configuration is in etcd: the embedded server is not to be in the way.
+"""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from .acked_writer import Ledger, Writer
+from .harness.device import log_files
+from .harness.hanging import HangingFile
+from .harness.process import wait_until
+
+# What is promised is about 3 s (docs/decisions/0021); machines that run tests may be slow.
+PAUSE_MAX_S = 8
+
+
+@pytest.fixture
+def cluster(make_cluster):
+    started = make_cluster(config="etcd", device_size="512MiB")
+    started.create_volume("vol1", size="256MiB")
+    started.create_volume("vol2", size="256MiB")
+    return started
+
+
+@pytest.fixture
+def hanging(cluster):
+    """The last node's device, behind a server that can be stopped."""
+    node = cluster.nodes[2]
+    node.stop()
+    device = HangingFile(log_files(node)[0], Path(node.data).parent / "hanging")
+    node.start()
+    cluster.wait_healthy()
+    yield device
+    device.answer()
+    node.kill()
+    device.close()
+
+
+def device_of(cluster, node):
+    return next(device for device in cluster.json("device", "list") if device["node_name"] == node.name)
+
+
+@pytest.mark.root
+def test_clients_go_on_while_a_device_hangs(cluster, hanging):
+    """For some seconds, after which all is whole again by itself; then for so long that the device is given up."""
+    elsewhere, node = cluster.nodes[0], cluster.nodes[2]
+    ledgers = [Ledger(blocks=1000), Ledger(blocks=1000)]
+    # One client's gateway is on the very node: that goes on, too.
+    writers = [
+        Writer(elsewhere.uri("vol1"), ledgers[0], seed=1),
+        Writer(node.uri("vol2"), ledgers[1], seed=2),
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.go_on(500)
+
+    def hang_for(seconds):
+        for writer in writers:
+            writer.longest_s = 0.0
+        before = [writer.acks for writer in writers]
+        hanging.hang()
+        time.sleep(seconds)
+        done = [writer.acks - acks for writer, acks in zip(writers, before)]
+        hanging.answer()
+        for writer in writers:
+            writer.go_on(300)
+        pauses = [round(writer.longest_s, 2) for writer in writers]
+        print(f"device silent for {seconds} s: longest writes {pauses} s, {done} writes meanwhile")
+        assert all(count > 100 for count in done), done
+        assert all(pause < PAUSE_MAX_S for pause in pauses), pauses
+
+    hang_for(5)
+    cluster.wait_healthy()
+    assert device_of(cluster, node)["failure"] is None
+    assert "nobody waits for its copies" in node.log() and "answers again" in node.log()
+
+    hang_for(30)
+    wait_until(lambda: device_of(cluster, node)["failure"] == "stopped", 60, "the device to be out of service")
+    assert "has not answered for 1" in device_of(cluster, node)["problem"], device_of(cluster, node)
+    for writer in writers:
+        writer.finish()
+    # As with any device that has failed, a start of the node takes it back.
+    node.stop()
+    node.start()
+    cluster.wait_healthy()
+    assert device_of(cluster, node)["failure"] is None
+    for reader in cluster.nodes:
+        for volume, ledger in zip(["vol1", "vol2"], ledgers):
+            faults = ledger.check(reader.uri(volume))
+            assert not faults, f"{volume} read through {reader.name}: {faults[:5]}"

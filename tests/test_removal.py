@@ -1,0 +1,149 @@
+"""Nodes, devices and storage classes that leave for good, and names that are used again."""
+
+import json
+import shutil
+
+import pytest
+
+from .harness.cluster import CliError, run_cli
+from .harness.nbd import Client
+from .harness.process import wait_until
+
+BLOCK = 4096
+
+
+def names(cluster):
+    return {node["name"] for node in cluster.json_of_unhealthy("node", "list")}
+
+
+def fill(cluster):
+    with Client(cluster.first.uri()) as client:
+        for number in range(64):
+            client.write(number * BLOCK, bytes([number]) * BLOCK)
+
+
+def check(node):
+    with Client(node.uri()) as client:
+        for number in range(64):
+            assert client.read(number * BLOCK, BLOCK) == bytes([number]) * BLOCK
+
+
+def test_a_reinstalled_machine_comes_back_under_its_name(make_cluster):
+    cluster = make_cluster(nodes=3, device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    fill(cluster)
+    third = cluster.nodes[2]
+    with pytest.raises(CliError, match="node n3 is not removed: it is running") as refused:
+        cluster.cli("node", "remove", "n3", "--lost")
+    assert "azekura node drain n3" in str(refused.value)
+    third.kill()
+    shutil.rmtree(third.data)
+    # The name is taken, and the error tells the way out.
+    third.start()
+    wait_until(lambda: not third.alive, 30, "the end of a node without a name")
+    assert "node 'n3' is another one already" in third.log()
+    assert "azekura node replace n3" in third.log()
+    wait_until(lambda: not alive(cluster, "n3"), 30, "its sign of life to end")
+    with pytest.raises(CliError, match="placement groups need its copies") as refused:
+        cluster.cli("node", "remove", "n3")
+    assert "(parts of vol1)" in str(refused.value) and "--lost" in str(refused.value)
+    cluster.cli("node", "replace", "n3")
+    third.start()
+    cluster.wait_healthy()
+    check(third)
+    wait_until(lambda: len(cluster.json("node", "list")) == 3, 60, "the former node's record to go")
+    wait_until(lambda: device(cluster, "n3")["groups"] > 0, 60, "its share")
+    cluster.wait_healthy()
+    check(cluster.first)
+
+
+def alive(cluster, name):
+    return next(node["alive"] for node in cluster.json_of_unhealthy("node", "list") if node["name"] == name)
+
+
+def device(cluster, node):
+    return next(device for device in cluster.json("device", "list") if device["node_name"] == node)
+
+
+def test_a_drained_node_is_removed_and_not_let_in_again(make_cluster):
+    cluster = make_cluster(nodes=3, device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    fill(cluster)
+    third = cluster.nodes.pop()
+    cluster.cli("node", "drain", "n3", "--wait", 80)
+    third.stop()
+    wait_until(lambda: not alive(cluster, "n3"), 30, "its sign of life to end")
+    removed = cluster.json("node", "remove", "n3")
+    assert removed == {"removed": "n3", "groups_left": 0}
+    assert names(cluster) == {"n1", "n2"}
+    assert {device["node_name"] for device in cluster.json("device", "list")} == {"n1", "n2"}
+    cluster.wait_healthy()
+    third.start()
+    wait_until(lambda: not third.alive, 30, "the end of a node that was removed")
+    assert "was removed from the cluster" in third.log() and "empty data folder" in third.log()
+    check(cluster.first)
+
+
+def test_classes_are_deleted_when_nobody_uses_them(make_cluster):
+    cluster = make_cluster(nodes=2, device_size="512MiB")
+    cluster.cli("class", "create", "solo", "--copies", "1")
+    cluster.cli("volume", "create", "s1", "64MiB", "--class", "solo")
+    cluster.wait_healthy()
+    with pytest.raises(CliError, match="storage class 'solo' is not deleted: volume s1 uses it"):
+        cluster.cli("class", "delete", "solo")
+    cluster.delete_volume("s1")
+
+    def deleted():
+        done = run_cli("class", "delete", "solo", "--json", api=cluster.first.api)
+        if done.returncode != 0:
+            assert "still being given back" in json.loads(done.stderr)["error"], done.stderr
+        return done.returncode == 0
+
+    wait_until(deleted, 60, "the class to go")
+    assert cluster.json("class", "list") == [] and cluster.json("group", "list") == []
+    # The name can be used again, and the default class is the one of two copies.
+    cluster.cli("class", "create", "solo", "--copies", "1")
+    cluster.cli("volume", "create", "s1", "64MiB", "--class", "solo")
+    for name, more in (("a", []), ("b", ["--copies", 2])):
+        cluster.cli("volume", "create", name, "64MiB", *more)
+        assert cluster.json("volume", "show", name)["class"] == "default"
+    cluster.wait_healthy()
+
+
+def test_a_start_that_fails_leaves_no_node(make_cluster):
+    cluster = make_cluster(nodes=2, device_size="512MiB")
+    spare = type(cluster.first)(cluster, 3)
+    cluster.device_size = "1MiB"
+    spare.start()
+    wait_until(lambda: not spare.alive, 30, "the end of a node with too small a device")
+    assert "too small" in spare.log()
+    assert names(cluster) == {"n1", "n2"}
+
+
+def test_names_that_several_devices_have(make_cluster):
+    cluster = make_cluster(nodes=2, device_size="512MiB")
+    with pytest.raises(CliError, match=r"2 devices have the name 'device-0': n1/device-0, n2/device-0"):
+        cluster.cli("device", "remove", "device-0")
+    cluster.create_volume(size="64MiB")
+    with pytest.raises(CliError, match=r"device \d \(device-0 of node n2\) is not removed: .* groups need its copies"):
+        cluster.cli("device", "remove", "n2/device-0")
+
+
+def test_while_the_configuration_is_away_nodes_tell_what_they_knew(make_cluster):
+    cluster = make_cluster(nodes=2, config="etcd", device_size="512MiB")
+    cluster.create_volume(size="64MiB", shared=True)
+    with Client(cluster.first.uri()) as client:
+        client.write(0, b"x" * BLOCK)
+        cluster.etcd.kill()
+        wait_until(lambda: "stale" in cluster.json_of_unhealthy("status"), 30, "the loss to be noticed")
+        status = cluster.json_of_unhealthy("status")
+        assert "this is what node n1 knew then" in status["problems"][0]
+        listed = run_cli("volume", "list", api=cluster.first.api)
+        assert listed.returncode == 0 and "vol1" in listed.stdout
+        assert "the configuration has not answered for" in listed.stderr
+        # It is attached here already: that needs no change.
+        with Client(cluster.first.uri()) as second:
+            assert second.read(0, BLOCK) == b"x" * BLOCK
+        client.write(BLOCK, b"y" * BLOCK)
+    cluster.start_etcd()
+    cluster.wait_healthy()
