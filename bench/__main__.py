@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import shutil
 import sys
@@ -13,7 +14,7 @@ from tests.harness.folders import new_folder
 from . import fio, idle, machine, report, snapshots, sustained
 from .plan import FILL, TESTS
 from .sizes import parse_size
-from .targets import Azekura, QemuNbd, Raw
+from .targets import Azekura, Before, QemuNbd, Raw
 
 
 def progress(text):
@@ -29,6 +30,7 @@ def arguments():
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
     parser.add_argument("--device-size", default="8GiB", help="size of each of the three devices (default 8GiB)")
     parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, qemu-nbd, raw")
+    parser.add_argument("--before", metavar="BINARY", help="also run this azekura binary, of another build, and compare")
     parser.add_argument("--only", default="", metavar="REGEX", help="only the tests whose names match")
     parser.add_argument("--etcd", action="store_true", help="with etcd as configuration server")
     parser.add_argument("--minutes", type=float, default=10, help="length of the sustained test (default 10)")
@@ -47,6 +49,12 @@ def make_targets(options, folder):
         "raw": lambda: Raw(folder, size),
     }
     names = options.targets.split(",")
+    if options.before:
+        if not os.access(options.before, os.X_OK):
+            sys.exit(f"bench: --before {options.before}: there is no program of this name")
+        arguments = (folder, options.volume_size, options.device_size, config, Path(options.before).resolve())
+        known["before"] = lambda: Before(*arguments)
+        names.append("before")
     for name in names:
         if name not in known:
             sys.exit(f"bench: there is no target '{name}': {', '.join(known)}")
@@ -94,6 +102,9 @@ def run_tests(options, folder):
             target.stop()
     table = report.rows(tests, [target.name for target in targets], runs)
     print(report.terminal(table))
+    beside = report.beside_before(tests, runs)
+    for row in beside:
+        print(f"{row['test']}: {row['rate']:.2f} times the rate of before, {row['cpu']:.2f} times its CPU")
     node_mib = max((max(run.resident_mib) for run in runs if run.target == "azekura"), default=0)
     judged = report.limits(table, node_mib)
     for what, measured, limit, reached in judged:
@@ -105,6 +116,7 @@ def run_tests(options, folder):
     return {
         "targets": details,
         "results": [dict(zip(report.HEAD, report.cells(row))) for row in table],
+        "beside_before": beside,
         "limits": [dict(zip(("what", "measured", "limit", "reached"), line)) for line in judged],
         "runs": [
             {

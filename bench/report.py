@@ -6,6 +6,8 @@ from statistics import median
 from .plan import CPU_US_PER_WRITE_MAX, RESIDENT_MIB_PER_NODE_MAX
 
 YARDSTICK = "qemu-nbd"
+# This build, and the one that it is compared with.
+BUILDS = ("azekura", "before")
 
 
 @dataclass
@@ -58,13 +60,34 @@ def rows(tests, targets, runs):
     return table
 
 
+def beside_before(tests, runs):
+    """Medians of the turns' ratios of this build to the build that --before names: rate and server CPU a request."""
+    compared = []
+    for test in tests:
+        mine, before = ([run for run in runs if (run.test, run.target) == (test.name, name)] for name in BUILDS)
+        if not before or len(mine) != len(before):
+            continue
+        compared.append(
+            {
+                "test": test.name,
+                "rate": median(rate_of(test, new) / rate_of(test, old) for new, old in zip(mine, before)),
+                "cpu": median(new.server_cpu_us / old.server_cpu_us for new, old in zip(mine, before)),
+            }
+        )
+    return compared
+
+
+def rate_of(test, run):
+    """What the test counts: requests or MiB a second."""
+    return run.measurement.iops if test.unit == "IOPS" else run.measurement.mib_s
+
+
 def _row(test, target, mine):
-    rate = (lambda run: run.measurement.iops) if test.unit == "IOPS" else (lambda run: run.measurement.mib_s)
     cpu = [run.server_cpu_us for run in mine if run.server_cpu_us is not None]
     return Row(
         test=test,
         target=target,
-        rate=median(map(rate, mine)),
+        rate=median(rate_of(test, run) for run in mine),
         latency_mean_us=median(run.measurement.latency_mean_us for run in mine),
         latency_p99_us=median(run.measurement.latency_p99_us for run in mine),
         server_cpu_us=median(cpu) if cpu else None,

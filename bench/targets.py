@@ -45,8 +45,10 @@ class Azekura(Target):
 
     name = "azekura"
 
-    def __init__(self, folder, volume_size="10GiB", device_size="8GiB", config="embedded"):
-        self.cluster = Cluster(Path(folder) / "azekura", nodes=3, config=config, device_size=device_size)
+    def __init__(self, folder, volume_size="10GiB", device_size="8GiB", config="embedded", program=None):
+        self.cluster = Cluster(
+            Path(folder) / self.name, nodes=3, config=config, device_size=device_size, program=program
+        )
         self.volume_size = volume_size
 
     def start(self):
@@ -72,6 +74,12 @@ class Azekura(Target):
 
     def stop(self):
         self.cluster.destroy()
+
+
+class Before(Azekura):
+    """The same with the binary of another build, to see what a change costs or wins."""
+
+    name = "before"
 
 
 class QemuNbd(Target):

@@ -42,6 +42,18 @@ def test_without_the_yardstick_nothing_is_judged():
     assert only.ratio is None and only.reached is None
 
 
+def test_beside_another_build_the_turns_are_compared():
+    rates = [(100, 200), (300, 100), (90, 100)]
+    runs = [
+        run(name, "randwrite_q128", rate, cpu)
+        for pair in rates
+        for name, rate, cpu in zip(("azekura", "before"), pair, (30, 20))
+    ]
+    (row,) = report.beside_before(TESTS, runs)
+    assert row == {"test": "randwrite_q128", "rate": pytest.approx(0.9), "cpu": pytest.approx(1.5)}
+    assert report.beside_before(TESTS, [run("azekura", "randwrite_q128", 1)]) == []
+
+
 def test_tables_have_a_column_for_every_head():
     rows = table(run("azekura", "randwrite_q128", 990), run("raw", "randwrite_q128", 5, cpu=None))
     lines = report.terminal(rows).splitlines()

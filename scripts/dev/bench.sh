@@ -4,14 +4,15 @@
 help_bench() {
     cat <<'TEXT'
 usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--only REGEX]
-                   [--json FILE] [--markdown FILE]
+                   [--before BINARY] [--rounds N] [--json FILE] [--markdown FILE]
        ./dev bench sustained [--minutes 10] [--json FILE]
        ./dev bench idle [--json FILE]
        ./dev bench snapshots [--snapshots 1000] [--secs N] [--rounds N] [--size 1G] [--json FILE]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
-latency, server CPU a request, memory, and the ratio to qemu-nbd.
+latency, server CPU a request, memory, and the ratio to qemu-nbd. With --before it also runs another build's binary, turn by
+turn, and prints the ratios to it.
 `sustained` writes at random for minutes over a volume that fills 70 % of its devices and shows the rate every
 10 seconds; `idle` shows what a node uses when nobody asks anything of it. `snapshots` reads and writes a volume with a thousand
 snapshots and one with none turn by turn, and writes to a volume with and without protection every ten seconds.

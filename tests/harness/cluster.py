@@ -35,10 +35,10 @@ class CliError(Exception):
         self.stderr = result.stderr
 
 
-def run_cli(*arguments, api=None, within_s=CLI_WITHIN_S):
+def run_cli(*arguments, api=None, within_s=CLI_WITHIN_S, program=None):
     """Runs the azekura command and returns the finished process; no judgement of its exit code."""
     environment = {**os.environ, **({"AZEKURA_API": api} if api else {})}
-    command = [str(binary()), *map(str, arguments)]
+    command = [str(program or binary()), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=within_s, env=environment)
 
 
@@ -82,11 +82,12 @@ class Node:
             words += ["--site", self.cluster.sites[self.number - 1]]
         if self.cluster.config == "embedded" and self.number == 1:
             words += ["--serve-config", f"{HOST}:{self.cluster.config_port}"]
+        words += self.cluster.node_options
         return [str(word) for word in words]
 
     def start(self):
         assert not self.alive, f"{self.name} is running"
-        self.process = Process([binary(), *self.arguments()], self.cluster.folder / f"{self.name}.log")
+        self.process = Process([self.cluster.program, *self.arguments()], self.cluster.folder / f"{self.name}.log")
 
     def stop(self):
         """A clean stop, as a service manager asks for it: SIGTERM, exit code 0."""
@@ -104,13 +105,17 @@ class Node:
 class Cluster:
     """Nodes n1…nN and their configuration server: "embedded" (inside n1) or "etcd" (Debian's)."""
 
-    def __init__(self, folder, nodes=3, config="embedded", device_size="2GiB", sites=()):
+    def __init__(self, folder, nodes=3, config="embedded", device_size="2GiB", sites=(), node_options=(), program=None):
         self.folder = Path(folder)
+        # The azekura binary of its nodes and of the commands that are sent to them.
+        self.program = program or binary()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config = config
         self.device_size = device_size
         # The site of each node; nodes beyond them name none.
         self.sites = tuple(sites)
+        # Further options of every node.
+        self.node_options = tuple(node_options)
         self.config_port = free_port()
         self.etcd = None
         self.etcd_peer_port = free_port() if config == "etcd" else None
@@ -160,7 +165,7 @@ class Cluster:
             nonlocal last
             for node in self.nodes:
                 assert node.alive, f"{node.name} ended\n{node.process.log_tail()}"
-            last = run_cli("status", "--wait", "2", "--api", self.first.api)
+            last = run_cli("status", "--wait", "2", api=self.first.api, program=self.program)
             return last.returncode == 0
 
         try:
@@ -171,7 +176,7 @@ class Cluster:
     def cli(self, *arguments, node=None):
         """Runs a CLI command against a node and returns its standard output; CliError when it fails."""
         words = [str(word) for word in arguments]
-        result = run_cli(*words, api=(node or self.first).api)
+        result = run_cli(*words, api=(node or self.first).api, program=self.program)
         if result.returncode != 0:
             raise CliError(words, result)
         return result.stdout
@@ -181,7 +186,7 @@ class Cluster:
 
     def json_of_unhealthy(self, *arguments):
         """The output of a command that may end with exit code 1 because not all is well."""
-        return json.loads(run_cli(*arguments, "--json", api=self.first.api).stdout)
+        return json.loads(run_cli(*arguments, "--json", api=self.first.api, program=self.program).stdout)
 
     def create_volume(self, name="vol1", size="1GiB", copies=2, shared=False):
         """A volume for one node's clients at a time, or for those of all nodes."""
@@ -215,7 +220,7 @@ class Cluster:
     def unsound(self):
         """How many devices of the stopped cluster `azekura store check --deep` finds fault with."""
         folders = [path.parent for node in self.nodes for path in log_files(node)]
-        return sum(run_cli("store", "check", folder, "--deep").returncode != 0 for folder in folders)
+        return sum(run_cli("store", "check", folder, "--deep", program=self.program).returncode != 0 for folder in folders)
 
     def destroy(self):
         """Ends everything at once and deletes the folder."""
