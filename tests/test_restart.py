@@ -1,11 +1,16 @@
 """Nodes that stop and come back one after the other while clients write; whole clusters that do."""
 
+import os
 import time
 
 import pytest
 
-from .acked_writer import Ledger, Writer
+from .acked_writer import BLOCK, Ledger, Writer
+from .harness.nbd import CMD_WRITE, Client
 from .harness.run import run
+
+CHUNK = 4 << 20
+CHUNKS_A_TURN = 6000
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"], ids=["SIGTERM", "SIGKILL"])
@@ -37,7 +42,9 @@ def test_a_node_whose_file_system_is_full_starts_and_goes_on_when_there_is_room(
     run("mount", "-o", "loop", image, node.data)
     try:
         cluster.start()
-        cluster.create_volume(size="256MiB")
+        cluster.cli("class", "create", "vast", "--copies", "2", "--overcommit", "1000")
+        cluster.cli("volume", "create", "vol1", "256GiB", "--class", "vast")
+        cluster.wait_healthy()
         ledger = Ledger(blocks=1500)
         writer = Writer(cluster.first.uri(), ledger, seed=1)
         writer.start()
@@ -48,12 +55,17 @@ def test_a_node_whose_file_system_is_full_starts_and_goes_on_when_there_is_room(
             writer.go_on()
             fill(ballast)
             (node.kill if turn % 2 else node.stop)()
+            if turn > 0:
+                give_up_reserve(node)
             # What the process has given back when it ended.
             fill(ballast)
             node.start()
             writer.go_on()
+            if turn > 0:
+                write_to_new_chunks(cluster.first.uri(), turn)
             # Its map's file may have room inside, so that it does without; then another turn shows what it says when it has none.
             if lacks_room(cluster, node):
+                assert turn > 0, "room for the map was reserved when the device was made"
                 check_that_room_is_missed(cluster, node)
                 missed += 1
             ballast.unlink()
@@ -65,6 +77,27 @@ def test_a_node_whose_file_system_is_full_starts_and_goes_on_when_there_is_room(
         assert ledger.check(node.uri()) == []
     finally:
         run("umount", "--lazy", node.data)
+
+
+def give_up_reserve(node):
+    """Leaves a node's maps as on a file system that can't reserve room: what is behind their ends is free."""
+    for path in node.data.rglob("map.redb"):
+        size = path.stat().st_size
+        os.truncate(path, size + 4096)
+        os.truncate(path, size)
+
+
+def write_to_new_chunks(uri, turn):
+    """A block in each of many chunks: each chunk has a leaf of its own in the map, which grows by so many."""
+    first = turn * CHUNKS_A_TURN
+    with Client(uri) as client:
+        for at in range(first, first + CHUNKS_A_TURN, 64):
+            chunks = range(at, min(at + 64, first + CHUNKS_A_TURN))
+            for chunk in chunks:
+                client.send(CMD_WRITE, chunk * CHUNK, data=bytes([turn]) * BLOCK)
+            for _ in chunks:
+                _, error, _ = client.receive()
+                assert error == 0, error
 
 
 def lacks_room(cluster, node):
