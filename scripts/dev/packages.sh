@@ -9,7 +9,7 @@ ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
 TEST_TOOLS=(nbdkit:nbdkit mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3
     shellcheck:shellcheck)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
-TORMENT_TOOLS=(ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
+TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 LAB_TOOLS=("${BENCH_TOOLS[@]}" "${CLIENT_TOOLS[@]}")
 
 # module:package, for Python.

@@ -8,8 +8,9 @@ usage: ./dev torment [--minutes M] [--seed S] [--nodes N] [--faults KIND,KIND...
        ./dev torment --figures [FIGURE...] [--minutes M]
 
 A cluster of real processes, each node in a network namespace of its own, three members of etcd, devices on small file
-systems. Nodes are killed and stopped, links cut one way and both, a device's file system filled, etcd's leader killed, one
-after the other as drawn from the seed, while writers and readers, fio and a PostgreSQL work on. In the end nothing
+systems, one of them behind a server that can be made to stand still. Nodes are killed and stopped, links cut one way and
+both, a device's file system filled, a device hangs, etcd's leader is killed, one after the other as drawn from the seed, while
+writers and readers (one of a class that wants both of two copies), fio and a PostgreSQL work on. In the end nothing
 acknowledged may be missing. Needs root.
   --minutes M   how long (default 10)
   --seed S      the same faults in the same order; without it, another each time

@@ -60,6 +60,9 @@ def run(arguments, seed, folder):
         if arguments.figures is not None:
             return measure(rig, seed, arguments)
         rig.create_volume("vol1", "1GiB", copies=2, shared=True)
+        make_second_volume(rig)
+        rig.nodes[-1].put_device_behind_server()
+        rig.wait_healthy()
         if not arguments.light:
             programs = start_programs(rig, folder)
         kinds = arguments.faults.split(",") if arguments.faults else None
@@ -78,6 +81,12 @@ def run(arguments, seed, folder):
         for program in programs:
             program.close()
         rig.destroy_processes()
+
+
+def make_second_volume(rig):
+    """One whose writes always wait for two copies: while one is away they wait, however long."""
+    rig.cli("class", "create", "both", "--copies", 2, "--copies-min", 2, "--io-timeout", "never")
+    rig.cli("volume", "create", "both", "512MiB", "--class", "both", "--shared")
 
 
 def measure(rig, seed, arguments):

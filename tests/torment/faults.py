@@ -1,7 +1,11 @@
 """The faults: each is done, lasts a while and is undone. What comes when is drawn from a seed."""
 
 import signal
+import time
 from dataclasses import dataclass
+
+# A device that has answered nothing for so long is out of service (`azekura node --device-timeout`).
+DEVICE_TIMEOUT_S = 10
 
 CATALOGUE = {}
 
@@ -146,6 +150,34 @@ def device_full(rig, random):
     node = random.choice(rig.nodes)
     node.fill()
     return node.name, node.empty
+
+
+@fault(weight=3)
+def device_hangs(rig, random):
+    """A device neither does what it is asked for nor refuses it; less than the ten seconds after which it is given up."""
+    node = _node_whose_device_can_hang(rig, random)
+    node.hanging.hang()
+    return node.name, node.hanging.answer
+
+
+@fault(weight=1)
+def device_hangs_for_long(rig, random):
+    """A device hangs until it is out of service; then it answers, and a start of its node takes it back."""
+    node = _node_whose_device_can_hang(rig, random)
+    node.hanging.hang()
+    time.sleep(DEVICE_TIMEOUT_S + 2)
+
+    def undo():
+        node.hanging.answer()
+        if node.alive:
+            node.stop()
+        node.start()
+
+    return node.name, undo
+
+
+def _node_whose_device_can_hang(rig, random):
+    return random.choice([node for node in rig.nodes if node.alive and node.hanging is not None])
 
 
 @fault(weight=2)

@@ -7,6 +7,8 @@ import urllib.error
 import urllib.request
 
 from ..harness.cluster import Cluster, Node, binary
+from ..harness.device import log_files
+from ..harness.hanging import HangingFile
 from ..harness.process import Process, wait_until
 from ..harness.run import run
 from . import network
@@ -28,6 +30,8 @@ class RigNode(Node):
         super().__init__(cluster, number)
         self.machine = machine
         self.mounted = False
+        # The node's device, if that can be made to hang.
+        self.hanging = None
 
     @property
     def api(self):
@@ -62,7 +66,16 @@ class RigNode(Node):
         run("mount", "-o", "loop", image, self.data)
         self.mounted = True
 
+    def put_device_behind_server(self):
+        """From now on the node's device can be made to hang (`self.hanging`)."""
+        self.stop()
+        self.hanging = HangingFile(log_files(self)[0], self.cluster.folder / f"{self.name}-device")
+        self.start()
+
     def unmount(self):
+        if self.hanging is not None:
+            self.hanging.close()
+            self.hanging = None
         if self.mounted:
             subprocess.run(["umount", "--lazy", self.data], check=False)
             self.mounted = False

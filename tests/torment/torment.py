@@ -11,6 +11,8 @@ from .workloads import LedgerClient, RegisterClient, histories
 
 WRITERS = 3
 LEDGER_BLOCKS, LEDGER_STRIDE = 2000, 90
+# The volume whose class wants both copies, and how its blocks lie.
+BOTH, BOTH_BLOCKS, BOTH_STRIDE = "both", 1000, 90
 # The blocks of registers lie behind those of the ledgers, in different chunks.
 REGISTER_BLOCKS = [200_000 + 4096 * index for index in range(6)]
 # After the last fault is mended: how soon every workload must have gone on, and the cluster be healthy.
@@ -58,6 +60,9 @@ class Torment:
             uris = [node.uri(tcp=number == 1) for node in order]
             ledger = SpreadLedger(LEDGER_BLOCKS, number, LEDGER_STRIDE)
             self.writers.append(LedgerClient(f"writer{number}", uris, ledger, self.seed + number))
+        uris = [node.uri(BOTH) for node in nodes]
+        ledger = SpreadLedger(BOTH_BLOCKS, 0, BOTH_STRIDE)
+        self.both = LedgerClient("writer of two copies", uris, ledger, self.seed + WRITERS)
         for number, node in enumerate(nodes, 1):
             uris = [other.uri(tcp=number == 2) for other in nodes]
             uris.insert(0, uris.pop(number - 1))
@@ -67,7 +72,7 @@ class Torment:
 
     @property
     def workloads(self):
-        return [*self.writers, *self.registers, *self.extra]
+        return [*self.writers, self.both, *self.registers, *self.extra]
 
     def run(self, seconds, plan=None):
         """Torments for so long, or with each of the plan's faults once; the verdict is in `outcome`."""
@@ -164,9 +169,9 @@ class Torment:
             except Exception as error:  # noqa: BLE001 - whatever a workload died of is a finding
                 self.outcome.problem(f"{workload.name}: {error!r}")
         self.collect()
-        for writer in self.writers:
+        for writer, volume in [*((writer, "vol1") for writer in self.writers), (self.both, BOTH)]:
             for node in self.rig.nodes:
-                for text in writer.ledger.check(node.uri())[:5]:
+                for text in writer.ledger.check(node.uri(volume))[:5]:
                     self.outcome.problem(f"{writer.name}, at the end through {node.name}: {text}")
         for block, operations in sorted(histories(self.registers).items()):
             for text in registers.faults(operations)[:5]:
@@ -181,7 +186,7 @@ class Torment:
         lines += ["", "| Workload | Requests | Reconnected |", "|---|---:|---:|"]
         for workload in self.workloads:
             lines.append(f"| {workload.name} | {workload.done} | {workload.reconnects} |")
-        acks = sum(writer.ledger.acks for writer in self.writers)
+        acks = sum(writer.ledger.acks for writer in [*self.writers, self.both])
         operations = sum(len(client.history) for client in self.registers)
         lines += ["", f"Acknowledged writes in ledgers: {acks}; operations on registers: {operations}."]
         return "\n".join(lines)
