@@ -30,7 +30,9 @@ def arguments():
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
     parser.add_argument("--device-size", default="8GiB", help="size of each of the three devices (default 8GiB)")
     parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, qemu-nbd, raw")
-    parser.add_argument("--before", metavar="BINARY", help="also run this azekura binary, of another build, and compare")
+    parser.add_argument(
+        "--before", metavar="BINARY", help="also run this azekura binary, of another build, and compare"
+    )
     parser.add_argument("--only", default="", metavar="REGEX", help="only the tests whose names match")
     parser.add_argument("--etcd", action="store_true", help="with etcd as configuration server")
     parser.add_argument("--minutes", type=float, default=10, help="length of the sustained test (default 10)")

@@ -52,8 +52,10 @@ class Bench:
 
     def make_chain(self):
         """Snapshots one after the other, while both volumes are written to. Returns the seconds that each took."""
-        words = {volume: fio.command(self.engine(volume), self.options.size, RANDOM_WRITES.split(), 24 * 3600)
-                 for volume in (PLAIN, CHAIN)}
+        words = {
+            volume: fio.command(self.engine(volume), self.options.size, RANDOM_WRITES.split(), 24 * 3600)
+            for volume in (PLAIN, CHAIN)
+        }
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": self.folder}
         writers = [subprocess.Popen([*line, f"--rate_iops={BETWEEN_IOPS}"], **quiet) for line in words.values()]
         took = []

@@ -81,6 +81,6 @@ def test_command_line_has_the_same_words_for_every_target():
 
 def test_a_complaint_is_what_fio_says_beside_its_report():
     error = "fio: io_u error on file vol1: No space left on device: write offset=4096, buflen=4096"
-    assert fio.complaint(f"{error}\n{{\n  \"jobs\" : []\n}}\n", "") == error
+    assert fio.complaint(f'{error}\n{{\n  "jobs" : []\n}}\n', "") == error
     assert fio.complaint('{"jobs": []}', f"{error}\n") == error
     assert fio.complaint("", "") == "without a word"

@@ -64,7 +64,7 @@ def test_a_flipped_bit_is_never_read_as_data(make_cluster, copies):
 
 
 def test_blocks_that_nobody_has_keep_no_copy_out(make_cluster):
-    """A copy comes back, and the only other one has bad blocks: everything else is safe again, and those stay errors."""
+    """A copy comes back, and the only other one has bad blocks: all else is safe again, and those stay errors."""
     cluster = make_cluster(nodes=2, config="etcd", device_size="512MiB")
     cluster.create_volume(size="64MiB")
     write_marked(cluster)

@@ -9,7 +9,6 @@ import time
 import pytest
 
 from .acked_writer import Ledger, Writer, outlive
-from .harness.process import wait_until
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def written(cluster, blocks=1500):
     ],
 )
 def test_an_older_device_json_costs_no_data(cluster, fields):
-    """The log says whose it is, and which of its segments are in use: they must not be formatted, nor filled with zeros."""
+    """The log says whose it is, and which of its segments are in use: none is formatted, or filled with zeros."""
     node = cluster.nodes[3]
     fill(cluster)
     ledger, writer = written(cluster)
@@ -73,7 +73,7 @@ def test_an_older_device_json_costs_no_data(cluster, fields):
 
 
 def test_a_log_of_another_device_is_not_written_to(cluster):
-    """Two nodes' device.json are mixed up: neither device is touched, and all is well when they are where they belong."""
+    """Two nodes' device.json are mixed up: neither device is touched, and all is well when both are put right."""
     ledger, writer = written(cluster)
     nodes = cluster.nodes[2:]
     cluster.cli("cluster", "set", "rehome-after", "never")

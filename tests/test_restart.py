@@ -63,7 +63,8 @@ def test_a_node_whose_file_system_is_full_starts_and_goes_on_when_there_is_room(
             writer.go_on()
             if turn > 0:
                 write_to_new_chunks(cluster.first.uri(), turn)
-            # Its map's file may have room inside, so that it does without; then another turn shows what it says when it has none.
+            # A map's file may have room inside, so that the node does without any; then another turn shows what it says
+            # when there is none.
             if lacks_room(cluster, node):
                 assert turn > 0, "room for the map was reserved when the device was made"
                 check_that_room_is_missed(cluster, node)

@@ -98,7 +98,9 @@ def test_a_light_scrub_finds_a_copy_that_differs_with_right_checksums(make_clust
     result = run_cli("scrub", "vol1", "--light", "--wait", "--json", "--api", cluster.first.api)
     assert result.returncode == 1, result.stdout + result.stderr
     assert json.loads(result.stdout)["findings"] == 1
-    assert "light scrub: 0 blocks were damaged, 1 blocks differed between copies" in "".join(node.log() for node in cluster.nodes)
+    assert "light scrub: 0 blocks were damaged, 1 blocks differed between copies" in "".join(
+        node.log() for node in cluster.nodes
+    )
     assert any("byte 28672: not what the primary has on device" in note for note in cluster.json("status")["notes"])
     answers = set()
     for node in cluster.nodes:

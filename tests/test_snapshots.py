@@ -75,7 +75,7 @@ def test_a_snapshot_stays_what_it_was(cluster, make_volume):
         client.trim(100 * MIB, BLOCK)
         cluster.cli("snapshot", "create", f"{volume}@second")
         client.write(0, noise(4))
-        for node, uri in ((one, one.uri), (three, lambda name: three.uri(name, tcp=True))):
+        for uri in (one.uri, lambda name: three.uri(name, tcp=True)):
             with Client(uri(f"{volume}@first")) as old:
                 assert old.read(0, BLOCK) == noise(1) and old.read(100 * MIB, BLOCK) == noise(2)
                 with pytest.raises(NbdError):

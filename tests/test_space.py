@@ -36,8 +36,8 @@ def test_a_full_device_answers_enospc_and_goes_on_after_trim(make_cluster):
     with Client(cluster.first.uri(), timeout_s=300) as client:
         full_at = fill(client, 0, end)
         assert full_at < end, "the devices took more than they hold"
-        # Of 16 segments, five are the reserve of garbage collection and of what gives space back, and groups are not spread
-        # evenly: on devices this small a good part stays free when the first of them is full.
+        # Of 16 segments, five are the reserve of garbage collection and of what gives space back, and groups are not
+        # spread evenly: on devices this small a good part stays free when the first of them is full.
         assert full_at * 2 > 3 * 512 * 4 // 10, f"full after only {full_at} MiB with two copies on 3 x 512 MiB"
         for number in range(full_at):
             assert client.read(number * MIB, MIB) == noise(number), f"MiB {number} of a full volume"

@@ -19,7 +19,7 @@ RATIO_MIN, LOOKS = 0.5, 4
 
 @pytest.fixture
 def make_solo(make_cluster):
-    """A function that makes the volume `solo`, of a class with one copy, and `vol1`; its gateway is n1, and n3 is to die."""
+    """A function that makes the volumes `solo`, of a class with one copy, and `vol1`; n1 serves, n3 is to die."""
 
     def make(io_timeout):
         cluster = make_cluster()
@@ -38,7 +38,7 @@ def write_everywhere(client):
 
 
 def answered(client, asked, within_s):
-    """Takes answers until none has come for so long: (chunks that were written, those with errors and their numbers)."""
+    """Takes answers until none has come for so long: (chunks that were written, those with errors by number)."""
     done, failed = set(), {}
     client.socket.settimeout(within_s)
     while len(done) + len(failed) < len(asked):

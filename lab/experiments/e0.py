@@ -50,8 +50,8 @@ class RisingParallelism(Experiment):
                 *compare.not_run(lines),
                 "The study had two replicas, one of them on another machine over 10 GbE; here all processes share one "
                 "machine.",
-                "No flushes are asked for: on the raw file and at qemu-nbd a write is finished when the disk's cache has "
-                "it, at nbdkit when memory has it, at Azekura and Ceph when every copy has it durably.",
+                "No flushes are asked for: on the raw file and at qemu-nbd a write is finished when the disk's cache "
+                "has it, at nbdkit when memory has it, at Azekura and Ceph when every copy has it durably.",
             ],
         )
         tests = []

@@ -105,3 +105,19 @@ ensure_python() {
     ensure_packages python3 "${@##*:}"
     find_python "${@%%:*}" || die "no Python has these modules, also not after installing their packages: ${*%%:*}"
 }
+
+RUFF_VERSION=0.14.5
+# ensure_ruff: sets RUFF to the program of this version, in an environment of its own below target/.
+ensure_ruff() {
+    local place=$ROOT/target/tools
+    RUFF=$place/bin/ruff
+    if [[ ! -x $RUFF || $("$RUFF" --version) != "ruff $RUFF_VERSION" ]]; then
+        step "installing with pip: ruff $RUFF_VERSION (into $place)"
+        python3 -m venv "$place" >/dev/null 2>&1 || {
+            ensure_packages python3-venv
+            python3 -m venv "$place" || die "python3 could not make an environment in $place"
+        }
+        "$place/bin/pip" install --quiet --disable-pip-version-check "ruff==$RUFF_VERSION" ||
+            die "pip could not install ruff $RUFF_VERSION (its messages are above)"
+    fi
+}

@@ -220,7 +220,9 @@ class Cluster:
     def unsound(self):
         """How many devices of the stopped cluster `azekura store check --deep` finds fault with."""
         folders = [path.parent for node in self.nodes for path in log_files(node)]
-        return sum(run_cli("store", "check", folder, "--deep", program=self.program).returncode != 0 for folder in folders)
+        return sum(
+            run_cli("store", "check", folder, "--deep", program=self.program).returncode != 0 for folder in folders
+        )
 
     def destroy(self):
         """Ends everything at once and deletes the folder."""

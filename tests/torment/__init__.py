@@ -1,1 +1,1 @@
-"""Torment: real node processes in network namespaces, faults one after the other, clients that know what they were promised."""
+"""Torment: real nodes in network namespaces, faults one after the other, clients that know what they were promised."""

@@ -23,7 +23,9 @@ def parse():
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--faults", help="only these kinds, separated by commas: " + ", ".join(sorted(faults.CATALOGUE)))
+    parser.add_argument(
+        "--faults", help="only these kinds, separated by commas: " + ", ".join(sorted(faults.CATALOGUE))
+    )
     parser.add_argument("--plan", help="these faults, one after the other, instead of --minutes of random ones")
     parser.add_argument("--light", action="store_true", help="without fio and PostgreSQL")
     parser.add_argument("--record", action="store_true", help="write the result into docs/reliability.md")

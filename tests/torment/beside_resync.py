@@ -1,7 +1,7 @@
 """What clients feel of a resync, and how fast that is: `python3 -m tests.torment.beside_resync`. No root is needed.
 
-Three nodes, one volume with three copies. While fio writes 4 KiB at random, eight at a time, its latencies are taken first alone
-and then beside the return of a node of which every block has changed.
+Three nodes, one volume with three copies. While fio writes 4 KiB at random, eight at a time, its latencies are taken
+first alone and then beside the return of a node of which every block has changed.
 """
 
 import argparse
@@ -107,8 +107,15 @@ def measure(cluster, arguments):
     alone = [run for run in runs[1:] if run[0] + CHUNK_S <= alone_until]
     beside = [run for run in runs if run[0] >= begun and run[0] + CHUNK_S <= ended]
     after = [run for run in runs if run[0] >= ended]
-    text = circumstances(3) + "\n\n| Writes of fio | Runs of 10 s | p50, ms | p99, ms | Requests a second |\n|---|---:|---:|---:|---:|\n"
-    for name, chosen in (("alone, two copies", alone), ("beside the resync", beside), ("afterwards, three copies", after)):
+    text = (
+        circumstances(3)
+        + "\n\n| Writes of fio | Runs of 10 s | p50, ms | p99, ms | Requests a second |\n|---|---:|---:|---:|---:|\n"
+    )
+    for name, chosen in (
+        ("alone, two copies", alone),
+        ("beside the resync", beside),
+        ("afterwards, three copies", after),
+    ):
         if chosen:
             p50, p99, rate = summary(chosen)
             text += f"| {name} | {len(chosen)} | {p50:.2f} | {p99:.2f} | {rate:.0f} |\n"

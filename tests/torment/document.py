@@ -13,9 +13,9 @@ def circumstances(nodes):
     """When, of what and where something was measured."""
     built = time.strftime("%Y-%m-%d %H:%M", time.gmtime(binary().stat().st_mtime))
     return (
-        f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC with a binary built {built}, on {nodes} nodes of one machine with "
-        f"{os.cpu_count()} processors, Linux {platform.release()}; the load average over the last five minutes of it was "
-        f"{os.getloadavg()[1]:.1f}."
+        f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC with a binary built {built}, on {nodes} nodes of one machine "
+        f"with {os.cpu_count()} processors, Linux {platform.release()}; the load average over the last five minutes of it "
+        f"was {os.getloadavg()[1]:.1f}."
     )
 
 

@@ -154,7 +154,7 @@ def device_full(rig, random):
 
 @fault(weight=3)
 def device_hangs(rig, random):
-    """A device neither does what it is asked for nor refuses it; less than the ten seconds after which it is given up."""
+    """A device neither does nor refuses what it is asked for, for less time than it is given up after."""
     node = _node_whose_device_can_hang(rig, random)
     node.hanging.hang()
     return node.name, node.hanging.answer

@@ -1,4 +1,4 @@
-"""The figures of docs/reliability.md: pauses seen by clients, and what a returning copy costs. Markdown between markers."""
+"""The figures of docs/reliability.md: pauses of clients, what a returning copy costs. Markdown between markers."""
 
 import math
 import random
@@ -103,8 +103,10 @@ class Figures:
             self.failures += lost[:3]
 
     def kills(self, series, writer, deadline, nodes, copies, fits):
-        """Kills a node of which the number of groups that it is primary of fits, watches the writer, lets the node return; until
-        the time is over. It is another node than the last time if possible."""
+        """Kills a node of which the number of groups that it is primary of fits, watches the writer, lets it return.
+
+        It does so until the time is over, and takes another node than the last time if possible.
+        """
         last = None
 
         def fitting():
@@ -237,12 +239,17 @@ class Figures:
             ]
         else:
             lines += [
-                "| Changed while away, MiB | Received, MiB | Without heartbeats, MiB | Ratio to changed | Sent, MiB | Took, s |",
+                "| Changed while away, MiB | Received, MiB | Without heartbeats, MiB | Ratio to changed "
+                "| Sent, MiB | Took, s |",
                 "|---:|---:|---:|---:|---:|---:|",
             ]
         for changed, received, net, sent, took in self.resync:
             values = [changed / 2**20, received / 2**20, net / 2**20]
-            cells = [f"{value:.1f}" for value in values] + [f"{net / changed:.3f}", f"{sent / 2**20:.1f}", f"{took:.1f}"]
+            cells = [f"{value:.1f}" for value in values] + [
+                f"{net / changed:.3f}",
+                f"{sent / 2**20:.1f}",
+                f"{took:.1f}",
+            ]
             lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines)
 

@@ -1,7 +1,8 @@
 """Namespaces of our own: network, mounts and process ids, so that everything is gone when this process is.
 
-The command starts itself again inside. There it is process 1: when it ends, however it ends, the kernel kills every process
-that it has started and takes away its mounts and network namespaces. Signals cannot reach anybody else's process.
+The command starts itself again inside. There it is process 1: when it ends, however it ends, the kernel kills every
+process that it has started and takes away its mounts and network namespaces. Signals cannot reach anybody else's
+process.
 """
 
 import os

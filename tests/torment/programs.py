@@ -1,4 +1,4 @@
-"""Programs that are not ours at work on volumes while things break: fio with verify, PostgreSQL on ext4 under pgbench."""
+"""Programs of others at work on volumes while things break: fio with verify, PostgreSQL on ext4 under pgbench."""
 
 import os
 import re
@@ -189,7 +189,9 @@ class Postgres(Program):
         self._expect("the sums of pgbench", sums, sums.stdout.strip() in ("t", ""))
         self._expect(
             "pg_amcheck",
-            self._run("pg_amcheck", "-h", self.sockets, "--install-missing", "--heapallindexed", "pgbench", check=False),
+            self._run(
+                "pg_amcheck", "-h", self.sockets, "--install-missing", "--heapallindexed", "pgbench", check=False
+            ),
         )
         self.server.child.send_signal(signal.SIGINT)
         self.server.child.wait(PROGRAM_WITHIN_S)
@@ -208,5 +210,3 @@ class Postgres(Program):
         while self.undo:
             self.undo.pop()()
         subprocess.run(["fusermount3", "-u", "-z", self.fuse], check=False, capture_output=True)
-
-

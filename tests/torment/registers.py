@@ -1,9 +1,10 @@
 """Is a history of reads and writes of one register linearizable?
 
-Every write has a value of its own, so the question is easy (Gibbons and Korach, "Testing shared memories", 1997): a write
-and the reads of its value form a cluster. It must have been the register's value from the first end of one of them to
-the last beginning of one of them, its zone: forward when it has a length. The history is linearizable exactly when no value
-is read before its write begins, no two forward zones overlap, and no backward zone lies within a forward one.
+Every write has a value of its own, so the question is easy (Gibbons and Korach, "Testing shared memories", 1997): a
+write and the reads of its value form a cluster. It must have been the register's value from the first end of one of
+them to the last beginning of one of them, its zone: forward when it has a length. The history is linearizable exactly
+when no value is read before its write begins, no two forward zones overlap, and no backward zone lies within a forward
+one.
 """
 
 import bisect
@@ -50,7 +51,9 @@ def faults(operations):
     forward = sorted(zone for zone in zones if zone[0] < zone[1])
     for first, second in zip(forward, forward[1:]):
         if second[0] < first[1]:
-            found.append(f"the values {first[2]} and {second[2]} would both be there at {second[0]:.6f}: {first} {second}")
+            found.append(
+                f"the values {first[2]} and {second[2]} would both be there at {second[0]:.6f}: {first} {second}"
+            )
     for end, start, value in zones:
         if end < start or not forward:
             continue

@@ -1,4 +1,4 @@
-"""An NBD relay that hides from a client that its node died: it connects to the next node and repeats what was unanswered.
+"""An NBD relay that hides from a client that its node died: it connects to the next and repeats what was unanswered.
 
 It stands for the multipath driver of a client's machine; nbdfuse and fio give up at the first broken connection.
 It writes the number of answers to SOCKET.count. Its own process: `python -m tests.torment.relay SOCKET URI...`.

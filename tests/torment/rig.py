@@ -1,4 +1,4 @@
-"""The cluster of the torment: nodes and three etcd members, each on a machine of its own, devices on small file systems."""
+"""The cluster of the torment: nodes and three etcd members, each on its own machine, devices on small file systems."""
 
 import json
 import os

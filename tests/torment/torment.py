@@ -63,7 +63,7 @@ class Torment:
         uris = [node.uri(BOTH) for node in nodes]
         ledger = SpreadLedger(BOTH_BLOCKS, 0, BOTH_STRIDE)
         self.both = LedgerClient("writer of two copies", uris, ledger, self.seed + WRITERS)
-        for number, node in enumerate(nodes, 1):
+        for number in range(1, len(nodes) + 1):
             uris = [other.uri(tcp=number == 2) for other in nodes]
             uris.insert(0, uris.pop(number - 1))
             self.registers.append(

@@ -1,4 +1,4 @@
-"""Clients that work on while things break: writers with a ledger, register clients. They reconnect, as any client would."""
+"""Clients that work on while things break: writers with a ledger, register clients. They reconnect, as others do."""
 
 import random
 import threading
@@ -185,7 +185,9 @@ class RegisterClient(Workload):
         end = time.monotonic()
         value = identify(block, data)
         if value is None:
-            self.faults.append(f"{time.time():.3f} {self.name}: block {block} holds no version of it: {data[:32].hex()}")
+            self.faults.append(
+                f"{time.time():.3f} {self.name}: block {block} holds no version of it: {data[:32].hex()}"
+            )
         else:
             self.history.append((block, Operation("read", value, start, end, f"{self.name} {self.uris[0]}")))
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use azekura_base::{DeviceId, LayerId, NodeId};
 use azekura_meta::cluster::{
-    ClassSpec, CloneSpec, DeviceSpec, LayerEnd, LayerHolders, MetaClient, NewGroup, NodeSpec, VolumeCut,
-    VolumeDeletion, VolumeSpec,
+    ClassSpec, CloneSpec, DeviceSpec, MetaClient, NewGroup, NodeSpec, VolumeCut, VolumeDeletion, VolumeSpec,
 };
 use azekura_meta::model::{
-    AttachWish, LayerState, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord, VolumeAccess, VolumeRecord,
+    AttachWish, LayerEnd, LayerHolders, LayerState, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord,
+    VolumeAccess, VolumeRecord,
 };
 use azekura_meta::{Kind, MetaError};
 use support::Server;

@@ -106,27 +106,6 @@ pub struct RecordInfo {
     pub old_address: u32,
 }
 
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Write => "write",
-            Kind::WriteZero => "write-zero",
-            Kind::Copy => "copy",
-            Kind::CopyZero => "copy-zero",
-            Kind::CopyLost => "copy-lost",
-            Kind::Relocate => "relocate",
-            Kind::Epoch => "epoch",
-            Kind::Note => "note",
-            Kind::DropLayer => "drop-layer",
-            Kind::WriteAgain => "write-again",
-            Kind::Mark => "mark",
-            Kind::Complete => "complete",
-            Kind::ForgetGroup => "forget-group",
-            Kind::MergeLayer => "merge-layer",
-        }
-    }
-}
-
 impl<D: ReadDevice> Inspector<D> {
     /// Reads the superblock.
     ///

@@ -2,7 +2,7 @@
 
 use azekura_base::{DeviceId, VolumeId};
 use azekura_gateway::VolumeView;
-use azekura_meta::cluster::LayerHolders;
+use azekura_meta::model::LayerHolders;
 use azekura_meta::model::{
     self, AttachmentsRecord, ClassRecord, GroupRecord, LayerState, Model, SnapshotRecord, Versioned, VolumeRecord,
 };

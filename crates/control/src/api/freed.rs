@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use azekura_base::{ChunkIndex, DeviceId, LayerId, NodeId};
 use azekura_meta::Model;
-use azekura_meta::cluster::LayerHolders;
+use azekura_meta::model::LayerHolders;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

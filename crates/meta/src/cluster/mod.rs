@@ -35,7 +35,6 @@ pub use attachments::ChangedAttachments;
 pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use cuts::{CUT_VOLUMES_MAX, Cut, Snapped, VolumeCut};
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
-pub use layers::{LayerEnd, LayerHolders};
 pub use members::{DeviceSpec, NodeSpec};
 pub use restored::{NUMBERS_PER_SECOND, Restoration, RestoredSummary};
 pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};

@@ -14,6 +14,7 @@ use crate::etcd::{Event, EventType, KeyValue};
 
 mod attachments;
 mod keys;
+mod layer_ends;
 mod records;
 mod removal;
 mod restored;
@@ -24,6 +25,7 @@ pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
 pub use keys::{Key, PREFIX};
+pub use layer_ends::{LayerEnd, LayerHolders};
 pub use records::{
     AckRule, AliveRecord, BlockFlaw, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState,
     FOUND_BLOCKS_MAX, FailureDomain, FailureKind, FoundBlockRecord, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS,

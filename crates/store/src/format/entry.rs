@@ -38,6 +38,28 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// As the tools that show a log call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Write => "write",
+            Kind::WriteZero => "write-zero",
+            Kind::Copy => "copy",
+            Kind::CopyZero => "copy-zero",
+            Kind::CopyLost => "copy-lost",
+            Kind::Relocate => "relocate",
+            Kind::Epoch => "epoch",
+            Kind::Note => "note",
+            Kind::DropLayer => "drop-layer",
+            Kind::WriteAgain => "write-again",
+            Kind::Mark => "mark",
+            Kind::Complete => "complete",
+            Kind::ForgetGroup => "forget-group",
+            Kind::MergeLayer => "merge-layer",
+        }
+    }
+}
+
+impl Kind {
     fn from_code(code: u8) -> Option<Kind> {
         Some(match code {
             1 => Kind::Write,

@@ -1,0 +1,1 @@
+"""The rules of CONTRIBUTING.md that a machine can keep: `./dev tidy`."""

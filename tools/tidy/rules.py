@@ -1,0 +1,181 @@
+"""The rules. Each takes the project's files and yields findings."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path, PurePosixPath
+
+from . import rust
+from .project import ROOT, Finding
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 80
+COMMENT_WIDTH_MAX = 120
+TITLE_MAX = 72
+SOURCES = (".rs", ".py", ".sh")
+# Texts of others, and records of what was measured.
+FOREIGN = ("LICENSE", "lab/recorded/", "bench/recorded/", "lab/published.yaml")
+
+
+class Source:
+    """A file of the project, read once."""
+
+    def __init__(self, path, root=ROOT):
+        self.path = path
+        self.text = (Path(root) / path).read_text(errors="replace")
+        self.lines = self.text.splitlines()
+
+    @property
+    def is_code(self):
+        return self.path.endswith(SOURCES) or self.path in ("dev", ".ci/run")
+
+
+def long_files(sources, excuses):
+    """A file has one subject; past so many lines it has two."""
+    for source in sources:
+        length = len(source.lines)
+        if source.is_code and length > FILE_LINES_MAX and not excuses.allows("file", source.path, length):
+            yield Finding(source.path, 0, "long-file", f"{length} lines: what is its second subject?")
+
+
+def long_functions(sources, excuses):
+    """A function is understood at one look."""
+    for source in sources:
+        for name, first, length in _functions(source):
+            if length > FUNCTION_LINES_MAX and not excuses.allows("function", f"{source.path}::{name}", length):
+                yield Finding(source.path, first, "long-function", f"{name} has {length} lines")
+
+
+def _functions(source):
+    if source.path.endswith(".rs"):
+        return [(function.name, function.first, function.length) for function in rust.functions(source.lines)]
+    if source.path.endswith(".py"):
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        nodes = [node for node in ast.walk(ast.parse(source.text)) if isinstance(node, kinds)]
+        return [(node.name, node.lineno, node.end_lineno - node.lineno + 1) for node in nodes]
+    return []
+
+
+def wide_comments(sources, _excuses):
+    """A comment is as wide as the code around it. What can't be broken (an address) may be wider."""
+    for source in sources:
+        if not source.is_code:
+            continue
+        for number, line in enumerate(source.lines, 1):
+            words = line.split()
+            if len(line) > COMMENT_WIDTH_MAX and words[0].startswith(("//", "#")) and len(words) > 2:
+                yield Finding(
+                    source.path, number, "wide-comment", f"{len(line)} characters, {COMMENT_WIDTH_MAX} at most"
+                )
+
+
+def scattered_types(sources, _excuses):
+    """The methods of a type are in the type's own folder, or below it."""
+    home = {}
+    for source in sources:
+        if source.path.endswith(".rs"):
+            for name in rust.types(source.lines):
+                home.setdefault((_crate(source.path), name), []).append(PurePosixPath(source.path).parent)
+    for source in sources:
+        if not source.path.endswith(".rs"):
+            continue
+        folder = PurePosixPath(source.path).parent
+        for name, number in rust.inherent_impls(source.lines):
+            homes = home.get((_crate(source.path), name), [])
+            if homes and not any(place == folder or place in folder.parents for place in homes):
+                places = ", ".join(map(str, homes))
+                yield Finding(source.path, number, "scattered-type", f"methods of {name}, which lives in {places}")
+
+
+def _crate(path):
+    """What a file is compiled into: a crate, or one of its tests or examples."""
+    parts = PurePosixPath(path).parts
+    return parts[:3] if len(parts) > 3 and parts[0] == "crates" else parts[:1]
+
+
+def banned_words(sources, _excuses):
+    """The glossary has the field's word for some words that this project used once."""
+    glossary = next((source for source in sources if source.path == "docs/glossary.md"), None)
+    banned = dict(re.findall(r"^- `([^`]+)`: (.+)$", glossary.text, re.MULTILINE)) if glossary else {}
+    patterns = {word: re.compile(rf"(?<![a-z]){re.escape(word)}(?![a-z])", re.IGNORECASE) for word in banned}
+    for source in sources:
+        if not source.path.startswith("crates/"):
+            continue
+        for number, line in enumerate(source.lines, 1):
+            for word, pattern in patterns.items():
+                if pattern.search(line):
+                    yield Finding(source.path, number, "banned-word", f"'{word}': the glossary says {banned[word]}")
+
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+_PATH = re.compile(r"`((?:crates|docs|tests|scripts|bench|lab|tools)/[\w./-]+)`")
+
+
+def missing_files(sources, _excuses, root=ROOT):
+    """Files that documents and comments name are there."""
+    for source in sources:
+        is_document = source.path.endswith(".md") and source.path != "CHANGELOG.md"
+        if not is_document and not source.path.endswith(".rs"):
+            continue
+        folder = Path(root) / PurePosixPath(source.path).parent
+        for number, line in enumerate(source.lines, 1):
+            # A comment may mean the tests of its own crate.
+            crate = PurePosixPath(source.path).parts[:2] if source.path.endswith(".rs") else ()
+            named = [(_there(Path(root), crate, path), path) for path in _PATH.findall(line)]
+            if is_document:
+                named += [(folder / path, path) for path in _LINK.findall(line) if "://" not in path]
+            for file, path in named:
+                # A folder of Rust modules is named without its end.
+                if not file.exists() and not file.with_name(file.name + ".rs").exists():
+                    yield Finding(source.path, number, "missing-file", f"there is no {path}")
+
+
+def _there(root, crate, path):
+    inside = root.joinpath(*crate) / path
+    return inside if inside.exists() else root / path
+
+
+_DECISION = re.compile(r"\bdecisions?[ /](\d{4})\b|// (\d{4}): ")
+
+
+def missing_decisions(sources, _excuses):
+    """A decision that a comment names by number is on a page."""
+    pages = {match.group(1) for source in sources if (match := re.match(r"docs/decisions/(\d{4})-", source.path))}
+    for source in sources:
+        if not source.path.endswith((".rs", ".py", ".md")) or source.path.startswith("tools/tidy/"):
+            continue
+        for number, line in enumerate(source.lines, 1):
+            for named in _DECISION.findall(line):
+                decision = "".join(named)
+                if decision not in pages:
+                    yield Finding(source.path, number, "missing-decision", f"there is no decision {decision}")
+
+
+def commit_titles(root=ROOT):
+    """A commit has one subject, which fits into one line. Commits from before this rule are as they are."""
+    first = _git(root, "log", "--diff-filter=A", "--format=%H", "--", "tools/tidy/rules.py").split()
+    if not first:
+        return
+    for line in _git(root, "log", "--no-merges", "--format=%h %s", f"{first[-1]}..HEAD").splitlines():
+        commit, _, title = line.partition(" ")
+        if len(title) > TITLE_MAX:
+            yield Finding(
+                "commit " + commit, 0, "commit-title", f"{len(title)} characters, {TITLE_MAX} at most: {title}"
+            )
+        if title.endswith("."):
+            yield Finding("commit " + commit, 0, "commit-title", f"ends with a full stop: {title}")
+
+
+def _git(root, *words):
+    return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout
+
+
+OF_FILES = [
+    long_files,
+    long_functions,
+    wide_comments,
+    scattered_types,
+    banned_words,
+    missing_files,
+    missing_decisions,
+]
