@@ -160,14 +160,13 @@ impl<K: Copy + Ord> Turns<K> {
 
     /// A request of so many bytes that had entered has been answered.
     pub fn ended(&mut self, conn: K, bytes: usize) {
-        let Some(load) = self.loads.get_mut(&conn) else { return };
+        let Some(load) = self.loads.get_mut(&conn).filter(|load| load.is_active()) else { return };
         load.requests = load.requests.saturating_sub(1);
         load.bytes = load.bytes.saturating_sub(bytes);
-        if !load.is_active() {
-            self.active -= 1;
-            self.loads.remove(&conn);
-        } else {
+        if load.is_active() {
             self.enqueue(conn);
+        } else {
+            self.active -= 1;
         }
     }
 

@@ -18,7 +18,7 @@ use azekura_base::{DeviceId, IoStatus, PgId};
 use azekura_replica::TICK;
 use azekura_store::{Done, Effect as StoreEffect, IoId};
 use azekura_wire::{Message, ReadDone};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// After a silence of this length nobody is to wait for the device: its copies take leave.
@@ -35,8 +35,8 @@ const STEP_MAX: Duration = TICK.saturating_mul(2);
 /// The operations of one kind that are under way.
 #[derive(Debug, Default)]
 struct Kind {
-    /// When each was handed out. Later ones have higher names.
-    asked: BTreeMap<IoId, Duration>,
+    /// When each was handed out, in the order of their names, which is about that of time.
+    asked: VecDeque<(IoId, Duration)>,
     /// When one ended last.
     ended: Duration,
     /// When the oldest was first overtaken.
@@ -45,12 +45,10 @@ struct Kind {
 
 impl Kind {
     fn end(&mut self, io: IoId, clock: Duration) {
-        let oldest = self.asked.first_key_value().map(|(oldest, _)| *oldest);
-        if self.asked.remove(&io).is_none() {
-            return;
-        }
+        let Ok(place) = self.asked.binary_search_by_key(&io, |(io, _)| *io) else { return };
+        self.asked.remove(place);
         self.ended = clock;
-        if oldest == Some(io) {
+        if place == 0 {
             self.overtaken = None;
         } else {
             self.overtaken.get_or_insert(clock);
@@ -58,7 +56,7 @@ impl Kind {
     }
 
     fn silence(&self, clock: Duration) -> Duration {
-        let Some((_, asked)) = self.asked.first_key_value() else { return Duration::ZERO };
+        let Some((_, asked)) = self.asked.front() else { return Duration::ZERO };
         let since = self.ended.max(*asked);
         let since = self.overtaken.map_or(since, |overtaken| since.min(overtaken + UNFAIRNESS));
         clock.saturating_sub(since)
@@ -107,7 +105,8 @@ impl Hanging {
             StoreEffect::Read { io, .. } => (&mut self.reads, *io),
             _ => return,
         };
-        kind.asked.insert(io, self.clock);
+        let place = kind.asked.partition_point(|(earlier, _)| *earlier < io);
+        kind.asked.insert(place, (io, self.clock));
     }
 
     /// An effect of the store is done.

@@ -84,7 +84,7 @@ impl CheckpointDb {
 
     fn opened(&self) -> Result<Opened, redb::Error> {
         let troubles = Troubles::default();
-        let backend = Watched { backend: (self.open)()?, troubles: troubles.clone() };
+        let backend = Watched::new((self.open)()?, troubles.clone());
         let database = Database::builder().set_cache_size(CACHE_BYTES_MAX).create_with_backend(backend)?;
         Ok(Opened { database, troubles })
     }

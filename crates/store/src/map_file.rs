@@ -9,16 +9,21 @@
 use azekura_base::{BLOCK_SIZE, PageBuf};
 use redb::StorageBackend;
 use rustix::fs::{Advice, OFlags};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const ALIGNMENT: u64 = BLOCK_SIZE as u64;
 /// A read is tried so many times before the database hears of its failure, after which it has to be opened anew.
 const READ_TRIES: usize = 3;
+/// Blocks that wait in memory to be written before the next flush (4 MiB).
+const GATHERED_BLOCKS_MAX: usize = 1024;
+/// Blocks of one write (1 MiB).
+const RUN_BLOCKS_MAX: usize = 256;
 
 /// The file. See the module's description.
 #[derive(Debug)]
@@ -105,6 +110,9 @@ impl StorageBackend for MapFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (start, len) = MapFile::around(offset, data.len());
+        if len == data.len() && data.as_ptr().addr().is_multiple_of(BLOCK_SIZE) {
+            return self.file.write_all_at(data, start);
+        }
         let mut blocks = PageBuf::new(len);
         let _guard = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if len != data.len() {
@@ -137,28 +145,61 @@ impl Troubles {
     }
 }
 
-/// A backend whose failures are remembered: the database itself does not say what it was that failed.
+/// Blocks that the database has written and the file has not, in the order of their places.
+///
+/// Each direct write costs a turn of the device, and the database writes page by page. Until it asks for a flush nothing of
+/// what it wrote has to be durable, so the pages are gathered and written in runs.
+#[derive(Debug, Default)]
+struct Gathered {
+    blocks: BTreeMap<u64, PageBuf>,
+    /// The first block as the file has it: a part of it is written at each commit.
+    header: Option<PageBuf>,
+}
+
+impl Gathered {
+    fn overlay(&self, offset: u64, out: &mut [u8]) {
+        let end = (offset + out.len() as u64).div_ceil(ALIGNMENT);
+        for (block, bytes) in self.blocks.range(offset / ALIGNMENT..end) {
+            let (from, to) = overlap(*block, offset, out.len());
+            let start = (block * ALIGNMENT + from as u64 - offset) as usize;
+            out[start..start + to - from].copy_from_slice(&bytes[from..to]);
+        }
+    }
+}
+
+/// Which part of a block lies within so many bytes from `offset` on.
+fn overlap(block: u64, offset: u64, len: usize) -> (usize, usize) {
+    let start = block * ALIGNMENT;
+    let from = offset.saturating_sub(start) as usize;
+    (from, ((offset + len as u64 - start) as usize).min(BLOCK_SIZE))
+}
+
+/// A backend that gathers what is written until it is to be flushed, and whose failures are remembered: the database itself
+/// does not say what it was that failed.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    pub backend: Box<dyn StorageBackend>,
-    pub troubles: Troubles,
+    backend: Box<dyn StorageBackend>,
+    troubles: Troubles,
+    gathered: Mutex<Gathered>,
 }
 
 impl Watched {
+    pub fn new(backend: Box<dyn StorageBackend>, troubles: Troubles) -> Watched {
+        Watched { backend, troubles, gathered: Mutex::default() }
+    }
+
     fn note<T>(&self, which: usize, result: io::Result<T>) -> io::Result<T> {
         if result.is_err() {
             self.troubles.0[which].store(true, Ordering::Release);
         }
         result
     }
-}
 
-impl StorageBackend for Watched {
-    fn len(&self) -> io::Result<u64> {
-        self.backend.len()
+    fn gathered(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+    fn read_again(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let mut read = self.backend.read(offset, out);
         for _ in 1..READ_TRIES {
             if read.is_ok() {
@@ -169,19 +210,106 @@ impl StorageBackend for Watched {
         read
     }
 
+    /// The block as it was before this write: gathered, in the file, or behind its end.
+    fn block_before(&self, gathered: &mut Gathered, block: u64) -> io::Result<PageBuf> {
+        if let Some(bytes) = gathered.blocks.remove(&block) {
+            return Ok(bytes);
+        }
+        if let Some(header) = gathered.header.take_if(|_| block == 0) {
+            return Ok(header);
+        }
+        let mut bytes = PageBuf::new(BLOCK_SIZE);
+        let there = self.backend.len()?.saturating_sub(block * ALIGNMENT).min(ALIGNMENT) as usize;
+        self.read_again(block * ALIGNMENT, &mut bytes[..there])?;
+        Ok(bytes)
+    }
+
+    fn gather(&self, gathered: &mut Gathered, offset: u64, data: &[u8]) -> io::Result<()> {
+        let end = (offset + data.len() as u64).div_ceil(ALIGNMENT);
+        for block in offset / ALIGNMENT..end {
+            let (from, to) = overlap(block, offset, data.len());
+            let start = (block * ALIGNMENT + from as u64 - offset) as usize;
+            let mut bytes = match to - from {
+                BLOCK_SIZE => gathered.blocks.remove(&block).unwrap_or_else(|| PageBuf::new(BLOCK_SIZE)),
+                _ => self.block_before(gathered, block)?,
+            };
+            bytes[from..to].copy_from_slice(&data[start..start + to - from]);
+            gathered.blocks.insert(block, bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes what is gathered, the header last. When that fails, the rest is dropped: the database is opened anew.
+    fn write_out(&self, gathered: &mut Gathered) -> io::Result<()> {
+        let header = gathered.blocks.remove(&0);
+        let mut rest = std::mem::take(&mut gathered.blocks);
+        while let Some((first, _)) = rest.first_key_value() {
+            let first = *first;
+            let follows = |(place, (block, _)): &(u64, (&u64, &PageBuf))| **block == first + place;
+            let run = (0..RUN_BLOCKS_MAX as u64).zip(&rest).take_while(follows).count();
+            let mut bytes = PageBuf::new(run * BLOCK_SIZE);
+            for (to, from) in bytes.chunks_exact_mut(BLOCK_SIZE).zip(rest.values()) {
+                to.copy_from_slice(from);
+            }
+            self.write_run(first, &bytes)?;
+            rest = rest.split_off(&(first + run as u64));
+        }
+        if let Some(header) = header {
+            self.write_run(0, &header)?;
+            gathered.header = Some(header);
+        }
+        Ok(())
+    }
+
+    /// Behind the file's end there is nothing: the last block may be a part of one.
+    fn write_run(&self, first: u64, bytes: &[u8]) -> io::Result<()> {
+        let len = self.backend.len()?.saturating_sub(first * ALIGNMENT).min(bytes.len() as u64) as usize;
+        self.backend.write(first * ALIGNMENT, &bytes[..len])
+    }
+}
+
+impl StorageBackend for Watched {
+    fn len(&self) -> io::Result<u64> {
+        self.backend.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let gathered = self.gathered();
+        if gathered.blocks.is_empty() {
+            drop(gathered);
+            return self.read_again(offset, out);
+        }
+        self.read_again(offset, out)?;
+        gathered.overlay(offset, out);
+        Ok(())
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut gathered = self.gathered();
+        drop(gathered.blocks.split_off(&len.div_ceil(ALIGNMENT)));
         self.note(0, self.backend.set_len(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        let mut gathered = self.gathered();
+        self.note(0, self.write_out(&mut gathered))?;
+        drop(gathered);
         self.note(1, self.backend.sync_data())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.note(0, self.backend.write(offset, data))
+        let mut gathered = self.gathered();
+        self.note(0, self.gather(&mut gathered, offset, data))?;
+        if gathered.blocks.len() > GATHERED_BLOCKS_MAX {
+            self.note(0, self.write_out(&mut gathered))?;
+        }
+        Ok(())
     }
 
     fn close(&self) -> io::Result<()> {
+        let mut gathered = self.gathered();
+        self.note(0, self.write_out(&mut gathered))?;
+        drop(gathered);
         self.backend.close()
     }
 }
@@ -191,6 +319,96 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    /// A file in memory that counts what is done to it.
+    #[derive(Debug, Default, Clone)]
+    struct Memory(Arc<Mutex<(Vec<u8>, Vec<(u64, usize)>, Option<u64>)>>);
+
+    impl StorageBackend for Memory {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.0.lock().unwrap().0.len() as u64)
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            out.copy_from_slice(&self.0.lock().unwrap().0[offset as usize..][..out.len()]);
+            Ok(())
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.0.lock().unwrap().0.resize(len as usize, 0);
+            Ok(())
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            let mut file = self.0.lock().unwrap();
+            if file.2 == Some(offset) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            file.0[offset as usize..][..data.len()].copy_from_slice(data);
+            file.1.push((offset, data.len()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_before_and_after_it_is_in_the_file() {
+        let memory = Memory::default();
+        let file = Watched::new(Box::new(memory.clone()), Troubles::default());
+        let len = 3 * GATHERED_BLOCKS_MAX * BLOCK_SIZE + 100;
+        file.set_len(len as u64).unwrap();
+        let mut expected = vec![0; len];
+        let mut random = 7_u64;
+        for n in 0..4000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = (random >> 33) as usize % len;
+            let size = 1 + (random >> 20) as usize % 9000;
+            let size = size.min(len - at);
+            file.write(at as u64, &vec![n as u8; size]).unwrap();
+            expected[at..at + size].fill(n as u8);
+            if n % 50 == 0 {
+                let from = at.saturating_sub(10_000);
+                let mut found = vec![0; (size + 10_000).min(len - from)];
+                file.read(from as u64, &mut found).unwrap();
+                assert!(found == expected[from..from + found.len()], "write {n} at {at}");
+            }
+            if n % 1000 == 999 {
+                file.sync_data().unwrap();
+                assert!(memory.0.lock().unwrap().0 == expected, "after flush {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_written_together_and_the_header_last() {
+        let memory = Memory::default();
+        let file = Watched::new(Box::new(memory.clone()), Troubles::default());
+        file.set_len(700 * ALIGNMENT).unwrap();
+        for block in (0..600).rev() {
+            file.write(block * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
+        }
+        file.write(650 * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
+        assert!(memory.0.lock().unwrap().1.is_empty(), "nobody has asked for it yet");
+        file.sync_data().unwrap();
+        let runs = [(1, 256), (257, 256), (513, 87), (650, 1), (0, 1)];
+        let writes: Vec<_> = runs.map(|(block, count)| (block * ALIGNMENT, count * BLOCK_SIZE)).into();
+        assert_eq!(memory.0.lock().unwrap().1, writes);
+    }
+
+    #[test]
+    fn after_a_write_that_failed_nothing_more_is_written() {
+        let (memory, troubles) = (Memory::default(), Troubles::default());
+        let file = Watched::new(Box::new(memory.clone()), troubles.clone());
+        file.set_len(10 * ALIGNMENT).unwrap();
+        memory.0.lock().unwrap().2 = Some(3 * ALIGNMENT);
+        for block in [0, 3, 5] {
+            file.write(block * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
+        }
+        assert!(file.sync_data().is_err());
+        assert!(troubles.write_failed() && !troubles.sync_failed());
+        memory.0.lock().unwrap().2 = None;
+        file.close().unwrap();
+        assert!(memory.0.lock().unwrap().1.is_empty(), "a header without its pages would be a commit");
+    }
 
     #[test]
     fn any_bytes_can_be_written_and_read() {

@@ -58,12 +58,13 @@ impl Clock {
         read(ClockId::Boottime).saturating_sub(self.started)
     }
 
-    /// By how much the wall clock has jumped since the last look, against this clock; `None`: by nothing worth mentioning.
-    pub fn look(&mut self) -> Option<Duration> {
+    /// The time since the start, and by how much the wall clock has jumped since the last look, against this clock; `None`: by
+    /// nothing worth mentioning.
+    pub fn look(&mut self) -> (Duration, Option<Duration>) {
         let seen = Seen::now();
         let jump = seen.jump_since(self.last);
         self.last = seen;
-        (jump > JUMP_MIN).then_some(jump)
+        (seen.boot.saturating_sub(self.started), (jump > JUMP_MIN).then_some(jump))
     }
 }
 
@@ -85,6 +86,7 @@ mod tests {
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(5));
         assert!(clock.now() >= before + Duration::from_millis(5));
-        assert_eq!(clock.look(), None);
+        let (now, jump) = clock.look();
+        assert!(now >= before + Duration::from_millis(5) && jump.is_none());
     }
 }

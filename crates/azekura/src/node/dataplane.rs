@@ -154,6 +154,8 @@ pub struct DataPlane {
     sender: mpsc::Sender<Command>,
     reports: tokio_mpsc::UnboundedSender<Report>,
     clock: Clock,
+    /// What the clock showed when the events of this turn had come.
+    pub(super) time: Duration,
     next_trim: Duration,
     /// Who waits for a fence.
     fences: BTreeMap<u64, oneshot::Sender<Result<(), Vec<PgId>>>>,
@@ -218,6 +220,7 @@ impl DataPlane {
             sender,
             reports,
             clock: Clock::start(),
+            time: Duration::ZERO,
             next_trim: TRIM_INTERVAL,
             fences: BTreeMap::new(),
             fences_asked: 0,
@@ -260,8 +263,10 @@ impl DataPlane {
             let timeout = self.ops.next_look().map_or(wake, |look| look.min(wake)).saturating_sub(now);
             self.reactor.wait(Some(timeout), &mut events)?;
             // After the events: everything that they bring was there before this time.
-            self.node.advance(self.clock.now());
-            if let Some(jump) = self.clock.look() {
+            let (now, jump) = self.clock.look();
+            self.time = now;
+            self.node.advance(now);
+            if let Some(jump) = jump {
                 // Before anybody is answered: the machine may have stood still, and its clock with it.
                 self.node.void_leases();
                 let jump = jump.as_millis();
@@ -283,7 +288,7 @@ impl DataPlane {
 
     /// Lets the node work and performs what it asks for, until it asks for nothing that is done at once.
     fn turn(&mut self) {
-        self.close_late(self.now());
+        self.close_late(self.time);
         self.admit();
         loop {
             self.node.poll(self.clock.now());
@@ -304,7 +309,7 @@ impl DataPlane {
     /// Sends what a connection's outbox holds, and receives more if the connection can take it.
     fn rearm(&mut self, conn: ConnId) {
         if let Some(Conn::Nbd(_)) = self.reactor.stream(conn) {
-            self.note_traffic(conn, self.now());
+            self.note_traffic(conn);
         }
         let ready = match self.reactor.stream(conn) {
             // What a connection has sent that waits for its turn is not looked at: more would overflow its inbox.
@@ -411,11 +416,6 @@ impl DataPlane {
             }
             Command::Stop(stopped) => self.stopping = Some(stopped),
         }
-    }
-
-    /// The time since the data plane was made.
-    pub(super) fn now(&self) -> Duration {
-        self.clock.now()
     }
 
     fn accepted(&mut self, listener: ListenerId, conn: ConnId) {

@@ -112,7 +112,7 @@ impl NbdOps {
 impl DataPlane {
     /// A client has connected.
     pub(super) fn nbd_accepted(&mut self, conn: ConnId) {
-        let now = self.now();
+        let now = self.time;
         if self.ops.doors.connect(conn, now) {
             let stream_bytes = RECEIVE_BYTES_MAX / self.ops.doors.len();
             // A connection that has ended meanwhile is reported as closed; its stream is of no use.
@@ -126,8 +126,7 @@ impl DataPlane {
     }
 
     fn notice(&mut self, notice: Notice, what: &str) {
-        let now = self.now();
-        if let Some(more) = self.ops.notices.note(&notice, now) {
+        if let Some(more) = self.ops.notices.note(&notice, self.time) {
             self.report(Report::Warn(format!("{what}{more}")));
         }
     }
@@ -135,8 +134,7 @@ impl DataPlane {
     /// Takes what a client has sent, as far as there is memory for it, up to the first request: that waits for its turn.
     pub(super) fn pump_nbd(&mut self, conn: ConnId) {
         self.touched.insert(conn);
-        let now = self.now();
-        self.note_traffic(conn, now);
+        let now = self.time;
         loop {
             let exports = Volumes {
                 all: self.node.gateway().volumes(),
@@ -205,9 +203,9 @@ impl DataPlane {
     }
 
     /// What a client has sent, and has taken of its answers, since the last look.
-    pub(super) fn note_traffic(&mut self, conn: ConnId, now: Duration) {
+    pub(super) fn note_traffic(&mut self, conn: ConnId) {
         let unsent = self.reactor.unsent_bytes(conn);
-        self.ops.memory.unsent(conn, unsent, now);
+        self.ops.memory.unsent(conn, unsent, self.time);
         if let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) {
             let received = nbd.session.inbox_mut().received_bytes();
             let new = received - std::mem::replace(&mut nbd.received_bytes, received);
@@ -255,10 +253,10 @@ impl DataPlane {
         if !self.ops.memory.has_waiting() {
             return;
         }
-        let now = self.now();
+        let now = self.time;
         // Small answers leave without an event.
         let holders: Vec<ConnId> = self.ops.memory.holders().collect();
-        holders.into_iter().for_each(|conn| self.note_traffic(conn, now));
+        holders.into_iter().for_each(|conn| self.note_traffic(conn));
         while let Some(conn) = self.ops.memory.next(now) {
             if let Some(Conn::Nbd(nbd)) = self.reactor.stream(conn) {
                 nbd.session.give_room();
