@@ -1,4 +1,4 @@
-//! How a reign begins: `opening.rs`, `Group::gather`, and the secondary's part of it.
+//! How a reign begins: `takeover/` in `crates/replica`, and the secondary's part of it.
 
 use crate::quorum::AckRule;
 use crate::run::Run;

@@ -1,9 +1,10 @@
-//! Copies that are much slower than the others, for long. Every write waits for the slowest copy in sync, so one that is slow makes the whole
-//! group slow although nothing fails. It is left behind where enough copies stay, and comes back when it keeps pace as one that learns:
-//! it is sent every write then, and nobody waits for it. docs/decisions/0021 argues for the numbers.
+//! Copies that are much slower than the others, for long. Every write waits for the slowest copy in sync, so one slow copy makes
+//! the whole group slow although nothing fails. A slow copy is left behind where enough copies stay. While it is being brought
+//! up to date it is sent every write and nobody waits for it, and it joins when it keeps pace. Decision 0021 argues for the
+//! numbers.
 
 use crate::group::{Group, Role};
-use crate::hand_over::is_recent;
+use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
 use crate::quorum::AckRule;
@@ -18,11 +19,11 @@ const SLOW_TIMES: u32 = 8;
 const SLOW_FOR: Duration = Duration::from_secs(10);
 /// ... and so many copies stay in sync, whatever the class demands at least.
 const STAYING_MIN: usize = 2;
-/// For a copy that takes this time, only the class's own minimum has to stay.
+/// Where a copy takes this time, one other copy is enough to stay, if the class's own minimum allows that.
 const UNBEARABLE: Duration = Duration::from_secs(1);
 /// A copy that was left behind for its slowness is not brought up to date before this time has passed.
 const STAYS_AWAY: Duration = Duration::from_secs(30);
-/// What was measured longer ago says nothing.
+/// A time that was measured longer ago says nothing.
 const STALE: Duration = Duration::from_secs(5);
 
 /// How long one copy takes to make writes durable: of one write at a time, from its sending to its acknowledgement.
