@@ -12,7 +12,8 @@
 //! Who is primary: `takeover/` has the way from a silent primary to an open epoch, with a drawing of its states, and
 //! `epochs.rs` the epochs that a copy knows.
 //!
-//! Who is in sync: every change is a proposal (`membership.rs`). Copies take leave without being missed first (`leaving.rs`), also those whose device hangs
+//! Who is in sync: every change is a proposal (`membership.rs`), and what the set should be follows from what is known of the
+//! copies (`wanted_set.rs`). Copies take leave without being missed first (`leaving.rs`), also those whose device hangs
 //! (`hung.rs`); copies that are slower than the others for long are left behind (`sluggish.rs`). A copy that was away is
 //! brought up to date (`resync.rs` on the primary, `learner.rs` on the copy, `digest.rs` between them).
 //!
@@ -51,6 +52,7 @@ mod secondary;
 mod sessions;
 mod sluggish;
 mod takeover;
+mod wanted_set;
 
 pub use action::{Action, Client, Mismatch};
 pub use finding::{FINDINGS_MAX, Finding, Flaw};

@@ -1,16 +1,17 @@
 //! Who is in sync: every change is a proposal that the configuration store accepts or refuses.
 //!
 //! A copy has at most one proposal under way. What the in-sync set should be is found anew at every [`Group::tick`] from what
-//! is known of the copies (`Group::watch_copies`), so a refused proposal needs no memory. Proposals that name another primary are
+//! is known of the copies (`wanted_set.rs`), so a refused proposal needs no memory. Proposals that name another primary are
 //! made in `takeover/`.
 
 use crate::action::Action;
 use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::lease::LEASE;
 use crate::leaving::is_recent;
-use crate::peer::Standing;
+use crate::peer::{Peer, Standing};
 use crate::quorum::AckRule;
-use azekura_base::{DeviceId, IoStatus, Sequence};
+use crate::wanted_set::{CopyView, SetView};
+use azekura_base::{DeviceId, IoStatus};
 use std::time::Duration;
 
 /// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
@@ -119,81 +120,17 @@ impl Group {
         self.try_open();
     }
 
-    /// A primary leaves silent copies behind and takes back those that have caught up.
+    /// What is due at every tick: a primary leaves silent copies behind and takes back those that have caught up, asks those
+    /// that have not answered, and goes on with what waits for time to pass.
     pub(crate) fn watch_copies(&mut self, stalled: bool) {
-        let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
-        let waits_for_all = self.config.ack == AckRule::All;
         self.raise_low_watermark();
         self.ask_who_stayed();
         let slow = self.too_slow();
         self.hear_late_answers();
-        let Role::Primary(primary) = &mut self.role else { return };
-        let gathering = !waits_for_all && primary.is_gathering();
-        let open = primary.is_open();
-        let mut config = self.config.next();
-        let mut greet = Vec::new();
-        let mut in_doubt = false;
-        let mut lacking = false;
-        let mut lost = false;
-        let unheard = primary.takeover.unheard_predecessor(now).filter(|device| !self.connected.contains(device));
-        for (device, peer) in &mut primary.peers {
-            if stalled {
-                peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
-                peer.moved = peer.moved.max(now);
-            }
-            if peer.acked >= durable.min(peer.sent) {
-                peer.moved = now;
-            }
-            if !peer.synced && self.connected.contains(device) && now >= peer.asked + SILENCE {
-                greet.push(*device);
-            }
-            let failed = peer.has_failed(patience(open), now) || [unheard, slow].contains(&Some(*device));
-            let known = if waits_for_all { committed } else { peer.acked };
-            lost |= peer.diverged_at.is_some();
-            lacking |= (failed || peer.diverged_at.is_some()) && peer.acked < committed;
-            match &peer.standing {
-                // A copy that the configuration does not name answers no readers: its lease ends first. A silent copy's
-                // ends on its own, and others get no more of it when it is time.
-                Standing::InSync if now < peer.reads_until || gathering => {}
-                Standing::InSync if peer.diverged_at.is_some() || failed => {
-                    config.remove(*device, peer.diverged_at.unwrap_or(known).min(committed));
-                }
-                // Invariant 4: what was acknowledged while nothing waited for it must be durable on it, too.
-                Standing::Joining if peer.synced && peer.acked >= committed && now < peer.lease_until => {
-                    config.in_sync.insert(*device);
-                    config.away.remove(device);
-                    if self.proposal.is_none() {
-                        peer.named = Some(config.version);
-                    }
-                }
-                Standing::Joining if failed && peer.named.is_some() => in_doubt = true,
-                _ => {}
-            }
-        }
-        // What is written to now and then would wait for a copy that takes leave when the next write comes.
-        let parting =
-            primary.peers.values().any(|peer| peer.leaving) && is_recent(primary.ordered_at, now) && !self.leaving;
-        let wanted = std::mem::take(&mut primary.clients_wait)
-            || self.tail.len() > 0
-            || parting
-            || lost
-            || lacking && !waits_for_all;
-        let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
-        // One that is a member no more goes when its replacement is there, whether or not anybody wants anything; and when
-        // an epoch can't open without it, since only an open one brings replacements up to date.
-        let enough = config.in_sync.len() >= config.members.len() || !open;
-        let relieved = enough && self.config.in_sync.difference(&config.in_sync).any(|d| !config.members.contains(d));
-        if self.proposal.is_none() {
-            // Whether an earlier proposal has named a copy that failed since is known when the next one is decided.
-            let changed = config.in_sync != self.config.in_sync && (wanted || grows || relieved);
-            if (changed || in_doubt) && self.keeps_what_is_committed(&config) {
-                self.propose(config);
-            } else {
-                self.drop_failed_joiners(now);
-            }
-        }
+        self.note_progress(stalled);
+        self.change_in_sync_set(slow);
         self.hand_over_and_leave();
-        greet.into_iter().for_each(|device| self.greet(device));
+        self.ask_again();
         self.gather();
         self.watch_learners();
         self.give_up_questions();
@@ -206,46 +143,87 @@ impl Group {
         self.try_hand_over();
     }
 
-    /// How a primary is that waits for the copy on `device`. Perhaps only until somebody wants something: this looks at what
-    /// [`Group::watch_copies`] would do then, and does nothing of it.
-    pub(crate) fn state_without(&self, device: DeviceId, now: Duration) -> GroupState {
-        let waiting = GroupState::WaitingForCopy(device);
-        let Role::Primary(primary) = &self.role else { return waiting };
-        let gathering = self.config.ack != AckRule::All && primary.is_gathering();
-        if gathering || self.proposal.is_some() {
-            return waiting;
-        }
-        let patience = patience(primary.is_open());
-        let mut config = self.config.clone();
-        for (device, peer) in &primary.peers {
-            let in_sync = matches!(peer.standing, Standing::InSync);
-            if in_sync && now >= peer.reads_until && peer.has_failed(patience, now) {
-                config.in_sync.remove(device);
-            } else if peer.counts() && !peer.synced {
-                return waiting;
+    /// Notes which copies are silent or stuck for this process's own sake, or because they have nothing to do.
+    fn note_progress(&mut self, stalled: bool) {
+        let (now, durable) = (self.now, self.durable);
+        let Role::Primary(primary) = &mut self.role else { return };
+        for peer in primary.peers.values_mut() {
+            if stalled {
+                peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
+                peer.moved = peer.moved.max(now);
             }
-        }
-        if !self.keeps_what_is_committed(&config) {
-            waiting
-        } else if config.is_writable() {
-            GroupState::Idle(device)
-        } else {
-            GroupState::ReadOnly
+            if peer.acked >= durable.min(peer.sent) {
+                peer.moved = now;
+            }
         }
     }
 
-    /// Enough of the copies that would be in sync hold what is committed.
-    fn keeps_what_is_committed(&self, config: &GroupConfig) -> bool {
-        let Role::Primary(primary) = &self.role else { return false };
-        if config.ack == AckRule::All || !primary.is_open() {
-            return true;
+    /// Asks the copies how far they are that can be reached and have not said so for a while.
+    fn ask_again(&mut self) {
+        let Role::Primary(primary) = &self.role else { return };
+        let due = |peer: &Peer| !peer.synced && self.now >= peer.asked + SILENCE;
+        let silent = primary.peers.iter().filter(|(device, peer)| self.connected.contains(device) && due(peer));
+        let silent: Vec<DeviceId> = silent.map(|(device, _)| *device).collect();
+        silent.into_iter().for_each(|device| self.greet(device));
+    }
+
+    /// Proposes the in-sync set that should be, if that is called for. The copy on `slow` may be left behind.
+    fn change_in_sync_set(&mut self, slow: Option<DeviceId>) {
+        let now = self.now;
+        let Role::Primary(primary) = &mut self.role else { return };
+        let in_use = std::mem::take(&mut primary.clients_wait) || self.tail.len() > 0;
+        // A former primary that is out of reach, and that nobody has promised anything any more, is not waited for.
+        let unheard = primary.takeover.unheard_predecessor(now).filter(|device| !self.connected.contains(device));
+        let Some(view) = self.set_view([slow, unheard], in_use, now) else { return };
+        let wanted = view.wanted();
+        if self.proposal.is_some() {
+            return;
         }
-        let acked = |device: DeviceId| match primary.peers.get(&device) {
-            Some(peer) => peer.acked,
-            None if device == self.me => self.durable,
-            None => Sequence::ZERO,
+        if let Role::Primary(primary) = &mut self.role {
+            for device in &wanted.joins {
+                if let Some(peer) = primary.peers.get_mut(device) {
+                    peer.named = Some(wanted.config.version);
+                }
+            }
+        }
+        if wanted.is_due {
+            self.propose(wanted.config);
+        } else {
+            self.drop_failed_joiners(now);
+        }
+    }
+
+    /// What the in-sync set depends on; `None` on a secondary. The copies on `unfit` may be left behind whatever else is known
+    /// of them.
+    fn set_view(&self, unfit: [Option<DeviceId>; 2], in_use: bool, now: Duration) -> Option<SetView<'_>> {
+        let Role::Primary(primary) = &self.role else { return None };
+        let open = primary.is_open();
+        let copy = |(device, peer): (&DeviceId, &Peer)| {
+            let failed = peer.has_failed(patience(open), now) || unfit.contains(&Some(*device));
+            (*device, CopyView::of(peer, failed, now))
         };
-        config.held_by_rule(&config.in_sync, self.me, acked) >= self.tail.committed()
+        Some(SetView {
+            config: &self.config,
+            me: self.me,
+            durable: self.durable,
+            committed: self.tail.committed(),
+            open,
+            gathering: self.config.ack != AckRule::All && primary.is_gathering(),
+            in_use,
+            busy: is_recent(primary.ordered_at, now) && !self.leaving,
+            copies: primary.peers.iter().map(copy).collect(),
+        })
+    }
+
+    /// How a primary is that waits for the copy on `device`. Perhaps only until somebody wants something: this looks at what
+    /// [`Group::watch_copies`] would do then, and does nothing of it.
+    pub(crate) fn state_without(&self, device: DeviceId, now: Duration) -> GroupState {
+        let view = self.set_view([None; 2], true, now).filter(|view| !view.gathering && self.proposal.is_none());
+        match view.and_then(|view| view.when_in_use()) {
+            None => GroupState::WaitingForCopy(device),
+            Some(config) if config.is_writable() => GroupState::Idle(device),
+            Some(_) => GroupState::ReadOnly,
+        }
     }
 
     /// A copy that was about to join and fell silent starts anew. Only while no proposal could still make it a member.
