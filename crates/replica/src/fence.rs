@@ -1,14 +1,13 @@
 //! Attachments of a volume that have ended, and head layers that are frozen: writes under, or to, them are let out of the
 //! group.
 //!
-//! The node refuses what arrives from an ended attachment; here is what had arrived before. A write that waits, or is
-//! being merged, has no place in the order yet and is refused. One that has a place can't be taken back: it may be on
-//! other copies, and the next primary would commit it. So the answer waits until everything that has a place now is
-//! committed.
+//! The node refuses what arrives from an ended attachment; here is what had arrived before (decision 0009). A write that waits,
+//! or is being merged, has no place in the order yet and is refused. A write that has a place can't be taken back: other copies
+//! may have it, and the next primary would commit it. So the answer waits until everything that has a place now is committed.
 //!
-//! The answer is given only by a primary that may serve when it is told of the fence. Then nobody else has been named
-//! primary so far, and whoever is later reads the volume's attachments together with, or after, its own claim: it
-//! knows of the fence without being told.
+//! The answer is given only by a primary that may serve when it is told of the fence, and whose node has read of the fence in the
+//! configuration (decision 0013, fences). Whoever is named primary later reads the volume's attachments together with, or after,
+//! its own claim, and knows of the fence without being told.
 //!
 //! A freeze is the same for the writes to a volume's head layer, whoever they are from (docs/decisions/0011): they are
 //! asked to come again. The caller has made sure that the primary's node refuses those that arrive, and that every node
@@ -59,6 +58,7 @@ impl Group {
     }
 
     fn keep_out(&mut self, client: Client, request: RequestId, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
+        // 0009: only who may serve knows that no other primary applies such writes.
         let serving = self.may_serve(self.now);
         let Role::Primary(primary) = &mut self.role else {
             return self.answer_fence(client, request, Err(IoStatus::Redirect));

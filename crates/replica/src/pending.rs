@@ -43,7 +43,7 @@ pub(crate) struct Pending {
     pub(crate) client: Option<Client>,
     /// The blocks are those that the gateway sent, not merged ones.
     pub(crate) as_sent: bool,
-    /// When it was given its place.
+    /// When the write was given its place.
     pub(crate) ordered_at: Duration,
 }
 

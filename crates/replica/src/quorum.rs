@@ -23,7 +23,7 @@ pub enum AckRule {
 }
 
 impl GroupConfig {
-    /// Secondaries answer readers by themselves: whatever is acknowledged, each of them has it.
+    /// Secondaries answer readers by themselves, because each of them has whatever is acknowledged (0010, reads).
     pub(crate) fn has_readers(&self) -> bool {
         self.ack == AckRule::All
     }
@@ -67,7 +67,7 @@ impl GroupConfig {
         }
     }
 
-    /// Whoever has heard these in-sync copies has heard one of each set that could have acknowledged a write.
+    /// Whoever has heard these in-sync copies has heard one of each set that could have acknowledged a write (0010, point 4).
     pub(crate) fn hears_enough(&self, heard: impl Fn(DeviceId) -> bool) -> bool {
         !self.could_acknowledge(&self.in_sync, |device| !heard(device))
     }
@@ -78,8 +78,9 @@ impl GroupConfig {
         !self.in_sync.iter().any(without)
     }
 
-    /// The last place that may be acknowledged where `in_sync` are in sync: enough of them hold everything up to there, and as many as
-    /// the class demands at least. Where fewer are in sync nothing is acknowledged at all, and the rule alone says what is committed.
+    /// The last place that may be acknowledged where `in_sync` are in sync: enough of them hold everything up to there, and as many
+    /// as the class demands at least (0007). Where fewer are in sync nothing is acknowledged at all, and the rule alone says what is
+    /// committed.
     pub(crate) fn held_by_enough(
         &self,
         in_sync: &BTreeSet<DeviceId>,

@@ -1,9 +1,8 @@
 //! With whom a group opens again after the configuration was restored from a backup.
 //!
-//! What a restored configuration says of who is in sync may be long out of date: a copy that it names may have been left
-//! behind since, or given up. So nothing is believed but what the copies themselves have recorded, and all of them must have
-//! spoken, none of which runs the group meanwhile. docs/decisions/0019-restored-configuration.md argues why nothing
-//! acknowledged is lost.
+//! The in-sync set of a restored configuration may be long out of date: a copy in that set may have been left behind since, or
+//! given up. So nothing is believed but what the copies themselves have recorded. All of them must have spoken, and none of them
+//! runs the group meanwhile. Decision 0019 argues why nothing acknowledged is lost.
 
 use crate::group::GroupConfig;
 use azekura_base::{DeviceId, Epoch, Sequence};
@@ -41,8 +40,8 @@ pub struct Heard {
     pub held: BTreeMap<DeviceId, Held>,
     /// Devices that nobody waits for: what they hold does not count, and is to be given up.
     pub without: BTreeSet<DeviceId>,
-    /// Nothing shows that the group was opened with the configuration that went back: the copies are beginnings of one
-    /// history, so that one which has less lacks nothing else.
+    /// Nothing shows that the group was opened with the configuration that went back. So the copies are beginnings of one
+    /// history, and what a shorter one has is right.
     pub one_history: bool,
 }
 

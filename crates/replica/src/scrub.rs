@@ -5,8 +5,8 @@
 //! digests are the checksums in the map. It finds a copy that lost an update or kept one that others do not have, and
 //! is cheap; a chunk whose maps keep differing is looked at deeply, and only that mends.
 //!
-//! Writes go on meanwhile, and copies apply them at different moments: only what differs at several looks in the same way,
-//! while the primary's own contents stay the same, counts as a difference.
+//! Writes go on meanwhile, and copies apply them at different moments. So a block counts as different only when it differs at
+//! several looks, while the primary's own contents of it stay the same.
 
 use crate::action::Action;
 use crate::digest;
@@ -23,7 +23,7 @@ use std::time::Duration;
 const LOOKS_PER_TICK: u32 = 256;
 /// A deep look stands for so many light ones: 2 chunks between two ticks, some 80 MiB/s for each copy.
 const DEEP_LOOK: u32 = LOOKS_PER_TICK / 2;
-/// What a light look counts for in the group's allowance: it may load a leaf of the map, and costs a message each way.
+/// What a light look counts for in the group's allowance: the look may load a leaf of the map, and costs a message each way.
 const LIGHT_LOOK_BYTES: usize = 16 << 10;
 /// Looks at a chunk whose copies differ, before they are taken to differ for good.
 const LOOKS: u8 = 4;
@@ -247,7 +247,7 @@ impl Group {
         let spans = digest::spans(&blocks);
         look.own = Some(blocks);
         for (device, peer) in &primary.peers {
-            // A copy that lags would differ in what it has yet to write, and one that has taken leave applies nothing more.
+            // A copy that lags would differ in blocks that it has yet to write, and one that has taken leave applies nothing more.
             let follows = peer.synced && !peer.leaving && peer.acked >= committed;
             if follows && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);
@@ -299,7 +299,7 @@ impl Group {
         let lasting: BTreeMap<_, _> = differing.iter().filter(lasts).map(|(at, own)| (*at, *own)).collect();
         let mut mends = Vec::new();
         if lasting.is_empty() {
-            scrub.chunk_done(); // They are equal, or differ elsewhere each time: writes passing by.
+            scrub.chunk_done(); // The copies are equal, or differ elsewhere each time: writes passing by.
         } else if scrub.looks < LOOKS {
             scrub.doubts = lasting;
             scrub.looks += 1;
@@ -312,7 +312,7 @@ impl Group {
             scrub.report.differing += lasting.len() as u64;
             for (device, block) in lasting.into_keys() {
                 let block = BlockIndex(block);
-                // Written anew in a moment: this copy could read it just now.
+                // The block is written anew in a moment, since this copy could read its own just now.
                 scrub.findings.note(Finding { device, layer, chunk, block, flaw: Flaw::Differs, mended: true });
                 mends.push((device, Blocks { layer, chunk, first: block, count: 1 }));
             }
