@@ -153,7 +153,9 @@ impl Run<'_> {
         node.proposal = None;
         if let Some(reign) = &mut node.reign {
             reign.proposals_in_doubt = 0;
-            reign.confirmed |= own && self.model.ack != AckRule::All;
+            if own && self.model.ack != AckRule::All && reign.is_gathering() {
+                reign.stage = Stage::Confirmed;
+            }
         }
         self.follow_completeness(copy);
         let node = &self.s.nodes[copy];
@@ -215,9 +217,9 @@ impl Run<'_> {
         for other in copies_of(node.config.in_sync & !only(copy)) {
             peers[other].standing = Standing::InSync;
         }
-        let (stage, opens_at, confirmed, proposals_in_doubt) = (Stage::Gathering, 0, false, 0);
+        let (stage, opens_at, proposals_in_doubt) = (Stage::Gathering, 0, 0);
         let (epoch, ended, predecessor) = (claim.epoch, claim.ended, Some(predecessor));
-        node.reign = Some(Reign { epoch, stage, opens_at, confirmed, ended, predecessor, proposals_in_doubt, peers });
+        node.reign = Some(Reign { epoch, stage, opens_at, ended, predecessor, proposals_in_doubt, peers });
         node.connected = false;
         self.settle(copy);
     }

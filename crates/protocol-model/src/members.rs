@@ -5,7 +5,7 @@ use crate::run::Run;
 use crate::state::{HOLE, Node, Peer, Set, Standing, copies_of, only};
 
 impl Run<'_> {
-    /// `Group::watch_copies`: the in-sync set is to be `in_sync`. Any copy may have been silent for long enough.
+    /// `SetView::wanted`, `Group::change_in_sync_set`: the in-sync set is to be `in_sync`. Any copy may have been silent for long enough.
     pub(crate) fn change(&mut self, primary: usize, in_sync: Set) -> Option<()> {
         let node = &self.s.nodes[primary];
         let reign = node.reign.as_ref()?;
@@ -30,7 +30,7 @@ impl Run<'_> {
             }
             config.insert(copy);
         }
-        // `Group::keeps_what_is_committed`.
+        // `SetView::keeps_what_is_committed`.
         if !waits_for_all && reign.is_open() {
             let mut acked = reign.peers.map(|peer| peer.acked);
             acked[primary] = node.log.len;

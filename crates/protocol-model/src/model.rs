@@ -182,7 +182,7 @@ impl Model for Membership {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::initial(self.ack)]
+        vec![State::initial()]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -202,7 +202,7 @@ impl Model for Membership {
             }
             let Some(reign) = &node.reign else { continue };
             match reign.stage {
-                Stage::Gathering => {
+                Stage::Gathering | Stage::Confirmed => {
                     actions.extend([Action::InheritWrite(copy), Action::Gather(copy), Action::WaitOut(copy)])
                 }
                 Stage::Recording => actions.push(Action::Record(copy)),

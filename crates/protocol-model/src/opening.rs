@@ -11,17 +11,17 @@ impl Run<'_> {
         let asking = self.s.nodes[primary];
         let reign = asking.reign?;
         let peer = &reign.peers[copy];
-        let open = reign.stage != Stage::Gathering;
+        let open = reign.opens();
         if !peer.counts() || (peer.synced && peer.opened == open) {
             return None;
         }
         let (epoch, ack, rules) = (reign.epoch, self.model.ack, &self.model.rules);
         let node = &self.s.nodes[copy];
         let ended = reign.ended == node.recorded;
-        let faithful = epoch > node.recorded && !ended && node.bound && rules.copies_wait_out_their_promise;
+        let bound = epoch > node.recorded && !ended && node.bound && rules.copies_wait_out_their_promise;
         let secondary = node.reign.is_none() && epoch > node.following;
         let claimant = node.reign.is_some_and(|own| own.epoch != node.recorded && epoch > own.epoch);
-        let deferred_vote = ack != AckRule::All && faithful && (secondary || claimant && rules.claimants_wait_too);
+        let deferred_vote = ack != AckRule::All && bound && (secondary || claimant && rules.claimants_wait_too);
         if node.recorded == epoch && node.connected && node.following == epoch && ack != AckRule::All {
             return None; // Asked twice: it says how far it is, which is a step of its own.
         }
@@ -82,7 +82,7 @@ impl Run<'_> {
         let waits_for_all = self.model.ack == AckRule::All;
         let end = asking.log.len;
         let more = if waits_for_all { prepared > end } else { (asked.recorded, prepared) > (asking.log_epoch(), end) };
-        if reign.stage == Stage::Gathering && more {
+        if !reign.opens() && more {
             if asking.proposal.is_some() {
                 self.settle(primary);
                 return Some(());
@@ -90,15 +90,16 @@ impl Run<'_> {
             return self.propose_primary(primary, copy);
         }
         let reign = self.s.nodes[primary].reign.as_mut()?;
+        let opens = reign.opens();
         let peer = &mut reign.peers[copy];
-        peer.answered = reign.stage == Stage::Gathering && !waits_for_all;
-        if reign.stage == Stage::Gathering && !waits_for_all && asked.recorded < asking.log_epoch() {
+        peer.answered = !opens && !waits_for_all;
+        if !opens && !waits_for_all && asked.recorded < asking.log_epoch() {
             peer.diverged_at = Some(asked.committed);
-        } else if reign.stage != Stage::Gathering && !open && prepared > reign.opens_at {
+        } else if opens && !open && prepared > reign.opens_at {
             peer.diverged_at = Some(reign.opens_at);
         } else if prepared < asking.committed || prepared < peer.acked || prepared > end {
             peer.diverged_at = Some(prepared);
-        } else if reign.stage == Stage::Gathering || open {
+        } else if !opens || open {
             (peer.opened, peer.synced, peer.acked) = (open, true, prepared);
         }
         self.settle(primary);
@@ -163,7 +164,7 @@ impl Run<'_> {
             return self.propose(primary, config);
         }
         let reign = self.s.nodes[primary].reign.as_mut()?;
-        reign.confirmed = true;
+        reign.stage = Stage::Confirmed;
         for copy in copies_of(!config.in_sync & 0b111) {
             reign.peers[copy] = Peer::default();
         }
@@ -229,7 +230,7 @@ impl Run<'_> {
         let node = &self.s.nodes[primary];
         let Some(reign) = &node.reign else { return };
         let all_there = reign.counting().all(|peer| peer.synced);
-        if reign.stage != Stage::Gathering || node.committed != node.log.len || !all_there {
+        if reign.opens() || node.committed != node.log.len || !all_there {
             return;
         }
         if node.is_doubtful()
@@ -272,7 +273,7 @@ impl Run<'_> {
         let Some(reign) = &mut node.reign else { return };
         let recorded = node.recorded == reign.epoch;
         if reign.stage == Stage::Recording && recorded && reign.counting().all(|peer| peer.opened) {
-            (reign.stage, reign.confirmed) = (Stage::Open, self.model.ack != AckRule::All);
+            reign.stage = Stage::Open;
             (node.incomplete, node.learning, node.bound) = (None, None, false);
             // What only the beginning has asked for.
             (reign.predecessor, reign.ended) = (None, 0);

@@ -3,8 +3,6 @@
 //! Everything is small and of fixed size, because millions of states are kept. Fields that the code has under the same name
 //! mean the same here.
 
-use crate::quorum::AckRule;
-
 /// Copies of the group.
 pub const COPIES: usize = 3;
 /// Most writes that a model may order; each may be at any place.
@@ -100,11 +98,13 @@ impl Log {
     }
 }
 
-/// `Stage`: how far a reign has come.
+/// `Stage` of `TakeOver`: how far a reign has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// The tail is gathered and committed.
+    /// Copies say how far they are. Under `all` the tail is committed in this stage, too.
     Gathering,
+    /// The configuration was changed after enough copies were heard. Not under `all`, where no step depends on it.
+    Confirmed,
     /// The epoch's record is on its way to every log.
     Recording,
     /// Reads and writes are served.
@@ -176,8 +176,6 @@ pub struct Reign {
     pub stage: Stage,
     /// The last place of earlier epochs, once the epoch is being recorded.
     pub opens_at: u8,
-    /// The configuration was changed after enough copies were heard.
-    pub confirmed: bool,
     /// A reign that is known to have ended.
     pub ended: u8,
     /// The primary before.
@@ -192,7 +190,13 @@ impl Reign {
     /// What was prepared before is being gathered.
     #[must_use]
     pub fn is_gathering(&self) -> bool {
-        self.stage == Stage::Gathering && !self.confirmed
+        self.stage == Stage::Gathering
+    }
+
+    /// Everything prepared before is committed: `TakeOver::opens_at` is known.
+    #[must_use]
+    pub fn opens(&self) -> bool {
+        matches!(self.stage, Stage::Recording | Stage::Open)
     }
 
     /// The epoch is open.
@@ -287,7 +291,7 @@ impl Node {
     #[must_use]
     pub fn log_epoch(&self) -> u8 {
         match &self.reign {
-            Some(reign) if reign.stage != Stage::Gathering => reign.epoch,
+            Some(reign) if reign.opens() => reign.epoch,
             _ => self.recorded,
         }
     }
@@ -345,10 +349,9 @@ pub struct State {
 
 impl State {
     /// Copy 0 has reigned since epoch 1, and all are in sync and know. What plays no part under the rule `all` (proposals in
-    /// doubt, the low watermark, who has answered, whether the set is confirmed) stays as it is, so that states are not told
-    /// apart by it.
+    /// doubt, the low watermark, who has answered) stays as it is, so that states are not told apart by it.
     #[must_use]
-    pub fn initial(ack: AckRule) -> State {
+    pub fn initial() -> State {
         let all: Set = (1 << COPIES) - 1;
         let config = Config { version: 1, epoch: 1, primary: 0, reign: 1, in_sync: all, away: [0; COPIES] };
         let node = Node {
@@ -378,7 +381,6 @@ impl State {
             epoch: 1,
             stage: Stage::Open,
             opens_at: 0,
-            confirmed: ack != AckRule::All,
             ended: 0,
             predecessor: None,
             proposals_in_doubt: 0,
