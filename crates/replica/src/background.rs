@@ -3,7 +3,8 @@
 //! The surroundings hand out bytes ([`Group::allow_background`]). Work is begun while there are any left, and may overdraw
 //! them by what the work moves; the next hand-outs pay that back (decision 0012).
 
-use crate::group::{Group, Role};
+use crate::group::Group;
+use crate::primary::Primary;
 use azekura_wire::Extent;
 use std::time::Duration;
 
@@ -47,6 +48,13 @@ impl Allowance {
     }
 }
 
+impl Primary {
+    /// It brings copies up to date, or scrubs.
+    fn has_background(&self) -> bool {
+        self.scrub.is_some() || self.peers.values().any(|peer| !peer.counts())
+    }
+}
+
 impl Group {
     /// Lets the background move so many bytes more; `None`: without a limit, until the next call.
     pub fn allow_background(&mut self, bytes: Option<u64>) {
@@ -66,8 +74,7 @@ impl Group {
     /// This copy is primary, and brings copies up to date or scrubs.
     #[must_use]
     pub fn has_background(&self) -> bool {
-        let Role::Primary(primary) = &self.role else { return false };
-        primary.scrub.is_some() || primary.peers.values().any(|peer| !peer.counts())
+        self.primary().is_some_and(Primary::has_background)
     }
 
     /// Gives the times that writes have taken here since the last call, from their place in the order to their answer.

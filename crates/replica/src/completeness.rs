@@ -11,7 +11,8 @@
 //! primary in its place. If there is no other, the copy goes on: in all likelihood it lacks nothing.
 
 use crate::action::Action;
-use crate::group::{Group, Role};
+use crate::group::Group;
+use crate::primary::Primary;
 use azekura_base::{DeviceId, Sequence};
 
 /// How complete a copy is.
@@ -76,11 +77,17 @@ impl Group {
 
     /// Where this copy is not sure to be complete: another one that has everything, and should be primary in its place (0007).
     pub(crate) fn more_complete_copy(&self) -> Option<DeviceId> {
-        let Role::Primary(primary) = &self.role else { return None };
-        let end = self.tail.end();
-        let sure = primary.peers.iter().find(|(_, peer)| {
+        let primary = self.primary().filter(|_| self.completeness.is_doubtful())?;
+        primary.copy_that_has_all(self.tail.end())
+    }
+}
+
+impl Primary {
+    /// An in-sync copy that has everything up to `end`, and stays.
+    fn copy_that_has_all(&self, end: Sequence) -> Option<DeviceId> {
+        let has_all = self.peers.iter().find(|(_, peer)| {
             peer.counts() && peer.synced && !peer.leaving && peer.diverged_at.is_none() && peer.acked >= end
         });
-        sure.map(|(device, _)| *device).filter(|_| self.completeness.is_doubtful())
+        has_all.map(|(device, _)| *device)
     }
 }

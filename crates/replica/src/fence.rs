@@ -69,7 +69,7 @@ impl Group {
         }
         self.refuse_unordered(which, why);
         let upto = self.tail.end();
-        if let Role::Primary(primary) = &mut self.role {
+        if let Some(primary) = self.primary_mut() {
             primary.fences.waiting.push((upto, client, request));
         }
         self.answer_fences();
@@ -78,8 +78,8 @@ impl Group {
     }
 
     pub(crate) fn refuse_unordered(&mut self, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (client, request) in primary.drop_unordered(which) {
+        let dropped = self.primary_mut().map(|primary| primary.drop_unordered(which));
+        for (client, request) in dropped.into_iter().flatten() {
             self.actions.push_back(Action::AnswerWrite(client, request, Err(why)));
         }
     }
@@ -87,17 +87,19 @@ impl Group {
     /// Answers the fences that need not wait any longer.
     pub(crate) fn answer_fences(&mut self) {
         let committed = self.tail.committed();
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (client, request) in primary.fences.reached(committed) {
-            self.answer_fence(client, request, Ok(()));
-        }
+        self.answer_reached(committed, Ok(()));
     }
 
     /// This copy is primary no more: whoever fences asks the next one.
     pub(crate) fn drop_fences(&mut self) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (client, request) in primary.fences.reached(Sequence(u64::MAX)) {
-            self.answer_fence(client, request, Err(IoStatus::Redirect));
+        self.answer_reached(Sequence(u64::MAX), Err(IoStatus::Redirect));
+    }
+
+    /// Answers the fences that wait for nothing after `upto`.
+    fn answer_reached(&mut self, upto: Sequence, result: Result<(), IoStatus>) {
+        let reached = self.primary_mut().map(|primary| primary.fences.reached(upto));
+        for (client, request) in reached.into_iter().flatten() {
+            self.answer_fence(client, request, result);
         }
     }
 

@@ -335,6 +335,22 @@ impl Group {
         self.may_serve(now)
     }
 
+    /// What this copy knows and has under way as primary; `None` while it is a secondary.
+    pub(crate) fn primary(&self) -> Option<&Primary> {
+        match &self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Secondary(_) => None,
+        }
+    }
+
+    /// As [`Group::primary`], to be changed.
+    pub(crate) fn primary_mut(&mut self) -> Option<&mut Primary> {
+        match &mut self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Secondary(_) => None,
+        }
+    }
+
     /// The group's condition at time `now`.
     #[must_use]
     pub fn state(&self, now: Duration) -> GroupState {

@@ -17,9 +17,27 @@ use crate::primary::Primary;
 use azekura_base::DeviceId;
 use azekura_wire::{Learn, Leaving, Message};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl Primary {
+    /// In-sync copies that have taken leave and are still connected, and that nobody has wanted to leave behind: their processes
+    /// have not ended, so perhaps they go on after all. Each says so in answer to a Sync, or takes leave again (0021, point 4).
+    pub(crate) fn ask_who_stayed(
+        &mut self,
+        connected: &BTreeSet<DeviceId>,
+        departed: &mut BTreeMap<DeviceId, Duration>,
+        now: Duration,
+    ) {
+        for (device, peer) in &mut self.peers {
+            let stayed = departed.get(device).is_some_and(|until| now >= *until);
+            if peer.leaving && stayed && matches!(peer.standing, Standing::InSync) && connected.contains(device) {
+                departed.remove(device);
+                (peer.leaving, peer.synced, peer.asked) = (false, false, Duration::ZERO);
+            }
+        }
+    }
+
     /// The in-sync copy that should reign in the place of one whose device hangs.
     fn successor(&self, now: Duration) -> Option<DeviceId> {
         let fit = self.peers.iter().filter(|(_, peer)| {
@@ -95,19 +113,5 @@ impl Group {
             }
         }
         self.hung
-    }
-
-    /// In-sync copies that have taken leave and are still connected, and that nobody has wanted to leave behind: their processes
-    /// have not ended, so perhaps they go on after all. Each says so in answer to a Sync, or takes leave again (0021, point 4).
-    pub(crate) fn ask_who_stayed(&mut self) {
-        let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (device, peer) in &mut primary.peers {
-            let stayed = self.departed.get(device).is_some_and(|until| now >= *until);
-            if peer.leaving && stayed && matches!(peer.standing, Standing::InSync) && self.connected.contains(device) {
-                self.departed.remove(device);
-                (peer.leaving, peer.synced, peer.asked) = (false, false, Duration::ZERO);
-            }
-        }
     }
 }

@@ -9,9 +9,11 @@ use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::lease::LEASE;
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
+use crate::primary::Primary;
 use crate::quorum::AckRule;
-use crate::wanted_set::{CopyView, SetView};
-use azekura_base::{DeviceId, IoStatus};
+use crate::wanted_set::{CopyView, SetView, WantedSet};
+use azekura_base::{DeviceId, IoStatus, Sequence};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
@@ -123,11 +125,15 @@ impl Group {
     /// What is due at every tick: a primary leaves silent copies behind and takes back those that have caught up, asks those
     /// that have not answered, and goes on with what waits for time to pass.
     pub(crate) fn watch_copies(&mut self, stalled: bool) {
+        let (now, durable) = (self.now, self.durable);
         self.raise_low_watermark();
-        self.ask_who_stayed();
-        let slow = self.too_slow();
+        let Group { role: Role::Primary(primary), config, connected, departed, .. } = self else { return };
+        primary.ask_who_stayed(connected, departed, now);
+        let slow = primary.too_slow(config, departed, now);
         self.hear_late_answers();
-        self.note_progress(stalled);
+        // What was heard may have made another copy primary.
+        let Some(primary) = self.primary_mut() else { return };
+        primary.note_progress(stalled, durable, now);
         self.change_in_sync_set(slow);
         self.hand_over_and_leave();
         self.ask_again();
@@ -143,60 +149,36 @@ impl Group {
         self.try_hand_over();
     }
 
-    /// Notes which copies are silent or stuck for this process's own sake, or because they have nothing to do.
-    fn note_progress(&mut self, stalled: bool) {
-        let (now, durable) = (self.now, self.durable);
-        let Role::Primary(primary) = &mut self.role else { return };
-        for peer in primary.peers.values_mut() {
-            if stalled {
-                peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
-                peer.moved = peer.moved.max(now);
-            }
-            if peer.acked >= durable.min(peer.sent) {
-                peer.moved = now;
-            }
-        }
-    }
-
     /// Asks the copies how far they are that can be reached and have not said so for a while.
     fn ask_again(&mut self) {
-        let Role::Primary(primary) = &self.role else { return };
-        let due = |peer: &Peer| !peer.synced && self.now >= peer.asked + SILENCE;
-        let silent = primary.peers.iter().filter(|(device, peer)| self.connected.contains(device) && due(peer));
-        let silent: Vec<DeviceId> = silent.map(|(device, _)| *device).collect();
-        silent.into_iter().for_each(|device| self.greet(device));
+        let unanswered = self.primary().map(|primary| primary.unanswered(&self.connected, self.now));
+        unanswered.into_iter().flatten().for_each(|device| self.greet(device));
     }
 
     /// Proposes the in-sync set that should be, if that is called for. The copy on `slow` may be left behind.
     fn change_in_sync_set(&mut self, slow: Option<DeviceId>) {
-        let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        let in_use = std::mem::take(&mut primary.clients_wait) || self.tail.len() > 0;
-        // A former primary that is out of reach, and that nobody has promised anything any more, is not waited for.
+        let (now, writes_wait) = (self.now, self.tail.len() > 0);
+        let Some(primary) = self.primary_mut() else { return };
+        let in_use = std::mem::take(&mut primary.clients_wait) || writes_wait;
+        // A former primary that is out of reach, and that no promise binds this copy to any more, is not waited for.
         let unheard = primary.takeover.unheard_predecessor(now).filter(|device| !self.connected.contains(device));
-        let Some(view) = self.set_view([slow, unheard], in_use, now) else { return };
-        let wanted = view.wanted();
+        let wanted = self.set_view([slow, unheard], in_use, now).map(|view| view.wanted());
         if self.proposal.is_some() {
             return;
         }
-        if let Role::Primary(primary) = &mut self.role {
-            for device in &wanted.joins {
-                if let Some(peer) = primary.peers.get_mut(device) {
-                    peer.named = Some(wanted.config.version);
-                }
-            }
-        }
+        let (Some(wanted), Some(primary)) = (wanted, self.primary_mut()) else { return };
+        primary.name(&wanted);
         if wanted.is_due {
             self.propose(wanted.config);
         } else {
-            self.drop_failed_joiners(now);
+            primary.drop_failed_joiners(now);
         }
     }
 
     /// What the in-sync set depends on; `None` on a secondary. The copies on `unfit` may be left behind whatever else is known
     /// of them.
     fn set_view(&self, unfit: [Option<DeviceId>; 2], in_use: bool, now: Duration) -> Option<SetView<'_>> {
-        let Role::Primary(primary) = &self.role else { return None };
+        let primary = self.primary()?;
         let open = primary.is_open();
         let copy = |(device, peer): (&DeviceId, &Peer)| {
             let failed = peer.has_failed(patience(open), now) || unfit.contains(&Some(*device));
@@ -225,11 +207,41 @@ impl Group {
             Some(_) => GroupState::ReadOnly,
         }
     }
+}
+
+impl Primary {
+    /// Notes which copies are silent or stuck for this process's own sake, or because they have nothing to do.
+    fn note_progress(&mut self, stalled: bool, durable: Sequence, now: Duration) {
+        for peer in self.peers.values_mut() {
+            if stalled {
+                peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
+                peer.moved = peer.moved.max(now);
+            }
+            if peer.acked >= durable.min(peer.sent) {
+                peer.moved = now;
+            }
+        }
+    }
+
+    /// The copies in reach that were asked how far they are, and have not said so for a while.
+    fn unanswered(&self, connected: &BTreeSet<DeviceId>, now: Duration) -> Vec<DeviceId> {
+        let due = |peer: &Peer| !peer.synced && now >= peer.asked + SILENCE;
+        let silent = self.peers.iter().filter(|(device, peer)| connected.contains(device) && due(peer));
+        silent.map(|(device, _)| *device).collect()
+    }
+
+    /// A proposal may name these copies in sync from now on.
+    fn name(&mut self, wanted: &WantedSet) {
+        for device in &wanted.joins {
+            if let Some(peer) = self.peers.get_mut(device) {
+                peer.named = Some(wanted.config.version);
+            }
+        }
+    }
 
     /// A copy that was about to join and fell silent starts anew. Only while no proposal could still make it a member.
     fn drop_failed_joiners(&mut self, now: Duration) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        primary.peers.retain(|_, peer| {
+        self.peers.retain(|_, peer| {
             let failed = now >= peer.heard + SILENCE || now >= peer.moved + STUCK || peer.diverged_at.is_some();
             !(matches!(peer.standing, Standing::Joining) && failed && peer.named.is_none())
         });

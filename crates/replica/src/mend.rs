@@ -130,8 +130,7 @@ impl Group {
     }
 
     fn met_damage(&mut self, device: DeviceId, blocks: Blocks) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        if let Some(scrub) = &mut primary.scrub {
+        if let Some(scrub) = self.scrub_mut() {
             scrub.met_damage(device, &blocks);
         }
         self.mend(device, blocks);
@@ -139,11 +138,8 @@ impl Group {
 
     /// Damaged blocks are being written anew.
     fn tell_mended(&mut self, device: DeviceId, blocks: &Blocks) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        if let Some(scrub) = &mut primary.scrub {
-            scrub.mended(device, blocks);
-        }
-        let (Blocks { layer, chunk, first, count }, scrubbing) = (*blocks, primary.scrub.is_some());
+        let scrubbing = self.scrub_mut().map(|scrub| scrub.mended(device, blocks)).is_some();
+        let Blocks { layer, chunk, first, count } = *blocks;
         self.actions.push_back(Action::Mended { device, layer, chunk, first, count, scrubbing });
     }
 

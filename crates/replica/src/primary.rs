@@ -2,7 +2,7 @@
 
 use crate::action::{Action, Client, Mismatch};
 use crate::fence::Fences;
-use crate::group::{Group, GroupState, Role};
+use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::lease::LEASE;
 use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
@@ -140,6 +140,23 @@ impl Primary {
         self.is_open() && self.peers.values().filter(could_reign).all(|peer| now < peer.lease_until)
     }
 
+    /// Everything up to here is durable on enough copies, whichever proposed configuration stands. A copy that joins is
+    /// waited for (0010, point 1).
+    fn held_by_enough(&self, config: &GroupConfig, me: DeviceId, durable: Sequence) -> Sequence {
+        if config.ack == AckRule::All || !self.is_open() {
+            return self.counting().map(|peer| peer.acked).min().unwrap_or(durable).min(durable);
+        }
+        let acked = |device: DeviceId| match self.peers.get(&device) {
+            _ if device == me => durable,
+            Some(peer) => peer.acked,
+            None => Sequence::ZERO,
+        };
+        let enough = |in_sync: &BTreeSet<DeviceId>| config.held_by_enough(in_sync, me, acked);
+        let joining = self.peers.values().filter(|peer| matches!(peer.standing, Standing::Joining));
+        let in_doubt = self.proposals_in_doubt.iter().map(|(_, in_sync)| enough(in_sync));
+        in_doubt.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(&config.in_sync))
+    }
+
     /// A copy lacks nothing up to `end`.
     pub(crate) fn has_all(&self, device: DeviceId, end: Sequence) -> bool {
         self.peers.get(&device).is_some_and(|peer| peer.acked >= end)
@@ -216,8 +233,7 @@ impl Group {
     /// else. True when that lets this copy answer readers.
     pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool, now: Duration) -> bool {
         let before = self.may_serve(now);
-        let Role::Primary(primary) = &mut self.role else { return false };
-        if let Some(peer) = primary.peers.get_mut(&device) {
+        if let Some(peer) = self.primary_mut().and_then(|primary| primary.peers.get_mut(&device)) {
             peer.lease_until = peer.lease_until.max(sent + LEASE);
             peer.heard = peer.heard.max(now);
             peer.full = full;
@@ -241,29 +257,9 @@ impl Group {
             && primary.proposals_in_doubt.iter().all(|(_, in_sync)| enough(in_sync))
     }
 
-    /// Everything up to here is durable on enough copies, whichever proposed configuration stands. A copy that joins is
-    /// waited for (0010, point 1).
-    pub(crate) fn held_by_enough(&self) -> Sequence {
-        let Role::Primary(primary) = &self.role else { return Sequence::ZERO };
-        let (me, durable) = (self.me, self.durable);
-        if self.config.ack == AckRule::All || !primary.is_open() {
-            return primary.counting().map(|peer| peer.acked).min().unwrap_or(durable).min(durable);
-        }
-        let acked = |device: DeviceId| match primary.peers.get(&device) {
-            _ if device == me => durable,
-            Some(peer) => peer.acked,
-            None => Sequence::ZERO,
-        };
-        let enough = |in_sync: &BTreeSet<DeviceId>| self.config.held_by_enough(in_sync, me, acked);
-        let joining = primary.peers.values().filter(|peer| matches!(peer.standing, Standing::Joining));
-        let in_doubt = primary.proposals_in_doubt.iter().map(|(_, in_sync)| enough(in_sync));
-        in_doubt.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(&self.config.in_sync))
-    }
-
     /// Every in-sync copy holds everything up to here, so a copy that is left behind unheard has at least that (0010, point 6).
     pub(crate) fn raise_low_watermark(&mut self) {
-        let Role::Primary(primary) = &self.role else { return };
-        if primary.is_open() {
+        if let Some(primary) = self.primary().filter(|primary| primary.is_open()) {
             let everywhere = primary.counting().map(|peer| peer.acked).min().unwrap_or(self.durable);
             self.low_watermark = self.low_watermark.max(everywhere.min(self.tail.committed()));
         }
@@ -526,7 +522,7 @@ impl Group {
         if self.config.ack != AckRule::All && primary.is_gathering() {
             return;
         }
-        let upto = self.held_by_enough();
+        let upto = primary.held_by_enough(&self.config, self.me, self.durable);
         if upto > self.tail.committed() {
             self.commit(upto);
             self.answer_fences();

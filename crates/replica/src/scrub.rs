@@ -128,10 +128,18 @@ impl Group {
     /// How far a scrub has come.
     #[must_use]
     pub fn scrubbing(&self) -> Option<ScrubReport> {
-        match &self.role {
-            Role::Primary(primary) => primary.scrub.as_ref().map(|scrub| scrub.report),
-            Role::Secondary(_) => None,
-        }
+        self.primary()?.scrub.as_ref().map(|scrub| scrub.report)
+    }
+
+    /// The scrub that is under way here.
+    pub(crate) fn scrub_mut(&mut self) -> Option<&mut Scrub> {
+        self.primary_mut()?.scrub.as_mut()
+    }
+
+    /// A scrub waits for this copy's chunk under this name.
+    fn looks_at(&self, id: u64) -> bool {
+        let look = self.primary().and_then(|primary| primary.scrub.as_ref()?.look.as_ref());
+        look.is_some_and(|look| look.id == id && look.own.is_none())
     }
 
     pub(crate) fn scrub_listed(&mut self, id: u64, chunks: Option<Vec<(LayerId, ChunkIndex)>>) {
@@ -151,8 +159,7 @@ impl Group {
     /// Time passes.
     pub(crate) fn tick_scrub(&mut self) {
         let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        let Some(scrub) = &mut primary.scrub else { return };
+        let Some(scrub) = self.scrub_mut() else { return };
         scrub.budget = LOOKS_PER_TICK;
         if scrub.look.as_ref().is_some_and(|look| now >= look.started + LOOK_PATIENCE) {
             scrub.look = None;
@@ -198,9 +205,7 @@ impl Group {
         id: u64,
         contents: Result<Vec<Extent>, IoStatus>,
     ) -> Option<Result<Vec<Extent>, IoStatus>> {
-        let Role::Primary(primary) = &mut self.role else { return Some(contents) };
-        let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
-        if !looking.is_some_and(|look| look.id == id && look.own.is_none()) {
+        if !self.looks_at(id) {
             return Some(contents);
         }
         if let Ok(extents) = &contents {
@@ -218,14 +223,10 @@ impl Group {
         let digests = checksums.map(|checksums| digest::of_checksums(&checksums));
         match &self.role {
             Role::Secondary(_) => self.answer_compare(id, digests),
-            Role::Primary(primary) => {
-                let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
-                if looking.is_some_and(|look| look.id == id && look.own.is_none()) {
-                    self.look_at(digests);
-                } else {
-                    self.send_light_compare(id, digests);
-                    self.run_resyncs();
-                }
+            Role::Primary(_) if self.looks_at(id) => self.look_at(digests),
+            Role::Primary(_) => {
+                self.send_light_compare(id, digests);
+                self.run_resyncs();
             }
         }
     }
@@ -261,8 +262,7 @@ impl Group {
 
     /// A copy says what differs in the chunk. False when it was asked for something else.
     pub(crate) fn scrub_compared(&mut self, device: DeviceId, ok: &CompareOk) -> bool {
-        let Role::Primary(primary) = &mut self.role else { return false };
-        let Some(scrub) = &mut primary.scrub else { return false };
+        let Some(scrub) = self.scrub_mut() else { return false };
         let Some(look) = scrub.look.as_mut().filter(|look| look.id == ok.id) else { return false };
         let Some(own) = &look.own else { return false };
         if look.asked.remove(&device) {
@@ -283,8 +283,7 @@ impl Group {
     /// Goes on when every copy has answered.
     fn end_look(&mut self) {
         let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        let Some(scrub) = &mut primary.scrub else { return };
+        let Some(scrub) = self.scrub_mut() else { return };
         if scrub.look.as_ref().is_none_or(|look| !look.asked.is_empty()) {
             return;
         }

@@ -218,8 +218,9 @@ impl Group {
     /// whatever the ack rule: others may lack what is in their tail.
     pub fn may_tell_of_layers(&mut self, now: Duration) -> bool {
         let serving = self.may_serve(now);
-        let Role::Primary(primary) = &mut self.role else { return false };
-        primary.clients_wait |= !serving;
+        if let Some(primary) = self.primary_mut() {
+            primary.clients_wait |= !serving;
+        }
         serving
     }
 

@@ -3,12 +3,13 @@
 //! up to date it is sent every write and nobody waits for it, and it joins when it keeps pace. Decision 0021 argues for the
 //! numbers.
 
-use crate::group::{Group, Role};
+use crate::group::GroupConfig;
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
 use crate::quorum::AckRule;
 use azekura_base::{DeviceId, Sequence};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A copy is slow when it takes at least this time to make a write durable ...
@@ -89,30 +90,22 @@ impl Primary {
         (time >= median * SLOW_TIMES).then_some(time)
     }
 
-    /// Writes need not be slower when they wait for this copy.
-    pub(crate) fn keeps_up(&self, device: DeviceId, now: Duration) -> bool {
-        let unmeasured =
-            |peer: &Peer| peer.pace.is_unknown() || self.was_slow.contains(&device) && peer.pace.measured.is_none();
-        // Where nobody writes, nobody waits.
-        let unknown = is_recent(self.ordered_at, now) && self.peers.get(&device).is_some_and(unmeasured);
-        !unknown && self.slowness(device, now).is_none()
-    }
-}
-
-impl Group {
-    /// The copy that is to be left behind because it is slow, if there is one.
-    pub(crate) fn too_slow(&mut self) -> Option<DeviceId> {
-        let now = self.now;
-        let (in_sync, least) = (self.config.in_sync.len(), self.config.copies_min as usize);
-        let Role::Primary(primary) = &mut self.role else { return None };
-        if self.config.ack != AckRule::All || !primary.is_open() {
+    /// The copy that is to be left behind because it is slow, if there is one: it stays away for a while, as those in `departed`.
+    pub(crate) fn too_slow(
+        &mut self,
+        config: &GroupConfig,
+        departed: &mut BTreeMap<DeviceId, Duration>,
+        now: Duration,
+    ) -> Option<DeviceId> {
+        if config.ack != AckRule::All || !self.is_open() {
             return None; // Under the other rules nobody waits for the slowest.
         }
-        let counting = primary.peers.iter().filter(|(_, peer)| matches!(peer.standing, Standing::InSync));
+        let (in_sync, least) = (config.in_sync.len(), config.copies_min as usize);
+        let counting = self.peers.iter().filter(|(_, peer)| matches!(peer.standing, Standing::InSync));
         let times: Vec<(DeviceId, Option<Duration>)> =
-            counting.map(|(device, _)| (*device, primary.slowness(*device, now))).collect();
+            counting.map(|(device, _)| (*device, self.slowness(*device, now))).collect();
         for (device, time) in times {
-            let Some(peer) = primary.peers.get_mut(&device) else { continue };
+            let Some(peer) = self.peers.get_mut(&device) else { continue };
             let Some(time) = time else {
                 peer.pace.slow_since = None;
                 continue;
@@ -120,12 +113,21 @@ impl Group {
             peer.pace.slow_since.get_or_insert(now);
             let staying_min = if time >= UNBEARABLE { 1 } else { STAYING_MIN };
             if peer.pace.is_slow(now) && in_sync > staying_min.max(least) {
-                self.departed.insert(device, now + STAYS_AWAY);
-                primary.was_slow.insert(device);
+                departed.insert(device, now + STAYS_AWAY);
+                self.was_slow.insert(device);
                 return Some(device);
             }
         }
         None
+    }
+
+    /// Writes need not be slower when they wait for this copy.
+    pub(crate) fn keeps_up(&self, device: DeviceId, now: Duration) -> bool {
+        let unmeasured =
+            |peer: &Peer| peer.pace.is_unknown() || self.was_slow.contains(&device) && peer.pace.measured.is_none();
+        // Where nobody writes, nobody waits.
+        let unknown = is_recent(self.ordered_at, now) && self.peers.get(&device).is_some_and(unmeasured);
+        !unknown && self.slowness(device, now).is_none()
     }
 }
 

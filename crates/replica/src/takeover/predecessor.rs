@@ -5,7 +5,7 @@
 
 use super::{Claim, TakeOver};
 use crate::action::{Client, Mismatch};
-use crate::group::{Group, Role};
+use crate::group::Group;
 use crate::secondary::is_undamaged;
 use azekura_base::{DeviceId, Epoch};
 use azekura_wire::{Prepare, SyncOk};
@@ -90,8 +90,8 @@ impl TakeOver {
 impl Group {
     /// The copy on `device` follows this one: if it was primary before, it serves nobody any more.
     pub(crate) fn predecessor_stopped(&mut self, device: DeviceId) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        if primary.takeover.follows(device, self.epochs.recorded()) {
+        let recorded = self.epochs.recorded();
+        if self.primary_mut().is_some_and(|primary| primary.takeover.follows(device, recorded)) {
             // Who has promised to follow the former primary need not wait any longer.
             self.greet_all();
         }
@@ -103,7 +103,7 @@ impl Group {
     /// # Errors
     /// When it is damaged: the connection must be closed.
     pub(crate) fn inherit_write(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
-        let Role::Primary(primary) = &self.role else { return Ok(()) };
+        let Some(primary) = self.primary() else { return Ok(()) };
         let inherited = primary.is_gathering() && primary.takeover.predecessor.has_sent(from, prepare.epoch);
         if !inherited || prepare.sequence != self.tail.end().next() {
             return Ok(());
@@ -122,8 +122,7 @@ impl Group {
     /// Takes up the answers of copies that had more, once this one has as much or waits for it no longer.
     pub(crate) fn hear_late_answers(&mut self) {
         let (now, end) = (self.now, self.tail.end());
-        let Role::Primary(primary) = &mut self.role else { return };
-        let due = primary.takeover.take_due_answers(end, now);
-        due.into_iter().for_each(|(device, ok)| self.sync_ok(device, ok));
+        let due = self.primary_mut().map(|primary| primary.takeover.take_due_answers(end, now));
+        due.into_iter().flatten().for_each(|(device, ok)| self.sync_ok(device, ok));
     }
 }

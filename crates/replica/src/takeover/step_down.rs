@@ -8,10 +8,7 @@ use azekura_base::{DeviceId, IoStatus, Sequence};
 impl Group {
     /// Proposes another copy as primary; this one serves nobody from now on.
     pub(crate) fn propose_primary(&mut self, to: DeviceId) {
-        let Role::Primary(primary) = &self.role else { return };
-        if self.proposal.is_some() {
-            return;
-        }
+        let (None, Some(primary)) = (&self.proposal, self.primary()) else { return };
         let mut config = self.config.next();
         config.epoch = primary.epoch().next();
         config.primary = to;
@@ -40,7 +37,7 @@ impl Group {
     /// Sends everybody who waits here to ask again.
     fn drop_clients(&mut self) {
         let mut waiting = Vec::new();
-        if let Role::Primary(primary) = &mut self.role {
+        if let Some(primary) = self.primary_mut() {
             waiting = primary.drain_clients();
         }
         for sequence in self.tail.committed().0 + 1..=self.tail.end().0 {
