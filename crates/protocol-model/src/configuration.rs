@@ -9,9 +9,9 @@ use crate::state::{
 };
 
 impl Run<'_> {
-    /// `Group::claim`, called by `Group::new` and `Group::adopt` (the configuration names this copy and not its process),
-    /// by `Group::watch_primary` (the primary is silent: the grace period began with the last promise, so that has run
-    /// out), and by `Group::try_inherit` (`invited`).
+    /// `Group::claim`, called by `Group::new` and `Group::adopt` (the configuration names this copy and not its
+    /// process), by `Group::watch_primary` (the primary is silent: the grace period began with the last promise, so
+    /// that has run out), and by `Group::try_inherit` (`invited`).
     pub(crate) fn claim(&mut self, copy: usize, invited: bool) -> Option<()> {
         let node = &self.s.nodes[copy];
         let own = node.config.primary as usize == copy;
@@ -145,7 +145,8 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::adopt`, and `Group::proposal_done` of what it decides. The claim that it may end with is a step of its own.
+    /// `Group::adopt`, and `Group::proposal_done` of what it decides. The claim that it may end with is a step of its
+    /// own.
     fn adopt(&mut self, copy: usize, config: Config, own: bool) {
         let node = &mut self.s.nodes[copy];
         node.config = config;

@@ -5,7 +5,8 @@ use crate::run::Run;
 use crate::state::{HOLE, Node, Peer, Set, Standing, copies_of, only};
 
 impl Run<'_> {
-    /// `SetView::wanted`, `Group::change_in_sync_set`: the in-sync set is to be `in_sync`. Any copy may have been silent for long enough.
+    /// `SetView::wanted`, `Group::change_in_sync_set`: the in-sync set is to be `in_sync`. Any copy may have been
+    /// silent for long enough.
     pub(crate) fn change(&mut self, primary: usize, in_sync: Set) -> Option<()> {
         let node = &self.s.nodes[primary];
         let reign = node.reign.as_ref()?;
@@ -78,7 +79,8 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::run_resync`: what differs behind the place from which the copy was compared is sent, and writes wait for it.
+    /// `Group::run_resync`: what differs behind the place from which the copy was compared is sent, and writes wait for
+    /// it.
     pub(crate) fn learnt(&mut self, primary: usize, copy: usize) -> Option<()> {
         let from = self.s.nodes[primary];
         let reign = from.reign?;
@@ -98,8 +100,9 @@ impl Run<'_> {
     }
 
     /// The process of a copy ends, and another begins: `Group::new` with what the log shows, and the configuration that
-    /// stands. `late`: a proposal that is under way may still be executed. `forgetful`: the log does not show the commit
-    /// points that came since the epoch began. `cut`: nor what was ordered and not committed, which was not durable.
+    /// stands. `late`: a proposal that is under way may still be executed. `forgetful`: the log does not show the
+    /// commit points that came since the epoch began. `cut`: nor what was ordered and not committed, which was not
+    /// durable.
     pub(crate) fn restart(&mut self, copy: usize, late: bool, forgetful: bool, cut: bool) -> Option<()> {
         if self.s.witness.restarts == self.model.bounds.restarts {
             return None;

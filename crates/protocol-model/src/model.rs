@@ -26,7 +26,8 @@ pub struct Rules {
     /// A `Sync` or `Learn` of an epoch below the one of the configuration that the copy has read is not followed (0010,
     /// point 3).
     pub believes_its_configuration: bool,
-    /// A new primary commits nothing before its own promise has run out, or its predecessor has stopped (0013, point 2).
+    /// A new primary commits nothing before its own promise has run out, or its predecessor has stopped (0013, point
+    /// 2).
     pub waits_out_its_promise: bool,
     /// A copy that is bound follows nobody else, where writes do not wait for all copies (0010, point 3).
     pub copies_wait_out_their_promise: bool,
@@ -68,8 +69,8 @@ pub struct Membership {
     pub bounds: Bounds,
     /// The rules that hold.
     pub rules: Rules,
-    /// States that differ only in the numbers of copies are one. Not for reading a counter-example: its steps would name copies
-    /// by numbers that change on the way.
+    /// States that differ only in the numbers of copies are one. Not for reading a counter-example: its steps would
+    /// name copies by numbers that change on the way.
     pub symmetric: bool,
 }
 

@@ -5,8 +5,8 @@ use crate::run::Run;
 use crate::state::{Broken, COPIES, Peer, Stage, Standing, copies_of, only};
 
 impl Run<'_> {
-    /// `Group::greet` on the primary, `Group::sync`, `Group::listen_to` and `Group::enter_epoch` on the copy. A copy that
-    /// is bound takes the question up when its promise has run out (`Secondary::deferred_vote`): it is asked then.
+    /// `Group::greet` on the primary, `Group::sync`, `Group::listen_to` and `Group::enter_epoch` on the copy. A copy
+    /// that is bound takes the question up when its promise has run out (`Secondary::deferred_vote`): it is asked then.
     pub(crate) fn ask(&mut self, primary: usize, copy: usize) -> Option<()> {
         let asking = self.s.nodes[primary];
         let reign = asking.reign?;

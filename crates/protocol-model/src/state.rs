@@ -1,7 +1,7 @@
 //! What a group consists of in the model: the configuration store, three copies, and what has become of every write.
 //!
-//! Everything is small and of fixed size, because millions of states are kept. Fields that the code has under the same name
-//! mean the same here.
+//! Everything is small and of fixed size, because millions of states are kept. Fields that the code has under the same
+//! name mean the same here.
 
 /// Copies of the group.
 pub const COPIES: usize = 3;
@@ -63,7 +63,8 @@ impl Config {
     }
 }
 
-/// A prepared order of writes, by their numbers. Durable as soon as it is there; what a crash may take is said with the crash.
+/// A prepared order of writes, by their numbers. Durable as soon as it is there; what a crash may take is said with the
+/// crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Log {
     /// Number of places that hold something.
@@ -348,8 +349,9 @@ pub struct State {
 }
 
 impl State {
-    /// Copy 0 has reigned since epoch 1, and all are in sync and know. What plays no part under the rule `all` (proposals in
-    /// doubt, the low watermark, who has answered) stays as it is, so that states are not told apart by it.
+    /// Copy 0 has reigned since epoch 1, and all are in sync and know. What plays no part under the rule `all`
+    /// (proposals in doubt, the low watermark, who has answered) stays as it is, so that states are not told apart by
+    /// it.
     #[must_use]
     pub fn initial() -> State {
         let all: Set = (1 << COPIES) - 1;

@@ -1,7 +1,7 @@
 //! What a group may do beside clients' requests: bring copies up to date, and scrub.
 //!
-//! The surroundings hand out bytes ([`Group::allow_background`]). Work is begun while there are any left, and may overdraw
-//! them by what the work moves; the next hand-outs pay that back (decision 0012).
+//! The surroundings hand out bytes ([`Group::allow_background`]). Work is begun while there are any left, and may
+//! overdraw them by what the work moves; the next hand-outs pay that back (decision 0012).
 
 use crate::group::Group;
 use crate::primary::Primary;
@@ -66,7 +66,8 @@ impl Group {
         }
     }
 
-    /// Bytes that the background has moved since the last call; less than nothing, when too many had been counted before.
+    /// Bytes that the background has moved since the last call; less than nothing, when too many had been counted
+    /// before.
     pub fn take_background_use(&mut self) -> i64 {
         std::mem::take(&mut self.allowance.used)
     }

@@ -1,13 +1,14 @@
-//! Attachments of a volume that have ended, and head layers that are frozen: writes under, or to, them are let out of the
-//! group.
+//! Attachments of a volume that have ended, and head layers that are frozen: writes under, or to, them are let out of
+//! the group.
 //!
-//! The node refuses what arrives from an ended attachment; here is what had arrived before (decision 0009). A write that waits,
-//! or is being merged, has no place in the order yet and is refused. A write that has a place can't be taken back: other copies
-//! may have it, and the next primary would commit it. So the answer waits until everything that has a place now is committed.
+//! The node refuses what arrives from an ended attachment; here is what had arrived before (decision 0009). A write
+//! that waits, or is being merged, has no place in the order yet and is refused. A write that has a place can't be
+//! taken back: other copies may have it, and the next primary would commit it. So the answer waits until everything
+//! that has a place now is committed.
 //!
-//! The answer is given only by a primary that may serve when it is told of the fence, and whose node has read of the fence in the
-//! configuration (decision 0013, fences). Whoever is named primary later reads the volume's attachments together with, or after,
-//! its own claim, and knows of the fence without being told.
+//! The answer is given only by a primary that may serve when it is told of the fence, and whose node has read of the
+//! fence in the configuration (decision 0013, fences). Whoever is named primary later reads the volume's attachments
+//! together with, or after, its own claim, and knows of the fence without being told.
 //!
 //! A freeze is the same for the writes to a volume's head layer, whoever they are from (docs/decisions/0011): they are
 //! asked to come again. The caller has made sure that the primary's node refuses those that arrive, and that every node
@@ -43,15 +44,15 @@ impl Group {
         self.keep_out(client, fence.request, ends, IoStatus::Fenced);
     }
 
-    /// A volume's head layer is frozen. Answered when no write to it can be applied in this group any more, as far as the
-    /// caller refuses what arrives from now on.
+    /// A volume's head layer is frozen. Answered when no write to it can be applied in this group any more, as far as
+    /// the caller refuses what arrives from now on.
     pub fn freeze(&mut self, client: Client, freeze: &Freeze) {
         let to_head = |write: &WriteRequest| write.volume == freeze.volume && write.layer == freeze.head;
         self.keep_out(client, freeze.request, to_head, IoStatus::Stale);
     }
 
-    /// Asks the writes without a place whose volume and layer `stale` names to come again: the configuration says that the
-    /// layer takes no writes now, or any more.
+    /// Asks the writes without a place whose volume and layer `stale` names to come again: the configuration says that
+    /// the layer takes no writes now, or any more.
     pub fn send_back(&mut self, stale: impl Fn(VolumeId, LayerId) -> bool) {
         self.refuse_unordered(|write| stale(write.volume, write.layer), IoStatus::Stale);
         self.retry_waiting();

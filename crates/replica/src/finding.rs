@@ -1,4 +1,5 @@
-//! Blocks that were found bad, for people: mended blocks are named, too, because a device that decays is to be replaced.
+//! Blocks that were found bad, for people: mended blocks are named, too, because a device that decays is to be
+//! replaced.
 
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, LayerId};
 use std::collections::BTreeMap;

@@ -143,16 +143,16 @@ pub enum GroupState {
     Active,
     /// Primary, waiting for an in-sync copy to answer.
     WaitingForCopy(DeviceId),
-    /// Primary that nobody has asked for anything since this in-sync copy fell silent: the next request leaves that copy behind
-    /// and is served, if the configuration can be changed.
+    /// Primary that nobody has asked for anything since this in-sync copy fell silent: the next request leaves that
+    /// copy behind and is served, if the configuration can be changed.
     Idle(DeviceId),
     /// Primary, but a copy has lost writes and must be rebuilt.
     CopyLost(DeviceId),
-    /// Primary, but a copy that is out of sync has committed writes that the group does not know of. That copy is left alone,
-    /// since it may hold all that is left of those writes.
+    /// Primary, but a copy that is out of sync has committed writes that the group does not know of. That copy is left
+    /// alone, since it may hold all that is left of those writes.
     CopyAhead(DeviceId),
-    /// Primary, with fewer copies in sync than the class demands for writing; or there will be fewer when the next request leaves
-    /// silent ones behind.
+    /// Primary, with fewer copies in sync than the class demands for writing; or there will be fewer when the next
+    /// request leaves silent ones behind.
     ReadOnly,
     /// Primary by configuration, opening its epoch.
     Opening,
@@ -190,7 +190,8 @@ pub struct Group {
     pub(crate) sessions: Sessions,
     pub(crate) role: Role,
     pub(crate) connected: BTreeSet<DeviceId>,
-    /// Copies whose process is about to end, and until when it should have ended: before, they are not brought up to date (0013).
+    /// Copies whose process is about to end, and until when it should have ended: before, they are not brought up to
+    /// date (0013).
     pub(crate) departed: BTreeMap<DeviceId, Duration>,
     /// This copy's device takes no more data.
     pub(crate) full: bool,
@@ -203,7 +204,8 @@ pub struct Group {
     ticked: Duration,
     /// Every in-sync copy holds everything up to here, as far as this copy has heard.
     pub(crate) low_watermark: Sequence,
-    /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own wishes.
+    /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own
+    /// wishes.
     pub(crate) questions: u64,
     /// Notes that this copy has asked to be kept.
     pub(crate) notes: u64,
@@ -214,8 +216,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// The copy on device `me`, as the store found it at time `now`; follows `config` from here on. `incarnation` is one
-    /// that no earlier process of this copy had, and not 0.
+    /// The copy on device `me`, as the store found it at time `now`; follows `config` from here on. `incarnation` is
+    /// one that no earlier process of this copy had, and not 0.
     #[must_use]
     pub fn new(
         pg: PgId,
@@ -409,7 +411,8 @@ impl Group {
         self.now = self.now.max(now);
     }
 
-    /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is replaced.
+    /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is
+    /// replaced.
     pub fn tick(&mut self, now: Duration) {
         let stalled = now.saturating_sub(self.ticked) > STALL;
         self.advance(now);
@@ -471,8 +474,8 @@ impl Group {
         }
     }
 
-    /// Applies everything up to `upto`, which every copy holds that must. While fewer copies are in sync than the class demands, a
-    /// write is not done by that: its gateway asks again until the write is on as many copies (0007).
+    /// Applies everything up to `upto`, which every copy holds that must. While fewer copies are in sync than the class
+    /// demands, a write is not done by that: its gateway asks again until the write is on as many copies (0007).
     pub(crate) fn commit(&mut self, upto: Sequence) {
         if upto <= self.tail.committed() {
             return;

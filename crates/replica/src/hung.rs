@@ -1,14 +1,14 @@
-//! A copy whose device neither completes operations nor fails them (decision 0021). Nobody is to wait for such a copy, so the copy
-//! takes leave as one does whose process is about to end: it promises nothing, answers no reader, and says so. Nothing of that
-//! needs the device.
+//! A copy whose device neither completes operations nor fails them (decision 0021). Nobody is to wait for such a copy,
+//! so the copy takes leave as one does whose process is about to end: it promises nothing, answers no reader, and says
+//! so. Nothing of that needs the device.
 //!
-//! A primary hands over. Its successor claims the group and leaves the former primary in the set at first; in answer to its
-//! Sync it hears that the former primary has taken leave, and leaves that one behind before it commits what it has inherited.
-//! What the former primary alone has prepared was promised to nobody, since nothing is committed that is not durable on the
-//! primary itself.
+//! A primary hands over. Its successor claims the group and leaves the former primary in the set at first; in answer to
+//! its Sync it hears that the former primary has taken leave, and leaves that one behind before it commits what it has
+//! inherited. What the former primary alone has prepared was promised to nobody, since nothing is committed that is not
+//! durable on the primary itself.
 //!
-//! A copy that has taken leave and is still there after a while has not ended: it is asked again (`leaving.rs`: `DEPARTURE`), and
-//! brought up to date when it was left behind meanwhile. docs/decisions/0021 has the numbers.
+//! A copy that has taken leave and is still there after a while has not ended: it is asked again (`leaving.rs`:
+//! `DEPARTURE`), and brought up to date when it was left behind meanwhile. docs/decisions/0021 has the numbers.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
@@ -21,8 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl Primary {
-    /// In-sync copies that have taken leave and are still connected, and that nobody has wanted to leave behind: their processes
-    /// have not ended, so perhaps they go on after all. Each says so in answer to a Sync, or takes leave again (0021, point 4).
+    /// In-sync copies that have taken leave and are still connected, and that nobody has wanted to leave behind: their
+    /// processes have not ended, so perhaps they go on after all. Each says so in answer to a Sync, or takes leave
+    /// again (0021, point 4).
     pub(crate) fn ask_who_stayed(
         &mut self,
         connected: &BTreeSet<DeviceId>,
@@ -93,7 +94,8 @@ impl Group {
         }
     }
 
-    /// A primary asks this copy how far it is. If the copy had taken leave it goes on after all, unless its device still hangs.
+    /// A primary asks this copy how far it is. If the copy had taken leave it goes on after all, unless its device
+    /// still hangs.
     pub(crate) fn stay(&mut self) {
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.told_leaving = false;
@@ -101,8 +103,8 @@ impl Group {
         self.give_way();
     }
 
-    /// A primary wants to bring this copy up to date. While this device hangs the primary is to try again later; false when the
-    /// device does not hang.
+    /// A primary wants to bring this copy up to date. While this device hangs the primary is to try again later; false
+    /// when the device does not hang.
     pub(crate) fn refuse_to_learn(&mut self, from: Client, learn: &Learn) -> bool {
         if self.hung {
             let leaving = Leaving { pg: self.pg, device: self.me, epoch: learn.epoch };

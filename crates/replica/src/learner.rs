@@ -20,11 +20,12 @@ pub(crate) struct Learner {
     repairs: VecDeque<Repair>,
     /// Chunks that are being read, by the question's name.
     compares: BTreeMap<u64, Compare>,
-    /// Names the note that says which writes this copy need not apply again: the copy joins only when its device keeps the note.
+    /// Names the note that says which writes this copy need not apply again: the copy joins only when its device keeps
+    /// the note.
     note: u64,
     note_saved: bool,
-    /// The configuration that this copy knew when the primary began to bring it up to date: that it names this copy in sync
-    /// counts no more.
+    /// The configuration that this copy knew when the primary began to bring it up to date: that it names this copy in
+    /// sync counts no more.
     version: Option<u64>,
     /// The answer to the primary, to be sent again when the note is kept.
     learnt: Option<LearnOk>,
@@ -52,15 +53,15 @@ impl Group {
             return Ok(());
         }
         if learn.base < self.tail.committed() {
-            // 0007: the group has lost what this copy has committed, and this copy may be the only one that holds those writes. So
-            // they stay, and people must know.
+            // 0007: the group has lost what this copy has committed, and this copy may be the only one that holds those
+            // writes. So they stay, and people must know.
             let (pg, device, base) = (self.pg, self.me, self.tail.committed());
             let refusal = LearnOk { pg, device, epoch: learn.epoch, base, complete: learn.since };
             self.send_to_primary(Message::LearnOk(refusal));
             return Ok(());
         }
-        // What was committed when this copy was left behind is durable here, and the same as everywhere. What this copy has
-        // prepared after that may have been decided otherwise.
+        // What was committed when this copy was left behind is durable here, and the same as everywhere. What this copy
+        // has prepared after that may have been decided otherwise.
         let version = self.config.version;
         self.commit(learn.since.min(self.durable));
         let complete = learn.since.min(self.completeness.limit(self.tail.committed()));

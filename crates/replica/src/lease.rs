@@ -19,8 +19,8 @@ const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 3 < LEASE.as_millis());
 const _: () = assert!(LEASE.as_millis() < GRACE.as_millis());
 
 impl Group {
-    /// The clock may have stood still (decision 0022), so nothing is known of the time that has passed since the leases of this copy
-    /// began: they are over, as primary and for readers.
+    /// The clock may have stood still (decision 0022), so nothing is known of the time that has passed since the leases
+    /// of this copy began: they are over, as primary and for readers.
     pub fn void_leases(&mut self) {
         match &mut self.role {
             Role::Primary(primary) => {

@@ -9,7 +9,8 @@ use azekura_wire::{Leaving, Message};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// A process that takes leave has ended after this time (0013, leaving); a copy that is still there is brought up to date again.
+/// A process that takes leave has ended after this time (0013, leaving); a copy that is still there is brought up to
+/// date again.
 const DEPARTURE: Duration = Duration::from_secs(5);
 /// A group that was written to within this time is about to be written to again.
 const BUSY: Duration = Duration::from_secs(5);
@@ -20,8 +21,8 @@ pub(crate) fn is_recent(ordered_at: Option<Duration>, now: Duration) -> bool {
 }
 
 impl Group {
-    /// The process is about to end: another copy is to reign, and the primary need not wait until this one is missed. True
-    /// while there is something left to do that could succeed.
+    /// The process is about to end: another copy is to reign, and the primary need not wait until this one is missed.
+    /// True while there is something left to do that could succeed.
     pub fn leave(&mut self) -> bool {
         self.leaving = true;
         let now = self.now;
@@ -40,8 +41,8 @@ impl Group {
                 let following = self.epochs.followed();
                 let told = std::mem::replace(&mut secondary.told_leaving, true);
                 secondary.lease_until = Duration::ZERO;
-                // A busy group's primary is about to go on without this copy: until then the group's writes need this process. So
-                // does a successor that has not said its first word.
+                // A busy group's primary is about to go on without this copy: until then the group's writes need this
+                // process. So does a successor that has not said its first word.
                 let followed = secondary.primary.is_some() || now < secondary.heard + GRACE;
                 let missed = self.config.in_sync.contains(&self.me) && is_recent(secondary.ordered_at, now);
                 if !told {
@@ -53,9 +54,9 @@ impl Group {
         }
     }
 
-    /// A copy whose device is a member no more takes leave of its primary once its replacement is there (0008): the copies that
-    /// stay in sync must be as many as there are members. When several are to go, those with the lowest numbers go first, so
-    /// that not more go than may.
+    /// A copy whose device is a member no more takes leave of its primary once its replacement is there (0008): the
+    /// copies that stay in sync must be as many as there are members. When several are to go, those with the lowest
+    /// numbers go first, so that not more go than may.
     pub(crate) fn depart(&mut self) {
         let GroupConfig { in_sync, members, epoch, primary, .. } = &self.config;
         let surplus = in_sync.len().saturating_sub(members.len().max(1));
@@ -70,7 +71,8 @@ impl Group {
         }
     }
 
-    /// The copy on `device` is about to stop or to be given up, or its device hangs, and it answers no reader from now on.
+    /// The copy on `device` is about to stop or to be given up, or its device hangs, and it answers no reader from now
+    /// on.
     pub fn peer_leaving(&mut self, device: DeviceId, leaving: Leaving) {
         let Role::Primary(primary) = &mut self.role else { return };
         if leaving.epoch != primary.epoch() {

@@ -12,16 +12,17 @@
 //! Who is primary: `takeover/` has the way from a silent primary to an open epoch, with a drawing of its states, and
 //! `epochs.rs` the epochs that a copy knows.
 //!
-//! Who is in sync: every change is a proposal (`membership.rs`), and what the set should be follows from what is known of the
-//! copies (`wanted_set.rs`). Copies take leave without being missed first (`leaving.rs`), also those whose device hangs
-//! (`hung.rs`); copies that are slower than the others for long are left behind (`sluggish.rs`). A copy that was away is
-//! brought up to date (`resync.rs` on the primary, `learner.rs` on the copy, `digest.rs` between them).
+//! Who is in sync: every change is a proposal (`membership.rs`), and what the set should be follows from what is known
+//! of the copies (`wanted_set.rs`). Copies take leave without being missed first (`leaving.rs`), also those whose
+//! device hangs (`hung.rs`); copies that are slower than the others for long are left behind (`sluggish.rs`). A copy
+//! that was away is brought up to date (`resync.rs` on the primary, `learner.rs` on the copy, `digest.rs` between
+//! them).
 //!
-//! Damaged blocks are written anew (`mend.rs`), and found before somebody needs them (`scrub.rs`). How much of all this there
-//! may be at a time: `background.rs`. What becomes of the writes of an attachment that has ended: `fence.rs`.
+//! Damaged blocks are written anew (`mend.rs`), and found before somebody needs them (`scrub.rs`). How much of all this
+//! there may be at a time: `background.rs`. What becomes of the writes of an attachment that has ended: `fence.rs`.
 //!
-//! The words are those of docs/glossary.md. A number in a comment, as in "0010, point 3", is a page in docs/decisions: it argues
-//! for the rule that the line enforces.
+//! The words are those of docs/glossary.md. A number in a comment, as in "0010, point 3", is a page in docs/decisions:
+//! it argues for the rule that the line enforces.
 
 mod action;
 mod background;

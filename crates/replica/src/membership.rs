@@ -1,8 +1,8 @@
 //! Who is in sync: every change is a proposal that the configuration store accepts or refuses.
 //!
-//! A copy has at most one proposal under way. What the in-sync set should be is found anew at every [`Group::tick`] from what
-//! is known of the copies (`wanted_set.rs`), so a refused proposal needs no memory. Proposals that name another primary are
-//! made in `takeover/`.
+//! A copy has at most one proposal under way. What the in-sync set should be is found anew at every [`Group::tick`]
+//! from what is known of the copies (`wanted_set.rs`), so a refused proposal needs no memory. Proposals that name
+//! another primary are made in `takeover/`.
 
 use crate::action::Action;
 use crate::group::{Group, GroupConfig, GroupState, Role};
@@ -122,8 +122,8 @@ impl Group {
         self.try_open();
     }
 
-    /// What is due at every tick: a primary leaves silent copies behind and takes back those that have caught up, asks those
-    /// that have not answered, and goes on with what waits for time to pass.
+    /// What is due at every tick: a primary leaves silent copies behind and takes back those that have caught up, asks
+    /// those that have not answered, and goes on with what waits for time to pass.
     pub(crate) fn watch_copies(&mut self, stalled: bool) {
         let (now, durable) = (self.now, self.durable);
         self.raise_low_watermark();
@@ -175,8 +175,8 @@ impl Group {
         }
     }
 
-    /// What the in-sync set depends on; `None` on a secondary. The copies on `unfit` may be left behind whatever else is known
-    /// of them.
+    /// What the in-sync set depends on; `None` on a secondary. The copies on `unfit` may be left behind whatever else
+    /// is known of them.
     fn set_view(&self, unfit: [Option<DeviceId>; 2], in_use: bool, now: Duration) -> Option<SetView<'_>> {
         let primary = self.primary()?;
         let open = primary.is_open();
@@ -197,8 +197,8 @@ impl Group {
         })
     }
 
-    /// How a primary is that waits for the copy on `device`. Perhaps only until somebody wants something: this looks at what
-    /// [`Group::watch_copies`] would do then, and does nothing of it.
+    /// How a primary is that waits for the copy on `device`. Perhaps only until somebody wants something: this looks at
+    /// what [`Group::watch_copies`] would do then, and does nothing of it.
     pub(crate) fn state_without(&self, device: DeviceId, now: Duration) -> GroupState {
         let view = self.set_view([None; 2], true, now).filter(|view| !view.gathering && self.proposal.is_none());
         match view.and_then(|view| view.when_in_use()) {

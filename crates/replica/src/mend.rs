@@ -1,9 +1,9 @@
 //! Damaged blocks: a reader gets them from another copy at once (the gateway asks there); here they are written anew
 //! from a good copy.
 //!
-//! The primary mends, because it alone can hold back writes to a block. For a secondary's block the primary reads its own
-//! block and sends that as a repair; for its own block it asks a secondary. Both are done while no write to the block is
-//! under way.
+//! The primary mends, because it alone can hold back writes to a block. For a secondary's block the primary reads its
+//! own block and sends that as a repair; for its own block it asks a secondary. Both are done while no write to the
+//! block is under way.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
@@ -15,7 +15,8 @@ use azekura_wire::{Body, Damaged, Extent, Fetch, Fetched, Message, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Damaged blocks of one group that wait to be mended; further ones are found again by their next reader, or the next scrub.
+/// Damaged blocks of one group that wait to be mended; further ones are found again by their next reader, or the next
+/// scrub.
 const DAMAGED_MAX: usize = 1024;
 /// A block that no copy could give may have been written since, after this time.
 const HOPELESS_FOR: Duration = Duration::from_secs(10);
@@ -217,7 +218,8 @@ impl Group {
             }
             Err(_) if mend.blocks.count > 1 => primary.mending.wait_alone(&mend),
             Err(_) => {
-                // Both are damaged. A third copy may help this one first: the read that failed has reported this copy's block.
+                // Both are damaged. A third copy may help this one first: the read that failed has reported this copy's
+                // block.
                 mend.tried.push(self.me);
                 let others = primary.peers.keys().any(|device| *device != mend.device);
                 if others && mend.tried.len() < 3 {

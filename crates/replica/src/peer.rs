@@ -48,11 +48,13 @@ pub(crate) struct Peer {
     pub(crate) moved: Duration,
     /// Its device takes no more data.
     pub(crate) full: bool,
-    /// The copy has said that it is about to stop, or to be given up, or that its device hangs: it answers no reader any more.
+    /// The copy has said that it is about to stop, or to be given up, or that its device hangs: it answers no reader
+    /// any more.
     pub(crate) leaving: bool,
     /// The copy joins, and this version of the configuration, whose outcome is not known, names it in sync.
     pub(crate) named: Option<u64>,
-    /// The copy's log is not a beginning of this primary's, because it has lost writes or has others: it is good up to here.
+    /// The copy's log is not a beginning of this primary's, because it has lost writes or has others: it is good up to
+    /// here.
     pub(crate) diverged_at: Option<Sequence>,
     /// The copy has said how far it is since this reign began: it counts as heard (0010, point 4).
     pub(crate) answered: bool,

@@ -101,8 +101,8 @@ impl Tail {
         self.writes.iter().any(|write| write.blocks.overlaps(blocks))
     }
 
-    /// True when an uncommitted write may change what `blocks` read as: one to the same place of the same layer, or of one
-    /// that it may lie on, whose number is lower.
+    /// True when an uncommitted write may change what `blocks` read as: one to the same place of the same layer, or of
+    /// one that it may lie on, whose number is lower.
     pub(crate) fn may_show_in(&self, blocks: &Blocks) -> bool {
         let layer = blocks.layer;
         self.writes.iter().any(|write| write.blocks.layer <= layer && Blocks { layer, ..write.blocks }.overlaps(blocks))

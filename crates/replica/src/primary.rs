@@ -39,16 +39,16 @@ pub(crate) struct Primary {
     pub(crate) was_slow: BTreeSet<DeviceId>,
     /// This prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
-    /// Copies that had committed more than this one when they were to be brought up to date, and until when they are left alone
-    /// (0007).
+    /// Copies that had committed more than this one when they were to be brought up to date, and until when they are
+    /// left alone (0007).
     pub(crate) ahead: BTreeMap<DeviceId, Duration>,
     pub(crate) merges: Merges,
     pub(crate) repairs: Repairs,
     pub(crate) mending: Mending,
     pub(crate) scrub: Option<Scrub>,
     pub(crate) fences: Fences,
-    /// Somebody has asked for something since the last tick and was not served. A silent copy is left behind only then: a
-    /// cluster that is shut down node by node keeps all its copies in sync (0007).
+    /// Somebody has asked for something since the last tick and was not served. A silent copy is left behind only then:
+    /// a cluster that is shut down node by node keeps all its copies in sync (0007).
     pub(crate) clients_wait: bool,
     /// Another copy is to reign in this one's place.
     pub(crate) handing_over: Option<HandingOver>,
@@ -133,8 +133,8 @@ impl Primary {
         }
     }
 
-    /// Invariant 3, 0013 (point 1): while every copy that could take over has promised to follow nobody else, no other primary
-    /// commits.
+    /// Invariant 3, 0013 (point 1): while every copy that could take over has promised to follow nobody else, no other
+    /// primary commits.
     fn has_all_leases(&self, now: Duration) -> bool {
         let could_reign = |peer: &&Peer| matches!(peer.standing, Standing::InSync) || peer.named.is_some();
         self.is_open() && self.peers.values().filter(could_reign).all(|peer| now < peer.lease_until)
@@ -241,8 +241,8 @@ impl Group {
         !before && self.may_serve(now)
     }
 
-    /// Invariant 3, 0010 (point 3): nobody else commits while those copies follow this primary of which a new one would have to
-    /// hear some.
+    /// Invariant 3, 0010 (point 3): nobody else commits while those copies follow this primary of which a new one would
+    /// have to hear some.
     pub(crate) fn may_serve(&self, now: Duration) -> bool {
         let Role::Primary(primary) = &self.role else { return false };
         if self.config.ack == AckRule::All {
@@ -257,7 +257,8 @@ impl Group {
             && primary.proposals_in_doubt.iter().all(|(_, in_sync)| enough(in_sync))
     }
 
-    /// Every in-sync copy holds everything up to here, so a copy that is left behind unheard has at least that (0010, point 6).
+    /// Every in-sync copy holds everything up to here, so a copy that is left behind unheard has at least that (0010,
+    /// point 6).
     pub(crate) fn raise_low_watermark(&mut self) {
         if let Some(primary) = self.primary().filter(|primary| primary.is_open()) {
             let everywhere = primary.counting().map(|peer| peer.acked).min().unwrap_or(self.durable);
@@ -271,8 +272,8 @@ impl Group {
         self.low_watermark
     }
 
-    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that is
-    /// what its lease to answer readers counts from.
+    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that
+    /// is what its lease to answer readers counts from.
     pub fn heartbeat_sent(&mut self, device: DeviceId, stamp_arrived: Duration) {
         if let Role::Primary(primary) = &mut self.role
             && let Some(peer) = primary.peers.get_mut(&device).filter(|peer| !peer.leaving)
@@ -317,8 +318,8 @@ impl Group {
         self.take_write(client, write, trusted, false)
     }
 
-    /// As [`Group::write`], for a layer that takes no writes now, or any more: only what has a place in the order already,
-    /// under whichever layer's name, is answered; all else is asked to come again.
+    /// As [`Group::write`], for a layer that takes no writes now, or any more: only what has a place in the order
+    /// already, under whichever layer's name, is answered; all else is asked to come again.
     ///
     /// # Errors
     /// As [`Group::write`].
@@ -386,8 +387,8 @@ impl Group {
         Ok(())
     }
 
-    /// Drops what the write's gateway has given up and is parked here: it must not come after this write, which may be to the
-    /// same blocks.
+    /// Drops what the write's gateway has given up and is parked here: it must not come after this write, which may be
+    /// to the same blocks.
     fn drop_given_up(&mut self, write: &WriteRequest) {
         let (session, oldest) = (write.session, write.oldest);
         self.sessions.heard(session, oldest);
@@ -513,7 +514,8 @@ impl Group {
         followers.into_iter().for_each(|device| self.pump(device));
     }
 
-    /// Commits what enough copies hold. Before the epoch is open those are all copies in sync, under any rule (0010, point 5).
+    /// Commits what enough copies hold. Before the epoch is open those are all copies in sync, under any rule (0010,
+    /// point 5).
     pub(crate) fn try_commit(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
         if primary.takeover.waits(self.now).is_some() {

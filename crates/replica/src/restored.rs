@@ -1,8 +1,8 @@
 //! With whom a group opens again after the configuration was restored from a backup.
 //!
-//! The in-sync set of a restored configuration may be long out of date: a copy in that set may have been left behind since, or
-//! given up. So nothing is believed but what the copies themselves have recorded. All of them must have spoken, and none of them
-//! runs the group meanwhile. Decision 0019 argues why nothing acknowledged is lost.
+//! The in-sync set of a restored configuration may be long out of date: a copy in that set may have been left behind
+//! since, or given up. So nothing is believed but what the copies themselves have recorded. All of them must have
+//! spoken, and none of them runs the group meanwhile. Decision 0019 argues why nothing acknowledged is lost.
 
 use crate::group::GroupConfig;
 use azekura_base::{DeviceId, Epoch, Sequence};
@@ -40,8 +40,8 @@ pub struct Heard {
     pub held: BTreeMap<DeviceId, Held>,
     /// Devices that nobody waits for: what they hold does not count, and is to be given up.
     pub without: BTreeSet<DeviceId>,
-    /// Nothing shows that the group was opened with the configuration that went back. So the copies are beginnings of one
-    /// history, and what a shorter one has is right.
+    /// Nothing shows that the group was opened with the configuration that went back. So the copies are beginnings of
+    /// one history, and what a shorter one has is right.
     pub one_history: bool,
 }
 

@@ -5,8 +5,8 @@
 //! digests are the checksums in the map. It finds a copy that lost an update or kept one that others do not have, and
 //! is cheap; a chunk whose maps keep differing is looked at deeply, and only that mends.
 //!
-//! Writes go on meanwhile, and copies apply them at different moments. So a block counts as different only when it differs at
-//! several looks, while the primary's own contents of it stay the same.
+//! Writes go on meanwhile, and copies apply them at different moments. So a block counts as different only when it
+//! differs at several looks, while the primary's own contents of it stay the same.
 
 use crate::action::Action;
 use crate::digest;
@@ -23,7 +23,8 @@ use std::time::Duration;
 const LOOKS_PER_TICK: u32 = 256;
 /// A deep look stands for so many light ones: 2 chunks between two ticks, some 80 MiB/s for each copy.
 const DEEP_LOOK: u32 = LOOKS_PER_TICK / 2;
-/// What a light look counts for in the group's allowance: the look may load a leaf of the map, and costs a message each way.
+/// What a light look counts for in the group's allowance: the look may load a leaf of the map, and costs a message each
+/// way.
 const LIGHT_LOOK_BYTES: usize = 16 << 10;
 /// Looks at a chunk whose copies differ, before they are taken to differ for good.
 const LOOKS: u8 = 4;
@@ -57,8 +58,8 @@ pub struct ScrubReport {
     pub chunks_done: u64,
     /// Chunks that a light scrub had to look at deeply, because their copies' maps differed.
     pub suspect: u64,
-    /// Blocks that some copy could not read: they failed their checksum, or are known to be lost. Where another copy could
-    /// give them they were written anew.
+    /// Blocks that some copy could not read: they failed their checksum, or are known to be lost. Where another copy
+    /// could give them they were written anew.
     pub damaged: u64,
     /// Blocks that could be read on two copies and differed. They were written anew.
     pub differing: u64,
@@ -109,8 +110,8 @@ pub(crate) struct Scrub {
 }
 
 impl Group {
-    /// Starts a pass over the whole group; [`Action::Scrubbed`] ends it. False when this copy is not an open primary, or
-    /// does so already.
+    /// Starts a pass over the whole group; [`Action::Scrubbed`] ends it. False when this copy is not an open primary,
+    /// or does so already.
     pub fn scrub(&mut self, kind: ScrubKind) -> bool {
         let me = self.me;
         let Role::Primary(primary) = &mut self.role else { return false };
@@ -248,7 +249,8 @@ impl Group {
         let spans = digest::spans(&blocks);
         look.own = Some(blocks);
         for (device, peer) in &primary.peers {
-            // A copy that lags would differ in blocks that it has yet to write, and one that has taken leave applies nothing more.
+            // A copy that lags would differ in blocks that it has yet to write, and one that has taken leave applies
+            // nothing more.
             let follows = peer.synced && !peer.leaving && peer.acked >= committed;
             if follows && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);

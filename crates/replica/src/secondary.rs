@@ -21,7 +21,8 @@ pub(crate) struct Secondary {
     /// The connection on which the primary opened its epoch: prepares from elsewhere are leftovers.
     pub(crate) primary: Option<Client>,
     pub(crate) learner: Learner,
-    /// The primary was told that this copy is about to stop, or to be given up: the copy answers nobody, and promises nothing.
+    /// The primary was told that this copy is about to stop, or to be given up: the copy answers nobody, and promises
+    /// nothing.
     pub(crate) told_leaving: bool,
     /// When the primary last ordered a write.
     pub(crate) ordered_at: Option<Duration>,
@@ -87,8 +88,8 @@ impl Group {
         epoch == self.epochs.followed() && matches!(&self.role, Role::Secondary(s) if s.primary == Some(from))
     }
 
-    /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process since
-    /// their checksums were made.
+    /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process
+    /// since their checksums were made.
     ///
     /// # Errors
     /// When it is damaged or out of order: the connection must be closed.
@@ -134,7 +135,8 @@ impl Group {
     /// A prepared write refers to blocks that this node's gateway does not hold (any more).
     ///
     /// # Errors
-    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be late.
+    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be
+    /// late.
     pub fn refuse_reference(&mut self, from: Client, epoch: Epoch) -> Result<(), Mismatch> {
         if self.is_from_primary(from, epoch) { Err(Mismatch::NotOurs) } else { Ok(()) }
     }
@@ -157,9 +159,9 @@ impl Group {
         }
     }
 
-    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; every in-sync copy holds everything
-    /// up to `low_watermark`. Reads may be answered here until `lease_until`. False when this copy does not follow that epoch,
-    /// or has not recorded it, or takes leave: then the primary gets no promise (0013, 0021).
+    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; every in-sync copy holds
+    /// everything up to `low_watermark`. Reads may be answered here until `lease_until`. False when this copy does not
+    /// follow that epoch, or has not recorded it, or takes leave: then the primary gets no promise (0013, 0021).
     pub fn heartbeat(
         &mut self,
         epoch: Epoch,
@@ -173,7 +175,8 @@ impl Group {
         if epoch != self.epochs.followed() || secondary.deferred_vote.is_some() {
             return false;
         }
-        // The primary is alive, whether or not it may count on this copy: a copy that has taken leave does not take over.
+        // The primary is alive, whether or not it may count on this copy: a copy that has taken leave does not take
+        // over.
         secondary.heard = secondary.heard.max(now);
         if self.leaving || keeps_out || secondary.told_leaving {
             return false;
@@ -214,8 +217,8 @@ impl Group {
         self.actions.push_back(action);
     }
 
-    /// Somebody asks what whole layers hold: whether this copy may say. Only the primary may, while no other primary can exist,
-    /// whatever the ack rule: others may lack what is in their tail.
+    /// Somebody asks what whole layers hold: whether this copy may say. Only the primary may, while no other primary
+    /// can exist, whatever the ack rule: others may lack what is in their tail.
     pub fn may_tell_of_layers(&mut self, now: Duration) -> bool {
         let serving = self.may_serve(now);
         if let Some(primary) = self.primary_mut() {
@@ -225,9 +228,9 @@ impl Group {
     }
 
     /// Invariant 2, 0004. The primary answers from its committed state while no other primary can exist. A secondary
-    /// answers while it has a lease and knows of no uncommitted write to these blocks. For an acknowledged write is prepared
-    /// here: it is committed here too, or it is in the tail, perhaps under the name of a layer below, which was the head when the
-    /// write was ordered.
+    /// answers while it has a lease and knows of no uncommitted write to these blocks. For an acknowledged write is
+    /// prepared here: it is committed here too, or it is in the tail, perhaps under the name of a layer below, which
+    /// was the head when the write was ordered.
     fn may_answer(&mut self, blocks: &Blocks, now: Duration) -> bool {
         let serving = self.may_serve(now);
         match &mut self.role {

@@ -1,7 +1,7 @@
-//! Copies that are much slower than the others, for long. Every write waits for the slowest copy in sync, so one slow copy makes
-//! the whole group slow although nothing fails. A slow copy is left behind where enough copies stay. While it is being brought
-//! up to date it is sent every write and nobody waits for it, and it joins when it keeps pace. Decision 0021 argues for the
-//! numbers.
+//! Copies that are much slower than the others, for long. Every write waits for the slowest copy in sync, so one slow
+//! copy makes the whole group slow although nothing fails. A slow copy is left behind where enough copies stay. While
+//! it is being brought up to date it is sent every write and nobody waits for it, and it joins when it keeps pace.
+//! Decision 0021 argues for the numbers.
 
 use crate::group::GroupConfig;
 use crate::leaving::is_recent;
@@ -90,7 +90,8 @@ impl Primary {
         (time >= median * SLOW_TIMES).then_some(time)
     }
 
-    /// The copy that is to be left behind because it is slow, if there is one: it stays away for a while, as those in `departed`.
+    /// The copy that is to be left behind because it is slow, if there is one: it stays away for a while, as those in
+    /// `departed`.
     pub(crate) fn too_slow(
         &mut self,
         config: &GroupConfig,

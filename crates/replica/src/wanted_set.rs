@@ -1,7 +1,7 @@
 //! What the in-sync set should be: a function of what a primary knows of the copies, and of nothing else.
 //!
-//! `membership.rs` looks at the copies ([`SetView`]), asks here, and proposes the outcome; decision 0007 argues for the rules,
-//! 0010 for those of rules that do not wait for all copies, and 0008 for copies that are members no more.
+//! `membership.rs` looks at the copies ([`SetView`]), asks here, and proposes the outcome; decision 0007 argues for the
+//! rules, 0010 for those of rules that do not wait for all copies, and 0008 for copies that are members no more.
 
 use crate::group::GroupConfig;
 use crate::peer::{Peer, Standing};
@@ -113,7 +113,8 @@ impl SetView<'_> {
         WantedSet { config, joins, is_due }
     }
 
-    /// What stays in sync when the next request leaves unfit copies behind; `None` if a copy that would stay is not there.
+    /// What stays in sync when the next request leaves unfit copies behind; `None` if a copy that would stay is not
+    /// there.
     pub(crate) fn when_in_use(&self) -> Option<GroupConfig> {
         let missing = |copy: &CopyView| copy.kind != Kind::Learning && !copy.synced && !self.is_left_behind(copy);
         let config = self.without_unfit();
@@ -131,20 +132,20 @@ impl SetView<'_> {
         config
     }
 
-    /// 0007: not while the copy may answer readers. A silent copy's lease ends on its own, and other copies get no more of it
-    /// when it is time.
+    /// 0007: not while the copy may answer readers. A silent copy's lease ends on its own, and other copies get no more
+    /// of it when it is time.
     fn is_left_behind(&self, copy: &CopyView) -> bool {
         copy.kind == Kind::InSync && copy.is_unfit() && !copy.reads && !self.gathering
     }
 
-    /// Invariant 4, 0007: what was acknowledged while nothing waited for the copy must be durable on it, too; and the copy
-    /// counts for leases from the proposal on, so it must have given one.
+    /// Invariant 4, 0007: what was acknowledged while nothing waited for the copy must be durable on it, too; and the
+    /// copy counts for leases from the proposal on, so it must have given one.
     fn may_join(&self, copy: &CopyView) -> bool {
         copy.kind == Kind::Joining && copy.synced && copy.acked >= self.committed && copy.leased
     }
 
-    /// There is a reason to change the in-sync set to the one of `config` now: a cluster that is shut down node by node keeps
-    /// all its copies in sync (0007).
+    /// There is a reason to change the in-sync set to the one of `config` now: a cluster that is shut down node by node
+    /// keeps all its copies in sync (0007).
     fn is_called_for(&self, config: &GroupConfig) -> bool {
         let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
         self.is_awaited() || grows || self.relieves(config)
@@ -160,8 +161,8 @@ impl SetView<'_> {
         self.in_use || parting || diverged || lacking && !self.waits_for_all()
     }
 
-    /// 0008: a copy that is a member no more goes when its replacement is there, whether or not anybody wants anything; and when
-    /// an epoch can't open without it, since only an open epoch brings replacements up to date.
+    /// 0008: a copy that is a member no more goes when its replacement is there, whether or not anybody wants anything;
+    /// and when an epoch can't open without it, since only an open epoch brings replacements up to date.
     fn relieves(&self, config: &GroupConfig) -> bool {
         let enough = config.in_sync.len() >= config.members.len() || !self.open;
         enough && self.config.in_sync.difference(&config.in_sync).any(|device| !config.members.contains(device))

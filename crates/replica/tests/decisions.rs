@@ -1,4 +1,5 @@
-//! The code names the decisions that it follows by their numbers: each must be a page of docs/decisions, and have the point.
+//! The code names the decisions that it follows by their numbers: each must be a page of docs/decisions, and have the
+//! point.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +45,8 @@ fn named(comment: &str) -> Vec<(String, Option<u32>)> {
             continue;
         }
         let rest = &comment[at + 4..];
-        let point = rest.strip_prefix(", point ").or_else(|| rest.strip_prefix(", points ")).unwrap_or_default();
+        let point = [", point ", ", points ", " (point "].iter().find_map(|word| rest.strip_prefix(word));
+        let point = point.unwrap_or_default();
         let point: String = point.chars().take_while(char::is_ascii_digit).collect();
         found.push((number, point.parse().ok()));
     }
@@ -58,8 +60,10 @@ fn every_decision_that_the_code_names_is_there() {
     for folder in ["crates/replica/src", "crates/protocol-model/src"] {
         for file in sources(&root().join(folder)) {
             let text = fs::read_to_string(&file).unwrap();
+            // A sentence may go on in the next line.
             let comments = text.lines().filter_map(|line| line.split_once("//").map(|(_, comment)| comment));
-            for (number, point) in comments.flat_map(named) {
+            let comments: Vec<&str> = comments.map(|comment| comment.trim_start_matches(['/', '!', ' '])).collect();
+            for (number, point) in named(&comments.join(" ")) {
                 let page =
                     pages.get(&number).unwrap_or_else(|| panic!("{file:?} names {number}, which is no decision"));
                 if let Some(point) = point {

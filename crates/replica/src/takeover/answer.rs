@@ -21,8 +21,8 @@ pub(super) struct Asker {
 /// How a copy stands to the primary that has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It holds more than the primary, perhaps acknowledged: the primary's device has lost the end of its log, or writes were
-    /// acknowledged without the primary. Or the rest is only on its way.
+    /// It holds more than the primary, perhaps acknowledged: the primary's device has lost the end of its log, or
+    /// writes were acknowledged without the primary. Or the rest is only on its way.
     HasMore,
     /// Its log is not a beginning of the primary's: it is good up to here, and is brought up to date from there.
     Diverged(Sequence),
@@ -36,8 +36,8 @@ impl Asker {
     /// What `ok` says of the copy of which this primary knows `peer`.
     pub(super) fn judge(&self, ok: &SyncOk, peer: &Peer) -> Verdict {
         let waits_for_all = self.ack == AckRule::All;
-        // Under `all` no epoch opens before every in-sync copy has recorded it, so places alone tell who has more (0007).
-        // Elsewhere a later epoch counts for more than any place of an earlier one (0010, point 4).
+        // Under `all` no epoch opens before every in-sync copy has recorded it, so places alone tell who has more
+        // (0007). Elsewhere a later epoch counts for more than any place of an earlier one (0010, point 4).
         let more =
             if waits_for_all { ok.prepared > self.end } else { (ok.recorded, ok.prepared) > (self.logged, self.end) };
         if self.opens_at.is_none() && more {
@@ -50,7 +50,8 @@ impl Asker {
         if !waits_for_all && ok.open && peer.synced && peer.opened && (peer.acked..=peer.sent).contains(&ok.prepared) {
             return Verdict::Outdated; // Asked twice: what it lacks is on its way.
         }
-        // 0007: it holds writes of an earlier epoch that were decided otherwise. It is good up to where this one begins.
+        // 0007: it holds writes of an earlier epoch that were decided otherwise. It is good up to where this one
+        // begins.
         if let Some(begin) = self.opens_at.filter(|begin| ok.recorded < ok.epoch && ok.prepared > *begin) {
             return Verdict::Diverged(begin);
         }
@@ -76,7 +77,8 @@ mod tests {
         Asker { ack: AckRule::All, opens_at: None, logged: Epoch(4), end: Sequence(20), committed: Sequence(10) };
     const RECORDING: Asker = Asker { opens_at: Some(Sequence(20)), committed: Sequence(20), ..GATHERING };
 
-    /// An answer to the primary of epoch 5 of a copy that has recorded `recorded` and holds everything up to `prepared`.
+    /// An answer to the primary of epoch 5 of a copy that has recorded `recorded` and holds everything up to
+    /// `prepared`.
     fn says(recorded: u64, prepared: u64) -> SyncOk {
         let (pg, device, epoch, recorded) = (PgId(1), DeviceId(2), Epoch(5), Epoch(recorded));
         let (prepared, committed, open) = (Sequence(prepared), Sequence(9), recorded == epoch);

@@ -1,10 +1,10 @@
 //! From the primary that is missed to the configuration that names this process: a copy claims the group.
 //!
-//! A copy that has claimed the group goes on as a secondary until it hears that it reigns (decision 0013): the claim may be
-//! refused, or the store be away for a while, and the group must not stop for that. Between the moment that the claim stands
-//! and the new primary's first word, two copies could take themselves for primary. What keeps invariant 3 is the promise of
-//! the new primary itself: the former one serves only while this copy follows it, and the new one commits nothing before the
-//! former has said that it has stopped, or the promise has run out.
+//! A copy that has claimed the group goes on as a secondary until it hears that it reigns (decision 0013): the claim
+//! may be refused, or the store be away for a while, and the group must not stop for that. Between the moment that the
+//! claim stands and the new primary's first word, two copies could take themselves for primary. What keeps invariant 3
+//! is the promise of the new primary itself: the former one serves only while this copy follows it, and the new one
+//! commits nothing before the former has said that it has stopped, or the promise has run out.
 
 use super::TakeOver;
 use crate::group::{Group, Role};
@@ -39,7 +39,8 @@ impl Claim {
         self.epoch
     }
 
-    /// Nothing that this copy has promised counts, nor has it promised anything since: its promises go until `promised_until`.
+    /// Nothing that this copy has promised counts, nor has it promised anything since: its promises go until
+    /// `promised_until`.
     pub(super) fn is_unbound(&self, promised_until: Duration) -> bool {
         self.unbound == Some(promised_until)
     }
@@ -80,8 +81,8 @@ impl Group {
     }
 
     /// Proposes the next epoch, with this copy as primary. A process that starts must not go on in an epoch whose
-    /// promises it has forgotten (0004), so it claims the group anew even if the configuration names its copy. The former
-    /// primary is left behind, unless that one has `invited` this copy.
+    /// promises it has forgotten (0004), so it claims the group anew even if the configuration names its copy. The
+    /// former primary is left behind, unless that one has `invited` this copy.
     pub(crate) fn claim(&mut self, invited: bool) {
         let own = self.config.primary == self.me;
         let recorded = self.epochs.recorded();
@@ -94,9 +95,9 @@ impl Group {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
         }
-        // 0013, point 3: a process that finds its own epoch recorded has promised nothing since, and where nothing is recorded
-        // nobody ever reigned. A copy that was handed the group has it of one that had claimed the group and did not open its
-        // epoch: the primary before that one may be there still.
+        // 0013, point 3: a process that finds its own epoch recorded has promised nothing since, and where nothing is
+        // recorded nobody ever reigned. A copy that was handed the group has it of one that had claimed the group and
+        // did not open its epoch: the primary before that one may be there still.
         let unbound = own && (recorded == Epoch(0) || recorded >= self.config.epoch);
         self.claim = Some(Claim {
             epoch: config.epoch,
@@ -111,7 +112,8 @@ impl Group {
         self.propose(config);
     }
 
-    /// The configuration names this process, as it has claimed: the copy is primary from here on, and serves nobody yet.
+    /// The configuration names this process, as it has claimed: the copy is primary from here on, and serves nobody
+    /// yet.
     pub(crate) fn begin_reign(&mut self) {
         let Some(claim) = self.claim.take_if(|claim| claim.epoch == self.config.epoch) else { return };
         let Role::Secondary(secondary) = &self.role else { return };

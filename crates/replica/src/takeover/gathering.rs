@@ -78,7 +78,8 @@ impl Group {
         let opens_at = primary.takeover.opens_at();
         let asker = Asker { ack: self.config.ack, opens_at, logged: self.epochs.logged(), end, committed };
         let verdict = asker.judge(&ok, peer);
-        // One that has more is not heard yet: what it has to say must be taken to heart before it counts (0010, point 4).
+        // One that has more is not heard yet: what it has to say must be taken to heart before it counts (0010, point
+        // 4).
         peer.answered |= verdict != Verdict::HasMore;
         match verdict {
             Verdict::Outdated => {}
@@ -105,8 +106,9 @@ impl Group {
         }
     }
 
-    /// Under a rule that does not wait for all copies, a reign begins with those that have everything that a new primary
-    /// has found, once it has heard enough copies to have found every acknowledged write. The others are left behind.
+    /// Under a rule that does not wait for all copies, a reign begins with those that have everything that a new
+    /// primary has found, once it has heard enough copies to have found every acknowledged write. The others are left
+    /// behind.
     pub(crate) fn gather(&mut self) {
         let (now, me, end, low_watermark) = (self.now, self.me, self.tail.end(), self.low_watermark);
         let Role::Primary(primary) = &self.role else { return };

@@ -1,8 +1,8 @@
 //! A primary hands over: it invites its successor, and serves on.
 //!
 //! A primary that wants another copy to reign invites it ([`HandOver`]). The copy claims the next epoch and follows the
-//! primary until the configuration names that copy: only then does its first word, a `Sync`, make the former primary stop
-//! (decision 0013). So as long as the configuration store does not answer, nothing happens.
+//! primary until the configuration names that copy: only then does its first word, a `Sync`, make the former primary
+//! stop (decision 0013). So as long as the configuration store does not answer, nothing happens.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
@@ -24,8 +24,8 @@ pub(crate) struct HandingOver {
 }
 
 impl Group {
-    /// Asks another in-sync copy to claim the group; until that copy reigns, everything goes on here. False when that can't
-    /// be tried now.
+    /// Asks another in-sync copy to claim the group; until that copy reigns, everything goes on here. False when that
+    /// can't be tried now.
     pub fn hand_over(&mut self, to: DeviceId) -> bool {
         let now = self.now;
         let in_sync = to != self.me && self.config.in_sync.contains(&to);
@@ -64,8 +64,8 @@ impl Group {
         self.try_inherit();
     }
 
-    /// Claims the group if the primary has invited this copy, once it knows the configuration that the primary has. A copy that
-    /// lacks something of what is committed does not: another is to reign.
+    /// Claims the group if the primary has invited this copy, once it knows the configuration that the primary has. A
+    /// copy that lacks something of what is committed does not: another is to reign.
     pub(crate) fn try_inherit(&mut self) {
         let config = &self.config;
         let Role::Secondary(secondary) = &mut self.role else { return };

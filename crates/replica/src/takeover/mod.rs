@@ -25,13 +25,13 @@
 //!    FOLLOWING
 //! ```
 //!
-//! Every state from CLAIMED on falls back to FOLLOWING when a later epoch is heard of, and a process that ends leaves nothing
-//! behind but its records: the next process begins at FOLLOWING. docs/take-over.md has each arrow with its message, its
-//! condition and its decision.
+//! Every state from CLAIMED on falls back to FOLLOWING when a later epoch is heard of, and a process that ends leaves
+//! nothing behind but its records: the next process begins at FOLLOWING. docs/take-over.md has each arrow with its
+//! message, its condition and its decision.
 //!
-//! CLAIMED is [`Claim`], held by the group; the states after it are a [`TakeOver`], held by its primary. What the other copies
-//! do meanwhile (whom they follow, and when their votes wait) is `vote.rs`. `predecessor.rs` has the primary before, and the
-//! writes of it that are still on their way; `answer.rs` what a copy's answer to a Sync means.
+//! CLAIMED is [`Claim`], held by the group; the states after it are a [`TakeOver`], held by its primary. What the other
+//! copies do meanwhile (whom they follow, and when their votes wait) is `vote.rs`. `predecessor.rs` has the primary
+//! before, and the writes of it that are still on their way; `answer.rs` what a copy's answer to a Sync means.
 
 mod answer;
 mod claim;
@@ -61,17 +61,18 @@ const TAIL_WAIT: Duration = Duration::from_millis(300);
 enum Stage {
     /// The configuration names this epoch. All in-sync copies say how far they are, and are sent what they lack.
     ///
-    /// Some of what is prepared may have been acknowledged in an earlier epoch, whose commit points are forgotten: until all of
-    /// it is committed again, neither reads may be answered nor leases given. And only then is the epoch recorded: a crash in
-    /// between finds the prepared writes as they are. In-sync copies never contradict each other here: what they have prepared
-    /// are beginnings of one order, because no epoch opens before every in-sync copy has recorded that epoch (0007).
+    /// Some of what is prepared may have been acknowledged in an earlier epoch, whose commit points are forgotten:
+    /// until all of it is committed again, neither reads may be answered nor leases given. And only then is the epoch
+    /// recorded: a crash in between finds the prepared writes as they are. In-sync copies never contradict each other
+    /// here: what they have prepared are beginnings of one order, because no epoch opens before every in-sync copy has
+    /// recorded that epoch (0007).
     Gathering {
         /// When the configuration named this process.
         since: Duration,
         late: LateAnswers,
     },
-    /// A change of this primary's own stands: the in-sync set is the one that has everything as far as this primary has heard
-    /// (0010, point 5).
+    /// A change of this primary's own stands: the in-sync set is the one that has everything as far as this primary has
+    /// heard (0010, point 5).
     Confirmed { late: LateAnswers },
     /// Nothing is prepared; the epoch's record is on its way to every log.
     Recording {
@@ -194,8 +195,8 @@ impl TakeOver {
         waits
     }
 
-    /// Takes out the answers of copies that had more, once this copy has everything up to `end` and they no more than that, or
-    /// when nothing more may come by itself.
+    /// Takes out the answers of copies that had more, once this copy has everything up to `end` and they no more than
+    /// that, or when nothing more may come by itself.
     fn take_due_answers(&mut self, end: Sequence, now: Duration) -> LateAnswers {
         let waits = self.tail_may_come(now);
         let (Stage::Gathering { late, .. } | Stage::Confirmed { late }) = &mut self.stage else {

@@ -1,4 +1,5 @@
-//! From the confirmed set to the open epoch: what was prepared before is committed, and the epoch is recorded everywhere.
+//! From the confirmed set to the open epoch: what was prepared before is committed, and the epoch is recorded
+//! everywhere.
 
 use crate::group::Group;
 use crate::primary::Primary;
@@ -10,7 +11,8 @@ impl Primary {
         self.takeover.opens_at().is_none() && self.counting().all(|peer| peer.synced)
     }
 
-    /// Opens the epoch, which this copy has recorded, if every other copy in sync has, too. True when it was not open before.
+    /// Opens the epoch, which this copy has recorded, if every other copy in sync has, too. True when it was not open
+    /// before.
     fn open(&mut self) -> bool {
         // 0004: an epoch begins durably on every copy.
         self.counting().all(|peer| peer.opened) && self.takeover.open()

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Answers of copies that have more than this one: the rest is on its way here, perhaps.
 pub(super) type LateAnswers = BTreeMap<DeviceId, SyncOk>;
 
-/// The primary that the configuration named before this one. It may never have reigned: then others, this copy among them, may
-/// still follow the one before it.
+/// The primary that the configuration named before this one. It may never have reigned: then others, this copy among
+/// them, may still follow the one before it.
 #[derive(Debug)]
 pub(super) struct Predecessor {
     device: DeviceId,
@@ -69,15 +69,16 @@ impl TakeOver {
         self.ended
     }
 
-    /// The copy on `device` follows this one, whose device has recorded `recorded`. True when more is known than before of the
-    /// epochs that have ended.
+    /// The copy on `device` follows this one, whose device has recorded `recorded`. True when more is known than before
+    /// of the epochs that have ended.
     pub(super) fn follows(&mut self, device: DeviceId, recorded: Epoch) -> bool {
         let before = &mut self.predecessor;
         if before.device != device || before.stopped {
             return false;
         }
         before.stopped = true;
-        // 0013, point 2: its word counts for promises to that very primary, and this copy's was to the one of its recorded epoch.
+        // 0013, point 2: its word counts for promises to that very primary, and this copy's was to the one of its
+        // recorded epoch.
         if before.epoch == recorded {
             before.until = Duration::ZERO;
         }
@@ -97,8 +98,8 @@ impl Group {
         }
     }
 
-    /// A write that the primary before this one had sent, and this copy had not received when it began to reign: it is a
-    /// part of what was prepared before. It is not answered, so its sender does not commit it.
+    /// A write that the primary before this one had sent, and this copy had not received when it began to reign: it is
+    /// a part of what was prepared before. It is not answered, so its sender does not commit it.
     ///
     /// # Errors
     /// When it is damaged: the connection must be closed.

@@ -1,7 +1,8 @@
 //! What the other copies do when a new primary asks: whom they follow, when their votes wait, what they record.
 //!
-//! The answer to a [`Sync`] is a *vote*: from then on the copy follows nobody of an older epoch (`epochs.rs`). Where writes do
-//! not wait for all copies, the vote waits until the copy's promise to the former primary has run out (0010, point 3).
+//! The answer to a [`Sync`] is a *vote*: from then on the copy follows nobody of an older epoch (`epochs.rs`). Where
+//! writes do not wait for all copies, the vote waits until the copy's promise to the former primary has run out (0010,
+//! point 3).
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
@@ -11,8 +12,8 @@ use azekura_base::{Epoch, Sequence};
 use azekura_wire::{Message, Sync, SyncOk};
 
 impl Group {
-    /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past. A primary that this
-    /// copy has proposed to replace is followed until the proposal stands (0013).
+    /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past. A primary
+    /// that this copy has proposed to replace is followed until the proposal stands (0013).
     pub(crate) fn listen_to(&mut self, from: Client, epoch: Epoch) -> bool {
         let reigns = match &self.role {
             Role::Primary(primary) => Some(primary.epoch()),
@@ -25,7 +26,8 @@ impl Group {
                 && epoch == self.epochs.followed()
                 && secondary.primary == Some(from)
             {
-                // That primary began anew, and what it sends from here on follows on a question that this copy has refused.
+                // That primary began anew, and what it sends from here on follows on a question that this copy has
+                // refused.
                 secondary.primary = None;
             }
             self.refuse_vote(from, least);
@@ -56,11 +58,13 @@ impl Group {
         if let Role::Primary(primary) = &self.role
             && sync.epoch >= self.epochs.least_acceptable(Some(primary.epoch()))
         {
-            // 0013: what this copy promised while its own claim was on its way still holds, so its vote may have to wait.
+            // 0013: what this copy promised while its own claim was on its way still holds, so its vote may have to
+            // wait.
             self.step_down();
         }
-        // 0010, point 3: a bound copy follows nobody else, unless the primary that it is bound to has ended (0013, point 2).
-        // Under `all` the new primary's own promise is enough, since the former one serves by the leases of all copies.
+        // 0010, point 3: a bound copy follows nobody else, unless the primary that it is bound to has ended (0013,
+        // point 2). Under `all` the new primary's own promise is enough, since the former one serves by the leases of
+        // all copies.
         let recorded = self.epochs.recorded();
         let bound = sync.epoch > recorded && sync.ended != recorded && self.epochs.is_bound(self.now);
         if let Role::Secondary(secondary) = &mut self.role
@@ -74,7 +78,8 @@ impl Group {
             return;
         }
         if recorded == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
-            // Asked twice. To begin anew would drop writes on their way here, which may be committed and are not sent again.
+            // Asked twice. To begin anew would drop writes on their way here, which may be committed and are not sent
+            // again.
             self.stay();
             return self.report_position(sync.epoch);
         }
@@ -102,8 +107,8 @@ impl Group {
         }
     }
 
-    /// Answers the primary's question once everything that was on its way to the log is durable: what the answer says must
-    /// survive this process.
+    /// Answers the primary's question once everything that was on its way to the log is durable: what the answer says
+    /// must survive this process.
     pub(crate) fn answer_primary(&mut self) {
         let Role::Secondary(secondary) = &self.role else { return };
         let Some(question) = secondary.question else { return };
@@ -131,18 +136,18 @@ impl Group {
         }
     }
 
-    /// Commits what the primary knows to be committed and records its epoch, if that is open. True when the record is on its
-    /// way: the question is answered behind it.
+    /// Commits what the primary knows to be committed and records its epoch, if that is open. True when the record is
+    /// on its way: the question is answered behind it.
     fn enter_epoch(&mut self, sync: Sync) -> bool {
         let recorded = self.epochs.recorded();
         let enters = sync.opens_at.filter(|_| recorded < sync.epoch);
         if enters.is_some_and(|begin| self.tail.end() > begin) {
-            // 0007: what this copy has prepared beyond was decided otherwise. It does not cut that off by itself: it says how far it
-            // is, and the primary leaves it behind.
+            // 0007: what this copy has prepared beyond was decided otherwise. It does not cut that off by itself: it
+            // says how far it is, and the primary leaves it behind.
             return false;
         }
-        // What the primary calls committed was durable on every in-sync copy, so this one has it too, unless this one has lost
-        // its data. Under other rules that holds only for copies whose order is the primary's (0010, point 4).
+        // What the primary calls committed was durable on every in-sync copy, so this one has it too, unless this one
+        // has lost its data. Under other rules that holds only for copies whose order is the primary's (0010, point 4).
         if self.config.ack == AckRule::All || sync.opens_at.is_some() || sync.recorded == recorded {
             self.commit(sync.committed.min(self.durable));
         }
