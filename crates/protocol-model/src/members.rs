@@ -5,7 +5,8 @@ use crate::run::Run;
 use crate::state::{HOLE, Node, Peer, Set, Standing, copies_of, only};
 
 impl Run<'_> {
-    /// `Group::watch_copies`: the in-sync set is to be `in_sync`. Any copy may have been silent for long enough.
+    /// `SetView::wanted`, `Group::change_in_sync_set`: the in-sync set is to be `in_sync`. Any copy may have been
+    /// silent for long enough.
     pub(crate) fn change(&mut self, primary: usize, in_sync: Set) -> Option<()> {
         let node = &self.s.nodes[primary];
         let reign = node.reign.as_ref()?;
@@ -17,12 +18,12 @@ impl Run<'_> {
         for copy in copies_of(node.config.in_sync & !in_sync) {
             let peer = reign.peers.get(copy).filter(|peer| peer.standing == Standing::InSync)?;
             let known = if waits_for_all { node.committed } else { peer.acked };
-            config.remove(copy, peer.lost.unwrap_or(known).min(node.committed));
+            config.remove(copy, peer.diverged_at.unwrap_or(known).min(node.committed));
         }
         let joining = in_sync & !node.config.in_sync;
         for copy in copies_of(joining) {
             let peer = reign.peers.get(copy).filter(|peer| peer.standing == Standing::Joining && peer.synced)?;
-            if self.s.nodes[copy].leased_to & only(primary) == 0 || peer.lost.is_some() {
+            if self.s.nodes[copy].leased_to & only(primary) == 0 || peer.diverged_at.is_some() {
                 return None;
             }
             if self.model.rules.joiners_are_level && peer.acked < node.committed {
@@ -30,7 +31,7 @@ impl Run<'_> {
             }
             config.insert(copy);
         }
-        // `Group::keeps_what_is_committed`.
+        // `SetView::keeps_what_is_committed`.
         if !waits_for_all && reign.is_open() {
             let mut acked = reign.peers.map(|peer| peer.acked);
             acked[primary] = node.log.len;
@@ -78,7 +79,8 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::run_resync`: what differs behind the place from which the copy was compared is sent, and writes wait for it.
+    /// `Group::run_resync`: what differs behind the place from which the copy was compared is sent, and writes wait for
+    /// it.
     pub(crate) fn learnt(&mut self, primary: usize, copy: usize) -> Option<()> {
         let from = self.s.nodes[primary];
         let reign = from.reign?;
@@ -98,8 +100,9 @@ impl Run<'_> {
     }
 
     /// The process of a copy ends, and another begins: `Group::new` with what the log shows, and the configuration that
-    /// stands. `late`: a proposal that is under way may still be executed. `forgetful`: the log does not show the commit
-    /// points that came since the epoch began. `cut`: nor what was ordered and not committed, which was not durable.
+    /// stands. `late`: a proposal that is under way may still be executed. `forgetful`: the log does not show the
+    /// commit points that came since the epoch began. `cut`: nor what was ordered and not committed, which was not
+    /// durable.
     pub(crate) fn restart(&mut self, copy: usize, late: bool, forgetful: bool, cut: bool) -> Option<()> {
         if self.s.witness.restarts == self.model.bounds.restarts {
             return None;
@@ -131,7 +134,7 @@ impl Run<'_> {
             following: before.recorded,
             connected: false,
             bound: self.model.rules.starts_bound,
-            floor: 0,
+            low_watermark: 0,
             proposal: None,
             claim: None,
             reign: None,

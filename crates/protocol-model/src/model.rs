@@ -23,19 +23,21 @@ pub struct Bounds {
 /// The rules that keep the group safe, each of which a test can take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// A `Sync` or `Learn` of an epoch below the one of the configuration that the copy has read is not followed (0010, 3).
+    /// A `Sync` or `Learn` of an epoch below the one of the configuration that the copy has read is not followed (0010,
+    /// point 3).
     pub believes_its_configuration: bool,
-    /// A new primary commits nothing before its own promise has run out, or its predecessor has stopped (0013, 2).
+    /// A new primary commits nothing before its own promise has run out, or its predecessor has stopped (0013, point
+    /// 2).
     pub waits_out_its_promise: bool,
-    /// A copy that is bound follows nobody else, where writes do not wait for all copies (0010, 3).
+    /// A copy that is bound follows nobody else, where writes do not wait for all copies (0010, point 3).
     pub copies_wait_out_their_promise: bool,
     /// So does one that has claimed the group itself, and has not recorded its epoch.
     pub claimants_wait_too: bool,
-    /// A process that starts takes itself for bound, because it does not know what was promised (0013, 3).
+    /// A process that starts takes itself for bound, because it does not know what was promised (0013, point 3).
     pub starts_bound: bool,
-    /// A new primary hears so many copies that no acknowledged write is overlooked (0010, 4).
+    /// A new primary hears so many copies that no acknowledged write is overlooked (0010, point 4).
     pub hears_enough: bool,
-    /// What was gathered is committed only after the configuration names who has it (0010, 5).
+    /// What was gathered is committed only after the configuration names who has it (0010, point 5).
     pub confirms: bool,
     /// A copy is proposed as in sync only when everything committed is durable there.
     pub joiners_are_level: bool,
@@ -67,8 +69,8 @@ pub struct Membership {
     pub bounds: Bounds,
     /// The rules that hold.
     pub rules: Rules,
-    /// States that differ only in the numbers of copies are one. Not for reading a counter-example: its steps would name copies
-    /// by numbers that change on the way.
+    /// States that differ only in the numbers of copies are one. Not for reading a counter-example: its steps would
+    /// name copies by numbers that change on the way.
     pub symmetric: bool,
 }
 
@@ -181,7 +183,7 @@ impl Model for Membership {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::initial(self.ack)]
+        vec![State::initial()]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -201,10 +203,10 @@ impl Model for Membership {
             }
             let Some(reign) = &node.reign else { continue };
             match reign.stage {
-                Stage::Reconciling => {
+                Stage::Gathering | Stage::Confirmed => {
                     actions.extend([Action::InheritWrite(copy), Action::Gather(copy), Action::WaitOut(copy)])
                 }
-                Stage::Starting => actions.push(Action::Record(copy)),
+                Stage::Recording => actions.push(Action::Record(copy)),
                 Stage::Open => actions.push(Action::Order(copy)),
             }
             for other in (0..COPIES).filter(|other| *other != copy) {

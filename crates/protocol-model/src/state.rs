@@ -1,9 +1,7 @@
 //! What a group consists of in the model: the configuration store, three copies, and what has become of every write.
 //!
-//! Everything is small and of fixed size, because millions of states are kept. Fields that the code has under the same name
-//! mean the same here.
-
-use crate::quorum::AckRule;
+//! Everything is small and of fixed size, because millions of states are kept. Fields that the code has under the same
+//! name mean the same here.
 
 /// Copies of the group.
 pub const COPIES: usize = 3;
@@ -65,7 +63,8 @@ impl Config {
     }
 }
 
-/// A prepared order of writes, by their numbers. Durable as soon as it is there; what a crash may take is said with the crash.
+/// A prepared order of writes, by their numbers. Durable as soon as it is there; what a crash may take is said with the
+/// crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Log {
     /// Number of places that hold something.
@@ -100,13 +99,15 @@ impl Log {
     }
 }
 
-/// `Stage`: how far a reign has come.
+/// `Stage` of `TakeOver`: how far a reign has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
-    /// The tail is gathered and committed.
-    Reconciling,
+    /// Copies say how far they are. Under `all` the tail is committed in this stage, too.
+    Gathering,
+    /// The configuration was changed after enough copies were heard. Not under `all`, where no step depends on it.
+    Confirmed,
     /// The epoch's record is on its way to every log.
-    Starting,
+    Recording,
     /// Reads and writes are served.
     Open,
 }
@@ -139,7 +140,7 @@ pub struct Peer {
     /// It has said how far it is since the reign began.
     pub answered: bool,
     /// Its log is not the one that it was: it is good up to here.
-    pub lost: Option<u8>,
+    pub diverged_at: Option<u8>,
     /// A proposal whose outcome is not known names it in sync.
     pub named: bool,
 }
@@ -176,14 +177,12 @@ pub struct Reign {
     pub stage: Stage,
     /// The last place of earlier epochs, once the epoch is being recorded.
     pub opens_at: u8,
-    /// The configuration was changed after enough copies were heard.
-    pub confirmed: bool,
     /// A reign that is known to have ended.
     pub ended: u8,
     /// The primary before.
     pub predecessor: Option<Predecessor>,
     /// The in-sync sets that were proposed and may stand unheard: bit s is the set s.
-    pub doubts: u8,
+    pub proposals_in_doubt: u8,
     /// What it knows of the others.
     pub peers: [Peer; COPIES],
 }
@@ -192,7 +191,13 @@ impl Reign {
     /// What was prepared before is being gathered.
     #[must_use]
     pub fn is_gathering(&self) -> bool {
-        self.stage == Stage::Reconciling && !self.confirmed
+        self.stage == Stage::Gathering
+    }
+
+    /// Everything prepared before is committed: `TakeOver::opens_at` is known.
+    #[must_use]
+    pub fn opens(&self) -> bool {
+        matches!(self.stage, Stage::Recording | Stage::Open)
     }
 
     /// The epoch is open.
@@ -267,7 +272,7 @@ pub struct Node {
     /// Copies whose primary may hold a lease that rests on this copy.
     pub leased_to: Set,
     /// Every in-sync copy holds everything up to here, as far as it has heard.
-    pub floor: u8,
+    pub low_watermark: u8,
     /// A change of the configuration that it has proposed.
     pub proposal: Option<Proposal>,
     /// What is to be known when that lets it reign.
@@ -287,7 +292,7 @@ impl Node {
     #[must_use]
     pub fn log_epoch(&self) -> u8 {
         match &self.reign {
-            Some(reign) if reign.stage != Stage::Reconciling => reign.epoch,
+            Some(reign) if reign.opens() => reign.epoch,
             _ => self.recorded,
         }
     }
@@ -344,10 +349,11 @@ pub struct State {
 }
 
 impl State {
-    /// Copy 0 has reigned since epoch 1, and all are in sync and know. What plays no part under the rule `all` (doubts, the
-    /// floor, who has answered, whether the set is confirmed) stays as it is, so that states are not told apart by it.
+    /// Copy 0 has reigned since epoch 1, and all are in sync and know. What plays no part under the rule `all`
+    /// (proposals in doubt, the low watermark, who has answered) stays as it is, so that states are not told apart by
+    /// it.
     #[must_use]
-    pub fn initial(ack: AckRule) -> State {
+    pub fn initial() -> State {
         let all: Set = (1 << COPIES) - 1;
         let config = Config { version: 1, epoch: 1, primary: 0, reign: 1, in_sync: all, away: [0; COPIES] };
         let node = Node {
@@ -363,7 +369,7 @@ impl State {
             connected: true,
             bound: false,
             leased_to: 0,
-            floor: 0,
+            low_watermark: 0,
             proposal: None,
             claim: None,
             reign: None,
@@ -377,10 +383,9 @@ impl State {
             epoch: 1,
             stage: Stage::Open,
             opens_at: 0,
-            confirmed: ack != AckRule::All,
             ended: 0,
             predecessor: None,
-            doubts: 0,
+            proposals_in_doubt: 0,
             peers,
         });
         let witness = Witness::default();

@@ -58,7 +58,8 @@ pub enum Action {
         /// The last prepared write that stays.
         keep: Sequence,
     },
-    /// A scrub of this group has ended, and has found these blocks bad, of which it names [`crate::FINDINGS_MAX`] at most.
+    /// A scrub of this group has ended, and has found these blocks bad, of which it names [`crate::FINDINGS_MAX`] at
+    /// most.
     Scrubbed(ScrubReport, Vec<Finding>),
     /// Tell people: these blocks of a copy were bad and are being written anew from another copy.
     Mended {

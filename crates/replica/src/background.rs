@@ -1,9 +1,10 @@
 //! What a group may do beside clients' requests: bring copies up to date, and scrub.
 //!
-//! The surroundings hand out bytes ([`Group::allow_background`]). Work is begun while there are any left, and may overdraw
-//! them by what it moves; the next hand-outs pay that back.
+//! The surroundings hand out bytes ([`Group::allow_background`]). Work is begun while there are any left, and may
+//! overdraw them by what the work moves; the next hand-outs pay that back (decision 0012).
 
-use crate::group::{Group, Role};
+use crate::group::Group;
+use crate::primary::Primary;
 use azekura_wire::Extent;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ impl Allowance {
         self.count(bytes as i64);
     }
 
-    /// A chunk was taken, and these are its contents: what takes no space did not cost anything.
+    /// A whole chunk was counted, and these are its contents: blocks that take no space did not cost anything.
     pub(crate) fn settle_chunk(&mut self, extents: &[Extent]) {
         let data = |extent: &Extent| match extent {
             Extent::Data { bytes, .. } => bytes.len() as i64,
@@ -47,8 +48,15 @@ impl Allowance {
     }
 }
 
+impl Primary {
+    /// It brings copies up to date, or scrubs.
+    fn has_background(&self) -> bool {
+        self.scrub.is_some() || self.peers.values().any(|peer| !peer.counts())
+    }
+}
+
 impl Group {
-    /// Lets the background move so many bytes more; `None`: as many as it likes, until the next call.
+    /// Lets the background move so many bytes more; `None`: without a limit, until the next call.
     pub fn allow_background(&mut self, bytes: Option<u64>) {
         let Allowance { left, .. } = &mut self.allowance;
         *left = bytes.map(|bytes| (left.unwrap_or(0) + bytes as i64).min(SAVED_MAX));
@@ -58,7 +66,8 @@ impl Group {
         }
     }
 
-    /// Bytes that the background has moved since the last call; less than nothing, when it had counted too many before.
+    /// Bytes that the background has moved since the last call; less than nothing, when too many had been counted
+    /// before.
     pub fn take_background_use(&mut self) -> i64 {
         std::mem::take(&mut self.allowance.used)
     }
@@ -66,8 +75,7 @@ impl Group {
     /// This copy is primary, and brings copies up to date or scrubs.
     #[must_use]
     pub fn has_background(&self) -> bool {
-        let Role::Primary(primary) = &self.role else { return false };
-        primary.scrub.is_some() || primary.peers.values().any(|peer| !peer.counts())
+        self.primary().is_some_and(Primary::has_background)
     }
 
     /// Gives the times that writes have taken here since the last call, from their place in the order to their answer.

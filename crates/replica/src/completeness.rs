@@ -1,17 +1,20 @@
 //! What a copy has got without a place in the order.
 //!
-//! A copy that comes back jumps to the primary's commit point, and what it lacks is sent as repairs, which have no place of
-//! their own. A device that loses the end of its log, although it had called it durable, may lose repairs and still show
-//! the place that it had jumped to. Copies that compare how far they are would not notice.
+//! A copy that comes back jumps to the primary's commit point, and the blocks that the copy lacks are sent as repairs,
+//! which have no place of their own. A device that loses the end of its log, although the device had called that end
+//! durable, may lose repairs and still show the place of the jump. Copies that compare how far they are would not
+//! notice.
 //!
-//! So the log says with the jump that the copy is complete only up to where it was, and says that it is complete behind the
-//! last repair, once the configuration names the copy in sync. A copy that starts, is in sync by the configuration, and
-//! not complete by its log has lost something, or it ended in the moment between: it says that it holds nothing, and is
-//! brought up to date again. If it is to reign, another copy that has everything reigns in its place. Alone it goes on: in
-//! all likelihood it lacks nothing.
+//! So the log says with the jump that the copy is complete only up to the place where it was; and behind the last
+//! repair, once the configuration names the copy in sync, that the copy is complete (decision 0007). A copy that
+//! starts, is in sync by the configuration, and is not complete by its log has lost something, or its process ended in
+//! the moment between. Such a copy says that it holds nothing, and is brought up to date again. If it is to be primary,
+//! another copy that has everything is primary in its place. If there is no other, the copy goes on: in all likelihood
+//! it lacks nothing.
 
 use crate::action::Action;
-use crate::group::{Group, Role};
+use crate::group::Group;
+use crate::primary::Primary;
 use azekura_base::{DeviceId, Sequence};
 
 /// How complete a copy is.
@@ -19,7 +22,8 @@ use azekura_base::{DeviceId, Sequence};
 pub(crate) struct Completeness {
     /// The log shows everything up to here only; `None`: up to the commit point.
     incomplete: Option<Sequence>,
-    /// This process has been told to learn. True: it has known a configuration since that does not name the copy in sync.
+    /// This process has been told to learn. True: it has known a configuration since that does not name the copy in
+    /// sync.
     learning: Option<bool>,
 }
 
@@ -34,7 +38,8 @@ impl Completeness {
         self.incomplete.unwrap_or(committed).min(committed)
     }
 
-    /// The copy is told to learn, and may be named in sync by a configuration that is out of date.
+    /// The primary brings the copy up to date. The configuration that the copy knows may name it `in_sync` still, and
+    /// is out of date then.
     pub(crate) fn learns(&mut self, in_sync: bool) {
         self.learning = Some(!in_sync);
     }
@@ -44,7 +49,7 @@ impl Completeness {
         self.incomplete.get_or_insert(from);
     }
 
-    /// Repairs were lost, or the process ended before their end was noted.
+    /// Repairs were lost, or the process ended before the log said that all of them are there.
     pub(crate) fn is_doubtful(&self) -> bool {
         #[cfg(feature = "sabotage")]
         if crate::sabotage::is_trusting() {
@@ -73,14 +78,20 @@ impl Group {
         }
     }
 
-    /// The copy that should reign in the place of this one, which is not sure to be complete: it has everything.
-    pub(crate) fn surer_copy(&self) -> Option<DeviceId> {
-        let Role::Primary(primary) = &self.role else { return None };
-        let end = self.tail.end();
-        let sure = primary
-            .peers
-            .iter()
-            .find(|(_, peer)| peer.counts() && peer.synced && !peer.gone && peer.lost.is_none() && peer.acked >= end);
-        sure.map(|(device, _)| *device).filter(|_| self.completeness.is_doubtful())
+    /// Where this copy is not sure to be complete: another one that has everything, and should be primary in its place
+    /// (0007).
+    pub(crate) fn more_complete_copy(&self) -> Option<DeviceId> {
+        let primary = self.primary().filter(|_| self.completeness.is_doubtful())?;
+        primary.copy_that_has_all(self.tail.end())
+    }
+}
+
+impl Primary {
+    /// An in-sync copy that has everything up to `end`, and stays.
+    fn copy_that_has_all(&self, end: Sequence) -> Option<DeviceId> {
+        let has_all = self.peers.iter().find(|(_, peer)| {
+            peer.counts() && peer.synced && !peer.leaving && peer.diverged_at.is_none() && peer.acked >= end
+        });
+        has_all.map(|(device, _)| *device)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A block's digest is the first eight bytes of its BLAKE3 hash, a span's those of the hash of its blocks' digests. The
 //! block checksums would not do to bring a copy up to date: with 32 bits, one in four billion changed blocks would be
-//! taken for the same. They do for a light scrub, which looks for copies that should be equal and are not.
+//! taken for the same (decision 0007). Checksums do for a light scrub, which looks for copies that should be equal and
+//! are not.
 
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Checksum};
 use azekura_wire::{DIGEST_SPAN_BLOCKS, Extent};

@@ -7,9 +7,10 @@
 //! - *followed*: the epoch that this process has voted for last: whose primary it follows, or is.
 //! - *configured*: the epoch of the configuration that this process has read last.
 //!
-//! A vote (the answer to a [`azekura_wire::Sync`]) is not written down, and need not be: whoever asks for votes has a claim that
-//! stands in the configuration, and a process that starts reads the configuration before it answers anybody. So what Raft keeps
-//! in `votedFor` is *configured* here, and no primary of an epoch below is followed (decision 0010, point 4).
+//! A vote (the answer to a [`azekura_wire::Sync`]) is not written down, and need not be: whoever asks for votes has a
+//! claim that stands in the configuration, and a process that starts reads the configuration before it answers anybody.
+//! So what Raft keeps in `votedFor` is *configured* here, and no primary of an epoch below is followed (decision 0010,
+//! point 3).
 //!
 //! | message, from a primary | compared with | and |
 //! |---|---|---|
@@ -44,7 +45,8 @@ pub(crate) struct Epochs {
 impl Epochs {
     /// Of a process that starts at `now` and finds `recorded` on its device.
     pub(crate) fn recovered(recorded: Epoch, configured: Epoch, now: Duration) -> Epochs {
-        // What an earlier process has promised is forgotten: it is taken to have promised all that it could (0013, point 3).
+        // What an earlier process has promised is forgotten: it is taken to have promised all that it could (0013,
+        // point 3).
         let promised_until = now + GRACE;
         Epochs { recorded, logged: recorded, followed: recorded, configured, recording: 0, promised_until }
     }
@@ -83,18 +85,21 @@ impl Epochs {
         self.configured = self.configured.max(epoch);
     }
 
-    /// The epoch that this copy may claim: nobody has claimed, or voted in, it or a later one as far as this copy knows.
+    /// The epoch that this copy may claim: nobody has claimed, or voted in, it or a later one as far as this copy
+    /// knows.
     pub(crate) fn next_claim(&self) -> Epoch {
         self.configured.max(self.logged).max(self.followed).next()
     }
 
-    /// The lowest epoch whose primary this copy may follow. In the epoch that it `reigns` in nobody else does.
+    /// The lowest epoch whose primary this copy may follow. In the epoch that this copy `reigns` in nobody else is
+    /// primary.
     pub(crate) fn least_acceptable(&self, reigns: Option<Epoch>) -> Epoch {
         let voted = reigns.map_or(self.followed.max(self.logged), Epoch::next);
         #[cfg(feature = "sabotage")]
         if crate::sabotage::forgets_votes() {
             return voted;
         }
+        // 0010, point 3: a vote survives a restart because the configuration names the epoch that was voted for.
         voted.max(self.configured)
     }
 
@@ -103,7 +108,7 @@ impl Epochs {
         self.followed = epoch;
     }
 
-    /// This copy reigned in `epoch` and does so no more: it follows nobody of an epoch before.
+    /// This copy was primary of `epoch` and is so no more: it follows nobody of an earlier epoch.
     pub(crate) fn step_down(&mut self, epoch: Epoch) {
         if self.recorded == epoch {
             // Promises count for the primary of the recorded epoch, and that was this copy.
@@ -114,6 +119,8 @@ impl Epochs {
 
     /// The primary of `epoch` may be promised that nobody else is followed for [`GRACE`].
     pub(crate) fn may_promise(&self, epoch: Epoch) -> bool {
+        // 0013, point 3: only in the recorded epoch, so that a process which starts knows to whom promises may have
+        // been made.
         epoch == self.followed && epoch == self.recorded
     }
 
@@ -131,8 +138,9 @@ impl Epochs {
         self.promised_until
     }
 
-    /// The primary of `epoch` serves nobody any more: what was promised to it is void.
+    /// The primary of `epoch` serves nobody any more: what was promised to that primary is void.
     pub(crate) fn has_ended(&mut self, epoch: Epoch) {
+        // 0013, point 2: void is only what was promised to that very primary, the one of the recorded epoch.
         if epoch == self.recorded {
             self.promised_until = Duration::ZERO;
         }

@@ -1,14 +1,14 @@
-//! Attachments of a volume that have ended, and head layers that are frozen: writes under, or to, them are let out of the
-//! group.
+//! Attachments of a volume that have ended, and head layers that are frozen: writes under, or to, them are let out of
+//! the group.
 //!
-//! The node refuses what arrives from an ended attachment; here is what had arrived before. A write that waits, or is
-//! being merged, has no place in the order yet and is refused. One that has a place can't be taken back: it may be on
-//! other copies, and the next primary would commit it. So the answer waits until everything that has a place now is
-//! committed.
+//! The node refuses what arrives from an ended attachment; here is what had arrived before (decision 0009). A write
+//! that waits, or is being merged, has no place in the order yet and is refused. A write that has a place can't be
+//! taken back: other copies may have it, and the next primary would commit it. So the answer waits until everything
+//! that has a place now is committed.
 //!
-//! The answer is given only by a primary that may serve when it is told of the fence. Then nobody else has been named
-//! primary so far, and whoever is later reads the volume's attachments together with, or after, its own claim: it
-//! knows of the fence without being told.
+//! The answer is given only by a primary that may serve when it is told of the fence, and whose node has read of the
+//! fence in the configuration (decision 0013, fences). Whoever is named primary later reads the volume's attachments
+//! together with, or after, its own claim, and knows of the fence without being told.
 //!
 //! A freeze is the same for the writes to a volume's head layer, whoever they are from (docs/decisions/0011): they are
 //! asked to come again. The caller has made sure that the primary's node refuses those that arrive, and that every node
@@ -44,32 +44,33 @@ impl Group {
         self.keep_out(client, fence.request, ends, IoStatus::Fenced);
     }
 
-    /// A volume's head layer is frozen. Answered when no write to it can be applied in this group any more, as far as the
-    /// caller refuses what arrives from now on.
+    /// A volume's head layer is frozen. Answered when no write to it can be applied in this group any more, as far as
+    /// the caller refuses what arrives from now on.
     pub fn freeze(&mut self, client: Client, freeze: &Freeze) {
         let to_head = |write: &WriteRequest| write.volume == freeze.volume && write.layer == freeze.head;
         self.keep_out(client, freeze.request, to_head, IoStatus::Stale);
     }
 
-    /// Asks the writes without a place whose volume and layer `stale` names to come again: the configuration says that the
-    /// layer takes no writes now, or any more.
+    /// Asks the writes without a place whose volume and layer `stale` names to come again: the configuration says that
+    /// the layer takes no writes now, or any more.
     pub fn send_back(&mut self, stale: impl Fn(VolumeId, LayerId) -> bool) {
         self.refuse_unordered(|write| stale(write.volume, write.layer), IoStatus::Stale);
         self.retry_waiting();
     }
 
     fn keep_out(&mut self, client: Client, request: RequestId, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
+        // 0009: only who may serve knows that no other primary applies such writes.
         let serving = self.may_serve(self.now);
         let Role::Primary(primary) = &mut self.role else {
             return self.answer_fence(client, request, Err(IoStatus::Redirect));
         };
         if !serving || primary.fences.waiting.len() >= FENCES_MAX {
-            primary.wanted = true;
+            primary.clients_wait = true;
             return self.answer_fence(client, request, Err(IoStatus::Redirect));
         }
         self.refuse_unordered(which, why);
         let upto = self.tail.end();
-        if let Role::Primary(primary) = &mut self.role {
+        if let Some(primary) = self.primary_mut() {
             primary.fences.waiting.push((upto, client, request));
         }
         self.answer_fences();
@@ -78,8 +79,8 @@ impl Group {
     }
 
     pub(crate) fn refuse_unordered(&mut self, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (client, request) in primary.drop_unordered(which) {
+        let dropped = self.primary_mut().map(|primary| primary.drop_unordered(which));
+        for (client, request) in dropped.into_iter().flatten() {
             self.actions.push_back(Action::AnswerWrite(client, request, Err(why)));
         }
     }
@@ -87,17 +88,19 @@ impl Group {
     /// Answers the fences that need not wait any longer.
     pub(crate) fn answer_fences(&mut self) {
         let committed = self.tail.committed();
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (client, request) in primary.fences.reached(committed) {
-            self.answer_fence(client, request, Ok(()));
-        }
+        self.answer_reached(committed, Ok(()));
     }
 
     /// This copy is primary no more: whoever fences asks the next one.
     pub(crate) fn drop_fences(&mut self) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (client, request) in primary.fences.reached(Sequence(u64::MAX)) {
-            self.answer_fence(client, request, Err(IoStatus::Redirect));
+        self.answer_reached(Sequence(u64::MAX), Err(IoStatus::Redirect));
+    }
+
+    /// Answers the fences that wait for nothing after `upto`.
+    fn answer_reached(&mut self, upto: Sequence, result: Result<(), IoStatus>) {
+        let reached = self.primary_mut().map(|primary| primary.fences.reached(upto));
+        for (client, request) in reached.into_iter().flatten() {
+            self.answer_fence(client, request, result);
         }
     }
 

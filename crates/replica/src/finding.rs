@@ -1,4 +1,5 @@
-//! Blocks that were found bad, for people: what is mended is told, too, because a device that decays is to be replaced.
+//! Blocks that were found bad, for people: mended blocks are named, too, because a device that decays is to be
+//! replaced.
 
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, LayerId};
 use std::collections::BTreeMap;
@@ -9,16 +10,16 @@ pub const FINDINGS_MAX: usize = 4096;
 /// What is wrong with a block of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// It can't be read: it fails its checksum, or is known to be lost.
+    /// The block can't be read: it fails its checksum, or is known to be lost.
     Damaged,
-    /// It can be read, and is not what the primary's copy has.
+    /// The block can be read, and is not what the primary's copy has.
     Differs,
 }
 
 /// A block that was found bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The copy that it is bad on.
+    /// The copy that the block is bad on.
     pub device: DeviceId,
     /// Its layer.
     pub layer: LayerId,

@@ -4,12 +4,12 @@ use crate::action::Action;
 use crate::background::Allowance;
 use crate::completeness::Completeness;
 use crate::epochs::Epochs;
-use crate::hand_over::Claim;
 use crate::pending::{Blocks, Pending, Tail};
 use crate::primary::Primary;
 use crate::quorum::AckRule;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
+use crate::takeover::Claim;
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PgId, RequestId, Sequence, SessionId};
 use azekura_wire::Body;
 use bytes::Bytes;
@@ -23,14 +23,14 @@ const STALL: Duration = Duration::from_millis(400);
 /// A group's configuration, as the cluster agrees on it. It changes by compare-and-swap only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// Raised by one at every change.
+    /// Raised by one at every change: what compare-and-swap compares.
     pub version: u64,
     /// Raised whenever another process becomes primary.
     pub epoch: Epoch,
     /// The copy that orders writes.
     pub primary: DeviceId,
-    /// The incarnation of the process that reigns in this epoch; 0 when the primary has yet to claim it.
-    pub reign: u64,
+    /// The incarnation of the primary's process; 0 until a process on that device has claimed the group.
+    pub primary_incarnation: u64,
     /// The copies that hold every acknowledged write; contains the primary.
     pub in_sync: BTreeSet<DeviceId>,
     /// Copies that were in sync and are not any more: each still held everything up to here.
@@ -57,7 +57,7 @@ impl GroupConfig {
             version: 1,
             epoch: Epoch(1),
             primary,
-            reign: 0,
+            primary_incarnation: 0,
             in_sync: members.clone(),
             away: BTreeMap::new(),
             copies: members.len() as u32,
@@ -143,16 +143,16 @@ pub enum GroupState {
     Active,
     /// Primary, waiting for an in-sync copy to answer.
     WaitingForCopy(DeviceId),
-    /// Primary that nobody has asked for anything since this in-sync copy fell silent: the next request leaves it behind and is
-    /// served, if the configuration can be changed.
+    /// Primary that nobody has asked for anything since this in-sync copy fell silent: the next request leaves that
+    /// copy behind and is served, if the configuration can be changed.
     Idle(DeviceId),
     /// Primary, but a copy has lost writes and must be rebuilt.
     CopyLost(DeviceId),
-    /// Primary, but a copy that is out of sync has committed writes that the group does not know of: it is left alone, since what it
-    /// holds may be all that is left of them.
+    /// Primary, but a copy that is out of sync has committed writes that the group does not know of. That copy is left
+    /// alone, since it may hold all that is left of those writes.
     CopyAhead(DeviceId),
-    /// Primary, with fewer copies in sync than the class demands for writing; or it will be when the next request leaves silent
-    /// ones behind.
+    /// Primary, with fewer copies in sync than the class demands for writing; or there will be fewer when the next
+    /// request leaves silent ones behind.
     ReadOnly,
     /// Primary by configuration, opening its epoch.
     Opening,
@@ -178,7 +178,7 @@ pub struct Group {
     pub(crate) config: GroupConfig,
     /// A configuration of this copy whose outcome is not known yet.
     pub(crate) proposal: Option<GroupConfig>,
-    /// What is to be known when that lets this copy reign.
+    /// What this copy has to know when that lets it reign: the first state of a take-over.
     pub(crate) claim: Option<Claim>,
     pub(crate) epochs: Epochs,
     /// Counts epoch records: an append of an earlier count that was not durable by then is void.
@@ -190,7 +190,8 @@ pub struct Group {
     pub(crate) sessions: Sessions,
     pub(crate) role: Role,
     pub(crate) connected: BTreeSet<DeviceId>,
-    /// Copies whose process is about to end, and until when it should have: they are not brought up to date before.
+    /// Copies whose process is about to end, and until when it should have ended: before, they are not brought up to
+    /// date (0013).
     pub(crate) departed: BTreeMap<DeviceId, Duration>,
     /// This copy's device takes no more data.
     pub(crate) full: bool,
@@ -202,8 +203,9 @@ pub struct Group {
     /// When [`Group::tick`] was last called.
     ticked: Duration,
     /// Every in-sync copy holds everything up to here, as far as this copy has heard.
-    pub(crate) floor: Sequence,
-    /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own wishes.
+    pub(crate) low_watermark: Sequence,
+    /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own
+    /// wishes.
     pub(crate) questions: u64,
     /// Notes that this copy has asked to be kept.
     pub(crate) notes: u64,
@@ -214,8 +216,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// The copy on device `me`, as the store found it at time `now`; follows `config` from here on. `incarnation` is one
-    /// that no earlier process of this copy had, and not 0.
+    /// The copy on device `me`, as the store found it at time `now`; follows `config` from here on. `incarnation` is
+    /// one that no earlier process of this copy had, and not 0.
     #[must_use]
     pub fn new(
         pg: PgId,
@@ -264,7 +266,7 @@ impl Group {
             hung: false,
             now,
             ticked: now,
-            floor: Sequence::ZERO,
+            low_watermark: Sequence::ZERO,
             questions: 0,
             notes: 0,
             allowance: Allowance::default(),
@@ -335,6 +337,22 @@ impl Group {
         self.may_serve(now)
     }
 
+    /// What this copy knows and has under way as primary; `None` while it is a secondary.
+    pub(crate) fn primary(&self) -> Option<&Primary> {
+        match &self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Secondary(_) => None,
+        }
+    }
+
+    /// As [`Group::primary`], to be changed.
+    pub(crate) fn primary_mut(&mut self) -> Option<&mut Primary> {
+        match &mut self.role {
+            Role::Primary(primary) => Some(primary),
+            Role::Secondary(_) => None,
+        }
+    }
+
     /// The group's condition at time `now`.
     #[must_use]
     pub fn state(&self, now: Duration) -> GroupState {
@@ -393,7 +411,8 @@ impl Group {
         self.now = self.now.max(now);
     }
 
-    /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is replaced.
+    /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is
+    /// replaced.
     pub fn tick(&mut self, now: Duration) {
         let stalled = now.saturating_sub(self.ticked) > STALL;
         self.advance(now);
@@ -412,7 +431,7 @@ impl Group {
         if let Role::Primary(primary) = &mut self.role {
             primary.forget_peer(device);
             // Another process, perhaps.
-            primary.peers.entry(device).and_modify(|peer| peer.gone = false);
+            primary.peers.entry(device).and_modify(|peer| peer.leaving = false);
         }
         self.give_up_questions();
         self.greet(device);
@@ -437,7 +456,7 @@ impl Group {
     /// Everything appended up to `sequence` is durable on this copy's device; `life` is what came with
     /// [`Action::Append`].
     pub fn appended(&mut self, sequence: Sequence, life: u32) {
-        // A write that was cut off by a newer epoch while it was on its way to the device is of no interest.
+        // A newer epoch may have cut the write off while it was on its way to the device.
         if life != self.log_life || sequence <= self.durable || sequence > self.tail.end() {
             return;
         }
@@ -455,8 +474,8 @@ impl Group {
         }
     }
 
-    /// Applies everything up to `upto`, which every copy that must hold it holds. While fewer copies are in sync than the class demands,
-    /// that is no reason to call a write done: its gateway asks again until it is on as many.
+    /// Applies everything up to `upto`, which every copy holds that must. While fewer copies are in sync than the class
+    /// demands, a write is not done by that: its gateway asks again until the write is on as many copies (0007).
     pub(crate) fn commit(&mut self, upto: Sequence) {
         if upto <= self.tail.committed() {
             return;

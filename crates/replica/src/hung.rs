@@ -1,12 +1,14 @@
-//! A copy whose device neither completes what it is asked for nor fails it. Nobody is to wait for such a copy, so it takes leave as one
-//! does whose process is about to end: it promises nothing, answers no reader, and says so. Nothing of that needs the device.
+//! A copy whose device neither completes operations nor fails them (decision 0021). Nobody is to wait for such a copy,
+//! so the copy takes leave as one does whose process is about to end: it promises nothing, answers no reader, and says
+//! so. Nothing of that needs the device.
 //!
-//! A primary hands over. Its successor claims the group with it, and hears in answer to its first word that it has taken leave:
-//! the successor leaves it behind before it commits what it has inherited. What the former primary alone has
-//! prepared was promised to nobody, since nothing is committed that is not durable on the primary itself.
+//! A primary hands over. Its successor claims the group and leaves the former primary in the set at first; in answer to
+//! its Sync it hears that the former primary has taken leave, and leaves that one behind before it commits what it has
+//! inherited. What the former primary alone has prepared was promised to nobody, since nothing is committed that is not
+//! durable on the primary itself.
 //!
-//! A copy that has taken leave and is there for long has not ended: it is asked again (`hand_over.rs`: `DEPARTURE`), and
-//! brought up to date when it was left behind meanwhile. docs/decisions/0021 has the numbers.
+//! A copy that has taken leave and is still there after a while has not ended: it is asked again (`leaving.rs`:
+//! `DEPARTURE`), and brought up to date when it was left behind meanwhile. docs/decisions/0021 has the numbers.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
@@ -15,14 +17,33 @@ use crate::primary::Primary;
 use azekura_base::DeviceId;
 use azekura_wire::{Learn, Leaving, Message};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl Primary {
+    /// In-sync copies that have taken leave and are still connected, and that nobody has wanted to leave behind: their
+    /// processes have not ended, so perhaps they go on after all. Each says so in answer to a Sync, or takes leave
+    /// again (0021, point 4).
+    pub(crate) fn ask_who_stayed(
+        &mut self,
+        connected: &BTreeSet<DeviceId>,
+        departed: &mut BTreeMap<DeviceId, Duration>,
+        now: Duration,
+    ) {
+        for (device, peer) in &mut self.peers {
+            let stayed = departed.get(device).is_some_and(|until| now >= *until);
+            if peer.leaving && stayed && matches!(peer.standing, Standing::InSync) && connected.contains(device) {
+                departed.remove(device);
+                (peer.leaving, peer.synced, peer.asked) = (false, false, Duration::ZERO);
+            }
+        }
+    }
+
     /// The in-sync copy that should reign in the place of one whose device hangs.
-    fn heir(&self, now: Duration) -> Option<DeviceId> {
+    fn successor(&self, now: Duration) -> Option<DeviceId> {
         let fit = self.peers.iter().filter(|(_, peer)| {
             let there = peer.synced && now < peer.lease_until || !self.is_open();
-            matches!(peer.standing, Standing::InSync) && !peer.gone && peer.lost.is_none() && there
+            matches!(peer.standing, Standing::InSync) && !peer.leaving && peer.diverged_at.is_none() && there
         });
         fit.max_by_key(|(device, peer)| (peer.synced, peer.acked, Reverse(**device))).map(|(device, _)| *device)
     }
@@ -55,12 +76,12 @@ impl Group {
         match &mut self.role {
             Role::Primary(primary) => {
                 let open = primary.is_open();
-                let Some(heir) = primary.heir(now).filter(|heir| self.connected.contains(heir)) else { return };
+                let Some(successor) = primary.successor(now).filter(|to| self.connected.contains(to)) else { return };
                 if open {
-                    self.hand_over(heir);
+                    self.hand_over(successor);
                 } else {
-                    // It can't begin, and serves nobody: it need not be there when the other begins.
-                    self.propose_primary(heir);
+                    // This copy can't open its epoch, and serves nobody: the other one need not hear from it to begin.
+                    self.propose_primary(successor);
                 }
             }
             Role::Secondary(secondary) => {
@@ -73,7 +94,8 @@ impl Group {
         }
     }
 
-    /// A primary asks a copy that has taken leave, perhaps, how far it is: it goes on, unless its device still hangs.
+    /// A primary asks this copy how far it is. If the copy had taken leave it goes on after all, unless its device
+    /// still hangs.
     pub(crate) fn stay(&mut self) {
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.told_leaving = false;
@@ -81,30 +103,17 @@ impl Group {
         self.give_way();
     }
 
-    /// A primary wants to bring this copy up to date, whose device hangs: it is to try again later. False when the device does not hang.
+    /// A primary wants to bring this copy up to date. While this device hangs the primary is to try again later; false
+    /// when the device does not hang.
     pub(crate) fn refuse_to_learn(&mut self, from: Client, learn: &Learn) -> bool {
         if self.hung {
             let leaving = Leaving { pg: self.pg, device: self.me, epoch: learn.epoch };
             self.actions.push_back(Action::Answer(from, Message::Leaving(leaving)));
-            // The writes that come behind the question begin at a place that this copy has not gone to.
+            // The writes that come behind the question begin at a place that this copy has not jumped to.
             if let Role::Secondary(secondary) = &mut self.role {
                 secondary.primary.take_if(|primary| *primary == from);
             }
         }
         self.hung
-    }
-
-    /// In-sync copies that have taken leave and are still there, and that nobody has wanted to leave behind: their processes have not ended, so
-    /// perhaps they go on after all. Each says so in answer to a Sync, or takes leave again.
-    pub(crate) fn ask_who_stayed(&mut self) {
-        let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        for (device, peer) in &mut primary.peers {
-            let stayed = self.departed.get(device).is_some_and(|until| now >= *until);
-            if peer.gone && stayed && matches!(peer.standing, Standing::InSync) && self.connected.contains(device) {
-                self.departed.remove(device);
-                (peer.gone, peer.synced, peer.asked) = (false, false, Duration::ZERO);
-            }
-        }
     }
 }

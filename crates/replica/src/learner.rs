@@ -20,12 +20,14 @@ pub(crate) struct Learner {
     repairs: VecDeque<Repair>,
     /// Chunks that are being read, by the question's name.
     compares: BTreeMap<u64, Compare>,
-    /// Names the note that says which writes this copy need not apply again: it is in sync only when that is kept.
+    /// Names the note that says which writes this copy need not apply again: the copy joins only when its device keeps
+    /// the note.
     note: u64,
     note_saved: bool,
-    /// The configuration that this copy knew when it was told to learn: what that says of being in sync is over.
+    /// The configuration that this copy knew when the primary began to bring it up to date: that it names this copy in
+    /// sync counts no more.
     version: Option<u64>,
-    /// The answer to the primary, to be said again when the note is kept.
+    /// The answer to the primary, to be sent again when the note is kept.
     learnt: Option<LearnOk>,
     /// Blocks that are being read for the primary, by the question's name.
     pub(crate) fetches: BTreeMap<u64, Fetch>,
@@ -51,14 +53,15 @@ impl Group {
             return Ok(());
         }
         if learn.base < self.tail.committed() {
-            // The group has lost what this copy has committed. It may be the only one that holds it: people must know.
+            // 0007: the group has lost what this copy has committed, and this copy may be the only one that holds those
+            // writes. So they stay, and people must know.
             let (pg, device, base) = (self.pg, self.me, self.tail.committed());
             let refusal = LearnOk { pg, device, epoch: learn.epoch, base, complete: learn.since };
             self.send_to_primary(Message::LearnOk(refusal));
             return Ok(());
         }
-        // What was committed when this copy was left behind is durable here, and the same as everywhere. What came
-        // after it may have been decided otherwise.
+        // What was committed when this copy was left behind is durable here, and the same as everywhere. What this copy
+        // has prepared after that may have been decided otherwise.
         let version = self.config.version;
         self.commit(learn.since.min(self.durable));
         let complete = learn.since.min(self.completeness.limit(self.tail.committed()));
@@ -76,7 +79,7 @@ impl Group {
             self.sessions = sessions;
         }
         if let Role::Secondary(secondary) = &mut self.role {
-            // What it lacks from here on, readers must not miss.
+            // This copy lacks writes from here on, so it must not answer readers.
             secondary.lease_until = Duration::ZERO;
             secondary.learner.note = self.notes + 1;
             secondary.learner.version = Some(version);
@@ -172,7 +175,7 @@ impl Group {
         }
     }
 
-    /// A name of its own for what is read to answer a primary: primaries' names repeat each other's.
+    /// A name for what is read to answer a primary: two primaries may use the same name for their questions.
     pub(crate) fn question(&mut self) -> u64 {
         self.questions += 1;
         1 << 63 | self.questions

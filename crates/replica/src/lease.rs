@@ -1,4 +1,4 @@
-//! Durations of the failure detector. Only durations are compared between machines, never clocks.
+//! Durations of the failure detector (decision 0004). Only durations are compared between machines, never clocks.
 //!
 //! A primary's heartbeat carries its own stamp and echoes the secondary's last one. The secondary's answer promises to
 //! follow nobody else for [`GRACE`] from its receipt, so the primary may serve for [`LEASE`] < GRACE from the moment
@@ -19,8 +19,8 @@ const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 3 < LEASE.as_millis());
 const _: () = assert!(LEASE.as_millis() < GRACE.as_millis());
 
 impl Group {
-    /// Nothing is known any more of the time that has passed since the leases that this copy holds began: they are over, as primary and for
-    /// readers.
+    /// The clock may have stood still (decision 0022), so nothing is known of the time that has passed since the leases
+    /// of this copy began: they are over, as primary and for readers.
     pub fn void_leases(&mut self) {
         match &mut self.role {
             Role::Primary(primary) => {

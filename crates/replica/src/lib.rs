@@ -9,12 +9,20 @@
 //! copies are durable the primary commits ([`Action::Commit`]) and answers. Writes of partial blocks are merged first
 //! (`merge.rs`).
 //!
-//! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a group changes hands and
-//! copies take leave without being missed first (`hand_over.rs`), also those whose device hangs (`hung.rs`);
-//! who is slower than the others for long (`sluggish.rs`); how a new primary gathers what was
-//! prepared before it (`opening.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
-//! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
-//! and found before somebody needs it (`scrub.rs`), and how much of all this there may be at a time (`background.rs`). What becomes of the writes of an attachment that has ended: `fence.rs`.
+//! Who is primary: `takeover/` has the way from a silent primary to an open epoch, with a drawing of its states, and
+//! `epochs.rs` the epochs that a copy knows.
+//!
+//! Who is in sync: every change is a proposal (`membership.rs`), and what the set should be follows from what is known
+//! of the copies (`wanted_set.rs`). Copies take leave without being missed first (`leaving.rs`), also those whose
+//! device hangs (`hung.rs`); copies that are slower than the others for long are left behind (`sluggish.rs`). A copy
+//! that was away is brought up to date (`resync.rs` on the primary, `learner.rs` on the copy, `digest.rs` between
+//! them).
+//!
+//! Damaged blocks are written anew (`mend.rs`), and found before somebody needs them (`scrub.rs`). How much of all this
+//! there may be at a time: `background.rs`. What becomes of the writes of an attachment that has ended: `fence.rs`.
+//!
+//! The words are those of docs/glossary.md. A number in a comment, as in "0010, point 3", is a page in docs/decisions:
+//! it argues for the rule that the line enforces.
 
 mod action;
 mod background;
@@ -24,14 +32,13 @@ mod epochs;
 mod fence;
 mod finding;
 mod group;
-mod hand_over;
 mod hung;
 mod learner;
 mod lease;
+mod leaving;
 mod membership;
 mod mend;
 mod merge;
-mod opening;
 mod peer;
 mod pending;
 mod primary;
@@ -45,6 +52,8 @@ mod scrub;
 mod secondary;
 mod sessions;
 mod sluggish;
+mod takeover;
+mod wanted_set;
 
 pub use action::{Action, Client, Mismatch};
 pub use finding::{FINDINGS_MAX, Finding, Flaw};

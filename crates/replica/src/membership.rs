@@ -1,20 +1,19 @@
-//! Who reigns and who is in sync: every change is a proposal that the configuration store accepts or refuses.
+//! Who is in sync: every change is a proposal that the configuration store accepts or refuses.
 //!
-//! A copy has at most one proposal under way. What it wants is found anew at every [`Group::tick`] from what stands, so
-//! a refused proposal needs no memory.
-//!
-//! A copy that has claimed the group goes on as a secondary until it hears that it reigns: the claim may be refused, or
-//! the store be away for a while, and the group must not stop for that. Whom it has promised to follow meanwhile, it
-//! waits out before it commits anything (`hand_over.rs`).
+//! A copy has at most one proposal under way. What the in-sync set should be is found anew at every [`Group::tick`]
+//! from what is known of the copies (`wanted_set.rs`), so a refused proposal needs no memory. Proposals that name
+//! another primary are made in `takeover/`.
 
 use crate::action::Action;
 use crate::group::{Group, GroupConfig, GroupState, Role};
-use crate::hand_over::{Claim, is_recent};
-use crate::lease::{GRACE, LEASE};
-use crate::peer::Standing;
+use crate::lease::LEASE;
+use crate::leaving::is_recent;
+use crate::peer::{Peer, Standing};
+use crate::primary::Primary;
 use crate::quorum::AckRule;
-use crate::secondary::Secondary;
-use azekura_base::{DeviceId, Epoch, IoStatus, Sequence};
+use crate::wanted_set::{CopyView, SetView, WantedSet};
+use azekura_base::{DeviceId, IoStatus, Sequence};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
@@ -25,16 +24,8 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(750);
 pub(crate) const STUCK: Duration = Duration::from_secs(3);
 /// How long a new primary waits for a copy's first word.
 const FIRST_WORD: Duration = Duration::from_secs(3);
-/// How long a new primary that has heard enough copies waits for others that it can reach.
-const GATHERING: Duration = Duration::from_millis(300);
-/// How long it waits for any, if it does not know how far they are at least.
-const GATHERING_AT_START: Duration = Duration::from_secs(2);
-/// Secondaries try to take over one after the other.
-const STAGGER: Duration = Duration::from_millis(100);
-/// A primary whose device is a member no more tries to hand over this often.
-const HAND_OVER_AGAIN: Duration = Duration::from_secs(1);
 /// Time given to others after this process has stood still.
-const AFTER_STALL: Duration = Duration::from_millis(400);
+pub(crate) const AFTER_STALL: Duration = Duration::from_millis(400);
 /// Clocks of two machines may run apart by this part of a lease.
 const SKEW: u32 = 8;
 
@@ -47,12 +38,6 @@ impl Group {
         }
     }
 
-    /// True while this copy has proposed to reign, or to begin its reign, and has not heard whether it may.
-    #[must_use]
-    pub fn is_claiming(&self) -> bool {
-        self.claim.is_some() || matches!(&self.role, Role::Primary(primary) if primary.is_gathering())
-    }
-
     /// The outcome of [`Action::Propose`]: true when the proposed configuration now stands. When false, what stands
     /// instead comes by [`Group::configure`].
     pub fn proposal_done(&mut self, version: u64, accepted: bool) {
@@ -62,15 +47,17 @@ impl Group {
                 self.adopt(proposal, true);
             }
         } else {
-            self.claim.take_if(|claim| claim.epoch == proposal.epoch);
+            self.claim.take_if(|claim| claim.epoch() == proposal.epoch);
         }
     }
 
-    fn propose(&mut self, config: GroupConfig) {
+    /// Asks the configuration store for a change: the next version, if what stands is still what this copy knows.
+    pub(crate) fn propose(&mut self, config: GroupConfig) {
         if let Role::Primary(primary) = &mut self.role
             && config.in_sync != self.config.in_sync
         {
-            primary.doubts.push((config.version, config.in_sync.clone()));
+            // 0010, point 1: until the outcome is known, what is enough must be enough in both sets.
+            primary.proposals_in_doubt.push((config.version, config.in_sync.clone()));
         }
         self.proposal = Some(config.clone());
         self.actions.push_back(Action::Propose(config));
@@ -81,11 +68,13 @@ impl Group {
         self.epochs.configure(self.config.epoch);
         let version = self.config.version;
         if let Role::Primary(primary) = &mut self.role {
-            primary.doubts.retain(|(proposed, _)| *proposed > version);
-            primary.confirmed |= own;
+            primary.proposals_in_doubt.retain(|(proposed, _)| *proposed > version);
+            if own {
+                primary.takeover.confirm();
+            }
         }
         self.follow_completeness();
-        let reigning = self.config.primary == self.me && self.config.reign == self.incarnation;
+        let reigning = self.config.primary == self.me && self.config.primary_incarnation == self.incarnation;
         match &mut self.role {
             Role::Primary(primary) if reigning && primary.epoch() == self.config.epoch => self.follow_members(),
             Role::Primary(_) => self.step_down(),
@@ -93,89 +82,11 @@ impl Group {
             Role::Secondary(_) => {}
         }
         // A claim that is overtaken will be refused, or does not count any more.
-        self.claim.take_if(|claim| claim.epoch <= self.config.epoch);
+        self.claim.take_if(|claim| claim.epoch() <= self.config.epoch);
         if self.config.primary == self.me && !reigning && self.proposal.is_none() && !self.leaving && !self.hung {
             self.claim(false);
         }
         self.try_inherit();
-    }
-
-    /// Proposes the next epoch, with this copy as primary. A process that starts must not go on in an epoch whose
-    /// promises it has forgotten, so it claims the group anew even if the configuration names its copy. The former
-    /// primary is left behind, unless it has `invited` this copy.
-    pub(crate) fn claim(&mut self, invited: bool) {
-        let own = self.config.primary == self.me;
-        let recorded = self.epochs.recorded();
-        let mut config = self.config.next();
-        config.epoch = self.epochs.next_claim();
-        config.primary = self.me;
-        config.reign = self.incarnation;
-        if !own && !invited && self.config.waits_for_all() {
-            // Whatever this copy knows to be committed, the former primary held.
-            config.remove(self.config.primary, self.tail.committed());
-        }
-        // An earlier life of this process reigned in the last epoch and followed nobody since; or nobody ever reigned. Who was handed
-        // the group has it of a copy that had claimed it and did not open its epoch: the primary before may be there still.
-        let unbound = own && (recorded == Epoch(0) || recorded >= self.config.epoch);
-        self.claim = Some(Claim {
-            epoch: config.epoch,
-            invited,
-            former: self.config.primary,
-            former_epoch: self.config.epoch,
-            // A reign of this very device has ended with the process, or when it stepped down.
-            ended: if own && self.config.reign != 0 { self.config.epoch } else { Epoch(0) },
-            // A copy that was handed the group and never took it may still answer readers.
-            after_readers: !own && self.config.reign == 0,
-            unbound: unbound.then_some(self.epochs.promised_until()),
-        });
-        self.propose(config);
-    }
-
-    /// Proposes another copy as primary; this one serves nobody from now on.
-    pub(crate) fn propose_primary(&mut self, to: DeviceId) {
-        let Role::Primary(primary) = &self.role else { return };
-        if self.proposal.is_some() {
-            return;
-        }
-        let mut config = self.config.next();
-        config.epoch = primary.epoch().next();
-        config.primary = to;
-        config.reign = 0;
-        self.step_down();
-        self.propose(config);
-    }
-
-    pub(crate) fn step_down(&mut self) {
-        self.drop_clients();
-        self.drop_fences();
-        let ordered_at = match &self.role {
-            Role::Primary(primary) => {
-                self.epochs.step_down(primary.epoch());
-                primary.ordered_at
-            }
-            Role::Secondary(secondary) => secondary.ordered_at,
-        };
-        let mut secondary = Secondary::new(self.now);
-        secondary.ordered_at = ordered_at;
-        self.role = Role::Secondary(Box::new(secondary));
-    }
-
-    /// Sends everybody who waits here to ask again.
-    fn drop_clients(&mut self) {
-        let mut waiting = Vec::new();
-        if let Role::Primary(primary) = &mut self.role {
-            waiting = primary.drain_clients();
-        }
-        for sequence in self.tail.committed().0 + 1..=self.tail.end().0 {
-            if let Some(write) = self.tail.get_mut(Sequence(sequence))
-                && let Some(client) = write.client.take()
-            {
-                waiting.push((client, write.request));
-            }
-        }
-        for (client, request) in waiting {
-            self.actions.push_back(Action::AnswerWrite(client, request, Err(IoStatus::Redirect)));
-        }
     }
 
     /// The same primary, other members.
@@ -190,18 +101,17 @@ impl Group {
             // A proposal that would have named it can't be accepted any more.
             peer.named = peer.named.filter(|version| *version > config.version);
         }
-        let mut readers_until = primary.blocked_until;
+        let takeover = &mut primary.takeover;
         primary.peers.retain(|device, peer| match peer.standing {
             Standing::InSync if !config.in_sync.contains(device) => {
-                // Nothing is committed without it while it may still answer readers by itself.
-                readers_until = readers_until.max(peer.reads_until);
+                // 0007: nothing is committed without a copy that may still answer readers by itself.
+                takeover.wait_for_readers(peer.reads_until);
                 false
             }
             Standing::InSync => true,
             // A proposal that names it is of an older version and refused: the device may give its copy up.
             Standing::Joining | Standing::Learning(_) => config.members.contains(device),
         });
-        primary.blocked_until = readers_until;
         primary.ahead.retain(|device, _| config.members.contains(device) && !config.in_sync.contains(device));
         if !self.config.is_writable() {
             // What has no place in the order yet is not to get one.
@@ -212,109 +122,21 @@ impl Group {
         self.try_open();
     }
 
-    /// A secondary whose primary is silent takes over.
-    pub(crate) fn watch_primary(&mut self, stalled: bool) {
-        self.depart();
-        self.follow_suitor();
-        let now = self.now;
-        let Role::Secondary(secondary) = &mut self.role else { return };
-        if stalled {
-            secondary.heard = secondary.heard.max((now + AFTER_STALL).saturating_sub(GRACE));
-        }
-        if self.proposal.is_some() || self.leaving || self.hung {
-            return;
-        }
-        if self.config.primary == self.me {
-            // Unless it follows a newer one, of whom the configuration is on its way here.
-            if self.epochs.followed() <= self.config.epoch || now >= secondary.heard + GRACE {
-                self.claim(false);
-            }
-            return;
-        }
-        let rank = self.config.in_sync.iter().filter(|d| **d != self.config.primary).position(|d| *d == self.me);
-        let Some(rank) = rank else { return };
-        if now >= secondary.heard + GRACE + STAGGER * rank as u32 {
-            self.claim(false);
-        }
-    }
-
-    /// A primary leaves silent copies behind and takes back those that have caught up.
+    /// What is due at every tick: a primary leaves silent copies behind and takes back those that have caught up, asks
+    /// those that have not answered, and goes on with what waits for time to pass.
     pub(crate) fn watch_copies(&mut self, stalled: bool) {
-        let me = self.me;
-        let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
-        let waits_for_all = self.config.ack == AckRule::All;
-        self.raise_floor();
-        self.ask_who_stayed();
-        let slow = self.too_slow();
-        self.hear_again();
-        let Role::Primary(primary) = &mut self.role else { return };
-        let gathering = !waits_for_all && primary.is_gathering();
-        let open = primary.is_open();
-        let mut config = self.config.next();
-        let mut greet = Vec::new();
-        let mut in_doubt = false;
-        let mut lacking = false;
-        let mut lost = false;
-        let predecessor = primary.predecessor.as_ref().filter(|before| !before.stopped && now >= before.until);
-        let unheard = predecessor.map(|before| before.device).filter(|device| !self.connected.contains(device));
-        for (device, peer) in &mut primary.peers {
-            if stalled {
-                peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
-                peer.moved = peer.moved.max(now);
-            }
-            if peer.acked >= durable.min(peer.sent) {
-                peer.moved = now;
-            }
-            if !peer.synced && self.connected.contains(device) && now >= peer.asked + SILENCE {
-                greet.push(*device);
-            }
-            let failed = peer.has_failed(patience(open), now) || [unheard, slow].contains(&Some(*device));
-            let known = if waits_for_all { committed } else { peer.acked };
-            lost |= peer.lost.is_some();
-            lacking |= (failed || peer.lost.is_some()) && peer.acked < committed;
-            match &peer.standing {
-                // A copy that the configuration does not name answers no readers: its lease ends first. A silent copy's
-                // ends on its own, and others get no more of it when it is time.
-                Standing::InSync if now < peer.reads_until || gathering => {}
-                Standing::InSync if peer.lost.is_some() || failed => {
-                    config.remove(*device, peer.lost.unwrap_or(known).min(committed));
-                }
-                // Invariant 4: what was acknowledged while nothing waited for it must be durable on it, too.
-                Standing::Joining if peer.synced && peer.acked >= committed && now < peer.lease_until => {
-                    config.in_sync.insert(*device);
-                    config.away.remove(device);
-                    if self.proposal.is_none() {
-                        peer.named = Some(config.version);
-                    }
-                }
-                Standing::Joining if failed && peer.named.is_some() => in_doubt = true,
-                _ => {}
-            }
-        }
-        // What is written to now and then would wait for a copy that takes leave when the next write comes.
-        let parting =
-            primary.peers.values().any(|peer| peer.gone) && is_recent(primary.ordered_at, now) && !self.leaving;
-        let wanted =
-            std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting || lost || lacking && !waits_for_all;
-        let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
-        // One that is a member no more goes when its replacement is there, whether or not anybody wants anything; and when
-        // an epoch can't open without it, since only an open one brings replacements up to date.
-        let enough = config.in_sync.len() >= config.members.len() || !open;
-        let relieved = enough && self.config.in_sync.difference(&config.in_sync).any(|d| !config.members.contains(d));
-        let to_leave = open && !config.members.contains(&me);
-        if self.proposal.is_none() {
-            // Whether an earlier proposal has named a copy that failed since is known when the next one is decided.
-            let changed = config.in_sync != self.config.in_sync && (wanted || grows || relieved);
-            if (changed || in_doubt) && self.keeps_what_is_committed(&config) {
-                self.propose(config);
-            } else {
-                self.drop_failed_joiners(now);
-            }
-        }
-        if to_leave {
-            self.hand_over_and_leave();
-        }
-        greet.into_iter().for_each(|device| self.greet(device));
+        let (now, durable) = (self.now, self.durable);
+        self.raise_low_watermark();
+        let Group { role: Role::Primary(primary), config, connected, departed, .. } = self else { return };
+        primary.ask_who_stayed(connected, departed, now);
+        let slow = primary.too_slow(config, departed, now);
+        self.hear_late_answers();
+        // What was heard may have made another copy primary.
+        let Some(primary) = self.primary_mut() else { return };
+        primary.note_progress(stalled, durable, now);
+        self.change_in_sync_set(slow);
+        self.hand_over_and_leave();
+        self.ask_again();
         self.gather();
         self.watch_learners();
         self.give_up_questions();
@@ -327,111 +149,100 @@ impl Group {
         self.try_hand_over();
     }
 
-    /// How a primary is that waits for the copy on `device`. Perhaps only until somebody wants something: this looks at what
-    /// [`Group::watch_copies`] would do then, and does nothing of it.
-    pub(crate) fn state_without(&self, device: DeviceId, now: Duration) -> GroupState {
-        let waiting = GroupState::WaitingForCopy(device);
-        let Role::Primary(primary) = &self.role else { return waiting };
-        let gathering = self.config.ack != AckRule::All && primary.is_gathering();
-        if gathering || self.proposal.is_some() {
-            return waiting;
+    /// Asks the copies how far they are that can be reached and have not said so for a while.
+    fn ask_again(&mut self) {
+        let unanswered = self.primary().map(|primary| primary.unanswered(&self.connected, self.now));
+        unanswered.into_iter().flatten().for_each(|device| self.greet(device));
+    }
+
+    /// Proposes the in-sync set that should be, if that is called for. The copy on `slow` may be left behind.
+    fn change_in_sync_set(&mut self, slow: Option<DeviceId>) {
+        let (now, writes_wait) = (self.now, self.tail.len() > 0);
+        let Some(primary) = self.primary_mut() else { return };
+        let in_use = std::mem::take(&mut primary.clients_wait) || writes_wait;
+        // A former primary that is out of reach, and that no promise binds this copy to any more, is not waited for.
+        let unheard = primary.takeover.unheard_predecessor(now).filter(|device| !self.connected.contains(device));
+        let wanted = self.set_view([slow, unheard], in_use, now).map(|view| view.wanted());
+        if self.proposal.is_some() {
+            return;
         }
-        let patience = patience(primary.is_open());
-        let mut config = self.config.clone();
-        for (device, peer) in &primary.peers {
-            let in_sync = matches!(peer.standing, Standing::InSync);
-            if in_sync && now >= peer.reads_until && peer.has_failed(patience, now) {
-                config.in_sync.remove(device);
-            } else if peer.counts() && !peer.synced {
-                return waiting;
-            }
-        }
-        if !self.keeps_what_is_committed(&config) {
-            waiting
-        } else if config.is_writable() {
-            GroupState::Idle(device)
+        let (Some(wanted), Some(primary)) = (wanted, self.primary_mut()) else { return };
+        primary.name(&wanted);
+        if wanted.is_due {
+            self.propose(wanted.config);
         } else {
-            GroupState::ReadOnly
+            primary.drop_failed_joiners(now);
         }
     }
 
-    /// A primary whose device is a member no more makes one of the members primary.
-    fn hand_over_and_leave(&mut self) {
-        let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        if now < primary.leave_at {
-            return;
-        }
-        primary.leave_at = now + HAND_OVER_AGAIN;
-        let heirs: Vec<DeviceId> = self.config.in_sync.intersection(&self.config.members).copied().collect();
-        // Groups that leave a device together go to different ones.
-        let first = self.pg.0 as usize % heirs.len().max(1);
-        let (later, sooner) = heirs.split_at(first);
-        for device in sooner.iter().chain(later) {
-            if self.hand_over(*device) {
-                return;
-            }
-        }
-    }
-
-    /// Enough of the copies that would be in sync hold what is committed.
-    fn keeps_what_is_committed(&self, config: &GroupConfig) -> bool {
-        let Role::Primary(primary) = &self.role else { return false };
-        if config.ack == AckRule::All || !primary.is_open() {
-            return true;
-        }
-        let acked = |device: DeviceId| match primary.peers.get(&device) {
-            Some(peer) => peer.acked,
-            None if device == self.me => self.durable,
-            None => Sequence::ZERO,
+    /// What the in-sync set depends on; `None` on a secondary. The copies on `unfit` may be left behind whatever else
+    /// is known of them.
+    fn set_view(&self, unfit: [Option<DeviceId>; 2], in_use: bool, now: Duration) -> Option<SetView<'_>> {
+        let primary = self.primary()?;
+        let open = primary.is_open();
+        let copy = |(device, peer): (&DeviceId, &Peer)| {
+            let failed = peer.has_failed(patience(open), now) || unfit.contains(&Some(*device));
+            (*device, CopyView::of(peer, failed, now))
         };
-        config.held_by_rule(&config.in_sync, self.me, acked) >= self.tail.committed()
+        Some(SetView {
+            config: &self.config,
+            me: self.me,
+            durable: self.durable,
+            committed: self.tail.committed(),
+            open,
+            gathering: self.config.ack != AckRule::All && primary.is_gathering(),
+            in_use,
+            busy: is_recent(primary.ordered_at, now) && !self.leaving,
+            copies: primary.peers.iter().map(copy).collect(),
+        })
     }
 
-    /// Under a rule that does not wait for all copies, a reign begins with those that have everything that a new primary
-    /// has found, once it has heard enough copies to have found every acknowledged write. The others are left behind.
-    pub(crate) fn gather(&mut self) {
-        let (now, me, end, floor) = (self.now, self.me, self.tail.end(), self.floor);
-        let Role::Primary(primary) = &self.role else { return };
-        if self.config.ack == AckRule::All
-            || !primary.is_gathering()
-            || primary.awaits_predecessor(now)
-            || self.proposal.is_some()
-        {
-            return;
+    /// How a primary is that waits for the copy on `device`. Perhaps only until somebody wants something: this looks at
+    /// what [`Group::watch_copies`] would do then, and does nothing of it.
+    pub(crate) fn state_without(&self, device: DeviceId, now: Duration) -> GroupState {
+        let view = self.set_view([None; 2], true, now).filter(|view| !view.gathering && self.proposal.is_none());
+        match view.and_then(|view| view.when_in_use()) {
+            None => GroupState::WaitingForCopy(device),
+            Some(config) if config.is_writable() => GroupState::Idle(device),
+            Some(_) => GroupState::ReadOnly,
         }
-        let heard = |device| device == me || primary.peers.get(&device).is_some_and(|peer| peer.answered);
-        let enough = self.config.hears_enough(heard);
-        #[cfg(feature = "sabotage")]
-        let enough = enough || crate::sabotage::is_hasty();
-        if !enough || self.durable < end {
-            return;
-        }
-        let mut config = self.config.next();
-        for (device, peer) in &primary.peers {
-            let usable = peer.lost.is_none() && !peer.gone;
-            if usable && peer.synced && peer.acked >= end {
-                continue;
+    }
+}
+
+impl Primary {
+    /// Notes which copies are silent or stuck for this process's own sake, or because they have nothing to do.
+    fn note_progress(&mut self, stalled: bool, durable: Sequence, now: Duration) {
+        for peer in self.peers.values_mut() {
+            if stalled {
+                peer.heard = peer.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
+                peer.moved = peer.moved.max(now);
             }
-            // Who has just started does not know how far the others are: to leave one behind would be dear.
-            let patience = if floor > Sequence::ZERO { GATHERING } else { GATHERING_AT_START };
-            let in_reach = self.connected.contains(device) || floor == Sequence::ZERO;
-            #[cfg(feature = "sabotage")]
-            let in_reach = in_reach && !crate::sabotage::is_hasty();
-            if usable && in_reach && now < primary.began + patience {
-                return;
+            if peer.acked >= durable.min(peer.sent) {
+                peer.moved = now;
             }
-            // How far it is has been heard from it now, or from the primary before.
-            config.remove(*device, peer.lost.unwrap_or(peer.acked).max(floor));
         }
-        self.propose(config);
+    }
+
+    /// The copies in reach that were asked how far they are, and have not said so for a while.
+    fn unanswered(&self, connected: &BTreeSet<DeviceId>, now: Duration) -> Vec<DeviceId> {
+        let due = |peer: &Peer| !peer.synced && now >= peer.asked + SILENCE;
+        let silent = self.peers.iter().filter(|(device, peer)| connected.contains(device) && due(peer));
+        silent.map(|(device, _)| *device).collect()
+    }
+
+    /// A proposal may name these copies in sync from now on.
+    fn name(&mut self, wanted: &WantedSet) {
+        for device in &wanted.joins {
+            if let Some(peer) = self.peers.get_mut(device) {
+                peer.named = Some(wanted.config.version);
+            }
+        }
     }
 
     /// A copy that was about to join and fell silent starts anew. Only while no proposal could still make it a member.
     fn drop_failed_joiners(&mut self, now: Duration) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        primary.peers.retain(|_, peer| {
-            let failed = now >= peer.heard + SILENCE || now >= peer.moved + STUCK || peer.lost.is_some();
+        self.peers.retain(|_, peer| {
+            let failed = now >= peer.heard + SILENCE || now >= peer.moved + STUCK || peer.diverged_at.is_some();
             !(matches!(peer.standing, Standing::Joining) && failed && peer.named.is_none())
         });
     }

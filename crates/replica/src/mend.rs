@@ -1,8 +1,9 @@
 //! Damaged blocks: a reader gets them from another copy at once (the gateway asks there); here they are written anew
 //! from a good copy.
 //!
-//! The primary does it, because it alone can hold back writes to a block: for a secondary's block it reads its own and
-//! sends it as a repair; for its own it asks a secondary. Both are done while no write to the block is under way.
+//! The primary mends, because it alone can hold back writes to a block. For a secondary's block the primary reads its
+//! own block and sends that as a repair; for its own block it asks a secondary. Both are done while no write to the
+//! block is under way.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
@@ -14,7 +15,8 @@ use azekura_wire::{Body, Damaged, Extent, Fetch, Fetched, Message, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Damaged blocks of one group that wait; further ones are found again by their next reader, or the next scrub.
+/// Damaged blocks of one group that wait to be mended; further ones are found again by their next reader, or the next
+/// scrub.
 const DAMAGED_MAX: usize = 1024;
 /// A block that no copy could give may have been written since, after this time.
 const HOPELESS_FOR: Duration = Duration::from_secs(10);
@@ -38,11 +40,11 @@ pub(crate) struct Mending {
     queue: VecDeque<Mend>,
     /// Blocks of this copy that were asked for elsewhere, by the question's name, and where.
     fetching: BTreeMap<u64, (DeviceId, Mend)>,
-    /// Blocks of other copies, for which this copy's are being read.
+    /// Blocks of other copies, for which this copy's own blocks are being read.
     reading: BTreeMap<u64, Mend>,
     /// Blocks without a good copy that people were told of: every reader finds them again.
     told: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
-    /// When each was last found to be damaged in every copy that could be asked.
+    /// When each block was last found to be damaged in every copy that could be asked (decision 0014).
     hopeless: BTreeMap<(LayerId, ChunkIndex, BlockIndex), Duration>,
 }
 
@@ -57,7 +59,7 @@ impl Mending {
         under.chain(&self.queue).any(|mend| mend.device == device && mend.blocks.overlaps(blocks))
     }
 
-    /// Some of these blocks can't be had together: each alone perhaps can.
+    /// These blocks can't be had together: each is tried alone.
     fn wait_alone(&mut self, mend: &Mend) {
         for n in 0..mend.blocks.count {
             let blocks = Blocks { first: BlockIndex(mend.blocks.first.0 + n), count: 1, ..mend.blocks };
@@ -129,8 +131,7 @@ impl Group {
     }
 
     fn met_damage(&mut self, device: DeviceId, blocks: Blocks) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        if let Some(scrub) = &mut primary.scrub {
+        if let Some(scrub) = self.scrub_mut() {
             scrub.met_damage(device, &blocks);
         }
         self.mend(device, blocks);
@@ -138,11 +139,8 @@ impl Group {
 
     /// Damaged blocks are being written anew.
     fn tell_mended(&mut self, device: DeviceId, blocks: &Blocks) {
-        let Role::Primary(primary) = &mut self.role else { return };
-        if let Some(scrub) = &mut primary.scrub {
-            scrub.mended(device, blocks);
-        }
-        let (Blocks { layer, chunk, first, count }, scrubbing) = (*blocks, primary.scrub.is_some());
+        let scrubbing = self.scrub_mut().map(|scrub| scrub.mended(device, blocks)).is_some();
+        let Blocks { layer, chunk, first, count } = *blocks;
         self.actions.push_back(Action::Mended { device, layer, chunk, first, count, scrubbing });
     }
 
@@ -220,7 +218,8 @@ impl Group {
             }
             Err(_) if mend.blocks.count > 1 => primary.mending.wait_alone(&mend),
             Err(_) => {
-                // Both are damaged. A third copy may help this one first; its own reader has told of it by now.
+                // Both are damaged. A third copy may help this one first: the read that failed has reported this copy's
+                // block.
                 mend.tried.push(self.me);
                 let others = primary.peers.keys().any(|device| *device != mend.device);
                 if others && mend.tried.len() < 3 {

@@ -1,8 +1,8 @@
 //! Writes of partial blocks: the missing edges are read, and the whole blocks ordered as one write.
 //!
 //! While a merge reads, no other write to its blocks is ordered, and a merge starts only when no uncommitted write
-//! touches its blocks: what it reads is the latest there is, so the write is atomic. It is the latest on every copy that is in
-//! sync, so that an edge that can't be read here is asked for elsewhere.
+//! touches its blocks: what the merge reads is the latest there is, so the write is atomic. Every copy in sync has the
+//! same contents then, so an edge that can't be read here is asked for at another copy.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
@@ -122,8 +122,8 @@ impl Group {
         }
     }
 
-    /// Asks the next copy for an edge. Without one the write fails with `status`; it is to be sent again while there is a copy
-    /// in sync that can't be asked now.
+    /// Asks the next copy for an edge. Without one the write fails with `status`; it is to be sent again while there is
+    /// a copy in sync that can't be asked now.
     fn ask_for_edge(&mut self, mut question: Question, status: IoStatus) {
         let (pg, commit, now) = (self.pg, self.tail.committed(), self.now);
         let Role::Primary(primary) = &mut self.role else { return };
@@ -144,9 +144,9 @@ impl Group {
                 self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
                 return;
             }
-            // It answers again, or is left behind.
+            // A copy that may have the edge does not answer now: it will, or is left behind.
             None if !others.is_empty() => {
-                primary.wanted = true;
+                primary.clients_wait = true;
                 IoStatus::Redirect
             }
             None => status,

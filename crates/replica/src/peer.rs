@@ -32,13 +32,13 @@ pub(crate) struct Peer {
     pub(crate) opened: bool,
     /// The last write sent to it on that connection.
     pub(crate) sent: Sequence,
-    /// Writes up to here have perhaps been sent on an earlier connection; they are sent again in full.
+    /// Writes up to here have perhaps been sent on an earlier connection; they are sent again with their blocks.
     pub(crate) again: Sequence,
     /// Everything up to here is durable there.
     pub(crate) acked: Sequence,
-    /// Until when it follows nobody else.
+    /// Until when the copy follows nobody else: its promise, as far as this primary may count on it (0004).
     pub(crate) lease_until: Duration,
-    /// Until when it may answer readers by itself.
+    /// Until when the copy may answer readers by itself. It is not left behind before (0007).
     pub(crate) reads_until: Duration,
     /// When it last said anything.
     pub(crate) heard: Duration,
@@ -48,13 +48,15 @@ pub(crate) struct Peer {
     pub(crate) moved: Duration,
     /// Its device takes no more data.
     pub(crate) full: bool,
-    /// It has said that it is about to stop, or to be given up, and that it answers no reader any more.
-    pub(crate) gone: bool,
-    /// It joins, and this version of the configuration, whose outcome is not known, names it in sync.
+    /// The copy has said that it is about to stop, or to be given up, or that its device hangs: it answers no reader
+    /// any more.
+    pub(crate) leaving: bool,
+    /// The copy joins, and this version of the configuration, whose outcome is not known, names it in sync.
     pub(crate) named: Option<u64>,
-    /// It can't go on from where it is, because it has lost writes or has others: it is good up to here.
-    pub(crate) lost: Option<Sequence>,
-    /// It has said how far it is since this reign began.
+    /// The copy's log is not a beginning of this primary's, because it has lost writes or has others: it is good up to
+    /// here.
+    pub(crate) diverged_at: Option<Sequence>,
+    /// The copy has said how far it is since this reign began: it counts as heard (0010, point 4).
     pub(crate) answered: bool,
     /// What was sent to it and is not durable there, where writes need not wait for it.
     pub(crate) backlog: Backlog,
@@ -103,9 +105,9 @@ impl Peer {
             asked: Duration::ZERO,
             moved: now,
             full: false,
-            gone: false,
+            leaving: false,
             named: None,
-            lost: None,
+            diverged_at: None,
             answered: false,
             backlog: Backlog::default(),
             pace: Pace::default(),
@@ -118,27 +120,27 @@ impl Peer {
         Peer { synced: true, opened: true, sent: base, again, acked: base, ..Peer::new(standing, now) }
     }
 
-    /// It has what the primary has committed, and can be asked for it.
+    /// The copy has what the primary has committed, and can be asked for blocks.
     pub(crate) fn answers(&self, now: Duration) -> bool {
-        matches!(self.standing, Standing::InSync) && self.synced && !self.gone && now < self.heard + SILENCE
+        matches!(self.standing, Standing::InSync) && self.synced && !self.leaving && now < self.heard + SILENCE
     }
 
-    /// It may be left behind: it has been silent for `patience`, or is of no use otherwise.
+    /// The copy may be left behind: it has been silent for `patience`, is stuck, lags, or takes leave.
     pub(crate) fn has_failed(&self, patience: Duration, now: Duration) -> bool {
-        self.gone || now >= self.heard + patience || now >= self.moved + STUCK || self.lags()
+        self.leaving || now >= self.heard + patience || now >= self.moved + STUCK || self.lags()
     }
 
-    /// It lags by more than is to wait for it.
+    /// More is on its way to the copy than may be.
     pub(crate) fn lags(&self) -> bool {
         self.backlog.is_too_long()
     }
 
-    /// The configuration names it in sync, or a proposal does whose outcome is not known.
+    /// The configuration names the copy in sync, or a proposal does whose outcome is not known.
     pub(crate) fn may_be_in_sync(&self) -> bool {
         matches!(self.standing, Standing::InSync) || self.named.is_some()
     }
 
-    /// Writes wait for it.
+    /// Writes wait for the copy.
     pub(crate) fn counts(&self) -> bool {
         !matches!(self.standing, Standing::Learning(_))
     }

@@ -43,7 +43,7 @@ pub(crate) struct Pending {
     pub(crate) client: Option<Client>,
     /// The blocks are those that the gateway sent, not merged ones.
     pub(crate) as_sent: bool,
-    /// When it was given its place.
+    /// When the write was given its place.
     pub(crate) ordered_at: Duration,
 }
 
@@ -101,8 +101,8 @@ impl Tail {
         self.writes.iter().any(|write| write.blocks.overlaps(blocks))
     }
 
-    /// True when an uncommitted write may change what `blocks` read as: one to the same place of the same layer, or of one
-    /// that it may lie on, whose number is lower.
+    /// True when an uncommitted write may change what `blocks` read as: one to the same place of the same layer, or of
+    /// one that it may lie on, whose number is lower.
     pub(crate) fn may_show_in(&self, blocks: &Blocks) -> bool {
         let layer = blocks.layer;
         self.writes.iter().any(|write| write.blocks.layer <= layer && Blocks { layer, ..write.blocks }.overlaps(blocks))

@@ -2,19 +2,18 @@
 
 use crate::action::{Action, Client, Mismatch};
 use crate::fence::Fences;
-use crate::group::{Group, GroupState, Role};
-use crate::hand_over::{HandingOver, Predecessor};
+use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::lease::LEASE;
 use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
 use crate::merge::Merges;
-use crate::opening::Stage;
 use crate::peer::{Backlog, Peer, Standing};
 use crate::pending::{Blocks, Pending};
 use crate::quorum::AckRule;
 use crate::resync::Repairs;
 use crate::scrub::Scrub;
 use crate::sluggish::Pace;
+use crate::takeover::{HandingOver, TakeOver};
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
 use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
 use azekura_wire::{Body, Prepare, PrepareOk, WriteBody, WriteRequest};
@@ -27,42 +26,30 @@ pub(crate) const REIGN_SHIFT: u32 = 32;
 /// State that only a primary has.
 pub(crate) struct Primary {
     epoch: Epoch,
-    pub(crate) stage: Stage,
-    /// The last place of earlier epochs, once all of them is committed.
-    pub(crate) opens_at: Option<Sequence>,
+    /// How far it has come on its way to an open epoch.
+    pub(crate) takeover: TakeOver,
     pub(crate) peers: BTreeMap<DeviceId, Peer>,
-    /// Nothing is committed before: a copy that was left behind may still answer readers.
-    pub(crate) blocked_until: Duration,
-    /// The copy that was to reign here before may still answer readers when this reign begins.
-    pub(crate) after_readers: bool,
     /// The in-sync sets that were proposed, by version, and may stand unheard: what is enough must be enough in each.
-    pub(crate) doubts: Vec<(u64, BTreeSet<DeviceId>)>,
-    /// The configuration was changed after enough copies had left the primary before: what was gathered is all there is.
-    pub(crate) confirmed: bool,
-    /// When the configuration named this process as primary.
-    pub(crate) began: Duration,
-    /// The reign before this one, once it is known that nobody serves in it any more.
-    pub(crate) ended: Epoch,
-    /// The primary before.
-    pub(crate) predecessor: Option<Predecessor>,
+    pub(crate) proposals_in_doubt: Vec<(u64, BTreeSet<DeviceId>)>,
     /// When a write was last ordered.
     pub(crate) ordered_at: Option<Duration>,
     /// How long writes take on this copy's own device.
     pub(crate) pace: Pace,
     /// Copies that this primary has left behind because they were slow.
     pub(crate) was_slow: BTreeSet<DeviceId>,
-    /// A prepared write's blocks are being read back from the log, to be sent again.
+    /// This prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
-    /// Copies that have committed more than this one when they were to be brought up to date, and until when they are left alone.
+    /// Copies that had committed more than this one when they were to be brought up to date, and until when they are
+    /// left alone (0007).
     pub(crate) ahead: BTreeMap<DeviceId, Duration>,
     pub(crate) merges: Merges,
     pub(crate) repairs: Repairs,
     pub(crate) mending: Mending,
     pub(crate) scrub: Option<Scrub>,
     pub(crate) fences: Fences,
-    /// Somebody has asked for something since the last tick. A copy that is away is left behind only then: a cluster that
-    /// is shut down node by node keeps all its copies in sync.
-    pub(crate) wanted: bool,
+    /// Somebody has asked for something since the last tick and was not served. A silent copy is left behind only then:
+    /// a cluster that is shut down node by node keeps all its copies in sync (0007).
+    pub(crate) clients_wait: bool,
     /// Another copy is to reign in this one's place.
     pub(crate) handing_over: Option<HandingOver>,
     /// When a primary that is to leave tries to hand over next.
@@ -76,21 +63,20 @@ pub(crate) struct Primary {
 }
 
 impl Primary {
-    pub(crate) fn new(epoch: Epoch, me: DeviceId, in_sync: &BTreeSet<DeviceId>, now: Duration) -> Primary {
+    pub(crate) fn new(
+        epoch: Epoch,
+        takeover: TakeOver,
+        me: DeviceId,
+        in_sync: &BTreeSet<DeviceId>,
+        now: Duration,
+    ) -> Primary {
         let peers = in_sync.iter().filter(|device| **device != me);
         Primary {
             epoch,
-            stage: Stage::Reconciling,
-            opens_at: None,
+            takeover,
             ahead: BTreeMap::new(),
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
-            blocked_until: Duration::ZERO,
-            after_readers: false,
-            doubts: Vec::new(),
-            confirmed: false,
-            began: now,
-            ended: Epoch(0),
-            predecessor: None,
+            proposals_in_doubt: Vec::new(),
             ordered_at: None,
             pace: Pace::default(),
             was_slow: BTreeSet::new(),
@@ -100,7 +86,7 @@ impl Primary {
             mending: Mending::default(),
             scrub: None,
             fences: Fences::default(),
-            wanted: false,
+            clients_wait: false,
             handing_over: None,
             leave_at: Duration::ZERO,
             may_resync: false,
@@ -130,16 +116,14 @@ impl Primary {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.stage == Stage::Open
+        self.takeover.is_open()
     }
 
     /// The connection to a copy is gone, or new.
     pub(crate) fn forget_peer(&mut self, device: DeviceId) {
-        if let Some(before) = &mut self.predecessor {
-            before.said.remove(&device);
-        }
+        self.takeover.forget_answer(device);
         let Some(peer) = self.peers.get_mut(&device) else { return };
-        // One that was about to join, and that no proposal names, need not be waited for.
+        // A copy that was about to join, and that no proposal names, need not be waited for (0013, leaving).
         if peer.may_be_in_sync() {
             peer.synced = false;
             peer.asked = Duration::ZERO;
@@ -149,10 +133,28 @@ impl Primary {
         }
     }
 
-    /// Invariant 3: while every copy that could take over has promised to follow nobody else, no other primary commits.
+    /// Invariant 3, 0013 (point 1): while every copy that could take over has promised to follow nobody else, no other
+    /// primary commits.
     fn has_all_leases(&self, now: Duration) -> bool {
         let could_reign = |peer: &&Peer| matches!(peer.standing, Standing::InSync) || peer.named.is_some();
         self.is_open() && self.peers.values().filter(could_reign).all(|peer| now < peer.lease_until)
+    }
+
+    /// Everything up to here is durable on enough copies, whichever proposed configuration stands. A copy that joins is
+    /// waited for (0010, point 1).
+    fn held_by_enough(&self, config: &GroupConfig, me: DeviceId, durable: Sequence) -> Sequence {
+        if config.ack == AckRule::All || !self.is_open() {
+            return self.counting().map(|peer| peer.acked).min().unwrap_or(durable).min(durable);
+        }
+        let acked = |device: DeviceId| match self.peers.get(&device) {
+            _ if device == me => durable,
+            Some(peer) => peer.acked,
+            None => Sequence::ZERO,
+        };
+        let enough = |in_sync: &BTreeSet<DeviceId>| config.held_by_enough(in_sync, me, acked);
+        let joining = self.peers.values().filter(|peer| matches!(peer.standing, Standing::Joining));
+        let in_doubt = self.proposals_in_doubt.iter().map(|(_, in_sync)| enough(in_sync));
+        in_doubt.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(&config.in_sync))
     }
 
     /// A copy lacks nothing up to `end`.
@@ -160,13 +162,13 @@ impl Primary {
         self.peers.get(&device).is_some_and(|peer| peer.acked >= end)
     }
 
-    /// The epoch began, and what was prepared before is being gathered.
+    /// What was prepared before this epoch is being gathered.
     pub(crate) fn is_gathering(&self) -> bool {
-        self.stage == Stage::Reconciling && !self.confirmed
+        self.takeover.is_gathering()
     }
 
     pub(crate) fn state(&self) -> GroupState {
-        if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.lost.is_some()) {
+        if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.diverged_at.is_some()) {
             return GroupState::CopyLost(*device);
         }
         if let Some(device) = self.ahead.keys().next() {
@@ -231,8 +233,7 @@ impl Group {
     /// else. True when that lets this copy answer readers.
     pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool, now: Duration) -> bool {
         let before = self.may_serve(now);
-        let Role::Primary(primary) = &mut self.role else { return false };
-        if let Some(peer) = primary.peers.get_mut(&device) {
+        if let Some(peer) = self.primary_mut().and_then(|primary| primary.peers.get_mut(&device)) {
             peer.lease_until = peer.lease_until.max(sent + LEASE);
             peer.heard = peer.heard.max(now);
             peer.full = full;
@@ -240,7 +241,8 @@ impl Group {
         !before && self.may_serve(now)
     }
 
-    /// Invariant 3: nobody else commits while those that a new primary would have to hear follow this one.
+    /// Invariant 3, 0010 (point 3): nobody else commits while those copies follow this primary of which a new one would
+    /// have to hear some.
     pub(crate) fn may_serve(&self, now: Duration) -> bool {
         let Role::Primary(primary) = &self.role else { return false };
         if self.config.ack == AckRule::All {
@@ -250,48 +252,31 @@ impl Group {
             device == self.me || primary.peers.get(&device).is_some_and(|peer| now < peer.lease_until)
         };
         let enough = |in_sync: &BTreeSet<DeviceId>| self.config.could_acknowledge(in_sync, bound);
-        primary.is_open() && enough(&self.config.in_sync) && primary.doubts.iter().all(|(_, in_sync)| enough(in_sync))
+        primary.is_open()
+            && enough(&self.config.in_sync)
+            && primary.proposals_in_doubt.iter().all(|(_, in_sync)| enough(in_sync))
     }
 
-    /// Everything up to here is durable on enough copies, whichever proposed configuration stands. A copy that joins is
-    /// waited for.
-    pub(crate) fn held_by_enough(&self) -> Sequence {
-        let Role::Primary(primary) = &self.role else { return Sequence::ZERO };
-        let (me, durable) = (self.me, self.durable);
-        if self.config.ack == AckRule::All || !primary.is_open() {
-            return primary.counting().map(|peer| peer.acked).min().unwrap_or(durable).min(durable);
-        }
-        let acked = |device: DeviceId| match primary.peers.get(&device) {
-            _ if device == me => durable,
-            Some(peer) => peer.acked,
-            None => Sequence::ZERO,
-        };
-        let enough = |in_sync: &BTreeSet<DeviceId>| self.config.held_by_enough(in_sync, me, acked);
-        let joining = primary.peers.values().filter(|peer| matches!(peer.standing, Standing::Joining));
-        let doubts = primary.doubts.iter().map(|(_, in_sync)| enough(in_sync));
-        doubts.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(&self.config.in_sync))
-    }
-
-    /// Everything up to here is on every in-sync copy: a copy that is left behind has at least that.
-    pub(crate) fn raise_floor(&mut self) {
-        let Role::Primary(primary) = &self.role else { return };
-        if primary.is_open() {
+    /// Every in-sync copy holds everything up to here, so a copy that is left behind unheard has at least that (0010,
+    /// point 6).
+    pub(crate) fn raise_low_watermark(&mut self) {
+        if let Some(primary) = self.primary().filter(|primary| primary.is_open()) {
             let everywhere = primary.counting().map(|peer| peer.acked).min().unwrap_or(self.durable);
-            self.floor = self.floor.max(everywhere.min(self.tail.committed()));
+            self.low_watermark = self.low_watermark.max(everywhere.min(self.tail.committed()));
         }
     }
 
     /// Every in-sync copy holds everything up to here, for heartbeats to tell.
     #[must_use]
-    pub fn floor(&self) -> Sequence {
-        self.floor
+    pub fn low_watermark(&self) -> Sequence {
+        self.low_watermark
     }
 
-    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that is
-    /// what its lease to answer readers counts from.
+    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that
+    /// is what its lease to answer readers counts from.
     pub fn heartbeat_sent(&mut self, device: DeviceId, stamp_arrived: Duration) {
         if let Role::Primary(primary) = &mut self.role
-            && let Some(peer) = primary.peers.get_mut(&device).filter(|peer| !peer.gone)
+            && let Some(peer) = primary.peers.get_mut(&device).filter(|peer| !peer.leaving)
         {
             peer.reads_until = peer.reads_until.max(readers_until(stamp_arrived));
         }
@@ -318,7 +303,7 @@ impl Group {
         follow.map(move |(device, peer)| {
             let stays = matches!(peer.standing, Standing::InSync)
                 && self.config.members.contains(device)
-                && peer.lost.is_none()
+                && peer.diverged_at.is_none()
                 && !is_sluggish(peer.moved, now)
                 && !peer.pace.is_slow(now);
             (*device, serving && stays && self.config.has_readers())
@@ -333,8 +318,8 @@ impl Group {
         self.take_write(client, write, trusted, false)
     }
 
-    /// As [`Group::write`], for a layer that takes no writes now, or any more: only what has a place in the order already,
-    /// under whichever layer's name, is answered; all else is asked to come again.
+    /// As [`Group::write`], for a layer that takes no writes now, or any more: only what has a place in the order
+    /// already, under whichever layer's name, is answered; all else is asked to come again.
     ///
     /// # Errors
     /// As [`Group::write`].
@@ -359,7 +344,7 @@ impl Group {
             return Ok(());
         }
         if !serving {
-            primary.wanted = true;
+            primary.clients_wait = true;
         }
         // Also what is committed already: it may be on fewer copies than the class demands.
         if !self.config.is_writable() {
@@ -402,8 +387,8 @@ impl Group {
         Ok(())
     }
 
-    /// Drops what the write's gateway has given up and is parked here: it must not come after this write, which may be to the
-    /// same blocks.
+    /// Drops what the write's gateway has given up and is parked here: it must not come after this write, which may be
+    /// to the same blocks.
     fn drop_given_up(&mut self, write: &WriteRequest) {
         let (session, oldest) = (write.session, write.oldest);
         self.sessions.heard(session, oldest);
@@ -529,16 +514,17 @@ impl Group {
         followers.into_iter().for_each(|device| self.pump(device));
     }
 
-    /// Commits what enough copies hold. At the beginning of an epoch those are all that are in sync, under any rule.
+    /// Commits what enough copies hold. Before the epoch is open those are all copies in sync, under any rule (0010,
+    /// point 5).
     pub(crate) fn try_commit(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
-        if self.now < primary.blocked_until || primary.awaits_predecessor(self.now) {
+        if primary.takeover.waits(self.now).is_some() {
             return;
         }
         if self.config.ack != AckRule::All && primary.is_gathering() {
             return;
         }
-        let upto = self.held_by_enough();
+        let upto = primary.held_by_enough(&self.config, self.me, self.durable);
         if upto > self.tail.committed() {
             self.commit(upto);
             self.answer_fences();
@@ -546,7 +532,7 @@ impl Group {
             self.run_resyncs();
             self.try_hand_over();
         }
-        self.try_start();
+        self.try_record();
     }
 }
 

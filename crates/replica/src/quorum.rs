@@ -1,7 +1,7 @@
 //! Ack rules: which copies must hold a write before it is acknowledged, and which a new primary must hear.
 //!
-//! Both are asked of the in-sync copies. What they have in common (flexible quorums: Howard, Malkhi, Spiegelman, 2016) is
-//! that a set which is enough to acknowledge a write and one which is enough to begin a reign always share a copy.
+//! Both are asked of the in-sync copies. What they have in common (flexible quorums: Howard, Malkhi, Spiegelman, 2016)
+//! is that a set which is enough to acknowledge a write and one which is enough to begin a reign always share a copy.
 //! docs/decisions/0010 argues why nothing acknowledged is lost.
 
 use crate::group::GroupConfig;
@@ -14,8 +14,8 @@ pub enum AckRule {
     /// Every in-sync copy is durable.
     #[default]
     All,
-    /// More than half of the copies that the group is to have are durable, the primary among them; all that are in sync if
-    /// those are fewer.
+    /// More than half of the copies that the group is to have are durable, the primary among them; all that are in sync
+    /// if those are fewer.
     Majority,
     /// More than half of the in-sync copies of the primary's site, the primary among them, and one of every other site
     /// that has any, are durable.
@@ -23,7 +23,7 @@ pub enum AckRule {
 }
 
 impl GroupConfig {
-    /// Secondaries answer readers by themselves: whatever is acknowledged, each of them has it.
+    /// Secondaries answer readers by themselves, because each of them has whatever is acknowledged (0010, reads).
     pub(crate) fn has_readers(&self) -> bool {
         self.ack == AckRule::All
     }
@@ -67,7 +67,8 @@ impl GroupConfig {
         }
     }
 
-    /// Whoever has heard these in-sync copies has heard one of each set that could have acknowledged a write.
+    /// Whoever has heard these in-sync copies has heard one of each set that could have acknowledged a write (0010,
+    /// point 4).
     pub(crate) fn hears_enough(&self, heard: impl Fn(DeviceId) -> bool) -> bool {
         !self.could_acknowledge(&self.in_sync, |device| !heard(device))
     }
@@ -78,8 +79,9 @@ impl GroupConfig {
         !self.in_sync.iter().any(without)
     }
 
-    /// The last place that may be acknowledged where `in_sync` are in sync: enough of them hold everything up to there, and as many as
-    /// the class demands at least. Where fewer are in sync nothing is acknowledged at all, and the rule alone says what is committed.
+    /// The last place that may be acknowledged where `in_sync` are in sync: enough of them hold everything up to there,
+    /// and as many as the class demands at least (0007). Where fewer are in sync nothing is acknowledged at all, and
+    /// the rule alone says what is committed.
     pub(crate) fn held_by_enough(
         &self,
         in_sync: &BTreeSet<DeviceId>,
@@ -93,8 +95,8 @@ impl GroupConfig {
         self.held_by_rule(in_sync, primary, acked).min(demanded)
     }
 
-    /// The last place up to which as many of `in_sync` hold everything as the ack rule asks for, where `primary` reigns and each copy
-    /// holds everything up to `acked`.
+    /// The last place up to which as many of `in_sync` hold everything as the ack rule asks for, where `primary` reigns
+    /// and each copy holds everything up to `acked`.
     pub(crate) fn held_by_rule(
         &self,
         in_sync: &BTreeSet<DeviceId>,

@@ -1,9 +1,8 @@
 //! With whom a group opens again after the configuration was restored from a backup.
 //!
-//! What a restored configuration says of who is in sync may be long out of date: a copy that it names may have been left
-//! behind since, or given up. So nothing is believed but what the copies themselves have recorded, and all of them must have
-//! spoken, none of which runs the group meanwhile. docs/decisions/0019-restored-configuration.md argues why nothing
-//! acknowledged is lost.
+//! The in-sync set of a restored configuration may be long out of date: a copy in that set may have been left behind
+//! since, or given up. So nothing is believed but what the copies themselves have recorded. All of them must have
+//! spoken, and none of them runs the group meanwhile. Decision 0019 argues why nothing acknowledged is lost.
 
 use crate::group::GroupConfig;
 use azekura_base::{DeviceId, Epoch, Sequence};
@@ -41,8 +40,8 @@ pub struct Heard {
     pub held: BTreeMap<DeviceId, Held>,
     /// Devices that nobody waits for: what they hold does not count, and is to be given up.
     pub without: BTreeSet<DeviceId>,
-    /// Nothing shows that the group was opened with the configuration that went back: the copies are beginnings of one
-    /// history, so that one which has less lacks nothing else.
+    /// Nothing shows that the group was opened with the configuration that went back. So the copies are beginnings of
+    /// one history, and what a shorter one has is right.
     pub one_history: bool,
 }
 
@@ -69,7 +68,7 @@ pub fn reopen(config: &GroupConfig, heard: &Heard) -> Result<GroupConfig, Contra
         usable.max_by_key(|(device, held)| (held.place(), prefers(device)))
     };
     let mut next = config.next();
-    next.reign = 0;
+    next.primary_incarnation = 0;
     next.epoch = config.epoch.next();
     next.away.clear();
     next.members.retain(|device| !heard.without.contains(device));
@@ -135,7 +134,7 @@ mod tests {
         assert_eq!((next.primary, &next.in_sync), (DeviceId(2), &set(&[1, 2])));
         assert_eq!((next.members, next.leaving), (set(&[1, 2, 3]), set(&[])));
         assert_eq!(next.away, BTreeMap::from([(DeviceId(3), Sequence(50))]));
-        assert_eq!((next.epoch, next.version, next.reign), (Epoch(1001), 1001, 0));
+        assert_eq!((next.epoch, next.version, next.primary_incarnation), (Epoch(1001), 1001, 0));
     }
 
     #[test]

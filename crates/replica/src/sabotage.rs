@@ -47,7 +47,8 @@ pub(crate) fn is_trusting() -> bool {
     TRUSTING.get()
 }
 
-/// From now on, on this thread, a copy that starts follows whoever asks first, although the configuration names a newer epoch.
+/// From now on, on this thread, a copy that starts follows whoever asks first, although the configuration names a newer
+/// epoch.
 pub fn forget_votes(on: bool) {
     VOTES_FORGOTTEN.set(on);
 }

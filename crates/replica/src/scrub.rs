@@ -5,8 +5,8 @@
 //! digests are the checksums in the map. It finds a copy that lost an update or kept one that others do not have, and
 //! is cheap; a chunk whose maps keep differing is looked at deeply, and only that mends.
 //!
-//! Writes go on meanwhile, and copies apply them at different moments: only what differs at several looks in the same way,
-//! while the primary's own contents stay the same, counts as a difference.
+//! Writes go on meanwhile, and copies apply them at different moments. So a block counts as different only when it
+//! differs at several looks, while the primary's own contents of it stay the same.
 
 use crate::action::Action;
 use crate::digest;
@@ -23,7 +23,8 @@ use std::time::Duration;
 const LOOKS_PER_TICK: u32 = 256;
 /// A deep look stands for so many light ones: 2 chunks between two ticks, some 80 MiB/s for each copy.
 const DEEP_LOOK: u32 = LOOKS_PER_TICK / 2;
-/// What a light look counts for in the group's allowance: it may load a leaf of the map, and costs a message each way.
+/// What a light look counts for in the group's allowance: the look may load a leaf of the map, and costs a message each
+/// way.
 const LIGHT_LOOK_BYTES: usize = 16 << 10;
 /// Looks at a chunk whose copies differ, before they are taken to differ for good.
 const LOOKS: u8 = 4;
@@ -57,8 +58,8 @@ pub struct ScrubReport {
     pub chunks_done: u64,
     /// Chunks that a light scrub had to look at deeply, because their copies' maps differed.
     pub suspect: u64,
-    /// Blocks that some copy could not read: they failed their checksum, or are known to be lost. Where another copy could
-    /// give them they were written anew.
+    /// Blocks that some copy could not read: they failed their checksum, or are known to be lost. Where another copy
+    /// could give them they were written anew.
     pub damaged: u64,
     /// Blocks that could be read on two copies and differed. They were written anew.
     pub differing: u64,
@@ -109,8 +110,8 @@ pub(crate) struct Scrub {
 }
 
 impl Group {
-    /// Starts a pass over the whole group; [`Action::Scrubbed`] ends it. False when this copy is not an open primary, or
-    /// does so already.
+    /// Starts a pass over the whole group; [`Action::Scrubbed`] ends it. False when this copy is not an open primary,
+    /// or does so already.
     pub fn scrub(&mut self, kind: ScrubKind) -> bool {
         let me = self.me;
         let Role::Primary(primary) = &mut self.role else { return false };
@@ -128,10 +129,18 @@ impl Group {
     /// How far a scrub has come.
     #[must_use]
     pub fn scrubbing(&self) -> Option<ScrubReport> {
-        match &self.role {
-            Role::Primary(primary) => primary.scrub.as_ref().map(|scrub| scrub.report),
-            Role::Secondary(_) => None,
-        }
+        self.primary()?.scrub.as_ref().map(|scrub| scrub.report)
+    }
+
+    /// The scrub that is under way here.
+    pub(crate) fn scrub_mut(&mut self) -> Option<&mut Scrub> {
+        self.primary_mut()?.scrub.as_mut()
+    }
+
+    /// A scrub waits for this copy's chunk under this name.
+    fn looks_at(&self, id: u64) -> bool {
+        let look = self.primary().and_then(|primary| primary.scrub.as_ref()?.look.as_ref());
+        look.is_some_and(|look| look.id == id && look.own.is_none())
     }
 
     pub(crate) fn scrub_listed(&mut self, id: u64, chunks: Option<Vec<(LayerId, ChunkIndex)>>) {
@@ -151,8 +160,7 @@ impl Group {
     /// Time passes.
     pub(crate) fn tick_scrub(&mut self) {
         let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        let Some(scrub) = &mut primary.scrub else { return };
+        let Some(scrub) = self.scrub_mut() else { return };
         scrub.budget = LOOKS_PER_TICK;
         if scrub.look.as_ref().is_some_and(|look| now >= look.started + LOOK_PATIENCE) {
             scrub.look = None;
@@ -198,9 +206,7 @@ impl Group {
         id: u64,
         contents: Result<Vec<Extent>, IoStatus>,
     ) -> Option<Result<Vec<Extent>, IoStatus>> {
-        let Role::Primary(primary) = &mut self.role else { return Some(contents) };
-        let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
-        if !looking.is_some_and(|look| look.id == id && look.own.is_none()) {
+        if !self.looks_at(id) {
             return Some(contents);
         }
         if let Ok(extents) = &contents {
@@ -218,14 +224,10 @@ impl Group {
         let digests = checksums.map(|checksums| digest::of_checksums(&checksums));
         match &self.role {
             Role::Secondary(_) => self.answer_compare(id, digests),
-            Role::Primary(primary) => {
-                let looking = primary.scrub.as_ref().and_then(|scrub| scrub.look.as_ref());
-                if looking.is_some_and(|look| look.id == id && look.own.is_none()) {
-                    self.look_at(digests);
-                } else {
-                    self.send_light_compare(id, digests);
-                    self.run_resyncs();
-                }
+            Role::Primary(_) if self.looks_at(id) => self.look_at(digests),
+            Role::Primary(_) => {
+                self.send_light_compare(id, digests);
+                self.run_resyncs();
             }
         }
     }
@@ -247,8 +249,9 @@ impl Group {
         let spans = digest::spans(&blocks);
         look.own = Some(blocks);
         for (device, peer) in &primary.peers {
-            // A copy that lags would differ in what it has yet to write, and one that has taken leave applies nothing more.
-            let follows = peer.synced && !peer.gone && peer.acked >= committed;
+            // A copy that lags would differ in blocks that it has yet to write, and one that has taken leave applies
+            // nothing more.
+            let follows = peer.synced && !peer.leaving && peer.acked >= committed;
             if follows && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);
                 let spans = spans.clone();
@@ -261,8 +264,7 @@ impl Group {
 
     /// A copy says what differs in the chunk. False when it was asked for something else.
     pub(crate) fn scrub_compared(&mut self, device: DeviceId, ok: &CompareOk) -> bool {
-        let Role::Primary(primary) = &mut self.role else { return false };
-        let Some(scrub) = &mut primary.scrub else { return false };
+        let Some(scrub) = self.scrub_mut() else { return false };
         let Some(look) = scrub.look.as_mut().filter(|look| look.id == ok.id) else { return false };
         let Some(own) = &look.own else { return false };
         if look.asked.remove(&device) {
@@ -283,8 +285,7 @@ impl Group {
     /// Goes on when every copy has answered.
     fn end_look(&mut self) {
         let now = self.now;
-        let Role::Primary(primary) = &mut self.role else { return };
-        let Some(scrub) = &mut primary.scrub else { return };
+        let Some(scrub) = self.scrub_mut() else { return };
         if scrub.look.as_ref().is_none_or(|look| !look.asked.is_empty()) {
             return;
         }
@@ -299,7 +300,7 @@ impl Group {
         let lasting: BTreeMap<_, _> = differing.iter().filter(lasts).map(|(at, own)| (*at, *own)).collect();
         let mut mends = Vec::new();
         if lasting.is_empty() {
-            scrub.chunk_done(); // They are equal, or differ elsewhere each time: writes passing by.
+            scrub.chunk_done(); // The copies are equal, or differ elsewhere each time: writes passing by.
         } else if scrub.looks < LOOKS {
             scrub.doubts = lasting;
             scrub.looks += 1;
@@ -312,7 +313,7 @@ impl Group {
             scrub.report.differing += lasting.len() as u64;
             for (device, block) in lasting.into_keys() {
                 let block = BlockIndex(block);
-                // Written anew in a moment: this copy could read it just now.
+                // The block is written anew in a moment, since this copy could read its own just now.
                 scrub.findings.note(Finding { device, layer, chunk, block, flaw: Flaw::Differs, mended: true });
                 mends.push((device, Blocks { layer, chunk, first: block, count: 1 }));
             }

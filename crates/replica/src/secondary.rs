@@ -4,32 +4,32 @@ use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, Role};
 use crate::learner::Learner;
 use crate::pending::{Blocks, Pending};
-use crate::quorum::AckRule;
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, Epoch, IoStatus, Sequence, block_checksums};
-use azekura_wire::{Body, HandOver, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync, SyncOk};
+use azekura_wire::{Body, HandOver, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync};
 use std::time::Duration;
 
 /// State that only a secondary has.
 pub(crate) struct Secondary {
-    /// When it last heard the primary that it follows, or began to wait for one.
+    /// When this copy last heard the primary that it follows, or began to wait for one.
     pub(crate) heard: Duration,
     /// Until when this copy may answer reads by itself.
     pub(crate) lease_until: Duration,
-    /// The primary is owed word of what is durable.
+    /// Something has become durable, and the primary has not been told.
     ack_owed: bool,
     /// The primary waits to hear how far this copy is.
     pub(crate) question: Option<Question>,
     /// The connection on which the primary opened its epoch: prepares from elsewhere are leftovers.
     pub(crate) primary: Option<Client>,
     pub(crate) learner: Learner,
-    /// The primary was told that this copy is about to stop, or to be given up: it answers nobody, and promises nothing.
+    /// The primary was told that this copy is about to stop, or to be given up: the copy answers nobody, and promises
+    /// nothing.
     pub(crate) told_leaving: bool,
     /// When the primary last ordered a write.
     pub(crate) ordered_at: Option<Duration>,
     /// The primary wants this copy to reign in its place.
     pub(crate) inheritance: Option<HandOver>,
-    /// A new primary that waits until the promise to the one before has run out.
-    pub(crate) suitor: Option<(Client, Sync)>,
+    /// The question of a new primary, whose vote waits until the promise to the one before has run out (0010, point 3).
+    pub(crate) deferred_vote: Option<(Client, Sync)>,
 }
 
 /// What the primary waits for.
@@ -54,7 +54,7 @@ impl Secondary {
             told_leaving: false,
             ordered_at: None,
             inheritance: None,
-            suitor: None,
+            deferred_vote: None,
         }
     }
 
@@ -78,166 +78,18 @@ impl Secondary {
         self.learner = Learner::default();
         self.told_leaving = false;
         self.inheritance = None;
-        self.suitor = None;
+        self.deferred_vote = None;
     }
 }
 
 impl Group {
-    /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past. One that this
-    /// copy has proposed to replace is followed until that has come about.
-    pub(crate) fn listen_to(&mut self, from: Client, epoch: Epoch) -> bool {
-        let reigns = match &self.role {
-            Role::Primary(primary) => Some(primary.epoch()),
-            Role::Secondary(_) => None,
-        };
-        let least = self.epochs.least_acceptable(reigns);
-        if epoch < least {
-            if let Role::Secondary(secondary) = &mut self.role
-                && epoch == self.epochs.followed()
-                && secondary.primary == Some(from)
-            {
-                // It began anew, and what it sends from here on follows on what this copy has refused.
-                secondary.primary = None;
-            }
-            let open = false;
-            let (pg, device, epoch, full) = (self.pg, self.me, least, self.full);
-            let (recorded, committed) = (self.epochs.recorded(), Sequence::ZERO);
-            let refusal = SyncOk { pg, device, epoch, prepared: Sequence::ZERO, open, full, recorded, committed };
-            self.actions.push_back(Action::Answer(from, Message::SyncOk(refusal)));
-            return false;
-        }
-        if matches!(self.role, Role::Primary(_)) {
-            self.step_down();
-        }
-        let now = self.now;
-        let same_epoch = epoch == self.epochs.followed();
-        self.epochs.follow(epoch);
-        if let Role::Secondary(secondary) = &mut self.role {
-            secondary.follow(from, same_epoch, now);
-        }
-        true
-    }
-
-    /// The primary of an epoch asks, on connection `from`, how far this copy is.
-    pub fn sync(&mut self, from: Client, sync: Sync) {
-        if let Role::Primary(primary) = &self.role
-            && sync.epoch >= self.epochs.least_acceptable(Some(primary.epoch()))
-        {
-            // What this copy promised while its own claim was on its way still holds.
-            self.step_down();
-        }
-        let recorded = self.epochs.recorded();
-        let bound = sync.epoch > recorded && sync.ended != recorded && self.epochs.is_bound(self.now);
-        if let Role::Secondary(secondary) = &mut self.role
-            && self.config.ack != AckRule::All
-            && bound
-            && sync.epoch > self.epochs.followed()
-        {
-            // The primary before may count on this copy for a while; it gets no new promise.
-            secondary.suitor = Some((from, sync));
-            secondary.heard = self.now;
-            return;
-        }
-        if recorded == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
-            // Asked twice. What is on its way here may be committed already, and is not sent again.
-            self.stay();
-            return self.tell_place(sync.epoch);
-        }
-        if !self.listen_to(from, sync.epoch) {
-            return;
-        }
-        self.epochs.has_ended(sync.ended);
-        // Before the answer, which waits for the device.
-        self.give_way();
-        if let Role::Secondary(secondary) = &mut self.role {
-            secondary.question = Some(Question::Sync(sync));
-        }
-        self.answer_primary();
-    }
-
-    /// Follows the new primary that has been waiting, when the promise to the one before has run out.
-    pub(crate) fn follow_suitor(&mut self) {
-        if self.epochs.is_bound(self.now) {
-            return;
-        }
-        if let Role::Secondary(secondary) = &mut self.role
-            && let Some((from, sync)) = secondary.suitor.take()
-        {
-            self.sync(from, sync);
-        }
-    }
-
-    /// Answers the primary's question once everything that was on its way to the log is there.
-    pub(crate) fn answer_primary(&mut self) {
-        let Role::Secondary(secondary) = &self.role else { return };
-        let Some(question) = secondary.question else { return };
-        if self.epochs.is_recording() || self.durable < self.tail.end() {
-            return;
-        }
-        let following = self.epochs.followed();
-        match question {
-            Question::Learn(_) => {}
-            Question::Sync(sync) => {
-                if self.enter_epoch(sync) {
-                    return;
-                }
-            }
-        }
-        if let Role::Secondary(secondary) = &mut self.role {
-            secondary.question = None;
-        }
-        match question {
-            Question::Sync(_) => self.tell_place(following),
-            Question::Learn(ok) => {
-                self.send_to_primary(Message::LearnOk(ok));
-                self.begun(ok);
-            }
-        }
-    }
-
-    /// Commits what the primary knows to be committed and records its epoch, if that is open. True when the record is on its
-    /// way: the question is answered behind it.
-    fn enter_epoch(&mut self, sync: Sync) -> bool {
-        let recorded = self.epochs.recorded();
-        let enters = sync.opens_at.filter(|_| recorded < sync.epoch);
-        if enters.is_some_and(|begin| self.tail.end() > begin) {
-            // What it has prepared beyond was decided otherwise. That is not for this copy to forget: the primary leaves it behind.
-            return false;
-        }
-        // What the primary calls committed was durable on every in-sync copy: this one has it too, unless it has lost its
-        // data. Under other rules that holds for copies whose order is the primary's.
-        if self.config.ack == AckRule::All || sync.opens_at.is_some() || sync.recorded == recorded {
-            self.commit(sync.committed.min(self.durable));
-        }
-        if enters.is_some() {
-            // All that was prepared in earlier epochs is committed; there is nothing else.
-            let keep = self.tail.committed();
-            drop(self.tail.truncate(keep));
-            self.durable = keep;
-            self.floor = self.floor.max(keep);
-            self.start_epoch(sync.epoch, keep);
-        }
-        enters.is_some()
-    }
-
-    /// Says how far this copy is.
-    fn tell_place(&mut self, following: Epoch) {
-        let (recorded, mut prepared, committed) = (self.epochs.recorded(), self.durable, self.tail.committed());
-        if self.completeness.is_doubtful() {
-            prepared = Sequence::ZERO;
-        }
-        let (pg, device, open, full) = (self.pg, self.me, recorded == following, self.full);
-        let ok = SyncOk { pg, device, epoch: following, prepared, open, full, recorded, committed };
-        self.send_to_primary(Message::SyncOk(ok));
-    }
-
     /// True when a message of `epoch` on connection `from` is from the primary that this copy follows.
     pub(crate) fn is_from_primary(&self, from: Client, epoch: Epoch) -> bool {
         epoch == self.epochs.followed() && matches!(&self.role, Role::Secondary(s) if s.primary == Some(from))
     }
 
-    /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process since
-    /// their checksums were made.
+    /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process
+    /// since their checksums were made.
     ///
     /// # Errors
     /// When it is damaged or out of order: the connection must be closed.
@@ -246,7 +98,7 @@ impl Group {
         let Role::Secondary(secondary) = &mut self.role else { return self.inherit_write(from, prepare, trusted) };
         let syncing = matches!(secondary.question, Some(Question::Sync(_)));
         if prepare.epoch != self.epochs.followed() || secondary.primary != Some(from) || syncing {
-            return Ok(()); // From before what this copy has agreed to since: nobody waits for the answer.
+            return Ok(()); // From before the vote of this copy, or from another connection: nobody waits for the answer.
         }
         if prepare.sequence <= self.tail.end() {
             if prepare.sequence <= self.durable {
@@ -283,7 +135,8 @@ impl Group {
     /// A prepared write refers to blocks that this node's gateway does not hold (any more).
     ///
     /// # Errors
-    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be late.
+    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be
+    /// late.
     pub fn refuse_reference(&mut self, from: Client, epoch: Epoch) -> Result<(), Mismatch> {
         if self.is_from_primary(from, epoch) { Err(Mismatch::NotOurs) } else { Ok(()) }
     }
@@ -306,29 +159,29 @@ impl Group {
         }
     }
 
-    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; every in-sync copy holds everything
-    /// up to `floor`. Reads may be answered here until
-    /// `lease_until`. False when this copy does not follow that epoch, or has not recorded it: then the primary gets
-    /// no promise.
+    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; every in-sync copy holds
+    /// everything up to `low_watermark`. Reads may be answered here until `lease_until`. False when this copy does not
+    /// follow that epoch, or has not recorded it, or takes leave: then the primary gets no promise (0013, 0021).
     pub fn heartbeat(
         &mut self,
         epoch: Epoch,
         commit: Sequence,
-        floor: Sequence,
+        low_watermark: Sequence,
         lease_until: Duration,
         now: Duration,
     ) -> bool {
         let (hung, keeps_out) = (self.hung, self.keeps_out());
         let Role::Secondary(secondary) = &mut self.role else { return false };
-        if epoch != self.epochs.followed() || secondary.suitor.is_some() {
+        if epoch != self.epochs.followed() || secondary.deferred_vote.is_some() {
             return false;
         }
-        // It is alive, whether or not it may count on this copy: who has taken leave does not take over from it.
+        // The primary is alive, whether or not it may count on this copy: a copy that has taken leave does not take
+        // over.
         secondary.heard = secondary.heard.max(now);
         if self.leaving || keeps_out || secondary.told_leaving {
             return false;
         }
-        // While it waits for the epoch's record or has lost its place, a copy must not answer reads.
+        // A copy must not answer reads while it waits for the epoch's record, or has not said how far it is.
         if !self.epochs.may_promise(epoch) || secondary.question.is_some() {
             return false;
         }
@@ -336,7 +189,7 @@ impl Group {
             secondary.lease_until = secondary.lease_until.max(lease_until);
         }
         self.epochs.promise(now);
-        self.floor = self.floor.max(floor);
+        self.low_watermark = self.low_watermark.max(low_watermark);
         self.follow_commit(commit);
         true
     }
@@ -364,25 +217,26 @@ impl Group {
         self.actions.push_back(action);
     }
 
-    /// Somebody asks what whole layers hold: whether this copy may say. Only the primary may, while no other primary can exist,
-    /// whatever the ack rule: others may lack what is in their tail.
+    /// Somebody asks what whole layers hold: whether this copy may say. Only the primary may, while no other primary
+    /// can exist, whatever the ack rule: others may lack what is in their tail.
     pub fn may_tell_of_layers(&mut self, now: Duration) -> bool {
         let serving = self.may_serve(now);
-        let Role::Primary(primary) = &mut self.role else { return false };
-        primary.wanted |= !serving;
+        if let Some(primary) = self.primary_mut() {
+            primary.clients_wait |= !serving;
+        }
         serving
     }
 
-    /// Invariant 2. The primary answers from its committed state while no other primary can exist. A secondary
-    /// answers while it has a lease and knows of no uncommitted write to these blocks: an acknowledged write is
-    /// prepared here, so either it is committed here too, or it is in the tail: perhaps under the name of a layer below, which
-    /// was the head when it was written.
+    /// Invariant 2, 0004. The primary answers from its committed state while no other primary can exist. A secondary
+    /// answers while it has a lease and knows of no uncommitted write to these blocks. For an acknowledged write is
+    /// prepared here: it is committed here too, or it is in the tail, perhaps under the name of a layer below, which
+    /// was the head when the write was ordered.
     fn may_answer(&mut self, blocks: &Blocks, now: Duration) -> bool {
         let serving = self.may_serve(now);
         match &mut self.role {
             Role::Primary(primary) => {
                 let may = serving;
-                primary.wanted |= !may;
+                primary.clients_wait |= !may;
                 may
             }
             Role::Secondary(secondary) => secondary.has_lease(now) && !self.tail.may_show_in(blocks),

@@ -1,9 +1,10 @@
 //! Which writes of which gateways are committed, so that a retried write is applied once.
 //!
-//! A gateway numbers its writes to a group from 1 and keeps those without an answer within [`WINDOW`] of each other, so that
-//! many numbers are enough to remember. A session is a process of a node: when a later process of the node has written, the
-//! earlier one has ended, and what still comes from it is refused. So a group remembers one session for each node
-//! that has ever written to it and forgets none by age or by number (docs/decisions/0018).
+//! A gateway numbers its writes to a group from 1 and keeps those without an answer within [`WINDOW`] of each other, so
+//! a group need remember no more than [`WINDOW`] numbers (decision 0004). A session is a process of a node: when a
+//! later process of the node has written, the earlier one has ended, and what still comes from the earlier one is
+//! refused. So a group remembers one session for each node that has ever written to it, and forgets none by age or by
+//! number (decision 0018).
 
 use azekura_base::{NodeId, RequestId, SessionId};
 use azekura_wire::NOTE_SIZE_MAX;
@@ -101,8 +102,8 @@ impl Sessions {
         self.get(session).is_some_and(|entry| entry.has(request.0))
     }
 
-    /// True when the session's gateway has had an answer to `request`, or has given it up: this is a duplicate that was long
-    /// on its way, and may be older than what others have written since.
+    /// True when the session's gateway has had an answer to `request`, or has given it up: this is a duplicate that was
+    /// long on its way, and may be older than what others have written since.
     pub(crate) fn is_past(&self, session: SessionId, request: RequestId) -> bool {
         self.get(session).is_some_and(|entry| request.0 < entry.oldest)
     }

@@ -1,13 +1,15 @@
-//! Copies that are much slower than the others, for long. Every write waits for the slowest copy in sync, so one that is slow makes the whole
-//! group slow although nothing fails. It is left behind where enough copies stay, and comes back when it keeps pace as one that learns:
-//! it is sent every write then, and nobody waits for it. docs/decisions/0021 argues for the numbers.
+//! Copies that are much slower than the others, for long. Every write waits for the slowest copy in sync, so one slow
+//! copy makes the whole group slow although nothing fails. A slow copy is left behind where enough copies stay. While
+//! it is being brought up to date it is sent every write and nobody waits for it, and it joins when it keeps pace.
+//! Decision 0021 argues for the numbers.
 
-use crate::group::{Group, Role};
-use crate::hand_over::is_recent;
+use crate::group::GroupConfig;
+use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
 use crate::quorum::AckRule;
 use azekura_base::{DeviceId, Sequence};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A copy is slow when it takes at least this time to make a write durable ...
@@ -18,11 +20,11 @@ const SLOW_TIMES: u32 = 8;
 const SLOW_FOR: Duration = Duration::from_secs(10);
 /// ... and so many copies stay in sync, whatever the class demands at least.
 const STAYING_MIN: usize = 2;
-/// For a copy that takes this time, only the class's own minimum has to stay.
+/// Where a copy takes this time, one other copy is enough to stay, if the class's own minimum allows that.
 const UNBEARABLE: Duration = Duration::from_secs(1);
 /// A copy that was left behind for its slowness is not brought up to date before this time has passed.
 const STAYS_AWAY: Duration = Duration::from_secs(30);
-/// What was measured longer ago says nothing.
+/// A time that was measured longer ago says nothing.
 const STALE: Duration = Duration::from_secs(5);
 
 /// How long one copy takes to make writes durable: of one write at a time, from its sending to its acknowledgement.
@@ -88,30 +90,23 @@ impl Primary {
         (time >= median * SLOW_TIMES).then_some(time)
     }
 
-    /// Writes need not be slower when they wait for this copy.
-    pub(crate) fn keeps_up(&self, device: DeviceId, now: Duration) -> bool {
-        let unmeasured =
-            |peer: &Peer| peer.pace.is_unknown() || self.was_slow.contains(&device) && peer.pace.measured.is_none();
-        // Where nobody writes, nobody waits.
-        let unknown = is_recent(self.ordered_at, now) && self.peers.get(&device).is_some_and(unmeasured);
-        !unknown && self.slowness(device, now).is_none()
-    }
-}
-
-impl Group {
-    /// The copy that is to be left behind because it is slow, if there is one.
-    pub(crate) fn too_slow(&mut self) -> Option<DeviceId> {
-        let now = self.now;
-        let (in_sync, least) = (self.config.in_sync.len(), self.config.copies_min as usize);
-        let Role::Primary(primary) = &mut self.role else { return None };
-        if self.config.ack != AckRule::All || !primary.is_open() {
+    /// The copy that is to be left behind because it is slow, if there is one: it stays away for a while, as those in
+    /// `departed`.
+    pub(crate) fn too_slow(
+        &mut self,
+        config: &GroupConfig,
+        departed: &mut BTreeMap<DeviceId, Duration>,
+        now: Duration,
+    ) -> Option<DeviceId> {
+        if config.ack != AckRule::All || !self.is_open() {
             return None; // Under the other rules nobody waits for the slowest.
         }
-        let counting = primary.peers.iter().filter(|(_, peer)| matches!(peer.standing, Standing::InSync));
+        let (in_sync, least) = (config.in_sync.len(), config.copies_min as usize);
+        let counting = self.peers.iter().filter(|(_, peer)| matches!(peer.standing, Standing::InSync));
         let times: Vec<(DeviceId, Option<Duration>)> =
-            counting.map(|(device, _)| (*device, primary.slowness(*device, now))).collect();
+            counting.map(|(device, _)| (*device, self.slowness(*device, now))).collect();
         for (device, time) in times {
-            let Some(peer) = primary.peers.get_mut(&device) else { continue };
+            let Some(peer) = self.peers.get_mut(&device) else { continue };
             let Some(time) = time else {
                 peer.pace.slow_since = None;
                 continue;
@@ -119,12 +114,21 @@ impl Group {
             peer.pace.slow_since.get_or_insert(now);
             let staying_min = if time >= UNBEARABLE { 1 } else { STAYING_MIN };
             if peer.pace.is_slow(now) && in_sync > staying_min.max(least) {
-                self.departed.insert(device, now + STAYS_AWAY);
-                primary.was_slow.insert(device);
+                departed.insert(device, now + STAYS_AWAY);
+                self.was_slow.insert(device);
                 return Some(device);
             }
         }
         None
+    }
+
+    /// Writes need not be slower when they wait for this copy.
+    pub(crate) fn keeps_up(&self, device: DeviceId, now: Duration) -> bool {
+        let unmeasured =
+            |peer: &Peer| peer.pace.is_unknown() || self.was_slow.contains(&device) && peer.pace.measured.is_none();
+        // Where nobody writes, nobody waits.
+        let unknown = is_recent(self.ordered_at, now) && self.peers.get(&device).is_some_and(unmeasured);
+        !unknown && self.slowness(device, now).is_none()
     }
 }
 
