@@ -320,20 +320,29 @@ mod tests {
 
     use super::*;
 
-    /// A file in memory that counts what is done to it.
+    /// A file in memory, and what was done to it.
+    #[derive(Debug, Default)]
+    struct InMemory {
+        bytes: Vec<u8>,
+        /// Offsets and lengths.
+        writes: Vec<(u64, usize)>,
+        /// A write at this offset fails.
+        fails_at: Option<u64>,
+    }
+
     #[derive(Debug, Default, Clone)]
-    struct Memory(Arc<Mutex<(Vec<u8>, Vec<(u64, usize)>, Option<u64>)>>);
+    struct Memory(Arc<Mutex<InMemory>>);
 
     impl StorageBackend for Memory {
         fn len(&self) -> io::Result<u64> {
-            Ok(self.0.lock().unwrap().0.len() as u64)
+            Ok(self.0.lock().unwrap().bytes.len() as u64)
         }
         fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            out.copy_from_slice(&self.0.lock().unwrap().0[offset as usize..][..out.len()]);
+            out.copy_from_slice(&self.0.lock().unwrap().bytes[offset as usize..][..out.len()]);
             Ok(())
         }
         fn set_len(&self, len: u64) -> io::Result<()> {
-            self.0.lock().unwrap().0.resize(len as usize, 0);
+            self.0.lock().unwrap().bytes.resize(len as usize, 0);
             Ok(())
         }
         fn sync_data(&self) -> io::Result<()> {
@@ -341,11 +350,11 @@ mod tests {
         }
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
             let mut file = self.0.lock().unwrap();
-            if file.2 == Some(offset) {
+            if file.fails_at == Some(offset) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            file.0[offset as usize..][..data.len()].copy_from_slice(data);
-            file.1.push((offset, data.len()));
+            file.bytes[offset as usize..][..data.len()].copy_from_slice(data);
+            file.writes.push((offset, data.len()));
             Ok(())
         }
     }
@@ -373,7 +382,7 @@ mod tests {
             }
             if n % 1000 == 999 {
                 file.sync_data().unwrap();
-                assert!(memory.0.lock().unwrap().0 == expected, "after flush {n}");
+                assert!(memory.0.lock().unwrap().bytes == expected, "after flush {n}");
             }
         }
     }
@@ -387,11 +396,11 @@ mod tests {
             file.write(block * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
         }
         file.write(650 * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
-        assert!(memory.0.lock().unwrap().1.is_empty(), "nobody has asked for it yet");
+        assert!(memory.0.lock().unwrap().writes.is_empty(), "nobody has asked for it yet");
         file.sync_data().unwrap();
         let runs = [(1, 256), (257, 256), (513, 87), (650, 1), (0, 1)];
         let writes: Vec<_> = runs.map(|(block, count)| (block * ALIGNMENT, count * BLOCK_SIZE)).into();
-        assert_eq!(memory.0.lock().unwrap().1, writes);
+        assert_eq!(memory.0.lock().unwrap().writes, writes);
     }
 
     #[test]
@@ -399,15 +408,15 @@ mod tests {
         let (memory, troubles) = (Memory::default(), Troubles::default());
         let file = Watched::new(Box::new(memory.clone()), troubles.clone());
         file.set_len(10 * ALIGNMENT).unwrap();
-        memory.0.lock().unwrap().2 = Some(3 * ALIGNMENT);
+        memory.0.lock().unwrap().fails_at = Some(3 * ALIGNMENT);
         for block in [0, 3, 5] {
             file.write(block * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
         }
         assert!(file.sync_data().is_err());
         assert!(troubles.write_failed() && !troubles.sync_failed());
-        memory.0.lock().unwrap().2 = None;
+        memory.0.lock().unwrap().fails_at = None;
         file.close().unwrap();
-        assert!(memory.0.lock().unwrap().1.is_empty(), "a header without its pages would be a commit");
+        assert!(memory.0.lock().unwrap().writes.is_empty(), "a header without its pages would be a commit");
     }
 
     #[test]
