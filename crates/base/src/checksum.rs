@@ -14,8 +14,8 @@ pub struct Checksum(pub u32);
 /// The checksum of a block of zeros.
 pub const ZERO_BLOCK_CHECKSUM: Checksum = Checksum(0x98f9_4189);
 
-/// Stands for the checksum of a block of which a copy knows nothing any more, where copies compare checksums. Were it that of
-/// contents by chance, they would be taken for unknown: they are read from another copy, and written anew.
+/// Stands for the checksum of a block of which a copy knows nothing any more, where copies compare checksums. Were it
+/// that of contents by chance, they would be taken for unknown: they are read from another copy, and written anew.
 pub const UNKNOWN_CHECKSUM: Checksum = Checksum(0xffff_ffff);
 
 impl fmt::Debug for Checksum {

@@ -71,7 +71,8 @@ impl Epoch {
 }
 
 impl SessionId {
-    /// The session of a node's process. `incarnation` counts the node's starts, so a later one of the same node is greater.
+    /// The session of a node's process. `incarnation` counts the node's starts, so a later one of the same node is
+    /// greater.
     ///
     /// # Panics
     /// When `incarnation` is 2^32 or more: a node does not start so often.

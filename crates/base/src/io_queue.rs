@@ -1,10 +1,10 @@
-//! The order in which a device's operations are started: the log's writes before the reads that wait, so that no crowd of
-//! readers keeps a write from becoming durable.
+//! The order in which a device's operations are started: the log's writes before the reads that wait, so that no crowd
+//! of readers keeps a write from becoming durable.
 
 use std::collections::VecDeque;
 
-/// Writes that are started while a read waits that could be, before that read is: an endless row of writes does not keep it
-/// for ever.
+/// Writes that are started while a read waits that could be, before that read is: an endless row of writes does not
+/// keep it for ever.
 pub const READ_PASSED_OVER_MAX: u32 = 8;
 
 /// What an operation is to its queue.
@@ -16,8 +16,8 @@ pub enum IoClass {
     Read,
 }
 
-/// Operations of one device, by class in the order in which they came. Its owner performs what [`IoQueue::start`] gives, and
-/// says when that has [`ended`](IoQueue::ended).
+/// Operations of one device, by class in the order in which they came. Its owner performs what [`IoQueue::start`]
+/// gives, and says when that has [`ended`](IoQueue::ended).
 #[derive(Debug)]
 pub struct IoQueue<T> {
     writes: VecDeque<T>,
@@ -30,8 +30,8 @@ pub struct IoQueue<T> {
 }
 
 impl<T> IoQueue<T> {
-    /// A queue for a device that is given `depth_max` operations at a time, at most `reads_max` of them reads: a write that
-    /// comes while many read is started at once.
+    /// A queue for a device that is given `depth_max` operations at a time, at most `reads_max` of them reads: a write
+    /// that comes while many read is started at once.
     ///
     /// # Panics
     /// When the reads leave no place for a write, or one of both is 0.

@@ -22,8 +22,8 @@ impl<K> Default for Repeats<K> {
 }
 
 impl<K: Ord + Clone> Repeats<K> {
-    /// A line of this kind is due at `now`. `None` when it is to be left out; else what to put behind it: nothing, or how many
-    /// were left out before.
+    /// A line of this kind is due at `now`. `None` when it is to be left out; else what to put behind it: nothing, or
+    /// how many were left out before.
     pub fn note(&mut self, kind: &K, now: Duration) -> Option<String> {
         if let Some((at, left_out)) = self.told.get_mut(kind) {
             if now < *at + REPEAT_INTERVAL {

@@ -1,12 +1,12 @@
-//! What stands between clients' connections and the gateway, sans-IO and for every protocol: how many connections there may
-//! be, how much memory they may take, and whose request is next.
+//! What stands between clients' connections and the gateway, sans-IO and for every protocol: how many connections there
+//! may be, how much memory they may take, and whose request is next.
 //!
 //! - [`Doors`]: a limit of connections, and of the time that a client takes to say what it wants.
 //! - [`Memory`]: the node's budget for payloads and answers on their way, from which each connection draws.
 //! - [`Turns`]: requests enter in turn, and no connection takes the whole window while others wait.
 //!
-//! None of them knows a socket or a clock. Their owner names connections by a key, tells them what happens and when, and asks
-//! what may go on.
+//! None of them knows a socket or a clock. Their owner names connections by a key, tells them what happens and when,
+//! and asks what may go on.
 
 mod doors;
 mod memory;
@@ -33,7 +33,8 @@ pub const MEMORY_SHARE_BYTES: usize = 64 << 10;
 pub const LARGE_REQUEST_BYTES: usize = (1 << 20) + 4096;
 /// Who holds memory that others wait for has to move [`STALL_BYTES_MIN`] in each period of this length.
 pub const STALL_PERIOD: Duration = Duration::from_secs(10);
-/// Bytes (160 KiB) that a client moves in a [`STALL_PERIOD`] at the least: who is slower than 16 KiB/s keeps others waiting.
+/// Bytes (160 KiB) that a client moves in a [`STALL_PERIOD`] at the least: who is slower than 16 KiB/s keeps others
+/// waiting.
 pub const STALL_BYTES_MIN: usize = 160 << 10;
 /// Requests of one connection that are let in one after the other in its turn.
 pub const TURN_REQUESTS_MAX: u32 = 8;

@@ -1,9 +1,10 @@
-//! The memory of clients' requests and answers: a budget for the node, from which each connection draws before it takes a
-//! request's payload, or lets a read be asked.
+//! The memory of clients' requests and answers: a budget for the node, from which each connection draws before it takes
+//! a request's payload, or lets a read be asked.
 //!
-//! A connection may always take [`MEMORY_SHARE_BYTES`]; what is more comes out of the budget, and waits when there is not
-//! enough. What waits longest goes first. Large requests have a half of their own, so that a few of them do not keep the many
-//! small ones waiting. And who holds memory that others wait for, and neither sends nor reads, is to be closed.
+//! A connection may always take [`MEMORY_SHARE_BYTES`]; what is more comes out of the budget, and waits when there is
+//! not enough. What waits longest goes first. Large requests have a half of their own, so that a few of them do not
+//! keep the many small ones waiting. And who holds memory that others wait for, and neither sends nor reads, is to be
+//! closed.
 
 use crate::{
     LARGE_REQUEST_BYTES, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, MEMORY_SHARE_BYTES, STALL_BYTES_MIN, STALL_PERIOD,
@@ -233,7 +234,8 @@ impl<K: Copy + Ord> Memory<K> {
         None
     }
 
-    /// Connections whose clients keep others waiting: more than the share is with them, and they hardly move. To be closed.
+    /// Connections whose clients keep others waiting: more than the share is with them, and they hardly move. To be
+    /// closed.
     pub fn stalled(&mut self, now: Duration) -> Vec<K> {
         if !self.has_waiting() {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! Whose request enters next: connections take turns, each with a few requests, and none takes more than its share of the
-//! window while others wait.
+//! Whose request enters next: connections take turns, each with a few requests, and none takes more than its share of
+//! the window while others wait.
 
 use crate::{TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use std::collections::{BTreeMap, VecDeque};
@@ -39,8 +39,8 @@ impl Load {
     }
 }
 
-/// The order of connections' requests. Their owner calls [`Turns::begin_round`] when there is room, [`Turns::let_in`] as long
-/// as there is, and submits the request of the connection that it names.
+/// The order of connections' requests. Their owner calls [`Turns::begin_round`] when there is room, [`Turns::let_in`]
+/// as long as there is, and submits the request of the connection that it names.
 #[derive(Debug)]
 pub struct Turns<K> {
     limits: TurnLimits,
@@ -120,8 +120,8 @@ impl<K: Copy + Ord> Turns<K> {
         }
     }
 
-    /// The connection whose request enters now. One for whose request there is no room, as `has_room` says, stands aside until the
-    /// next round and is in nobody's way.
+    /// The connection whose request enters now. One for whose request there is no room, as `has_room` says, stands
+    /// aside until the next round and is in nobody's way.
     pub fn let_in(&mut self, has_room: impl Fn(K) -> bool) -> Option<K> {
         loop {
             let Some(conn) = self.ring.pop_front() else {

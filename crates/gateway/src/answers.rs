@@ -102,8 +102,8 @@ impl Gateway {
         }
     }
 
-    /// The copy knows of another head than the request names, or a snapshot is being made: one of both does not know the
-    /// latest. Asked again a little later, or as soon as this gateway knows more.
+    /// The copy knows of another head than the request names, or a snapshot is being made: one of both does not know
+    /// the latest. Asked again a little later, or as soon as this gateway knows more.
     fn stale(&mut self, id: PartId, node: NodeId) {
         let now = self.now;
         let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(node)) else { return };
@@ -126,8 +126,8 @@ impl Gateway {
         }
     }
 
-    /// The layer of a request that was refused as stale although it names the head that this gateway knows, and that takes
-    /// writes.
+    /// The layer of a request that was refused as stale although it names the head that this gateway knows, and that
+    /// takes writes.
     #[must_use]
     pub fn current_layer_refused(&self, answer: &Message) -> Option<LayerId> {
         let id = match answer {

@@ -1,5 +1,5 @@
-//! Requests that end before all their parts are answered: their attachment has ended, their volume is gone, or they have
-//! waited for too long.
+//! Requests that end before all their parts are answered: their attachment has ended, their volume is gone, or they
+//! have waited for too long.
 
 use crate::gateway::{Gateway, Running};
 use azekura_base::{Generation, IoStatus, PgId, VolumeId};

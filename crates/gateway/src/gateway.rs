@@ -241,8 +241,8 @@ impl Gateway {
         self.effects.pop_front()
     }
 
-    /// Takes the request of a client that has opened the volume under `attachment`; [`Effect::Complete`] with `token` will
-    /// answer it.
+    /// Takes the request of a client that has opened the volume under `attachment`; [`Effect::Complete`] with `token`
+    /// will answer it.
     pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, now: Duration) {
         self.now = now;
         let Some(volume) = self.volumes.get(volume).cloned() else {

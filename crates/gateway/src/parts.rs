@@ -25,7 +25,8 @@ impl PartId {
     }
 }
 
-/// What this gateway has asked of one placement group. A group that does not answer fills its own window, and no other's.
+/// What this gateway has asked of one placement group. A group that does not answer fills its own window, and no
+/// other's.
 #[derive(Default)]
 pub(crate) struct Lane {
     /// Writes that have a number and no answer.

@@ -1,14 +1,14 @@
 //! How long a request waits for a group that does not serve it, before its client gets an error (docs/decisions/0018).
 //!
 //! A part waits since it began, or since something new gave it another chance: a new primary, a new connection to the
-//! primary, or that a copy had it and gave it back. Each part gets [`CHANCES_MAX`] of these, so that the error comes at last
-//! where primaries come and go and none serves. A part that a copy has, or that the window has no room for, or a write that
-//! its group refuses, may only be one of many: it waits since its group last answered anything of the kind. What is refused
-//! for its volume's sake (a snapshot that does not end) has no such excuse.
+//! primary, or that a copy had it and gave it back. Each part gets [`CHANCES_MAX`] of these, so that the error comes at
+//! last where primaries come and go and none serves. A part that a copy has, or that the window has no room for, or a
+//! write that its group refuses, may only be one of many: it waits since its group last answered anything of the kind.
+//! What is refused for its volume's sake (a snapshot that does not end) has no such excuse.
 //!
-//! A request whose time is over is answered with an error, all of it, and no part of it is sent again. A part that was sent
-//! before may still be applied. A later write to the same blocks comes after it: its `oldest` says that nobody waits for
-//! the former any more, and whoever finds that one on its way, or parked, drops it.
+//! A request whose time is over is answered with an error, all of it, and no part of it is sent again. A part that was
+//! sent before may still be applied. A later write to the same blocks comes after it: its `oldest` says that nobody
+//! waits for the former any more, and whoever finds that one on its way, or parked, drops it.
 
 use crate::gateway::{Gateway, Under};
 use crate::parts::{Lane, PartId};

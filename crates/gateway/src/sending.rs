@@ -1,4 +1,5 @@
-//! Where each part is sent: to the group's primary, or to a copy nearby, again when it was refused or a connection broke.
+//! Where each part is sent: to the group's primary, or to a copy nearby, again when it was refused or a connection
+//! broke.
 
 use crate::gateway::{Ask, Effect, Gateway, Under};
 use crate::parts::PartId;
@@ -101,8 +102,8 @@ impl Gateway {
         waiting.into_iter().for_each(|id| self.send(id));
     }
 
-    /// The part was refused and is sent again a little later; the later, the longer it has waited, so that what waits for
-    /// minutes does not fill the links.
+    /// The part was refused and is sent again a little later; the later, the longer it has waited, so that what waits
+    /// for minutes does not fill the links.
     pub(crate) fn send_later(&mut self, id: PartId) {
         let now = self.now;
         let Some(under) = self.parts.get_mut(id) else { return };
@@ -154,8 +155,8 @@ impl Gateway {
         self.groups = groups;
     }
 
-    /// Takes back what has been without an answer for long, although the connection to whom it was sent stands. A read is
-    /// sent to another copy then, if there is one that has not been asked.
+    /// Takes back what has been without an answer for long, although the connection to whom it was sent stands. A read
+    /// is sent to another copy then, if there is one that has not been asked.
     fn take_back_unanswered(&mut self) {
         let (now, mut taken) = (self.now, 0);
         let (groups, links) = (&self.groups, &self.links);

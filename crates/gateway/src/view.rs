@@ -15,7 +15,8 @@ pub struct VolumeView {
     pub size: u64,
     /// The layer that reads and writes name.
     pub layer: LayerId,
-    /// The layer that is about to be put on top of it: until it is there, or is not to come any more, nothing is written.
+    /// The layer that is about to be put on top of it: until it is there, or is not to come any more, nothing is
+    /// written.
     pub cut: Option<LayerId>,
     /// No writes: a snapshot.
     pub read_only: bool,
@@ -31,8 +32,8 @@ pub struct VolumeView {
 const SNAPSHOT: u64 = 1 << 63;
 
 impl VolumeView {
-    /// The id that requests on a snapshot of this layer carry. It is another one than the volume's, whose requests name the
-    /// layer only while it is the head.
+    /// The id that requests on a snapshot of this layer carry. It is another one than the volume's, whose requests name
+    /// the layer only while it is the head.
     #[must_use]
     pub fn snapshot_id(layer: LayerId) -> VolumeId {
         VolumeId(SNAPSHOT | layer.0)

@@ -1,9 +1,9 @@
 //! Whether the configuration is a continuation of what a node has seen, or went back.
 //!
-//! A configuration server that was restored from a backup looks like any other. Its revisions go on from the backup's, so
-//! that after a while it has the same revisions as before, of other changes. What shows it is what a node remembers: the
-//! highest revision, and for each key the revision of its last change. Whatever was not changed since must still be of that
-//! revision (docs/decisions/0019-restored-configuration.md).
+//! A configuration server that was restored from a backup looks like any other. Its revisions go on from the backup's,
+//! so that after a while it has the same revisions as before, of other changes. What shows it is what a node remembers:
+//! the highest revision, and for each key the revision of its last change. Whatever was not changed since must still be
+//! of that revision (docs/decisions/0019-restored-configuration.md).
 
 use std::collections::BTreeMap;
 
@@ -121,8 +121,8 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Whether a node that has `seen` so much may believe `model`. `changes` is what it knows of single keys, which may be of an
-/// earlier revision; `node` is the identity of its data folder.
+/// Whether a node that has `seen` so much may believe `model`. `changes` is what it knows of single keys, which may be
+/// of an earlier revision; `node` is the identity of its data folder.
 ///
 /// # Errors
 /// Says what is wrong with the configuration, and by [`MetaError::hint`] what to do.

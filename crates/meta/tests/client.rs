@@ -176,7 +176,8 @@ async fn races(server: &mut Server) {
         tasks.push(tokio::spawn(async move {
             let mut made = 0;
             for number in 0..6 {
-                // Half of the names are wanted by everybody. 39 × 1 GiB and more are allowed: none is refused for space.
+                // Half of the names are wanted by everybody. 39 × 1 GiB and more are allowed: none is refused for
+                // space.
                 let name = if number % 2 == 0 { format!("shared{number}") } else { format!("own{worker}-{number}") };
                 match client.create_volume(&volume(&name, GIB)).await {
                     Ok(_) => made += 1,

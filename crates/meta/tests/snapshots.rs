@@ -1,5 +1,5 @@
-//! Snapshots in the configuration, with the embedded server and with a real etcd process: cuts, clones, reverts, and what
-//! becomes of layers that nothing names any more.
+//! Snapshots in the configuration, with the embedded server and with a real etcd process: cuts, clones, reverts, and
+//! what becomes of layers that nothing names any more.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -36,8 +36,9 @@ pub trait Exports {
 pub struct Listing(pub(crate) Option<Bytes>);
 
 impl Listing {
-    /// The listing of these exports' names and descriptions, in this order. Names that are longer than [`STRING_MAX`] bytes
-    /// are left out. When all of it is longer than [`LIST_REPLY_MAX`], clients are told to ask for exports by name.
+    /// The listing of these exports' names and descriptions, in this order. Names that are longer than [`STRING_MAX`]
+    /// bytes are left out. When all of it is longer than [`LIST_REPLY_MAX`], clients are told to ask for exports by
+    /// name.
     pub fn of<'a>(exports: impl IntoIterator<Item = (&'a str, &'a str)>) -> Listing {
         let mut bytes = BytesMut::new();
         for (name, description) in exports.into_iter().filter(|(name, _)| name.len() <= STRING_MAX) {

@@ -18,14 +18,14 @@ pub enum Event {
         /// The export's own name, also where the client asked for the default export.
         name: String,
     },
-    /// The client wants to open this export, and [`Exports::open`] could not tell yet whether it can: poll again when it
-    /// can.
+    /// The client wants to open this export, and [`Exports::open`] could not tell yet whether it can: poll again when
+    /// it can.
     Wanted {
         /// The export's own name.
         name: String,
     },
-    /// The client names an export that is not known, and [`Exports::may_come`] says that it may be there: poll again when
-    /// that is certain.
+    /// The client names an export that is not known, and [`Exports::may_come`] says that it may be there: poll again
+    /// when that is certain.
     Missing {
         /// What the client calls it.
         name: String,
@@ -81,8 +81,8 @@ pub(crate) enum Step {
 /// The server's side of one connection. See the crate's description for how it is driven.
 ///
 /// Memory: one stream buffer and at most one payload of [`crate::REQUEST_MAX`] bytes on the way in; on the way out the
-/// replies that its owner has given and [`OUTBOX_MAX`] bytes of the session's own. A [metered](Session::metered) session asks
-/// its owner before it takes any of that but the stream buffer and [`HANDSHAKE_OUTBOX_MAX`] bytes.
+/// replies that its owner has given and [`OUTBOX_MAX`] bytes of the session's own. A [metered](Session::metered)
+/// session asks its owner before it takes any of that but the stream buffer and [`HANDSHAKE_OUTBOX_MAX`] bytes.
 #[derive(Debug)]
 pub struct Session {
     inbox: Inbox,

@@ -1,4 +1,5 @@
-//! Opening exports that can't be opened at once, or are not known yet. Section names are those of the NBD protocol document.
+//! Opening exports that can't be opened at once, or are not known yet. Section names are those of the NBD protocol
+//! document.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -1,4 +1,5 @@
-//! Every state that can be reached within the bounds keeps the invariants. docs/protocol-model.md says what the bounds leave out.
+//! Every state that can be reached within the bounds keeps the invariants. docs/protocol-model.md says what the bounds
+//! leave out.
 //!
 //! Those marked `ignored` take minutes and are run by hand:
 //! `cargo test -p azekura-protocol-model -- --ignored --test-threads=1`.

@@ -1,4 +1,5 @@
-//! Each rule is needed: a model without it has a counter-example. So the model is able to find what it is there to find.
+//! Each rule is needed: a model without it has a counter-example. So the model is able to find what it is there to
+//! find.
 
 use azekura_protocol_model::{AckRule, Bounds, KEPT, Membership, ONE_SERVES, RETURNS_WHOLE, Rules};
 use stateright::{Checker, HasDiscoveries, Model};

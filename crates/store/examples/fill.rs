@@ -3,8 +3,8 @@
 //!     cargo run --release -p azekura-store --example fill -- 70 [hot]
 //!
 //! Prints, for each time that as much as the data has been overwritten, the blocks written in all for one that a client
-//! wrote, the time spent stalled, and the memory that the store's parts have. With `hot`, nine writes of ten go to a tenth
-//! of the blocks. The device takes no time and keeps no data: what is read back is one block with one checksum.
+//! wrote, the time spent stalled, and the memory that the store's parts have. With `hot`, nine writes of ten go to a
+//! tenth of the blocks. The device takes no time and keeps no data: what is read back is one block with one checksum.
 #![allow(clippy::unwrap_used)]
 
 use azekura_base::{

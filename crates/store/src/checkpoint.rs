@@ -144,8 +144,8 @@ pub trait SavedMap {
     /// When they can't be read.
     fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError>;
 
-    /// Lists at most `limit` leaves of `pg` modified after `after` (all, if that is 0), by layer and chunk, starting with
-    /// `from`.
+    /// Lists at most `limit` leaves of `pg` modified after `after` (all, if that is 0), by layer and chunk, starting
+    /// with `from`.
     ///
     /// # Errors
     /// When they can't be read.

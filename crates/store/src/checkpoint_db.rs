@@ -3,8 +3,8 @@
 //! Its calls block: a node runs them on a thread of their own, one at a time, in the order of the effects.
 //!
 //! The database checks no page when it reads one, and a disk may lose a write that it has called done, so nothing that
-//! comes out of it is believed as it is: rows have checksums, small ones exist twice, and an index in another tree than the
-//! leaves says which image of each is the latest (docs/decisions/0015-saved-map.md).
+//! comes out of it is believed as it is: rows have checksums, small ones exist twice, and an index in another tree than
+//! the leaves says which image of each is the latest (docs/decisions/0015-saved-map.md).
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, SavedMap};
 use crate::effect::MapError;
@@ -26,7 +26,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Memory that the database may use for its pages, in bytes.
 const CACHE_BYTES_MAX: usize = 16 << 20;
-/// What the database refuses is asked for so many times, each time of a database opened anew: it takes no call after an error.
+/// What the database refuses is asked for so many times, each time of a database opened anew: it takes no call after an
+/// error.
 const TRIES: usize = 2;
 
 type OpenBackend = dyn Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
@@ -89,8 +90,8 @@ impl CheckpointDb {
         Ok(Opened { database, troubles })
     }
 
-    /// Reads something. The database is opened anew once for it: most errors of a device are over after a moment, and the library
-    /// takes no call after one.
+    /// Reads something. The database is opened anew once for it: most errors of a device are over after a moment, and
+    /// the library takes no call after one.
     fn read<T>(&self, what: &str, ask: impl Fn(&ReadTransaction) -> Result<T, Wrong>) -> Result<T, MapError> {
         let mut slot = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = redb::Error::PreviousIo;
@@ -246,8 +247,8 @@ impl SavedMap for CheckpointDb {
                 let key = key_of((layer, chunk, pg.0));
                 let modified = match IndexRow::decode(&key, row.value()) {
                     Some(row) => row.stamps.modified,
-                    // Nobody knows when it was modified: it counts as if it was just now. Without a leaf, the key itself is
-                    // not to be believed.
+                    // Nobody knows when it was modified: it counts as if it was just now. Without a leaf, the key
+                    // itself is not to be believed.
                     None if leaves.get(place(&key))?.is_some() => Sequence(u64::MAX),
                     None => continue,
                 };

@@ -151,10 +151,10 @@ pub(crate) struct Collector {
 
 impl Store {
     /// Segments that one checkpoint should free. Blocks that were moved or overwritten at random lie in nearly every
-    /// leaf, so each checkpoint for the sake of space saves nearly every leaf: 12 bytes for each live block. Four tenths of
-    /// the reserve at a time, 4 % of the device, makes that 5 % of what goes into the log meanwhile on a device of which
-    /// 70 % is live. On a fuller one so much free space would cost more, by fuller victims, than it wins: what a free
-    /// segment costs goes with the inverse square of what is not live.
+    /// leaf, so each checkpoint for the sake of space saves nearly every leaf: 12 bytes for each live block. Four
+    /// tenths of the reserve at a time, 4 % of the device, makes that 5 % of what goes into the log meanwhile on a
+    /// device of which 70 % is live. On a fuller one so much free space would cost more, by fuller victims, than it
+    /// wins: what a free segment costs goes with the inverse square of what is not live.
     pub(crate) fn freed_at_once(&self) -> u32 {
         let ready = u64::from(self.segments.ready());
         let share = ready * u64::from(self.options.gc_reserve_percent) / 250;
@@ -170,8 +170,8 @@ impl Store {
         TARGET_MIN + freed + freed.min(1) + freed / 16
     }
 
-    /// Segments that are free, or will be at the next checkpoint: what an epoch whose record waits keeps from becoming free is
-    /// not among them.
+    /// Segments that are free, or will be at the next checkpoint: what an epoch whose record waits keeps from becoming
+    /// free is not among them.
     fn available(&self) -> u32 {
         self.segments.free() + self.segments.empty(self.oldest_epoch_waiting())
     }
@@ -197,8 +197,8 @@ impl Store {
         }
     }
 
-    /// While clients are idle, collection goes on by itself; but not in circles, if the device is so full that the target
-    /// is out of reach: everything moved once is enough.
+    /// While clients are idle, collection goes on by itself; but not in circles, if the device is so full that the
+    /// target is out of reach: everything moved once is enough.
     fn earn_idle_credit(&mut self) {
         let blocks = u64::from(self.options.segments) * u64::from(self.options.segment_blocks);
         if self.collector.moved_idle > blocks {
@@ -270,8 +270,8 @@ impl Store {
         !self.epochs_waiting.is_empty() && self.nothing_can_be_won()
     }
 
-    /// Neither collection nor a checkpoint can give space back as things are. A device that refuses to be read may do so in a
-    /// while.
+    /// Neither collection nor a checkpoint can give space back as things are. A device that refuses to be read may do
+    /// so in a while.
     pub(crate) fn nothing_can_be_won(&self) -> bool {
         self.collection_rests()
             && self.segments.reclaimable(self.oldest_unsettled()).is_none()
@@ -316,8 +316,8 @@ impl Store {
         }
         let Some(segment) = self.best_victim() else { return false };
         let entry = self.segments.get(segment);
-        // A segment that was collected looks nearly empty until its blocks are durable where they are now: chosen again, it
-        // says nothing of how full victims are.
+        // A segment that was collected looks nearly empty until its blocks are durable where they are now: chosen
+        // again, it says nothing of how full victims are.
         let chosen = Some((segment, entry.generation));
         if chosen != self.collector.last {
             let fullness = f64::from(entry.needed()) / f64::from(self.options.segment_blocks);

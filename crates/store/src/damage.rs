@@ -1,15 +1,16 @@
 //! Leaves of the saved map that can't be used: they cost their chunk on this copy, and nothing else.
 //!
-//! Such a leaf is replaced by one in which nothing is known of any block, with the stamps of the lost one, so that records
-//! of the log find it as if it were that: what the lost leaf had seen is passed over, what came later is applied. It is saved
-//! like any other, and so are the leaves of descendants, in which what they inherited becomes unknown, too. Readers get an
-//! error and go to another copy; a group that is told of it has the blocks written anew from there, like other damaged blocks
-//! (docs/decisions/0015-saved-map.md).
+//! Such a leaf is replaced by one in which nothing is known of any block, with the stamps of the lost one, so that
+//! records of the log find it as if it were that: what the lost leaf had seen is passed over, what came later is
+//! applied. It is saved like any other, and so are the leaves of descendants, in which what they inherited becomes
+//! unknown, too. Readers get an error and go to another copy; a group that is told of it has the blocks written anew
+//! from there, like other damaged blocks (docs/decisions/0015-saved-map.md).
 //!
-//! The segments go on counting what the leaf owned: these blocks are *ghosts*. They are taken off a segment when collection has
-//! looked at all of it and found that no leaf owns anything there.
+//! The segments go on counting what the leaf owned: these blocks are *ghosts*. They are taken off a segment when
+//! collection has looked at all of it and found that no leaf owns anything there.
 //!
-//! A leaf that the database refuses to read for the moment is asked for again: readers get an error at once, changes wait.
+//! A leaf that the database refuses to read for the moment is asked for again: readers get an error at once, changes
+//! wait.
 
 use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::groups::Pending;
@@ -112,8 +113,8 @@ impl Watchdog {
 }
 
 impl Store {
-    /// Blocks that this device should have and of which it knows nothing, a page at a time; each chunk is named again and again
-    /// until they are known.
+    /// Blocks that this device should have and of which it knows nothing, a page at a time; each chunk is named again
+    /// and again until they are known.
     pub fn unknown_blocks(&mut self) -> Vec<UnknownBlocks> {
         let from = self.damage.named.map_or(Bound::Unbounded, Bound::Excluded);
         let page: Vec<LeafKey> =
@@ -140,7 +141,8 @@ impl Store {
         blocks
     }
 
-    /// Puts a leaf of which nothing is known into the place of a damaged one; `Err` when leaves have to be loaded first.
+    /// Puts a leaf of which nothing is known into the place of a damaged one; `Err` when leaves have to be loaded
+    /// first.
     pub(crate) fn replace_broken(&mut self, slot: SlotId) -> Result<(), Step> {
         let key = self.cache.slot(slot).key;
         let Content::Broken(damaged) = self.cache.slot(slot).content.clone() else { return Ok(()) };
@@ -184,8 +186,8 @@ impl Store {
         if missing { Err(Step::Loading) } else { Ok(slots) }
     }
 
-    /// Stamps that are not less than those of any leaf of the group that was saved: then nothing that such a leaf had seen is
-    /// applied again out of turn.
+    /// Stamps that are not less than those of any leaf of the group that was saved: then nothing that such a leaf had
+    /// seen is applied again out of turn.
     fn latest_stamps(&self, key: LeafKey) -> LeafStamps {
         let log_upto = self.stamp().max(log_position(self.durable_saved, usize::MAX));
         let group = self.groups.get(key.pg);
@@ -269,7 +271,8 @@ impl Store {
         }
     }
 
-    /// Collection has looked at every block of a segment and found that no leaf owns one: what the segment counts are ghosts.
+    /// Collection has looked at every block of a segment and found that no leaf owns one: what the segment counts are
+    /// ghosts.
     pub(crate) fn drop_ghosts(&mut self, segment: u32) {
         let entry = self.segments.get(segment);
         let (live, idle) = (entry.live, entry.pins == 0 && entry.holds == 0);

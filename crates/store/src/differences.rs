@@ -1,8 +1,9 @@
 //! What two layers show differently: for incremental copies of a volume.
 //!
-//! No block is read. Two layers show the same contents in a block if their leaves have the same address, since a block is
-//! never changed in place and one that moves changes its address in all leaves that reach it at once (`inheritance.rs`). The
-//! other way round it need not be so: contents that were written again, or that a copy holds twice, count as different.
+//! No block is read. Two layers show the same contents in a block if their leaves have the same address, since a block
+//! is never changed in place and one that moves changes its address in all leaves that reach it at once
+//! (`inheritance.rs`). The other way round it need not be so: contents that were written again, or that a copy holds
+//! twice, count as different.
 //!
 //! Only chunks are looked at of which a layer between the two and their nearest common ancestor has a leaf: where none
 //! has, both find the same leaf. So the cost is that of what was written, not of the volume.
@@ -20,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug)]
 pub(crate) struct Comparing {
     asked: Comparison,
-    /// Layers whose leaves are still to be listed, ancestors before what lies on them: blocks that a merge moves in between
-    /// are found where they go.
+    /// Layers whose leaves are still to be listed, ancestors before what lies on them: blocks that a merge moves in
+    /// between are found where they go.
     layers: VecDeque<LayerId>,
     /// Chunks that may differ.
     found: BTreeSet<ChunkIndex>,

@@ -92,8 +92,8 @@ impl Store {
         dropped
     }
 
-    /// Takes dropped writes out of the queue that no batch has taken: a copy that is brought up to date again and again while its
-    /// device is full would queue ever more of them.
+    /// Takes dropped writes out of the queue that no batch has taken: a copy that is brought up to date again and again
+    /// while its device is full would queue ever more of them.
     fn forget_queued(&mut self, dropped: &[Pending]) {
         if dropped.is_empty() {
             return;

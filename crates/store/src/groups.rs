@@ -47,8 +47,8 @@ pub(crate) struct Group {
     pub incomplete_durable: Option<Sequence>,
     /// All of it is to be given up: nothing may be appended any more.
     pub forgetting: bool,
-    /// The record that says so is durable: nothing is done to the group's leaves any more but to remove them. Until then a
-    /// crash may bring the group back, with all that it had committed.
+    /// The record that says so is durable: nothing is done to the group's leaves any more but to remove them. Until
+    /// then a crash may bring the group back, with all that it had committed.
     pub forgotten: bool,
     /// Ordered by sequence, without gaps except across a jump of the commit point.
     pub pending: VecDeque<Pending>,

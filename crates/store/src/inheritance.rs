@@ -104,8 +104,8 @@ impl Store {
             delta.push((place.segment, own as i32));
             self.segments.remove_live(old_segment, own);
             self.segments.add_live(place.segment, own);
-            // The layer was merged into another while its blocks waited to be moved under its name. At replay it may be the
-            // other way round: the merge into it is done again.
+            // The layer was merged into another while its blocks waited to be moved under its name. At replay it may be
+            // the other way round: the merge into it is done again.
             let owner = self.cache.slot(slot).key.layer;
             if owner != moved.layer && self.jobs.merged_into(moved.layer) != Some(owner) {
                 self.heirs.add(place.segment, moved.layer, owner);
@@ -114,8 +114,8 @@ impl Store {
     }
 
     /// Before a copy replaces blocks in the leaf of `key`, in `slot`: gives the leaves that hold the same as it does in
-    /// some of them, and which: those get what the copy brings. Below a leaf that owns one of the blocks nobody inherits it
-    /// from here, even where both show zeros.
+    /// some of them, and which: those get what the copy brings. Below a leaf that owns one of the blocks nobody
+    /// inherits it from here, even where both show zeros.
     pub(crate) fn copy_inheritors(
         &mut self,
         key: LeafKey,
@@ -146,8 +146,9 @@ impl Store {
                 }
                 Some(Content::Absent) => blocks,
                 Some(Content::Present(leaf)) => {
-                    // A leaf that has seen the copy may have been changed since, and needs nothing; what it inherits, others
-                    // that have not seen it may inherit as well. One of a layer that ends has been emptied, or is being.
+                    // A leaf that has seen the copy may have been changed since, and needs nothing; what it inherits,
+                    // others that have not seen it may inherit as well. One of a layer that ends has been emptied, or
+                    // is being.
                     let seen = leaf.copied_upto >= position;
                     let emptied = self.jobs.is_merging(layer) || self.dropped.contains(&layer);
                     let entries = || leaf.entries[range.clone()].iter().zip(&before).zip(blocks.iter());
@@ -267,8 +268,8 @@ impl Store {
     }
 }
 
-/// Both entries stand for the same block of the same layer, or for zeros, or for what is not known: a leaf that inherits
-/// from a damaged one knows no more than that.
+/// Both entries stand for the same block of the same layer, or for zeros, or for what is not known: a leaf that
+/// inherits from a damaged one knows no more than that.
 fn same_block(entry: &Entry, old: &Entry) -> bool {
     entry.is_unknown() == old.is_unknown() && entry.address == old.address && (!entry.is_own() || !entry.is_allocated())
 }

@@ -1,10 +1,11 @@
 //! Work in the background on all leaves of a layer or of a group: the end of a layer, the merging of a layer into its
 //! only child, the end of a group.
 //!
-//! A job begins with a record in the log and is kept in every checkpoint from then on, so that it goes on after a crash.
-//! It sweeps over the leaves, a few at a time: first those that only memory has, then those of the saved map. What a
-//! sweep does to a leaf can be done again without harm. When the sweep has ended, the job waits until a checkpoint has
-//! saved all of it *and* replay begins behind it: no record from before the job is ever replayed after its end.
+//! A job begins with a record in the log and is kept in every checkpoint from then on, so that it goes on after a
+//! crash. It sweeps over the leaves, a few at a time: first those that only memory has, then those of the saved map.
+//! What a sweep does to a leaf can be done again without harm. When the sweep has ended, the job waits until a
+//! checkpoint has saved all of it *and* replay begins behind it: no record from before the job is ever replayed after
+//! its end.
 
 use crate::effect::{Effect, Failure, MapError};
 use crate::leaf::LeafKey;
@@ -60,8 +61,8 @@ enum Stage {
         fresh: bool,
         since: Duration,
     },
-    /// The layer's end is over and told; but there is a write to it that may still be committed, and has to be passed over
-    /// then.
+    /// The layer's end is over and told; but there is a write to it that may still be committed, and has to be passed
+    /// over then.
     Gone {
         /// The log generation that replay has to be past.
         generation: u64,
@@ -131,8 +132,8 @@ impl Jobs {
         }
     }
 
-    /// Jobs that are over when a checkpoint at `position` is saved, after which the oldest unsaved change is of generation
-    /// `dirty`.
+    /// Jobs that are over when a checkpoint at `position` is saved, after which the oldest unsaved change is of
+    /// generation `dirty`.
     pub fn over(&self, position: u64, dirty: Option<u64>) -> Vec<Job> {
         let over = |(_, running): &(&Job, &Running)| match running.stage {
             Stage::Swept { generation, fresh: true, .. } => {
@@ -149,8 +150,8 @@ impl Jobs {
         self.jobs.values().any(|running| running.held.is_some())
     }
 
-    /// A job is to end soon, and replay can't get past the record of this or another one, because no checkpoint has that yet. A
-    /// device that rests would save none.
+    /// A job is to end soon, and replay can't get past the record of this or another one, because no checkpoint has
+    /// that yet. A device that rests would save none.
     pub fn wants_to_be_saved(&self, now: Duration) -> bool {
         let due = |(job, running): (&Job, &Running)| match running.stage {
             Stage::Swept { since, .. } => is_urgent(*job, since, now),

@@ -38,8 +38,8 @@ pub(crate) struct Slot {
     pub needs: Vec<LeafKey>,
     /// Part of the checkpoint in progress: the saved map may still give the older state.
     pub saving: bool,
-    /// Where there is no leaf: no ancestor before this one has one either, none at all with `None`, as long as the tree of
-    /// layers has this version.
+    /// Where there is no leaf: no ancestor before this one has one either, none at all with `None`, as long as the tree
+    /// of layers has this version.
     pub skip: Option<(u64, Option<LayerId>)>,
     /// Used since the clock hand last passed.
     referenced: bool,
@@ -245,10 +245,10 @@ impl LeafCache {
         self.dirty.insert((generation, slot));
     }
 
-    /// Takes dirty leaves for a checkpoint: all with changes from generations before `floor`; and at most `limit` others,
-    /// the longest dirty first, with changes from generations before `before` or that gave up blocks in a segment for
-    /// which `emptied` is true. Calls `save` with each
-    /// slot, which counts as clean from here on but stays in memory.
+    /// Takes dirty leaves for a checkpoint: all with changes from generations before `floor`; and at most `limit`
+    /// others, the longest dirty first, with changes from generations before `before` or that gave up blocks in a
+    /// segment for which `emptied` is true. Calls `save` with each slot, which counts as clean from here on but stays
+    /// in memory.
     pub fn take_dirty(
         &mut self,
         limit: usize,

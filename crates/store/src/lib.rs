@@ -1,20 +1,22 @@
 //! The store of one device: a log that is also the data, and a map that says where each block is.
 //!
-//! Nothing here does I/O or knows the time: [`Store`] takes calls, gives [`Effect`]s to be done, is told what came of them
-//! ([`Done`]), and gives [`Completion`]s and [`Report`]s. The formats are in `docs/formats/log.md` and `map.md`.
+//! Nothing here does I/O or knows the time: [`Store`] takes calls, gives [`Effect`]s to be done, is told what came of
+//! them ([`Done`]), and gives [`Completion`]s and [`Report`]s. The formats are in `docs/formats/log.md` and `map.md`.
 //!
 //! A tour, in the order in which a block meets the files:
 //!
 //! - *Write.* [`Store::append`] takes a [`Record`] (`record.rs`) into the queue of the log (`recording.rs`);
 //!   [`Store::pump`] seals what waits into one batch, one device write (`log.rs`, `format/`), in a segment
 //!   (`segments.rs`). Until its group commits it waits in `groups.rs`.
-//! - *Commit.* [`Store::commit`] lets the write change the map: an operation (`ops.rs`) on the leaf (`leaf.rs`) of its chunk,
+//! - *Commit.* [`Store::commit`] lets the write change the map: an operation (`ops.rs`) on the leaf (`leaf.rs`) of its
+//!   chunk,
 //!   in memory (`leaf_cache.rs`). Layers have leaves of their own, whose blocks may be an ancestor's (`layers.rs`,
 //!   `inheritance.rs`). Every block is accounted for in its segment and its layer (`accounts.rs`).
 //! - *Read.* From the leaf to addresses to verified extents (`reads.rs`), or from memory (`read_cache.rs`).
 //! - *Checkpoint.* Changed leaves are saved into a database (`saving.rs`; what is saved: `checkpoint.rs`; where:
 //!   `checkpoint_db.rs`, in tests `memory_map.rs`). Then replay begins later, and emptied segments become free.
-//! - *Collection.* Segments with few live blocks are emptied (`collect.rs`, `moves.rs`). When layers have been merged, `heirs.rs` knows whose
+//! - *Collection.* Segments with few live blocks are emptied (`collect.rs`, `moves.rs`). When layers have been merged,
+//!   `heirs.rs` knows whose
 //!   their blocks are now.
 //! - *Opening.* From the checkpoint along the log to its end (`recovery.rs`, `replay.rs`; past sectors that
 //!   can't be read: `rereading.rs`).
@@ -22,7 +24,8 @@
 //! - *Asked by replication.* What changed since, what a chunk holds (`modified.rs`, `questions.rs`).
 //! - *Asked about snapshots.* What two layers show differently (`differences.rs`), what the end of one would give back
 //!   (`measuring.rs`).
-//! - *Looked at from outside.* A check of a closed device (`check.rs`), also of who owns what (`lineage.rs`), and a listing of
+//! - *Looked at from outside.* A check of a closed device (`check.rs`), also of who owns what (`lineage.rs`), and a
+//!   listing of
 //!   its log (`dump.rs`).
 
 // Tests of what can't be seen from outside use the surroundings of the others (`tests/common`).

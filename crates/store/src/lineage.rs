@@ -44,7 +44,8 @@ impl<'a> Lineage<'a> {
         twice
     }
 
-    /// The first block that `leaf` inherits from nobody. `ancestor` gives the leaves of other layers for the same chunk.
+    /// The first block that `leaf` inherits from nobody. `ancestor` gives the leaves of other layers for the same
+    /// chunk.
     pub fn orphan<L: Borrow<Leaf>>(
         &self,
         key: &LeafKey,
@@ -74,8 +75,8 @@ impl<'a> Lineage<'a> {
         None
     }
 
-    /// A crash may have forgotten that an ancestor's write was committed, but not what a descendant's leaf had of it by then:
-    /// once the group says so again, the write is the ancestor's.
+    /// A crash may have forgotten that an ancestor's write was committed, but not what a descendant's leaf had of it by
+    /// then: once the group says so again, the write is the ancestor's.
     fn is_pending(&self, address: u32) -> bool {
         self.pending.iter().any(|range| range.contains(&address))
     }

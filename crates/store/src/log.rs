@@ -198,8 +198,8 @@ impl Plan {
         self.entries_bytes += entry_bytes;
     }
 
-    /// The blocks of a move that still fit into the segment, if it is too large as a whole: clients' records must stay in
-    /// one piece, so the end of a segment can be too small for them; a move fills it.
+    /// The blocks of a move that still fit into the segment, if it is too large as a whole: clients' records must stay
+    /// in one piece, so the end of a segment can be too small for them; a move fills it.
     fn cut(&self, item: &Item, head: &Head, options: &Options) -> Option<u16> {
         let Item::Relocate(moved) = item else { return None };
         let room = options.batch_blocks_max.saturating_sub(self.payload);
@@ -247,8 +247,8 @@ impl Store {
     /// Makes one batch. False: none can be made now.
     fn seal_batch(&mut self) -> bool {
         self.let_pass();
-        // Neither unsaved leaves nor what a restart replays may outgrow their bounds: a checkpoint is due or in progress,
-        // and will make room.
+        // Neither unsaved leaves nor what a restart replays may outgrow their bounds: a checkpoint is due or in
+        // progress, and will make room.
         let map_keeps_up = self.cache.dirty_bytes() <= self.options.leaf_cache_bytes_max && !self.replay_waits();
         let may_open_for_clients = !self.clients_are_stalled();
         let plan = self.plan(map_keeps_up, may_open_for_clients);
@@ -309,9 +309,9 @@ impl Store {
         plan
     }
 
-    /// The last free segments are left to garbage collection, and some before them to records that take no space. But what
-    /// waits before the record of an epoch goes first if there is room for it: until that is durable, the writes that the
-    /// epoch drops keep their segments, and nothing that was written since can become free.
+    /// The last free segments are left to garbage collection, and some before them to records that take no space. But
+    /// what waits before the record of an epoch goes first if there is room for it: until that is durable, the writes
+    /// that the epoch drops keep their segments, and nothing that was written since can become free.
     pub(crate) fn clients_are_stalled(&self) -> bool {
         let free = self.segments.free();
         if free > GC_SEGMENTS + ZERO_SEGMENTS {
@@ -337,8 +337,8 @@ impl Store {
         ahead.map(|queued| queued.item.payload_blocks() + 1).sum::<u32>() <= room
     }
 
-    /// Nothing is to be won, and data waits for space: what takes none goes first, since it may give some back. Each group's
-    /// records keep their order, and those that begin work in the background stay where they are.
+    /// Nothing is to be won, and data waits for space: what takes none goes first, since it may give some back. Each
+    /// group's records keep their order, and those that begin work in the background stay where they are.
     fn let_pass(&mut self) {
         let waits = |log: &Log| log.queue.front().is_some_and(|queued| queued.item.payload_blocks() > 0);
         if !waits(&self.log) || !self.clients_are_stalled() || !self.nothing_can_be_won() {
@@ -599,8 +599,8 @@ impl Store {
         }
     }
 
-    /// Encodes a prepared write whose blocks are moved. If it has been committed or dropped meanwhile, the entry has the
-    /// sequence 0, and nothing comes of it.
+    /// Encodes a prepared write whose blocks are moved. If it has been committed or dropped meanwhile, the entry has
+    /// the sequence 0, and nothing comes of it.
     fn place_again(
         &mut self,
         pg: PgId,

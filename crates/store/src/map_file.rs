@@ -1,10 +1,10 @@
 //! The file of the saved map, read and written without the page cache.
 //!
-//! When an fsync fails, Linux marks the pages as clean that it could not write: from then on a file read through the page
-//! cache shows contents that are not on the device, and no later fsync says so again. A database that was closed and opened again, by this
-//! process or the next, would take a commit for whole of which parts are lost. With direct I/O there is no copy in between: what is
-//! read is what the device has. Since the device itself may hold it in a cache, opening flushes before anything is
-//! read that is to be believed (docs/decisions/0015-saved-map.md).
+//! When an fsync fails, Linux marks the pages as clean that it could not write: from then on a file read through the
+//! page cache shows contents that are not on the device, and no later fsync says so again. A database that was closed
+//! and opened again, by this process or the next, would take a commit for whole of which parts are lost. With direct
+//! I/O there is no copy in between: what is read is what the device has. Since the device itself may hold it in a
+//! cache, opening flushes before anything is read that is to be believed (docs/decisions/0015-saved-map.md).
 
 use azekura_base::{BLOCK_SIZE, PageBuf};
 use redb::StorageBackend;
@@ -147,8 +147,8 @@ impl Troubles {
 
 /// Blocks that the database has written and the file has not, in the order of their places.
 ///
-/// Each direct write costs a turn of the device, and the database writes page by page. Until it asks for a flush nothing of
-/// what it wrote has to be durable, so the pages are gathered and written in runs.
+/// Each direct write costs a turn of the device, and the database writes page by page. Until it asks for a flush
+/// nothing of what it wrote has to be durable, so the pages are gathered and written in runs.
 #[derive(Debug, Default)]
 struct Gathered {
     blocks: BTreeMap<u64, PageBuf>,
@@ -174,8 +174,8 @@ fn overlap(block: u64, offset: u64, len: usize) -> (usize, usize) {
     (from, ((offset + len as u64 - start) as usize).min(BLOCK_SIZE))
 }
 
-/// A backend that gathers what is written until it is to be flushed, and whose failures are remembered: the database itself
-/// does not say what it was that failed.
+/// A backend that gathers what is written until it is to be flushed, and whose failures are remembered: the database
+/// itself does not say what it was that failed.
 #[derive(Debug)]
 pub(crate) struct Watched {
     backend: Box<dyn StorageBackend>,

@@ -1,4 +1,5 @@
-//! The tables of the saved map (docs/formats/map.md): what a checkpoint writes, and what of it is believed when it is read.
+//! The tables of the saved map (docs/formats/map.md): what a checkpoint writes, and what of it is believed when it is
+//! read.
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Root, SegmentRow};
 use crate::effect::MapError;
@@ -226,8 +227,8 @@ pub(crate) fn decode(key: &LeafKey, image: Option<&[u8]>, row: Option<Option<Ind
     })
 }
 
-/// The rows of both copies of a small table. Where one is damaged the other counts; where a page of one was lost, `later` says
-/// what is safe to believe.
+/// The rows of both copies of a small table. Where one is damaged the other counts; where a page of one was lost,
+/// `later` says what is safe to believe.
 pub(crate) fn both<K: redb::Key + 'static, T: Copy + PartialEq, N: Ord + Copy>(
     transaction: &ReadTransaction,
     definitions: &[TableDefinition<K, &'static [u8]>; 2],
@@ -253,8 +254,8 @@ pub(crate) fn merged<T>(one: Option<T>, other: Option<T>, later: impl Fn(T, T) -
     }
 }
 
-/// What is right of two copies of a segment's row that differ: one is older. To count too many live blocks costs space, too few
-/// would cost blocks.
+/// What is right of two copies of a segment's row that differ: one is older. To count too many live blocks costs space,
+/// too few would cost blocks.
 pub(crate) fn safer(one: SegmentRow, other: SegmentRow) -> SegmentRow {
     SegmentRow {
         generation: one.generation.max(other.generation),

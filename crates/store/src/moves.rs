@@ -1,9 +1,9 @@
 //! The moves of garbage collection between the read of a block and its new place in the log.
 //!
-//! A block that is to be moved is recognised by its address, when its move is durable and again at replay. So an address must
-//! not be given to another block while a move from it waits: once nothing in a segment is needed, the moves out of it are in
-//! vain, and are dropped before it becomes free. At replay it is the leaf that knows: it has seen all moves that were in
-//! the log before the write that now has the address (`Store::apply_write`).
+//! A block that is to be moved is recognised by its address, when its move is durable and again at replay. So an
+//! address must not be given to another block while a move from it waits: once nothing in a segment is needed, the
+//! moves out of it are in vain, and are dropped before it becomes free. At replay it is the leaf that knows: it has
+//! seen all moves that were in the log before the write that now has the address (`Store::apply_write`).
 
 use crate::collect::{CollectRead, Collector};
 use crate::log::{Item, Move, Queued};
@@ -54,8 +54,8 @@ impl Store {
         }
     }
 
-    /// Queues a move without the blocks that are not what was written: those must stay recognisable as bad, and wait to be
-    /// overwritten.
+    /// Queues a move without the blocks that are not what was written: those must stay recognisable as bad, and wait to
+    /// be overwritten.
     fn queue_good(&mut self, segment: u32, moved: Move) {
         let mut rest = Some(moved);
         while let Some(mut good) = rest.take() {
@@ -78,8 +78,8 @@ impl Store {
         self.segments.get_mut(segment).alone_until = self.now + ALONE_PAUSE;
     }
 
-    /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that names a
-    /// layer must not come after its end, because a replay would not know any more who inherits from it.
+    /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that
+    /// names a layer must not come after its end, because a replay would not know any more who inherits from it.
     pub(crate) fn forget_moves(&mut self, layer: LayerId) {
         drop_moves(&mut self.log.gc_queue, &mut self.collector, |moved| moved.layer == layer);
         let mut dropped = 0;

@@ -199,8 +199,9 @@ impl Store {
         let durable = self.log.durable;
         let pending = self.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
         let Some(place) = pending.place.filter(|p| p.log <= durable) else { return Step::Blocked };
-        // Moves that were in the log before the record have been made before this: they were durable earlier. Some may not
-        // have been when the write was committed, if it waited. (When its blocks were moved, it was committed after that.)
+        // Moves that were in the log before the record have been made before this: they were durable earlier. Some may
+        // not have been when the write was committed, if it waited. (When its blocks were moved, it was committed after
+        // that.)
         let before = log_position(place.log.saturating_sub(1), usize::MAX);
         let stamp = if place.generation == pending.origin { stamp.max(before) } else { stamp };
         // What a replay would need to do this again is the record itself, wherever its blocks have gone since.
@@ -379,8 +380,8 @@ impl Store {
         self.submit_ahead((moved.pg, moved.chunk), position, Op::Relocate { moved, place, position });
     }
 
-    /// Does `op`, of log position `position`, before everything that waits for a record which is not durable yet: such a
-    /// record may itself wait for the space that garbage collection is to win. Copies and relocations of a chunk are
+    /// Does `op`, of log position `position`, before everything that waits for a record which is not durable yet: such
+    /// a record may itself wait for the space that garbage collection is to win. Copies and relocations of a chunk are
     /// applied in log order, so that a leaf can say with one number which of them it has seen.
     pub(crate) fn submit_ahead(&mut self, chunk: Chunk, position: u64, op: Op) {
         if !self.ops.contains_key(&chunk) {
@@ -398,8 +399,8 @@ impl Store {
                 }
                 _ => false,
             };
-            // A copy that comes earlier in the log has to be done before, with all that it waits for: that is earlier in
-            // the log as well.
+            // A copy that comes earlier in the log has to be done before, with all that it waits for: that is earlier
+            // in the log as well.
             let before = |op: &Op| matches!(op, Op::Copy { id } if position_of(id).is_some_and(|copy| copy < position));
             self.ops.get(&chunk).map_or(0, |queue| {
                 let first = queue.iter().position(waits).unwrap_or(queue.len());

@@ -27,8 +27,8 @@ pub struct Options {
     pub gc_reserve_percent: u32,
     /// Blocks that garbage collection holds in memory at once.
     pub gc_blocks_in_flight_max: u32,
-    /// Bytes of log after which a leaf's changes are saved, so that a restart replays about as much. Appending pauses when it
-    /// would be twice as much.
+    /// Bytes of log after which a leaf's changes are saved, so that a restart replays about as much. Appending pauses
+    /// when it would be twice as much.
     pub replay_bytes_max: u64,
     /// Leaves that one checkpoint saves at most.
     pub checkpoint_leaves_max: usize,
@@ -38,8 +38,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Options for a device of `bytes` bytes, with 32 MiB segments and the default limits. Of a device larger than block
-    /// addresses reach (16 TiB), they use the first 16 TiB.
+    /// Options for a device of `bytes` bytes, with 32 MiB segments and the default limits. Of a device larger than
+    /// block addresses reach (16 TiB), they use the first 16 TiB.
     #[must_use]
     pub fn for_device(bytes: u64) -> Options {
         let blocks = bytes / BLOCK_SIZE as u64;
@@ -84,9 +84,9 @@ impl Options {
         None
     }
 
-    /// Payload blocks that garbage collection gets into one segment at the least: single blocks of as many leaves, each with an
-    /// entry of its own, in batches half as large as they may be. Moves are cut where a segment ends, so that nothing is
-    /// lost there.
+    /// Payload blocks that garbage collection gets into one segment at the least: single blocks of as many leaves, each
+    /// with an entry of its own, in batches half as large as they may be. Moves are cut where a segment ends, so that
+    /// nothing is lost there.
     pub(crate) fn packed_blocks(&self) -> u32 {
         let batch = self.batch_blocks_max.min(self.batch_records_max).min(self.gc_blocks_in_flight_max);
         let batch = (batch.div_ceil(2)).max(1);
@@ -106,8 +106,8 @@ impl Options {
         packed.saturating_sub((packed / SLACK).max(1))
     }
 
-    /// Blocks of a segment that clients may fill on average. It is less than what garbage collection leaves alone: as long
-    /// as there is no room for more, there is then a segment of which it wins some.
+    /// Blocks of a segment that clients may fill on average. It is less than what garbage collection leaves alone: as
+    /// long as there is no room for more, there is then a segment of which it wins some.
     pub(crate) fn promised_blocks(&self) -> u32 {
         let packed = self.packed_blocks();
         let without_reserve = self.segment_blocks * (100 - self.gc_reserve_percent) / 100;
@@ -121,8 +121,8 @@ impl Options {
     }
 }
 
-/// One in so many of a segment's blocks is the distance between what is promised, what is packed well enough, and what can be
-/// packed.
+/// One in so many of a segment's blocks is the distance between what is promised, what is packed well enough, and what
+/// can be packed.
 const SLACK: u32 = 32;
 /// Fewest segments of a store.
 pub const SEGMENTS_MIN: u32 = 8;

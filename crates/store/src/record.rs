@@ -95,8 +95,8 @@ impl Body {
         }
     }
 
-    /// The same as it is stored: in the place of lost blocks there are zeros, which take space, so that they are moved and
-    /// accounted for like all others.
+    /// The same as it is stored: in the place of lost blocks there are zeros, which take space, so that they are moved
+    /// and accounted for like all others.
     pub(crate) fn stored(self) -> Body {
         match self {
             Body::Lost { checksums } => {

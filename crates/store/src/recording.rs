@@ -1,4 +1,5 @@
-//! Records on their way: clients' writes and what repairs bring are queued for the log, writes are prepared and committed.
+//! Records on their way: clients' writes and what repairs bring are queued for the log, writes are prepared and
+//! committed.
 
 use crate::groups::Pending;
 use crate::log::{Item, Queued};
@@ -8,8 +9,8 @@ use crate::store::{REPLAYED_REQUESTS_MAX, Store};
 use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, PgId, Sequence};
 
 impl Store {
-    /// Gives `record` to the log. [`crate::Completion::Durable`] with `token` follows when it is on stable storage. A write
-    /// must be the next of its group: `sequence` one more than the last, `epoch` the group's. After a failure the
+    /// Gives `record` to the log. [`crate::Completion::Durable`] with `token` follows when it is on stable storage. A
+    /// write must be the next of its group: `sequence` one more than the last, `epoch` the group's. After a failure the
     /// record is ignored.
     ///
     /// # Panics

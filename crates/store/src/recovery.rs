@@ -4,7 +4,8 @@
 //! it proves that all of it was durable. The segments after that are walked: headers are followed by their
 //! chain, and payloads that may have been in flight at the crash are verified. The first batch that is not whole ends
 //! the log; what lies behind it was never acknowledged. If something behind it proves that it *was* durable, the log is
-//! damaged, and opening fails instead of losing acknowledged writes. A block that can't be read is one that is not whole.
+//! damaged, and opening fails instead of losing acknowledged writes. A block that can't be read is one that is not
+//! whole.
 
 use crate::checkpoint::CheckpointRoot;
 use crate::effect::{Completion, DeviceError, Effect, OpenError};
@@ -588,8 +589,8 @@ impl Recovery {
         self.durable = self.durable.max(header.durable);
     }
 
-    /// The sequence of a batch somewhere in `bytes`, blocks of a segment in `generation`, that comes later than the end of
-    /// the chain and says that the missing batch was durable.
+    /// The sequence of a batch somewhere in `bytes`, blocks of a segment in `generation`, that comes later than the end
+    /// of the chain and says that the missing batch was durable.
     fn proof(&self, bytes: &[u8], identity: &Identity, generation: u64) -> Option<u64> {
         let headers = (0..bytes.len()).step_by(BLOCK_SIZE).filter_map(|at| Batch::decode(&bytes[at..], identity));
         let mut proofs = headers.map(|batch| batch.header).filter(|header| {

@@ -133,8 +133,8 @@ impl Store {
 
     fn replay_write(&mut self, place: Place, entry: &EntryView<'_>) -> Result<(), OpenError> {
         let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
-        // The end of the group dropped what was not committed, perhaps with only a part of it in the replayed log; and what
-        // was committed does not matter any more.
+        // The end of the group dropped what was not committed, perhaps with only a part of it in the replayed log; and
+        // what was committed does not matter any more.
         if self.groups.get(pg).is_some_and(|group| group.forgotten) {
             return Ok(());
         }

@@ -1,9 +1,10 @@
 //! What recovery can't read as a whole it reads again in pieces, down to single blocks.
 //!
-//! Many drives answer a read of a sector with an error when power failed while it was being written, until somebody writes it. Such
-//! a block was never acknowledged, and is one that is not whole. A device that refuses for a moment must not be taken for
-//! one with bad blocks, since recovery would end the log before them: so a block counts as unreadable only if it was refused, then
-//! the superblock could be read, then the block was refused again, and then the superblock could be read again.
+//! Many drives answer a read of a sector with an error when power failed while it was being written, until somebody
+//! writes it. Such a block was never acknowledged, and is one that is not whole. A device that refuses for a moment
+//! must not be taken for one with bad blocks, since recovery would end the log before them: so a block counts as
+//! unreadable only if it was refused, then the superblock could be read, then the block was refused again, and then the
+//! superblock could be read again.
 
 use crate::effect::DeviceError;
 use azekura_base::{BLOCK_SIZE, PageBuf};

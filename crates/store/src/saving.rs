@@ -17,12 +17,12 @@ use std::time::Duration;
 const IDLE_AGE: Duration = Duration::from_secs(30);
 /// A checkpoint for replay's sake waits for at least this share of the replay bound of new log.
 const SPACING: u64 = 8;
-/// Appending waits for a checkpoint while a restart would have to replay so many times what is intended, of which it would be at
-/// least so many segments.
+/// Appending waits for a checkpoint while a restart would have to replay so many times what is intended, of which it
+/// would be at least so many segments.
 const REPLAY_TIMES_MAX: u64 = 2;
 const REPLAY_SEGMENTS_MIN: u64 = 4;
-/// A checkpoint for which there was no room is tried again after this time, then after twice as long, and so on up to the
-/// most.
+/// A checkpoint for which there was no room is tried again after this time, then after twice as long, and so on up to
+/// the most.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
 /// A saved map that refuses a checkpoint for so long, but not for want of room, has failed.
@@ -233,8 +233,8 @@ impl Store {
         self.effects.push_back(Effect::Checkpoint { io, batch });
     }
 
-    /// Adds the durable writes that are not applied, or not for good dropped, and that replay from generation `position`
-    /// would not find.
+    /// Adds the durable writes that are not applied, or not for good dropped, and that replay from generation
+    /// `position` would not find.
     fn save_pending(&self, position: u64, rows: &mut [GroupRow]) {
         let durable = self.log.durable;
         for row in rows {

@@ -33,8 +33,8 @@ pub(crate) struct Segment {
     pub holds: u32,
     /// Device reads in flight.
     pub readers: u32,
-    /// Garbage collection found something in it that is not what was written: left alone until then, when it may have been
-    /// mended or overwritten.
+    /// Garbage collection found something in it that is not what was written: left alone until then, when it may have
+    /// been mended or overwritten.
     pub alone_until: Duration,
 }
 
@@ -397,10 +397,10 @@ impl Segments {
         self.classes[0].first().map(|(generation, _)| *generation).filter(|generation| *generation < oldest)
     }
 
-    /// The segment that is best collected: the most space gained and the longest left alone for the least work (Rosenblum
-    /// and Ousterhout, "The design and implementation of a log-structured file system", 1992, section 3.5). `head` is
-    /// the generation being written; segments of generations before `durable` are whole on the device. When space is
-    /// `short` it is simply the emptiest. Those that are `put_off` are left out.
+    /// The segment that is best collected: the most space gained and the longest left alone for the least work
+    /// (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system", 1992, section 3.5).
+    /// `head` is the generation being written; segments of generations before `durable` are whole on the device. When
+    /// space is `short` it is simply the emptiest. Those that are `put_off` are left out.
     pub fn victim(&self, head: u64, durable: u64, short: bool, put_off: impl Fn(u32) -> bool) -> Option<u32> {
         let blocks = f64::from(self.segment_blocks);
         let mut best: Option<(f64, u32)> = None;

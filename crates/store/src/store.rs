@@ -404,15 +404,16 @@ impl Store {
         self.layers.iter()
     }
 
-    /// Finds out how many blocks the end of a layer would give back, a part of its chunks at a time. [`Report::Measured`]
-    /// follows; meanwhile everything else goes on, and the figure is as of some time in between for each chunk.
+    /// Finds out how many blocks the end of a layer would give back, a part of its chunks at a time.
+    /// [`Report::Measured`] follows; meanwhile everything else goes on, and the figure is as of some time in between
+    /// for each chunk.
     pub fn measure_layer(&mut self, token: u64, asked: Measure) {
         self.start_measurement(token, asked);
     }
 
-    /// Finds out which blocks two layers show differently, a part of the chunks at a time. [`Report::Differences`] follows;
-    /// meanwhile everything else goes on. Writes that were committed before are in it, those of meanwhile may be. It may
-    /// name blocks that are the same, and leaves out none that differ, as long as neither layer is ending
+    /// Finds out which blocks two layers show differently, a part of the chunks at a time. [`Report::Differences`]
+    /// follows; meanwhile everything else goes on. Writes that were committed before are in it, those of meanwhile may
+    /// be. It may name blocks that are the same, and leaves out none that differ, as long as neither layer is ending
     /// ([`Store::is_ending`]).
     ///
     /// # Panics

@@ -1,4 +1,5 @@
-//! What a device says that it holds can be written to it, in records of any size; then it is full, and takes what gives space back.
+//! What a device says that it holds can be written to it, in records of any size; then it is full, and takes what gives
+//! space back.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -19,8 +20,8 @@ fn write(rig: &mut Rig, index: u64, size: u16, body: Body) {
     assert_eq!(rig.store.statistics().records_waiting, 0, "{:?}", rig.store.space());
 }
 
-/// Writes records from `from` on, those that `which` chooses, until the device takes no more data, as a node does. Gives the
-/// record after the last one.
+/// Writes records from `from` on, those that `which` chooses, until the device takes no more data, as a node does.
+/// Gives the record after the last one.
 fn fill(rig: &mut Rig, from: u64, size: u16, which: impl Fn(u64) -> bool) -> u64 {
     let mut index = from;
     while !rig.store.space().full {

@@ -132,8 +132,8 @@ fn a_flipped_bit_anywhere_loses_no_acknowledged_write_in_silence() {
     assert!(refused > 20 && detected > 20 && shortened > 0, "{refused} {detected} {shortened}");
 }
 
-/// As with flipped bits: whatever block can't be read, the device opens, or is refused because something proves that the block was
-/// durable and is needed.
+/// As with flipped bits: whatever block can't be read, the device opens, or is refused because something proves that
+/// the block was durable and is needed.
 #[test]
 fn an_unreadable_block_anywhere_loses_no_acknowledged_write_in_silence() {
     let (disk, map) = closed(60);
@@ -170,7 +170,8 @@ fn an_unreadable_block_anywhere_loses_no_acknowledged_write_in_silence() {
     assert!(refused > 20 && detected > 10 && shortened > 0 && whole > 5, "{refused} {detected} {shortened} {whole}");
 }
 
-/// What is taken for unreadable is not written any more: a device that refuses for a while is not opened without its tail.
+/// What is taken for unreadable is not written any more: a device that refuses for a while is not opened without its
+/// tail.
 #[test]
 fn a_device_that_refuses_for_a_while_is_not_taken_for_one_with_unreadable_blocks() {
     let (disk, map) = closed(60);

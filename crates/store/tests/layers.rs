@@ -254,7 +254,8 @@ fn contents(rig: &mut Rig, layer: u64) -> BTreeMap<(u32, u16), Vec<u8>> {
     blocks
 }
 
-/// For all pairs of layers, every block that differs is found, and what is found is told rightly. `exact`: nothing else is.
+/// For all pairs of layers, every block that differs is found, and what is found is told rightly. `exact`: nothing else
+/// is.
 fn check(rig: &mut Rig, tree: &Tree, limit: usize, touched: Option<&BTreeSet<(u64, u32, u16)>>) {
     let layers: Vec<u64> = tree.parents.keys().copied().collect();
     let shown: BTreeMap<u64, _> = layers.iter().map(|layer| (*layer, contents(rig, *layer))).collect();
@@ -328,7 +329,8 @@ proptest! {
         rig.check_accounts();
     }
 
-    /// A copy that was brought up to date may hold by itself what others inherit: it says too much then, and nothing too little.
+    /// A copy that was brought up to date may hold by itself what others inherit: it says too much then, and nothing
+    /// too little.
     #[test]
     fn a_copy_that_was_brought_up_to_date_leaves_nothing_out(
         steps in prop::collection::vec(step(), 1..30),
@@ -413,7 +415,8 @@ fn a_copy_is_not_inherited_past_a_layer_that_has_the_block() {
     };
     let mut rig = Rig::format(&tiny());
     parents(&mut rig.store);
-    // The same chunk: block 0 is zeros in all layers; 1 is data in layer 11 and zeros in layer 12 again; 2 is layer 11's.
+    // The same chunk: block 0 is zeros in all layers; 1 is data in layer 11 and zeros in layer 12 again; 2 is layer
+    // 11's.
     rig.write(1, 11, 1, 1, filled(1, 2), 2);
     rig.write(1, 12, 1, 1, Body::Zero, 1);
     rig.write(1, 13, 1, 9, filled(3, 1), 1);

@@ -455,7 +455,8 @@ fn a_flipped_bit_in_a_small_row_is_no_loss_and_in_both_copies_an_error() {
     }
 }
 
-/// Each page that a checkpoint has written in turn is an older one: what it held is noticed to be gone, or is still there.
+/// Each page that a checkpoint has written in turn is an older one: what it held is noticed to be gone, or is still
+/// there.
 #[test]
 fn a_page_that_the_disk_has_lost_is_noticed() {
     let backend = Backend::default();

@@ -114,8 +114,8 @@ impl Decoder {
     }
 }
 
-/// The payload that `message` must be followed by, or `None` when the message contradicts itself. `announced` is what the
-/// header says, which the checksum covers.
+/// The payload that `message` must be followed by, or `None` when the message contradicts itself. `announced` is what
+/// the header says, which the checksum covers.
 fn payload_size(message: &Message, announced: usize) -> Option<usize> {
     match message {
         Message::Learn(_) => (announced <= NOTE_SIZE_MAX).then_some(announced),

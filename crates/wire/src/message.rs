@@ -303,8 +303,8 @@ pub struct Sync {
     /// Everything up to here is committed.
     pub committed: Sequence,
     /// `None` while the primary gathers what was prepared in earlier epochs: the secondary keeps what it has, follows
-    /// nobody older, and says how far it is. Then the last place of earlier epochs, all of which is committed: the secondary
-    /// records the epoch, or says that it holds more of them than that.
+    /// nobody older, and says how far it is. Then the last place of earlier epochs, all of which is committed: the
+    /// secondary records the epoch, or says that it holds more of them than that.
     pub opens_at: Option<Sequence>,
     /// The epoch that the primary has recorded.
     pub recorded: Epoch,
@@ -349,7 +349,8 @@ pub struct Learn {
     pub base: Sequence,
     /// The checksum of `note`, for whoever reads it to compare.
     pub note_checksum: Checksum,
-    /// Which writes of which sessions are committed, as the primary's log keeps it. At most [`crate::NOTE_SIZE_MAX`] bytes.
+    /// Which writes of which sessions are committed, as the primary's log keeps it. At most [`crate::NOTE_SIZE_MAX`]
+    /// bytes.
     pub note: Bytes,
 }
 
@@ -616,8 +617,8 @@ impl Fence {
 pub struct FenceDone {
     /// The question's name.
     pub request: RequestId,
-    /// No write of an ended attachment, or to the frozen layer, will be applied in the group any more; or why that can't
-    /// be said.
+    /// No write of an ended attachment, or to the frozen layer, will be applied in the group any more; or why that
+    /// can't be said.
     pub result: Result<(), IoStatus>,
 }
 

@@ -19,8 +19,8 @@ pub struct ChangedAttachments {
 }
 
 impl MetaClient {
-    /// Replaces a volume's attachments by what `change` makes of them, which is called again when somebody else was faster;
-    /// `Ok(None)` leaves them as they are.
+    /// Replaces a volume's attachments by what `change` makes of them, which is called again when somebody else was
+    /// faster; `Ok(None)` leaves them as they are.
     pub async fn change_attachments(
         &self,
         volume: &str,

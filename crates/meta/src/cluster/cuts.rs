@@ -1,6 +1,6 @@
 //! Cuts: a new head layer is put into the place of a volume's, and what was its head becomes a snapshot
-//! (docs/decisions/0011-snapshots.md). Beginning, finishing and calling off are one transaction each, for all volumes of
-//! the cut.
+//! (docs/decisions/0011-snapshots.md). Beginning, finishing and calling off are one transaction each, for all volumes
+//! of the cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

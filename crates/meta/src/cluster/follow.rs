@@ -10,8 +10,8 @@ use crate::model::{Model, PREFIX};
 
 use super::LinkLoss;
 
-/// Whenever the connection was lost, everything is read again, and counted in [`Model::readings`]: the server may be another one
-/// by then, whose revisions are those of other changes.
+/// Whenever the connection was lost, everything is read again, and counted in [`Model::readings`]: the server may be
+/// another one by then, whose revisions are those of other changes.
 ///
 /// Runs until nobody follows the model any more. `link` says why changes don't arrive, while they don't.
 pub(super) async fn follow(etcd: EtcdClient, model: watch::Sender<Arc<Model>>, link: watch::Sender<Option<LinkLoss>>) {

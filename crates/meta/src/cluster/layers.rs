@@ -1,5 +1,5 @@
-//! Layers that end: merged into the only one on top, or dropped. Every device confirms that it has nothing of such a layer any
-//! more, then the record goes.
+//! Layers that end: merged into the only one on top, or dropped. Every device confirms that it has nothing of such a
+//! layer any more, then the record goes.
 
 use azekura_base::{DeviceId, LayerId};
 
@@ -9,8 +9,8 @@ use crate::error::MetaError;
 use crate::model::{Key, LayerEnd, LayerRecord, LayerState, Model};
 
 impl MetaClient {
-    /// Notes that a device has nothing of a deleted or merging layer any more. Nothing happens when the layer's record is
-    /// gone already.
+    /// Notes that a device has nothing of a deleted or merging layer any more. Nothing happens when the layer's record
+    /// is gone already.
     pub async fn confirm_layer_gone(&self, layer: LayerId, device: DeviceId) -> Result<(), MetaError> {
         let confirmation = Key::LayerDropped(layer, device).to_string();
         let confirmation = &confirmation;
@@ -45,8 +45,8 @@ impl MetaClient {
         Ok(())
     }
 
-    /// Removes the record and the confirmations of a layer that has ended everywhere; what lay on a merged one lies on its
-    /// parent then.
+    /// Removes the record and the confirmations of a layer that has ended everywhere; what lay on a merged one lies on
+    /// its parent then.
     pub async fn remove_layer(&self, layer: LayerId) -> Result<(), MetaError> {
         let key = Key::Layer(layer).to_string();
         let key = &key;

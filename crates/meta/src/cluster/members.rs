@@ -202,8 +202,8 @@ impl MetaClient {
         .await
     }
 
-    /// Notes what is wrong with a device, or that nothing is. That a device has had too many errors stays known when its
-    /// store is opened again.
+    /// Notes what is wrong with a device, or that nothing is. That a device has had too many errors stays known when
+    /// its store is opened again.
     pub async fn note_device_failure(
         &self,
         device: DeviceId,

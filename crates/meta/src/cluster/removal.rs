@@ -1,5 +1,5 @@
-//! Nodes, devices and storage classes that go. A node or device is first marked, which frees its name; the leader then takes
-//! it out of the groups and removes its record (`model/removal.rs` decides each step).
+//! Nodes, devices and storage classes that go. A node or device is first marked, which frees its name; the leader then
+//! takes it out of the groups and removes its record (`model/removal.rs` decides each step).
 
 use azekura_base::{DeviceId, NodeId};
 
@@ -17,8 +17,8 @@ fn leaving(record: DeviceRecord) -> DeviceRecord {
 }
 
 impl MetaClient {
-    /// Takes a node out of the cluster for good, with its devices, if [`Model::check_node_removal`] allows it. Its name is
-    /// free at once; the records go when no group names its devices any more.
+    /// Takes a node out of the cluster for good, with its devices, if [`Model::check_node_removal`] allows it. Its name
+    /// is free at once; the records go when no group names its devices any more.
     pub async fn remove_node(&self, node: NodeId, lost: bool) -> Result<(), MetaError> {
         let (node_key, alive_key, counter_key) = (&Key::Node(node), &Key::Alive(node), &Key::Counter("devices"));
         let name = self.model().nodes.get(&node).map_or_else(|| node.to_string(), |node| node.name.clone());

@@ -1,9 +1,9 @@
 //! The way on after the configuration was restored from a backup: `azekura cluster restored`
 //! (docs/decisions/0019-restored-configuration.md).
 //!
-//! What the backup lacks is taken from nodes' copies. Then every number that is given out jumps beyond those that may have
-//! been given since, every group is closed until all devices have said what they hold of it, and the configuration begins
-//! another life, which nodes that have seen the one before believe.
+//! What the backup lacks is taken from nodes' copies. Then every number that is given out jumps beyond those that may
+//! have been given since, every group is closed until all devices have said what they hold of it, and the configuration
+//! begins another life, which nodes that have seen the one before believe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,14 @@ use crate::model::{
 };
 use crate::time::{now_rfc3339, unix_seconds};
 
-/// Numbers of layers and volumes, epochs, versions of groups and generations of attachments jump to the time, in seconds
-/// since 1970, times this. Each takes a transaction of its own, of which no server makes so many a second, so all that
-/// were given before are lower: also those given after an earlier restore from the same backup.
+/// Numbers of layers and volumes, epochs, versions of groups and generations of attachments jump to the time, in
+/// seconds since 1970, times this. Each takes a transaction of its own, of which no server makes so many a second, so
+/// all that were given before are lower: also those given after an earlier restore from the same backup.
 pub const NUMBERS_PER_SECOND: u64 = 1 << 20;
 /// What such numbers jump by when the clock is behind them.
 const CLOCK_BEHIND_STEP: u64 = 1 << 40;
-/// What numbers of devices and groups jump by, times a random number up to [`SMALL_STEPS_MAX`]: more than a cluster has.
+/// What numbers of devices and groups jump by, times a random number up to [`SMALL_STEPS_MAX`]: more than a cluster
+/// has.
 const SMALL_COUNTER_STEP: u64 = 1 << 16;
 /// What numbers of nodes jump by, times such a number: sessions of gateways are told apart by 16 bits of them.
 const NODE_COUNTER_STEP: u64 = 1 << 9;
@@ -223,8 +224,8 @@ fn begin_anew(plan: &mut Plan, seconds: u64) {
 }
 
 impl MetaClient {
-    /// Says that the configuration was restored from a backup: it becomes one that nodes can go on with. To be called while no
-    /// node runs. What is interrupted is to be called again, with the same copies.
+    /// Says that the configuration was restored from a backup: it becomes one that nodes can go on with. To be called
+    /// while no node runs. What is interrupted is to be called again, with the same copies.
     pub async fn declare_restored(&self, restoration: &Restoration) -> Result<RestoredSummary, MetaError> {
         let model = self.model();
         if !model.alive.is_empty() {
@@ -329,8 +330,8 @@ impl MetaClient {
         Ok(())
     }
 
-    /// Enters a layer that devices hold and the configuration does not know, with what it lies on. It stays until somebody
-    /// removes its record.
+    /// Enters a layer that devices hold and the configuration does not know, with what it lies on. It stays until
+    /// somebody removes its record.
     pub async fn adopt_layer(&self, layer: LayerRecord) -> Result<(), MetaError> {
         let key = Key::Layer(layer.id).to_string();
         let record = LayerRecord { state: LayerState::Frozen, unknown: Unknown::default(), ..layer };

@@ -131,7 +131,8 @@ impl MetaClient {
         .await
     }
 
-    /// Sets how a volume's snapshots come and go by themselves; `None`: none come any more, and those that are there stay.
+    /// Sets how a volume's snapshots come and go by themselves; `None`: none come any more, and those that are there
+    /// stay.
     pub async fn protect_volume(
         &self,
         name: &str,

@@ -193,8 +193,8 @@ impl MetaClient {
         self.model_at(volumes.mod_revision()).await
     }
 
-    /// Deletes a volume. Its layer stays as "deleted" until every device has dropped it, and its snapshots until the leader
-    /// has deleted them.
+    /// Deletes a volume. Its layer stays as "deleted" until every device has dropped it, and its snapshots until the
+    /// leader has deleted them.
     pub async fn delete_volume(&self, name: &str, deletion: VolumeDeletion) -> Result<(), MetaError> {
         let keys = &[Key::Volume(name), Key::Counter("volumes")];
         let [volume] = self.get_all([&keys[0]], Instant::now() + OPERATION_TIMEOUT).await?;

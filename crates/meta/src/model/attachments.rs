@@ -1,7 +1,7 @@
 //! Who may use a volume: the record of its attachments, and how it changes (docs/decisions/0009-attachments.md).
 //!
-//! The functions here only compute the next record; [`crate::MetaClient::change_attachments`] puts it in the place of the
-//! one that it was made from.
+//! The functions here only compute the next record; [`crate::MetaClient::change_attachments`] puts it in the place of
+//! the one that it was made from.
 
 use azekura_base::{Generation, NodeId, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,8 @@ pub struct AttachmentsRecord {
 pub struct AttachWish {
     /// For this node.
     pub node: NodeId,
-    /// For this process of it, on behalf of a client; `None`: for whichever comes, because somebody asked for it by name.
+    /// For this process of it, on behalf of a client; `None`: for whichever comes, because somebody asked for it by
+    /// name.
     pub incarnation: Option<u64>,
     /// Beside others that are shared.
     pub shared: bool,
@@ -116,7 +117,8 @@ impl AttachmentsRecord {
         standing
     }
 
-    /// The record with the wish granted, which may be this one. `is_gone` tells of a process whether it has certainly ended.
+    /// The record with the wish granted, which may be this one. `is_gone` tells of a process whether it has certainly
+    /// ended.
     ///
     /// # Errors
     /// What is in the way.

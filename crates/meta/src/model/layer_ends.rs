@@ -23,7 +23,8 @@ pub struct LayerHolders {
 }
 
 impl LayerHolders {
-    /// Those of a model. A device that is out of service counts while a group still needs its copy: it may come back with it.
+    /// Those of a model. A device that is out of service counts while a group still needs its copy: it may come back
+    /// with it.
     #[must_use]
     pub fn new(model: &Model) -> LayerHolders {
         let mut holders = LayerHolders::default();
@@ -44,8 +45,8 @@ impl LayerHolders {
 }
 
 impl Model {
-    /// Layers whose end has begun, with the devices that have not confirmed it yet. One that gets what another has is not
-    /// dropped before that is over.
+    /// Layers whose end has begun, with the devices that have not confirmed it yet. One that gets what another has is
+    /// not dropped before that is over.
     pub fn ending_layers<'a>(
         &'a self,
         holders: &'a LayerHolders,
@@ -74,8 +75,8 @@ impl Model {
         over.map(|(layer, _)| layer.id).collect()
     }
 
-    /// Hidden layers that can end now, and how. A merge waits until all copies of its class's groups are in sync, so that
-    /// none comes back with less of the layer than the others have given on.
+    /// Hidden layers that can end now, and how. A merge waits until all copies of its class's groups are in sync, so
+    /// that none comes back with less of the layer than the others have given on.
     #[must_use]
     pub fn layers_to_end(&self) -> Vec<(LayerId, LayerEnd)> {
         let hidden = |layer: &&LayerRecord| layer.state == LayerState::Hidden;

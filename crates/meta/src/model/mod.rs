@@ -267,7 +267,8 @@ impl Model {
         self.groups.values().filter(move |group| group.needs(device))
     }
 
-    /// Whether a device is served: the node that it is attached to is alive, and has not said that the device has failed.
+    /// Whether a device is served: the node that it is attached to is alive, and has not said that the device has
+    /// failed.
     #[must_use]
     pub fn is_device_alive(&self, device: DeviceId) -> bool {
         self.devices.get(&device).is_some_and(|device| self.alive.contains_key(&device.node) && device.is_served())

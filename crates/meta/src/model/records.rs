@@ -26,8 +26,9 @@ pub struct ClusterRecord {
     pub name: String,
     /// Time of creation, RFC 3339.
     pub created: String,
-    /// The life of this configuration: 128 random bits, new whenever somebody says that the configuration was restored from
-    /// a backup. A node that has seen another life does not believe the configuration, unless that one is a former life.
+    /// The life of this configuration: 128 random bits, new whenever somebody says that the configuration was restored
+    /// from a backup. A node that has seen another life does not believe the configuration, unless that one is a former
+    /// life.
     #[serde(default)]
     pub life: String,
     /// The lives before, the oldest first.
@@ -130,7 +131,8 @@ pub struct NodeRecord {
     /// The rack that it stands in.
     #[serde(default)]
     pub rack: String,
-    /// Its last start, in numbers that grow: no two of its processes have the same, even if its data folder is put back.
+    /// Its last start, in numbers that grow: no two of its processes have the same, even if its data folder is put
+    /// back.
     #[serde(default)]
     pub incarnation: u64,
     /// It has left the cluster for good: its name is free, and the record goes when its devices' copies have new homes.
@@ -292,7 +294,8 @@ pub struct ClassRecord {
     pub copies_min: u32,
     /// Volumes' copies may sum up to this multiple of the devices' capacity.
     pub overcommit_ratio: f64,
-    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; `None`: for ever.
+    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; `None`: for
+    /// ever.
     #[serde(default = "io_timeout_default")]
     pub io_timeout_seconds: Option<u64>,
     /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
@@ -439,8 +442,8 @@ pub struct ScrubTimes {
     pub wanted: u64,
     /// When one last ended, or the group was made.
     pub done: u64,
-    /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be read,
-    /// at that time.
+    /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be
+    /// read, at that time.
     pub findings: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Nodes and devices that leave the cluster for good: whether they may, and what is still to be done before their records can
-//! go. Pure, so that every case can be tried without a process.
+//! Nodes and devices that leave the cluster for good: whether they may, and what is still to be done before their
+//! records can go. Pure, so that every case can be tried without a process.
 
 use std::collections::BTreeSet;
 

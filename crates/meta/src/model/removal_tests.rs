@@ -10,7 +10,8 @@ fn kv(key: &str, value: serde_json::Value) -> KeyValue {
     KeyValue { key, value: value.to_string().into_bytes(), mod_revision: 1, ..KeyValue::default() }
 }
 
-/// Three nodes with a device each, all alive; a class of two copies with three groups, and volume `v` of one chunk in group 1.
+/// Three nodes with a device each, all alive; a class of two copies with three groups, and volume `v` of one chunk in
+/// group 1.
 fn cluster() -> Model {
     let mut kvs = Vec::new();
     for id in 1..=3 {

@@ -66,7 +66,8 @@ pub struct HoldingsRecord {
     pub life: String,
     /// What it holds of groups.
     pub groups: BTreeMap<PgId, HeldRecord>,
-    /// Layers that it has blocks of and that the configuration does not know, and what each lies on as far as its node knows.
+    /// Layers that it has blocks of and that the configuration does not know, and what each lies on as far as its node
+    /// knows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unknown_layers: BTreeMap<LayerId, Option<LayerId>>,
 }

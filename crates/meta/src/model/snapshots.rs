@@ -67,8 +67,8 @@ pub struct SnapshotRecord {
     pub unknown: Unknown,
 }
 
-/// A new head is being put into the place of a volume's: until it is there or the cut is called off, groups that know of it
-/// take no writes of the volume.
+/// A new head is being put into the place of a volume's: until it is there or the cut is called off, groups that know
+/// of it take no writes of the volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CutRecord {
     /// 128 random bits; those of several volumes at one instant have the same.

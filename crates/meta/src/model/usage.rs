@@ -36,8 +36,8 @@ impl Model {
         self.layers.values().filter(|layer| layer.class == class).count()
     }
 
-    /// Whether somebody misses a group when it does not serve: its class has volumes, or snapshots that outlive them. What
-    /// is only still to be given back is not missed.
+    /// Whether somebody misses a group when it does not serve: its class has volumes, or snapshots that outlive them.
+    /// What is only still to be given back is not missed.
     #[must_use]
     pub fn is_missed(&self, class: &str) -> bool {
         self.volumes.values().any(|volume| volume.class == class)

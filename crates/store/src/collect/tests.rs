@@ -79,8 +79,8 @@ fn a_move_that_waits_does_not_take_what_is_written_in_its_place() {
     rig.check_accounts();
 }
 
-/// As before, but the move has been made, in vain; and the write that comes in its place was committed before the move was
-/// in the log.
+/// As before, but the move has been made, in vain; and the write that comes in its place was committed before the move
+/// was in the log.
 #[test]
 fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     let (mut rig, from) = with_a_move_that_waits();

@@ -19,8 +19,8 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use world::World;
 
-/// Histories are the same in every run, so that a failure is of the change at hand. PROPTEST_CASES in the environment asks for so
-/// many fresh ones; whoever changes the store runs some thousands.
+/// Histories are the same in every run, so that a failure is of the change at hand. PROPTEST_CASES in the environment
+/// asks for so many fresh ones; whoever changes the store runs some thousands.
 fn config(cases: u32) -> ProptestConfig {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let fresh = number("PROPTEST_CASES");
