@@ -61,7 +61,8 @@ impl Group {
         self.give_way();
     }
 
-    /// Nobody is to wait for this copy. Where too few would stay in sync for writing, all wait for the device instead.
+    /// Nobody is to wait for this copy. Where too few would stay in sync for writing, all wait for the device instead
+    /// (0021).
     pub(crate) fn keeps_out(&self) -> bool {
         let missed = self.config.in_sync.contains(&self.me);
         self.hung && (!missed || self.config.in_sync.len() > self.config.copies_min as usize)

@@ -234,6 +234,7 @@ impl Group {
     pub fn heartbeat_ok(&mut self, device: DeviceId, sent: Duration, full: bool, now: Duration) -> bool {
         let before = self.may_serve(now);
         if let Some(peer) = self.primary_mut().and_then(|primary| primary.peers.get_mut(&device)) {
+            // 0004: counted from the sending, so that the lease ends before the promise does.
             peer.lease_until = peer.lease_until.max(sent + LEASE);
             peer.heard = peer.heard.max(now);
             peer.full = full;
@@ -278,6 +279,7 @@ impl Group {
         if let Role::Primary(primary) = &mut self.role
             && let Some(peer) = primary.peers.get_mut(&device).filter(|peer| !peer.leaving)
         {
+            // 0007: the copy is not left behind before this time.
             peer.reads_until = peer.reads_until.max(readers_until(stamp_arrived));
         }
     }
@@ -291,8 +293,8 @@ impl Group {
     }
 
     /// The secondaries that a heartbeat must reach, if this copy is primary, and whether they may answer readers by
-    /// themselves: only those that commits wait for and the configuration names, and only while this copy may, since
-    /// another primary could reign beside it otherwise.
+    /// themselves: only those that commits wait for and the configuration names (0010, reads), and only while this copy
+    /// may, since another primary could reign beside this one otherwise.
     pub fn followers(&self, now: Duration) -> impl Iterator<Item = (DeviceId, bool)> + '_ {
         let peers = match &self.role {
             Role::Primary(primary) => Some(&primary.peers),
