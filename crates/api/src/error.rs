@@ -10,7 +10,7 @@ pub struct ErrorBody {
     #[serde(default)]
     pub code: ErrorCode,
     /// What happened, to what. For people: the words change.
-    // Nodes of version 0.1.0 said `error`; during an upgrade they are still asked.
+    // Older nodes said `error`; during an upgrade they are asked as well.
     #[serde(alias = "error")]
     pub message: String,
     /// What to do about it, for people.

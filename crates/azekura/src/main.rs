@@ -2,7 +2,6 @@
 
 mod cli;
 mod node;
-mod size;
 
 use std::process::ExitCode;
 

@@ -2,13 +2,11 @@
 
 use std::process::ExitCode;
 
-use azekura_control::api::{ClassView, CreateClass};
-use azekura_meta::model::{AckRule, FailureDomain};
+use azekura_api::endpoint::{ClassCreate, ClassList, ClassShow};
+use azekura_api::{AckRule, ClassView, CreateClass, FailureDomain, NoQuery, Period};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::api::segment;
 use super::output::{print, print_json};
-use super::period::Period;
 use super::removal::DeleteClassArgs;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
@@ -145,11 +143,11 @@ impl ClassCommand {
                     overcommit_ratio: arguments.overcommit,
                     io_timeout_seconds: Some(arguments.io_timeout.0),
                 };
-                let class: ClassView = arguments.api.client()?.post("/v1/classes", &body)?;
+                let class = arguments.api.client()?.send::<ClassCreate>([], &body)?;
                 show(&class, arguments.api.json)
             }
             Class::List(api) => {
-                let classes: Vec<ClassView> = api.client()?.get("/v1/classes")?;
+                let classes = api.client()?.ask::<ClassList>([], &NoQuery {})?;
                 if api.json {
                     return print_json(&classes);
                 }
@@ -160,8 +158,7 @@ impl ClassCommand {
             }
             Class::Delete(arguments) => arguments.run(),
             Class::Show(arguments) => {
-                let path = format!("/v1/classes/{}", segment(&arguments.name));
-                let class: ClassView = arguments.api.client()?.get(&path)?;
+                let class = arguments.api.client()?.ask::<ClassShow>([arguments.name], &NoQuery {})?;
                 show(&class, arguments.api.json)
             }
         }

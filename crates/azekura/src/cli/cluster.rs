@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use azekura_control::api::{ChangeSettings, SettingsView};
+use azekura_api::endpoint::{SettingsChange, SettingsShow};
+use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView};
 use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
-use super::period::Period;
 use super::restored::RestoredArgs;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
@@ -54,12 +54,12 @@ impl ClusterCommand {
         let (api, settings): (ApiArgs, SettingsView) = match self.command {
             Cluster::Restored(arguments) => return arguments.run(),
             Cluster::Show(api) => {
-                let settings = api.client()?.get("/v1/settings")?;
+                let settings = api.client()?.ask::<SettingsShow>([], &NoQuery {})?;
                 (api, settings)
             }
             Cluster::Set(arguments) => {
                 let change = change(&arguments.setting, &arguments.value)?;
-                let settings = arguments.api.client()?.post("/v1/settings", &change)?;
+                let settings = arguments.api.client()?.send::<SettingsChange>([], &change)?;
                 (arguments.api, settings)
             }
         };

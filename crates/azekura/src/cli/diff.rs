@@ -6,13 +6,15 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use azekura_control::api::{DiffKind, DiffRange, DiffView};
+use azekura_api::endpoint::SnapshotDiff;
+use azekura_api::{DiffKind, DiffQuery, DiffRange, DiffView};
+use azekura_base::LayerId;
+use azekura_client::Client;
 use clap::Args;
 
-use super::api::{ApiClient, segment};
 use super::snapshot::Target;
 use super::{ApiArgs, CliError};
-use crate::size::Size;
+use azekura_base::Size;
 
 /// Pause between two lines of progress, and before the first.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(2);
@@ -33,11 +35,11 @@ pub struct DiffArgs {
 impl DiffArgs {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        let (volume, snapshot) = self.from.named()?;
+        let (volume, _) = self.from.named()?;
         let to = self.to.clone().unwrap_or_else(|| Target::volume(volume));
         let client = self.api.client()?;
         let mut pages = Pages { client, progress: Progress::new(), next: None };
-        let mut first = pages.get(&question(volume, snapshot, &to), &Sums::default())?;
+        let mut first = pages.get(question(&self.from, &to)?, &Sums::default())?;
         let out = std::io::stdout().lock();
         let printed = if self.api.json {
             print(&mut Json { out, any: false }, &mut first, &mut pages)
@@ -54,28 +56,26 @@ impl DiffArgs {
     }
 }
 
-/// The path of the first question.
-fn question(volume: &str, snapshot: &str, to: &Target) -> String {
-    let (to_volume, to_snapshot) = to.parts();
-    let mut path = format!(
-        "/v1/volumes/{}/snapshots/{}/diff?to_volume={}",
-        segment(volume),
-        segment(snapshot),
-        segment(to_volume)
-    );
-    if let Some(to) = to_snapshot {
-        path += &format!("&to={}", segment(to));
-    }
-    path
+/// A question about a snapshot: its names in the path, and what to compare it with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Question {
+    names: [String; 2],
+    query: DiffQuery,
 }
 
-/// The path of the question after this page: by the names that were found, since a time may mean another snapshot by now.
-fn next_question(page: &DiffView) -> Option<String> {
-    let offset = page.next_offset_bytes?;
-    let (from, to): (Target, Target) = (page.from.parse().ok()?, page.to.parse().ok()?);
-    let (volume, snapshot) = from.parts();
-    let path = question(volume, snapshot?, &to);
-    Some(format!("{path}&offset_bytes={offset}&from_layer={}&to_layer={}", page.from_layer, page.to_layer))
+fn question(from: &Target, to: &Target) -> Result<Question, CliError> {
+    let (volume, snapshot) = to.parts();
+    let (to_volume, to) = (Some(volume.to_owned()), snapshot.map(str::to_owned));
+    Ok(Question { names: from.names()?, query: DiffQuery { to, to_volume, ..DiffQuery::default() } })
+}
+
+/// The question after this page: by the names that were found, which stay the same while a time goes on. `None`: it was the
+/// last page.
+fn next_question(page: &DiffView) -> Option<Question> {
+    let offset_bytes = page.next_offset_bytes?;
+    let Question { names, query } = question(&page.from.parse().ok()?, &page.to.parse().ok()?).ok()?;
+    let (from_layer, to_layer) = (Some(LayerId(page.from_layer)), Some(LayerId(page.to_layer)));
+    Some(Question { names, query: DiffQuery { offset_bytes, from_layer, to_layer, ..query } })
 }
 
 /// Why nothing more is printed.
@@ -110,22 +110,22 @@ impl Sums {
 
 /// Pages from a node.
 struct Pages {
-    client: ApiClient,
+    client: Client,
     progress: Progress,
-    next: Option<String>,
+    next: Option<Question>,
 }
 
 impl Pages {
-    fn get(&mut self, path: &str, sums: &Sums) -> Result<DiffView, CliError> {
-        let page: DiffView = self.client.get(path)?;
+    fn get(&mut self, question: Question, sums: &Sums) -> Result<DiffView, CliError> {
+        let page = self.client.ask::<SnapshotDiff>(question.names, &question.query)?;
         self.next = next_question(&page);
         self.progress.tell(&page, sums);
         Ok(page)
     }
 
     fn next(&mut self, sums: &Sums) -> Result<Option<DiffView>, Stopped> {
-        let Some(path) = self.next.take() else { return Ok(None) };
-        self.get(&path, sums).map(Some).map_err(Stopped::Question)
+        let Some(question) = self.next.take() else { return Ok(None) };
+        self.get(question, sums).map(Some).map_err(Stopped::Question)
     }
 }
 
@@ -261,6 +261,8 @@ impl<W: Write> Printer for Json<W> {
 
 #[cfg(test)]
 mod tests {
+    use azekura_api::Endpoint;
+
     use super::*;
 
     fn view() -> DiffView {
@@ -289,11 +291,11 @@ mod tests {
 
     #[test]
     fn questions_go_on_by_the_names_that_were_found() {
-        let to = "w@10 minutes ago".parse().unwrap();
-        let path = question("v", "a", &to);
-        assert_eq!(path, "/v1/volumes/v/snapshots/a/diff?to_volume=w&to=10%20minutes%20ago");
+        let target = |Question { names, query }| SnapshotDiff::target(&names, &query).unwrap();
+        let asked = question(&"v@a".parse().unwrap(), &"w@10 minutes ago".parse().unwrap()).unwrap();
+        assert_eq!(target(asked), "/v1/volumes/v/snapshots/a/diff?to=10+minutes+ago&to_volume=w");
         let next = "/v1/volumes/v/snapshots/a%20b/diff?to_volume=v&offset_bytes=4194304&from_layer=3&to_layer=5";
-        assert_eq!(next_question(&view()).as_deref(), Some(next));
+        assert_eq!(next_question(&view()).map(target).as_deref(), Some(next));
         assert_eq!(next_question(&DiffView { next_offset_bytes: None, ..view() }), None);
     }
 

@@ -4,12 +4,14 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use azekura_api::endpoint::{DeviceDrain, DeviceList, DeviceUndrain, NodeDrain, NodeUndrain, Status};
+use azekura_api::{DeviceView, NoQuery};
 use azekura_base::DeviceId;
-use azekura_control::api::{ClusterStatus, DeviceView};
+use azekura_client::Client;
 use clap::Args;
 
-use super::api::{ApiClient, segment};
 use super::output::{print, print_json};
+use super::removal::Member;
 use super::{ApiArgs, CliError, lists};
 
 /// Pause between two looks with --wait.
@@ -42,11 +44,13 @@ pub struct UndrainArgs {
 }
 
 impl DrainArgs {
-    /// Drains; `kind` is `devices` or `nodes`.
-    pub fn run(&self, kind: &str) -> Result<ExitCode, CliError> {
-        let client = self.api.client()?;
-        let path = format!("/v1/{kind}/{}/drain", segment(&self.name));
-        let mut devices: Vec<DeviceView> = client.post(&path, &serde_json::json!({}))?;
+    /// Drains a node or a device.
+    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
+        let (client, name) = (self.api.client()?, [self.name.clone()]);
+        let mut devices = match member {
+            Member::Node => client.ask::<NodeDrain>(name, &NoQuery {})?,
+            Member::Device => client.ask::<DeviceDrain>(name, &NoQuery {})?,
+        };
         if let Some(seconds) = self.wait {
             devices = wait(&client, &devices, Duration::from_secs(seconds))?;
         }
@@ -55,10 +59,13 @@ impl DrainArgs {
 }
 
 impl UndrainArgs {
-    /// Undrains; `kind` is `devices` or `nodes`.
-    pub fn run(&self, kind: &str) -> Result<ExitCode, CliError> {
-        let path = format!("/v1/{kind}/{}/undrain", segment(&self.name));
-        let devices: Vec<DeviceView> = self.api.client()?.post(&path, &serde_json::json!({}))?;
+    /// Undrains a node or a device.
+    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
+        let (client, name) = (self.api.client()?, [self.name.clone()]);
+        let devices = match member {
+            Member::Node => client.ask::<NodeUndrain>(name, &NoQuery {})?,
+            Member::Device => client.ask::<DeviceUndrain>(name, &NoQuery {})?,
+        };
         show(&self.api, &devices)
     }
 }
@@ -72,19 +79,19 @@ fn left(devices: &[DeviceView]) -> usize {
 }
 
 /// What holds the draining of these devices up, as the status tells it.
-fn in_the_way(client: &ApiClient, ids: &[DeviceId]) -> String {
-    let Ok(status) = client.get::<ClusterStatus>("/v1/status") else { return String::new() };
+fn in_the_way(client: &Client, ids: &[DeviceId]) -> String {
+    let Ok(status) = client.ask::<Status>([], &NoQuery {}) else { return String::new() };
     let of = |note: &&String| ids.iter().any(|id| note.starts_with(&format!("device {id} (")));
     status.notes.iter().filter(of).map(|note| format!("; {note}")).collect()
 }
 
 /// Looks until the devices are empty.
-fn wait(client: &ApiClient, drained: &[DeviceView], time: Duration) -> Result<Vec<DeviceView>, CliError> {
+fn wait(client: &Client, drained: &[DeviceView], time: Duration) -> Result<Vec<DeviceView>, CliError> {
     let ids: Vec<DeviceId> = drained.iter().map(|device| device.id).collect();
     let deadline = Instant::now() + time;
     let mut told = None;
     loop {
-        let mut devices: Vec<DeviceView> = client.get("/v1/devices")?;
+        let mut devices = client.ask::<DeviceList>([], &NoQuery {})?;
         devices.retain(|device| ids.contains(&device.id));
         let left = left(&devices);
         if left == 0 {

@@ -2,19 +2,18 @@
 
 use std::process::ExitCode;
 
-use azekura_control::api::{DeviceView, GroupView, NodeView};
-use azekura_meta::model::DeviceState;
+use azekura_api::endpoint::{DeviceList, GroupList, NodeList};
+use azekura_api::{DeviceState, DeviceView, Endpoint, GroupView, NoBody, NoQuery, NodeView};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::drain::{DrainArgs, UndrainArgs};
 use super::output::{print, print_json};
-use super::removal::RemoveArgs;
+use super::removal::{Member, RemoveArgs};
 use super::scrub::scrub_time;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
-use crate::size::Size;
+use azekura_base::Size;
 
 /// The cluster's devices.
 #[derive(Debug, Args)]
@@ -55,10 +54,10 @@ impl DeviceCommand {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self.command {
-            Device::List(api) => list(&api, "/v1/devices", "There are no devices.\n", devices),
-            Device::Drain(arguments) => arguments.run("devices"),
-            Device::Undrain(arguments) => arguments.run("devices"),
-            Device::Remove(arguments) => arguments.run("devices"),
+            Device::List(api) => list::<DeviceList, _>(&api, "There are no devices.\n", devices),
+            Device::Drain(arguments) => arguments.run(Member::Device),
+            Device::Undrain(arguments) => arguments.run(Member::Device),
+            Device::Remove(arguments) => arguments.run(Member::Device),
         }
     }
 }
@@ -67,22 +66,21 @@ impl GroupCommand {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
         let List::List(api) = self.command;
-        list(&api, "/v1/groups", "There are no placement groups yet; the first volume makes them.\n", groups)
+        list::<GroupList, _>(&api, "There are no placement groups yet; the first volume makes them.\n", groups)
     }
 }
 
 /// `azekura node list`.
 pub fn list_nodes(api: &ApiArgs) -> Result<ExitCode, CliError> {
-    list(api, "/v1/nodes", "There are no nodes.\n", nodes)
+    list::<NodeList, _>(api, "There are no nodes.\n", nodes)
 }
 
-fn list<T: Serialize + DeserializeOwned>(
-    api: &ApiArgs,
-    path: &str,
-    none: &str,
-    table: impl Fn(&[T]) -> String,
-) -> Result<ExitCode, CliError> {
-    let all: Vec<T> = api.client()?.get(path)?;
+fn list<E, T>(api: &ApiArgs, none: &str, table: impl Fn(&[T]) -> String) -> Result<ExitCode, CliError>
+where
+    E: Endpoint<Names = [String; 0], Query = NoQuery, Body = NoBody, Answer = Vec<T>>,
+    T: Serialize,
+{
+    let all = api.client()?.ask::<E>([], &NoQuery {})?;
     if api.json {
         return print_json(&all);
     }

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
+use azekura_client::Client;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-mod api;
 mod class;
 mod cluster;
 mod completion;
@@ -13,8 +13,9 @@ mod drain;
 mod lists;
 mod node;
 mod output;
-pub mod period;
+mod period;
 mod protect;
+mod rates;
 mod removal;
 mod restored;
 mod scrub;
@@ -90,8 +91,9 @@ struct ApiArgs {
 }
 
 impl ApiArgs {
-    fn client(&self) -> Result<api::ApiClient, CliError> {
-        api::ApiClient::new(&self.api)
+    /// A client that tells on standard error when an answer may be out of date.
+    fn client(&self) -> Result<Client, CliError> {
+        Ok(Client::new(&self.api)?.on_stale(|said| eprintln!("note: {said}")))
     }
 }
 

@@ -9,7 +9,7 @@ use azekura_meta::MetaError;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::drain::{DrainArgs, UndrainArgs};
-use super::removal::{RemoveArgs, ReplaceArgs};
+use super::removal::{Member, RemoveArgs, ReplaceArgs};
 use super::{ApiArgs, CliError, lists};
 use crate::node::NodeArgs;
 
@@ -85,9 +85,9 @@ impl NodeCommand {
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self {
             NodeCommand::List(api) => lists::list_nodes(&api),
-            NodeCommand::Drain(arguments) => arguments.run("nodes"),
-            NodeCommand::Undrain(arguments) => arguments.run("nodes"),
-            NodeCommand::Remove(arguments) => arguments.run("nodes"),
+            NodeCommand::Drain(arguments) => arguments.run(Member::Node),
+            NodeCommand::Undrain(arguments) => arguments.run(Member::Node),
+            NodeCommand::Remove(arguments) => arguments.run(Member::Node),
             NodeCommand::Replace(arguments) => arguments.run(),
             NodeCommand::Run(arguments) => match crate::node::run(*arguments) {
                 Ok(()) => Ok(ExitCode::SUCCESS),

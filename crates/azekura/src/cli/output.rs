@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
+use azekura_client::ClientError;
 use serde::Serialize;
 
 /// A failed command: what happened, to what, and what to do.
@@ -33,12 +34,27 @@ impl CliError {
 }
 
 impl CliError {
-    /// As the REST API answers errors.
+    /// As a JSON object.
     pub fn json(&self) -> String {
         match &self.hint {
             Some(hint) => serde_json::json!({ "error": self.message, "hint": hint }).to_string(),
             None => serde_json::json!({ "error": self.message }).to_string(),
         }
+    }
+}
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> CliError {
+        let hint = match &error {
+            ClientError::Url { .. } => Some("give --api http://HOST:PORT, for example http://127.0.0.1:7180"),
+            ClientError::Unreachable { .. } => Some(
+                "is a node running there? 'azekura node --help' tells how to start one; --api URL or AZEKURA_API names the \
+                 API of another node",
+            ),
+            ClientError::Foreign { .. } => Some("is this the REST API of an azekura node of this version?"),
+            ClientError::Failed(_) | ClientError::Request(_) => error.hint(),
+        };
+        CliError { message: error.to_string(), hint: hint.map(str::to_owned) }
     }
 }
 

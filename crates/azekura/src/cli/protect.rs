@@ -3,14 +3,11 @@
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use azekura_control::api::{ProtectVolume, VolumeView};
-use azekura_control::snapshots::retention::describe;
-use azekura_meta::model::Thinning;
+use azekura_api::endpoint::VolumeProtect;
+use azekura_api::{Period, ProtectVolume, Thinning};
 use clap::Args;
 
-use super::api::segment;
 use super::output::{print, print_json};
-use super::period::Period;
 use super::{ApiArgs, CliError};
 
 /// Arguments of `azekura volume protect`.
@@ -59,7 +56,7 @@ pub fn protect(arguments: &ProtectArgs) -> Result<ExitCode, CliError> {
         then: then.iter().map(thinning).collect(),
         off: every.is_none(),
     };
-    let volume: VolumeView = api.client()?.post(&format!("/v1/volumes/{}/protect", segment(name)), &body)?;
+    let volume = api.client()?.send::<VolumeProtect>([name.clone()], &body)?;
     if api.json {
         return print_json(&volume);
     }
@@ -67,7 +64,7 @@ pub fn protect(arguments: &ProtectArgs) -> Result<ExitCode, CliError> {
         Some(protection) => format!(
             "Volume {name} is protected: snapshots {}.\n'azekura volume revert {name} --at \"10 minutes ago\"' takes it \
              back, 'azekura volume clone {name}@\"10 minutes ago\" NAME' shows what it was.\n",
-            describe(protection)
+            protection
         ),
         None => format!("Volume {name} is not protected any more; its {} snapshots stay.\n", volume.snapshots),
     })

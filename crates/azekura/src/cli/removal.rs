@@ -2,12 +2,21 @@
 
 use std::process::ExitCode;
 
-use azekura_control::api::RemovedView;
+use azekura_api::endpoint::{ClassDelete, DeviceRemove, NodeRemove};
+use azekura_api::{NoQuery, RemoveMember, RemovedView};
 use clap::Args;
 
-use super::api::segment;
 use super::output::{print, print_json};
 use super::{ApiArgs, CliError};
+
+/// A part of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// A node.
+    Node,
+    /// A device.
+    Device,
+}
 
 /// What leaves the cluster for good.
 #[derive(Debug, Args)]
@@ -55,10 +64,13 @@ pub struct DeleteClassArgs {
 }
 
 impl RemoveArgs {
-    /// Removes; `kind` is `devices` or `nodes`.
-    pub fn run(&self, kind: &str) -> Result<ExitCode, CliError> {
-        let what = if kind == "nodes" { "Node" } else { "Device" };
-        let removed = remove(&self.api, kind, &self.name, self.lost)?;
+    /// Removes a node or a device.
+    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
+        let what = match member {
+            Member::Node => "Node",
+            Member::Device => "Device",
+        };
+        let removed = remove(&self.api, member, &self.name, self.lost)?;
         if self.api.json {
             return print_json(&removed);
         }
@@ -69,7 +81,7 @@ impl RemoveArgs {
 impl ReplaceArgs {
     /// Frees the name.
     pub fn run(&self) -> Result<ExitCode, CliError> {
-        let removed = remove(&self.api, "nodes", &self.name, true)?;
+        let removed = remove(&self.api, Member::Node, &self.name, true)?;
         if self.api.json {
             return print_json(&removed);
         }
@@ -84,8 +96,7 @@ impl ReplaceArgs {
 impl DeleteClassArgs {
     /// Deletes the class.
     pub fn run(&self) -> Result<ExitCode, CliError> {
-        let path = format!("/v1/classes/{}", segment(&self.name));
-        let removed: RemovedView = self.api.client()?.delete_for(&path)?;
+        let removed = self.api.client()?.ask::<ClassDelete>([self.name.clone()], &NoQuery {})?;
         if self.api.json {
             return print_json(&removed);
         }
@@ -93,9 +104,12 @@ impl DeleteClassArgs {
     }
 }
 
-fn remove(api: &ApiArgs, kind: &str, name: &str, lost: bool) -> Result<RemovedView, CliError> {
-    let query = if lost { "?lost=true" } else { "" };
-    api.client()?.delete_for(&format!("/v1/{kind}/{}{query}", segment(name)))
+fn remove(api: &ApiArgs, member: Member, name: &str, lost: bool) -> Result<RemovedView, CliError> {
+    let (client, name, query) = (api.client()?, [name.to_owned()], RemoveMember { lost });
+    Ok(match member {
+        Member::Node => client.ask::<NodeRemove>(name, &query)?,
+        Member::Device => client.ask::<DeviceRemove>(name, &query)?,
+    })
 }
 
 /// What goes on by itself.

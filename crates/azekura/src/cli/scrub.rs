@@ -5,10 +5,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use azekura_base::DeviceId;
-use azekura_control::api::{GroupView, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
-use azekura_meta::model::FoundBlockRecord;
-use azekura_meta::time::rfc3339;
+use azekura_api::endpoint::{GroupList, ScrubStart};
+use azekura_api::{FoundBlock, GroupView, LastScrubs, NoQuery, ScrubRequest, ScrubTarget};
+use azekura_base::{DeviceId, rfc3339_seconds};
 use clap::Args;
 
 use super::output::{print, print_json};
@@ -55,7 +54,7 @@ impl ScrubArgs {
             Err(_) => ScrubTarget::Volume(self.target.clone()),
         };
         let request = ScrubRequest { target, light: self.light };
-        let started: ScrubStarted = client.post("/v1/scrub", &request)?;
+        let started = client.send::<ScrubStart>([], &request)?;
         if !self.wait {
             if self.api.json {
                 return print_json(&started);
@@ -67,13 +66,13 @@ impl ScrubArgs {
         let times = |group: &GroupView| if self.light { group.scrub.light } else { group.scrub.deep };
         let mut told = usize::MAX;
         loop {
-            let groups: Vec<GroupView> = client.get("/v1/groups")?;
+            let groups = client.ask::<GroupList>([], &NoQuery {})?;
             let ours: Vec<&GroupView> = groups.iter().filter(|group| wanted.contains(&group.id)).collect();
             let left = ours.iter().filter(|group| times(group).done < started.wanted).count();
             if left == 0 {
                 let findings: u64 = ours.iter().map(|group| times(group).findings).sum();
                 let found = ours.iter().flat_map(|group| &group.scrub.found).filter(|found| found.at >= started.wanted);
-                let found: Vec<&FoundBlockRecord> = found.collect();
+                let found: Vec<&FoundBlock> = found.collect();
                 if self.api.json {
                     print_json(&serde_json::json!({ "groups": ours.len(), "findings": findings, "found": found }))?;
                 } else {
@@ -92,7 +91,7 @@ impl ScrubArgs {
 }
 
 /// What a scrub has found, as people read it.
-fn outcome(groups: usize, findings: u64, found: &[&FoundBlockRecord]) -> String {
+fn outcome(groups: usize, findings: u64, found: &[&FoundBlock]) -> String {
     if findings == 0 {
         return format!("{groups} groups are scrubbed; all copies are good\n");
     }
@@ -116,7 +115,7 @@ fn outcome(groups: usize, findings: u64, found: &[&FoundBlockRecord]) -> String 
 
 /// A time of a scrub, seconds since 1970, as people read it.
 pub fn scrub_time(seconds: u64) -> String {
-    if seconds == 0 { "never".to_owned() } else { rfc3339(std::time::UNIX_EPOCH + Duration::from_secs(seconds)) }
+    if seconds == 0 { "never".to_owned() } else { rfc3339_seconds(seconds) }
 }
 
 /// When copies were last compared, as people read it.
@@ -131,13 +130,13 @@ pub fn last_scrubs(last: &LastScrubs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_api::BlockFlaw;
     use azekura_base::LayerId;
-    use azekura_meta::model::BlockFlaw;
 
     #[test]
     fn what_was_mended_is_told_by_volume_and_offset() {
         assert_eq!(outcome(64, 0, &[]), "64 groups are scrubbed; all copies are good\n");
-        let found = FoundBlockRecord {
+        let found = FoundBlock {
             volume: Some("w".into()),
             layer: LayerId(1),
             offset_bytes: 8192,

@@ -2,15 +2,17 @@
 
 use std::process::ExitCode;
 
-use azekura_control::api::{CloneVolume, CreateSnapshots, RevertVolume, RevertedView, SnapshotView, VolumeView};
+use azekura_api::endpoint::{
+    SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotShow, VolumeClone, VolumeRevert, VolumeSnapshots,
+};
+use azekura_api::{CloneVolume, CreateSnapshots, NoQuery, RevertVolume, ShowSnapshot, SnapshotView, VolumeView};
 use clap::{Args, Subcommand};
 
-use super::api::segment;
 use super::diff::DiffArgs;
 use super::output::{print, print_json};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
-use crate::size::Size;
+use azekura_base::Size;
 
 /// Longest time to measure what comes back, before a snapshot is deleted, milliseconds.
 const DELETE_MEASURE_MS: u64 = 3_000;
@@ -201,9 +203,10 @@ impl Target {
         Ok((&self.volume, snapshot))
     }
 
-    fn path(&self) -> Result<String, CliError> {
+    /// The volume and the snapshot, as they stand in a path.
+    pub fn names(&self) -> Result<[String; 2], CliError> {
         let (volume, snapshot) = self.named()?;
-        Ok(format!("/v1/volumes/{}/snapshots/{}", segment(volume), segment(snapshot)))
+        Ok([volume.to_owned(), snapshot.to_owned()])
     }
 }
 
@@ -214,7 +217,8 @@ impl SnapshotCommand {
             Snapshot::Create(arguments) => create(arguments),
             Snapshot::List(arguments) => list(&arguments),
             Snapshot::Show(arguments) => {
-                let snapshot: SnapshotView = arguments.api.client()?.get(&arguments.snapshot.path()?)?;
+                let names = arguments.snapshot.names()?;
+                let snapshot = arguments.api.client()?.ask::<SnapshotShow>(names, &ShowSnapshot::default())?;
                 if arguments.api.json { print_json(&snapshot) } else { print(&describe(&snapshot)) }
             }
             Snapshot::Diff(arguments) => arguments.run(),
@@ -237,7 +241,7 @@ fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::new(format!("'--with {odd}' is not a volume")).hint("all get the same snapshot name"));
     }
     let volumes = std::iter::once(volume).chain(with).collect();
-    let made: Vec<SnapshotView> = api.client()?.post("/v1/snapshots", &CreateSnapshots { volumes, name })?;
+    let made = api.client()?.send::<SnapshotCreate>([], &CreateSnapshots { volumes, name })?;
     if api.json {
         return print_json(&made);
     }
@@ -246,11 +250,11 @@ fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
 }
 
 fn list(arguments: &ListArgs) -> Result<ExitCode, CliError> {
-    let path = match &arguments.volume {
-        Some(volume) => format!("/v1/volumes/{}/snapshots", segment(volume)),
-        None => "/v1/snapshots".to_owned(),
+    let client = arguments.api.client()?;
+    let snapshots = match &arguments.volume {
+        Some(volume) => client.ask::<VolumeSnapshots>([volume.clone()], &NoQuery {})?,
+        None => client.ask::<SnapshotList>([], &NoQuery {})?,
     };
-    let snapshots: Vec<SnapshotView> = arguments.api.client()?.get(&path)?;
     if arguments.api.json {
         return print_json(&snapshots);
     }
@@ -315,17 +319,18 @@ fn freed(bytes: u64, missing: &[String]) -> String {
 
 fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
     let client = arguments.api.client()?;
+    let measure = |measure_ms| ShowSnapshot { measure_ms: Some(measure_ms) };
     // All of them are there, or none is deleted.
     for target in &arguments.snapshots {
-        client.get::<SnapshotView>(&format!("{}?measure_ms=0", target.path()?))?;
+        client.ask::<SnapshotShow>(target.names()?, &measure(0))?;
     }
     let mut deleted = Vec::new();
     for target in &arguments.snapshots {
         let (volume, snapshot) = target.named()?;
         // If it can't be measured, it is deleted all the same.
-        let path = target.path()?;
-        let measured: Option<SnapshotView> = client.get(&format!("{path}?measure_ms={DELETE_MEASURE_MS}")).ok();
-        if let Err(error) = client.delete(&path) {
+        let measured = client.ask::<SnapshotShow>(target.names()?, &measure(DELETE_MEASURE_MS)).ok();
+        if let Err(error) = client.ask::<SnapshotDelete>(target.names()?, &NoQuery {}) {
+            let error = CliError::from(error);
             let names: Vec<&str> = deleted.iter().map(|(name, _): &(String, _)| name.as_str()).collect();
             return Err(if names.is_empty() { error } else { error.after(&format!("deleted: {}", names.join(", "))) });
         }
@@ -351,8 +356,8 @@ fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
 }
 
 fn revert(volume: &str, to: &str, force: bool, api: &ApiArgs) -> Result<ExitCode, CliError> {
-    let path = format!("/v1/volumes/{}/revert", segment(volume));
-    let done: RevertedView = api.client()?.post(&path, &RevertVolume { to: to.to_owned(), force })?;
+    let body = RevertVolume { to: to.to_owned(), force };
+    let done = api.client()?.send::<VolumeRevert>([volume.to_owned()], &body)?;
     if api.json {
         return print_json(&done);
     }
@@ -384,7 +389,7 @@ pub fn clone_from(
         size_bytes: size.map(Size::bytes),
         shared: shared.then_some(true),
     };
-    api.client()?.post(&format!("/v1/volumes/{}/clone", segment(&source.volume)), &body)
+    Ok(api.client()?.send::<VolumeClone>([source.volume], &body)?)
 }
 
 /// Runs `azekura volume clone`.
@@ -405,9 +410,9 @@ mod tests {
     #[test]
     fn targets() {
         let target: Target = "vol1@10 minutes ago".parse().unwrap();
-        assert_eq!(target.path().unwrap(), "/v1/volumes/vol1/snapshots/10%20minutes%20ago");
+        assert_eq!(target.names().unwrap(), ["vol1", "10 minutes ago"]);
         let bare: Target = "vol1".parse().unwrap();
-        assert!(bare.path().unwrap_err().to_string().contains("vol1@SNAPSHOT"));
+        assert!(bare.names().unwrap_err().to_string().contains("vol1@SNAPSHOT"));
         for bad in ["", "@", "@x", "v@"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }

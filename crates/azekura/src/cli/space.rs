@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use azekura_control::api::{ClusterSpace, SpaceView, Written};
+use azekura_api::endpoint::Space;
+use azekura_api::{ClusterSpace, NoQuery, SpaceView, Written};
 use clap::Args;
 
 use super::output::{print, print_json};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
-use crate::size::Size;
+use azekura_base::Size;
 
 /// Show where the space is: what was promised, what is written, what snapshots share, what is free.
 #[derive(Debug, Args)]
@@ -27,7 +28,7 @@ pub struct SpaceArgs {
 impl SpaceArgs {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        let space: SpaceView = self.api.client()?.get("/v1/space")?;
+        let space = self.api.client()?.ask::<Space>([], &NoQuery {})?;
         if self.api.json { print_json(&space) } else { print(&describe(&space)) }
     }
 }
@@ -133,7 +134,7 @@ fn written(titles: (&'static str, &'static str), rows: impl Iterator<Item = (Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_control::api::VolumeSpace;
+    use azekura_api::VolumeSpace;
 
     #[test]
     fn figures_stand_in_tables_and_what_is_missing_comes_first() {

@@ -4,15 +4,17 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use azekura_control::api::{ClusterStatus, GroupHealth, ResyncRate, ResyncStatus};
+use azekura_api::endpoint::Status;
+use azekura_api::{ClusterStatus, GroupHealth, NoQuery, ResyncStatus};
+use azekura_client::Client;
 use clap::Args;
 
-use super::api::ApiClient;
 use super::output::{print, print_json};
 use super::period::about;
+use super::rates::{ResyncRate, rate};
 use super::scrub::last_scrubs;
 use super::{ApiArgs, CliError, lists};
-use crate::size::Size;
+use azekura_base::Size;
 
 /// Pause between two looks with --wait.
 const WAIT_STEP: Duration = Duration::from_millis(250);
@@ -56,8 +58,8 @@ impl StatusArgs {
 }
 
 /// One look; fewer living nodes than wanted are a problem, too.
-fn look(client: &ApiClient, nodes: Option<usize>) -> Result<ClusterStatus, CliError> {
-    let mut status: ClusterStatus = client.get("/v1/status")?;
+fn look(client: &Client, nodes: Option<usize>) -> Result<ClusterStatus, CliError> {
+    let mut status = client.ask::<Status>([], &NoQuery {})?;
     let alive = status.nodes.iter().filter(|node| node.alive).count();
     if let Some(nodes) = nodes.filter(|nodes| alive < *nodes) {
         status.healthy = false;
@@ -67,7 +69,7 @@ fn look(client: &ApiClient, nodes: Option<usize>) -> Result<ClusterStatus, CliEr
 }
 
 /// Looks until the cluster is healthy or the time is over; the last look's outcome.
-fn wait(client: &ApiClient, nodes: Option<usize>, time: Duration) -> Result<ClusterStatus, CliError> {
+fn wait(client: &Client, nodes: Option<usize>, time: Duration) -> Result<ClusterStatus, CliError> {
     let deadline = Instant::now() + time;
     let mut told = String::new();
     let mut resync: Option<(ResyncStatus, Instant)> = None;
@@ -89,7 +91,7 @@ fn wait(client: &ApiClient, nodes: Option<usize>, time: Duration) -> Result<Clus
         if let Ok(ClusterStatus { resync: Some(now), .. }) = &outcome
             && resync.as_ref().is_none_or(|(_, looked)| looked.elapsed() >= RESYNC_STEP)
         {
-            let rate = resync.as_ref().map(|(before, at)| now.rate_since(Some(before), at.elapsed().as_secs_f64()));
+            let rate = resync.as_ref().map(|(before, at)| rate(now, Some(before), at.elapsed().as_secs_f64()));
             let _shown = writeln!(std::io::stderr(), "resync: {}", resync_line(now, rate));
             resync = Some((now.clone(), Instant::now()));
         }

@@ -5,15 +5,16 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use azekura_control::api::{ClusterStats, ResyncRate, ResyncStatus};
-use azekura_control::{DeviceSnapshot, NodeSnapshot, RequestCounters};
+use azekura_api::endpoint::Stats;
+use azekura_api::{ClusterStats, DeviceSnapshot, NoQuery, NodeSnapshot, RequestCounters, ResyncStatus};
 use clap::Args;
 use serde::Serialize;
 
 use super::output::{print, print_json};
+use super::rates::ResyncRate;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
-use crate::size::Size;
+use azekura_base::Size;
 
 const MIB: f64 = 1048576.0;
 
@@ -94,7 +95,9 @@ impl TopArgs {
     pub fn run(self) -> Result<ExitCode, CliError> {
         let client = self.api.client()?;
         let redraw = std::io::stdout().is_terminal() && !self.once && !self.api.json;
-        let look = || -> Result<(ClusterStats, Instant), CliError> { Ok((client.get("/v1/stats")?, Instant::now())) };
+        let look = || -> Result<(ClusterStats, Instant), CliError> {
+            Ok((client.ask::<Stats>([], &NoQuery {})?, Instant::now()))
+        };
         let mut before = look()?;
         loop {
             std::thread::sleep(Duration::from_secs_f64(self.interval));
@@ -173,7 +176,7 @@ fn measure(before: &ClusterStats, after: &ClusterStats, seconds: f64) -> Measure
         connections,
     });
     let resync = after.resync.clone().map(|status| {
-        let rate = status.rate_since(before.resync.as_ref(), seconds);
+        let rate = super::rates::rate(&status, before.resync.as_ref(), seconds);
         Resync { status, rate }
     });
     Measurement { seconds, volumes: volumes.collect(), nodes, resync }
@@ -247,9 +250,8 @@ fn describe(measured: &Measurement) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_api::{NodeStats, VolumeSnapshot};
     use azekura_base::NodeId;
-    use azekura_control::VolumeSnapshot;
-    use azekura_control::api::NodeStats;
 
     fn look(uptime: f64, count: u64, hits: u64) -> ClusterStats {
         let writes = RequestCounters {

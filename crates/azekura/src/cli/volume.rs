@@ -3,11 +3,12 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use azekura_control::api::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume, ResizedView, VolumeView};
-use azekura_control::snapshots::retention::describe as describe_protection;
+use azekura_api::endpoint::{
+    VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeList, VolumeResize, VolumeShow,
+};
+use azekura_api::{AttachVolume, CreateVolume, DeleteVolume, DetachVolume, NoQuery, ResizeVolume, VolumeView};
 use clap::{Args, Subcommand};
 
-use super::api::segment;
 use super::class::Ack;
 use super::output::{print, print_json};
 use super::protect::{ProtectArgs, protect};
@@ -15,7 +16,7 @@ use super::scrub::last_scrubs;
 use super::snapshot::{CloneArgs, RevertVolumeArgs, Target, clone_from, clone_volume, revert_volume};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
-use crate::size::Size;
+use azekura_base::Size;
 
 /// Make, list, resize, clone, protect and delete volumes.
 #[derive(Debug, Args)]
@@ -190,7 +191,7 @@ impl VolumeCommand {
             Volume::Create(arguments) => create(arguments),
             Volume::List(api) => list(&api),
             Volume::Show(arguments) => {
-                let volume: VolumeView = arguments.api.client()?.get(&path(&arguments.name))?;
+                let volume = arguments.api.client()?.ask::<VolumeShow>([arguments.name], &NoQuery {})?;
                 if arguments.api.json { print_json(&volume) } else { print(&describe(&volume)) }
             }
             Volume::Attach(arguments) => attach(arguments),
@@ -204,24 +205,20 @@ impl VolumeCommand {
     }
 }
 
-fn path(name: &str) -> String {
-    format!("/v1/volumes/{}", segment(name))
-}
-
 fn size(volume: &VolumeView) -> Size {
     Size::new(volume.size_bytes)
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
     let CreateArgs { name, size: wanted, from, class, copies, ack, shared, api } = arguments;
-    let volume: VolumeView = if let Some(source) = from {
+    let volume = if let Some(source) = from {
         clone_from(source, &name, wanted, shared, &api)?
     } else {
         // The grammar wants a size where there is no source.
         let size_bytes = wanted.map_or(0, Size::bytes);
         let ack_rule = ack.map(Into::into);
         let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared };
-        api.client()?.post("/v1/volumes", &body)?
+        api.client()?.send::<VolumeCreate>([], &body)?
     };
     if api.json {
         return print_json(&volume);
@@ -230,7 +227,7 @@ fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
 }
 
 fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
-    let volumes: Vec<VolumeView> = api.client()?.get("/v1/volumes")?;
+    let volumes = api.client()?.ask::<VolumeList>([], &NoQuery {})?;
     if api.json {
         return print_json(&volumes);
     }
@@ -283,9 +280,7 @@ fn describe(volume: &VolumeView) -> String {
     }
     let named = if volume.snapshots == 1 { "snapshot" } else { "snapshots" };
     match &volume.protection {
-        Some(protection) => {
-            text += &format!("  protect  {}; {} {named}\n", describe_protection(protection), volume.snapshots)
-        }
+        Some(protection) => text += &format!("  protect  {}; {} {named}\n", protection, volume.snapshots),
         None if volume.snapshots > 0 => text += &format!("  {named:<8} {}\n", volume.snapshots),
         None => {}
     }
@@ -305,29 +300,25 @@ fn attach(arguments: AttachArgs) -> Result<ExitCode, CliError> {
     let AttachArgs { name, node, force, shared, exclusive, api } = arguments;
     let shared = (shared || exclusive).then_some(shared);
     let body = AttachVolume { node: node.clone(), shared, force };
-    let volume: VolumeView = api.client()?.post(&format!("{}/attach", path(&name)), &body)?;
+    let volume = api.client()?.send::<VolumeAttach>([name.clone()], &body)?;
     if api.json { print_json(&volume) } else { print(&format!("Volume {name} is attached to {node}.\n")) }
 }
 
 fn detach(arguments: DetachArgs) -> Result<ExitCode, CliError> {
     let DetachArgs { name, node, api } = arguments;
-    let volume: VolumeView = api.client()?.post(&format!("{}/detach", path(&name)), &DetachVolume { node })?;
+    let volume = api.client()?.send::<VolumeDetach>([name.clone()], &DetachVolume { node })?;
     if api.json { print_json(&volume) } else { print(&format!("Volume {name} is detached.\n")) }
 }
 
 fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
     let client = arguments.api.client()?;
+    let name = [arguments.name.clone()];
     if !arguments.yes {
-        let volume: VolumeView = client.get(&path(&arguments.name))?;
+        let volume = client.ask::<VolumeShow>(name.clone(), &NoQuery {})?;
         confirm(&volume)?;
     }
-    let query = match (arguments.force, arguments.snapshots) {
-        (false, false) => "",
-        (true, false) => "?force=true",
-        (false, true) => "?snapshots=true",
-        (true, true) => "?force=true&snapshots=true",
-    };
-    client.delete(&format!("{}{query}", path(&arguments.name)))?;
+    let query = DeleteVolume { force: arguments.force, snapshots: arguments.snapshots };
+    client.ask::<VolumeDelete>(name, &query)?;
     if arguments.api.json {
         return print_json(&serde_json::json!({ "deleted": arguments.name }));
     }
@@ -359,7 +350,7 @@ fn confirm(volume: &VolumeView) -> Result<(), CliError> {
 fn resize(arguments: &ResizeArgs) -> Result<ExitCode, CliError> {
     let (wanted, shrink, force) = (arguments.size, arguments.shrink, arguments.force);
     let body = ResizeVolume { size_bytes: wanted.bytes(), shrink, force };
-    let done: ResizedView = arguments.api.client()?.post(&format!("{}/resize", path(&arguments.name)), &body)?;
+    let done = arguments.api.client()?.send::<VolumeResize>([arguments.name.clone()], &body)?;
     if arguments.api.json {
         return print_json(&done);
     }

@@ -1,7 +1,7 @@
 //! The options of `azekura node`.
 
-use crate::cli::period::Period;
-use crate::size::Size;
+use azekura_api::Period;
+use azekura_base::Size;
 use azekura_node::DEVICE_TIMEOUT_MIN;
 use clap::Args;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! The room that a device needs on its file system: asked for before anything is made, and reserved for what grows later.
 
-use crate::size::Size;
 use anyhow::{Context, Result, ensure};
+use azekura_base::Size;
 use std::fs::OpenOptions;
 use std::path::Path;
 

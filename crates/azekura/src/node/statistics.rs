@@ -1,11 +1,12 @@
 //! What this node says about itself to the REST API.
 
 use super::dataplane::{Handle, Look};
-use azekura_base::DeviceId;
-use azekura_control::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, NodeStatistics, READ_ONLY,
-    RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+use azekura_api::{
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY, RequestCounters,
+    ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
+use azekura_base::DeviceId;
+use azekura_control::NodeStatistics;
 use azekura_gateway::{Counters, LATENCY_BUCKETS};
 use azekura_node::{GroupReport, Node, ThrottleReport};
 use azekura_replica::{GroupState, ResyncProgress, ScrubKind, ScrubReport};
@@ -15,7 +16,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-const _: () = assert!(LATENCY_BUCKETS == azekura_control::LATENCY_BUCKETS, "buckets mean the same on both sides");
+const _: () = assert!(LATENCY_BUCKETS == azekura_api::LATENCY_BUCKETS, "buckets mean the same on both sides");
 
 /// Clock ticks a second in `/proc/self/stat`: what Linux gives every architecture's user space.
 const TICKS_PER_SECOND: f64 = 100.0;
