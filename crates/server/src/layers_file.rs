@@ -95,7 +95,7 @@ mod tests {
         write(&folder, &BTreeMap::new()).unwrap();
         assert_eq!(read(&folder).unwrap(), []);
         for bad in ["", "{}", "[[1]]", "[[2,2]]", "[[1,-1]]"] {
-            super::super::files::replace(&folder.join(NAME), bad.as_bytes()).unwrap();
+            crate::files::replace(&folder.join(NAME), bad.as_bytes()).unwrap();
             assert!(read(&folder).is_err(), "{bad}");
         }
         std::fs::remove_dir_all(&folder).unwrap();

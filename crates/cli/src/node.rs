@@ -5,13 +5,11 @@
 
 use std::process::ExitCode;
 
-use azekura_meta::MetaError;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::drain::{DrainArgs, UndrainArgs};
 use super::removal::{Member, RemoveArgs, ReplaceArgs};
-use super::{ApiArgs, CliError, lists};
-use crate::node::NodeArgs;
+use super::{ApiArgs, CliError, Here, lists};
 
 /// Names of the subcommands.
 const LIST: &str = "list";
@@ -22,9 +20,9 @@ const REPLACE: &str = "replace";
 
 /// Run a node on this machine, list the cluster's nodes, or empty one.
 #[derive(Debug)]
-pub enum NodeCommand {
+pub enum NodeCommand<H: Here> {
     /// Run a node.
-    Run(Box<NodeArgs>),
+    Run(Box<H::Node>),
     /// List the nodes.
     List(ApiArgs),
     /// Empty a node.
@@ -37,15 +35,15 @@ pub enum NodeCommand {
     Replace(ReplaceArgs),
 }
 
-impl FromArgMatches for NodeCommand {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<NodeCommand, Error> {
+impl<H: Here> FromArgMatches for NodeCommand<H> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<NodeCommand<H>, Error> {
         match matches.subcommand() {
             Some((LIST, matches)) => Ok(NodeCommand::List(ApiArgs::from_arg_matches(matches)?)),
             Some((DRAIN, matches)) => Ok(NodeCommand::Drain(DrainArgs::from_arg_matches(matches)?)),
             Some((UNDRAIN, matches)) => Ok(NodeCommand::Undrain(UndrainArgs::from_arg_matches(matches)?)),
             Some((REMOVE, matches)) => Ok(NodeCommand::Remove(RemoveArgs::from_arg_matches(matches)?)),
             Some((REPLACE, matches)) => Ok(NodeCommand::Replace(ReplaceArgs::from_arg_matches(matches)?)),
-            _ => Ok(NodeCommand::Run(Box::new(NodeArgs::from_arg_matches(matches)?))),
+            _ => Ok(NodeCommand::Run(Box::new(H::Node::from_arg_matches(matches)?))),
         }
     }
 
@@ -55,10 +53,10 @@ impl FromArgMatches for NodeCommand {
     }
 }
 
-impl Args for NodeCommand {
+impl<H: Here> Args for NodeCommand<H> {
     fn augment_args(command: Command) -> Command {
         let list = Command::new(LIST).visible_alias("ls");
-        NodeArgs::augment_args(command)
+        H::Node::augment_args(command)
             .subcommand(ApiArgs::augment_args(list).about("List the cluster's nodes"))
             .subcommand(DrainArgs::augment_args(Command::new(DRAIN)).about("Empty a node: its copies move to others"))
             .subcommand(UndrainArgs::augment_args(Command::new(UNDRAIN)).about("Let a node take data again"))
@@ -76,11 +74,11 @@ impl Args for NodeCommand {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        NodeCommand::augment_args(command)
+        NodeCommand::<H>::augment_args(command)
     }
 }
 
-impl NodeCommand {
+impl<H: Here> NodeCommand<H> {
     /// Runs the command: a node, until it is told to stop, or a question.
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self {
@@ -89,14 +87,7 @@ impl NodeCommand {
             NodeCommand::Undrain(arguments) => arguments.run(Member::Node),
             NodeCommand::Remove(arguments) => arguments.run(Member::Node),
             NodeCommand::Replace(arguments) => arguments.run(),
-            NodeCommand::Run(arguments) => match crate::node::run(*arguments) {
-                Ok(()) => Ok(ExitCode::SUCCESS),
-                Err(error) => {
-                    let hint = error.downcast_ref::<MetaError>().and_then(MetaError::hint);
-                    let told = CliError::new(format!("{error:#}"));
-                    Err(hint.into_iter().fold(told, CliError::hint))
-                }
-            },
+            NodeCommand::Run(arguments) => H::node(*arguments),
         }
     }
 }

@@ -9,16 +9,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use azekura_base::DeviceId;
+use azekura_cli::{CliError, print, print_json};
 use azekura_meta::cluster::{Restoration, RestoredSummary};
 use azekura_meta::history::Copied;
 use azekura_meta::server::EmbeddedServer;
 use azekura_meta::{MetaClient, MetaError};
+use azekura_server::{config_database, read_copy};
 use clap::Args;
-
-use super::CliError;
-use super::output::{print, print_json};
-use crate::node::data_folder::config_database;
-use crate::node::seen::read_copy;
 
 /// How long nodes that have ended may still be taken for alive: longer than their leases.
 const ALIVE_WAIT: Duration = Duration::from_secs(15);

@@ -4,13 +4,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use azekura_cli::{CliError, print, print_json};
+use azekura_server::{LogFile, read_layers};
 use azekura_store::{CheckpointDb, DeviceError, Inspector, Severity};
 use clap::{Args, Subcommand};
-
-use super::CliError;
-use super::output::{print, print_json};
-use crate::node::device::LogFile;
-use crate::node::layers_file;
 
 /// Look into a device's folder. The node that has it must be stopped.
 #[derive(Debug, Args)]
@@ -79,7 +76,7 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode, CliError> {
     }
     let map = CheckpointDb::open(&path)
         .map_err(|error| CliError::new(format!("can't open the map {}: {error}", path.display())))?;
-    let parents = layers_file::read(&arguments.dir).map_err(|error| {
+    let parents = read_layers(&arguments.dir).map_err(|error| {
         CliError::new(format!("the layers of the device {} can't be read: {error}", arguments.dir.display()))
             .hint("start its node once, which writes them anew")
     })?;

@@ -7,19 +7,18 @@ use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView};
 use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
-use super::restored::RestoredArgs;
 use super::table::{Align, Table};
-use super::{ApiArgs, CliError};
+use super::{ApiArgs, CliError, Here};
 
 /// The whole cluster: its settings, and going on after its configuration was restored.
 #[derive(Debug, Args)]
-pub struct ClusterCommand {
+pub struct ClusterCommand<H: Here> {
     #[command(subcommand)]
-    command: Cluster,
+    command: Cluster<H>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Cluster {
+enum Cluster<H: Here> {
     /// Show all settings.
     Show(ApiArgs),
     /// Change a setting.
@@ -34,7 +33,7 @@ enum Cluster {
         azekura cluster set rehome-after never     while many machines are being serviced\n  \
         azekura cluster set moves-at-once 2        slower, with less load on the devices")]
     Set(SetArgs),
-    Restored(RestoredArgs),
+    Restored(H::Restored),
 }
 
 #[derive(Debug, Args)]
@@ -48,11 +47,11 @@ struct SetArgs {
     api: ApiArgs,
 }
 
-impl ClusterCommand {
+impl<H: Here> ClusterCommand<H> {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
         let (api, settings): (ApiArgs, SettingsView) = match self.command {
-            Cluster::Restored(arguments) => return arguments.run(),
+            Cluster::Restored(arguments) => return H::restored(arguments),
             Cluster::Show(api) => {
                 let settings = api.client()?.ask::<SettingsShow>([], &NoQuery {})?;
                 (api, settings)

@@ -1,5 +1,9 @@
-//! The command line: `azekura node` runs a node, everything else asks a running one.
+//! The command line: what asks a running node through its REST API, and prints the answer.
+//!
+//! What the program does on its own machine, without asking a node, it brings along as [`Here`]. So this crate knows the API and its
+//! client, and nothing of what a node is made of.
 
+use std::fmt::Debug;
 use std::process::ExitCode;
 
 use azekura_client::Client;
@@ -17,17 +21,43 @@ mod period;
 mod protect;
 mod rates;
 mod removal;
-mod restored;
 mod scrub;
 mod snapshot;
 mod space;
 mod status;
-mod store;
 mod table;
 mod top;
 mod volume;
 
-pub use output::CliError;
+pub use output::{CliError, print, print_json};
+
+/// What the program does on its own machine.
+pub trait Here: Debug + 'static {
+    /// Options of a node.
+    type Node: Args + Debug;
+    /// Looks into a device's folder.
+    type Store: Args + Debug;
+    /// Goes on after the configuration was restored.
+    type Restored: Args + Debug;
+
+    /// Runs a node until it is told to stop.
+    ///
+    /// # Errors
+    /// When the node can't start, or its event loop ends.
+    fn node(options: Self::Node) -> Result<ExitCode, CliError>;
+
+    /// Looks into a device's folder, as `azekura store` says.
+    ///
+    /// # Errors
+    /// When the folder can't be read.
+    fn store(command: Self::Store) -> Result<ExitCode, CliError>;
+
+    /// Does what `azekura cluster restored` says.
+    ///
+    /// # Errors
+    /// When there is nothing to go on from, or nodes run.
+    fn restored(options: Self::Restored) -> Result<ExitCode, CliError>;
+}
 
 /// Azekura: replicated block storage.
 ///
@@ -47,25 +77,25 @@ pub use output::CliError;
         azekura top                           who reads and writes how much, live\n\n\
         'azekura COMMAND --help' explains a command."
 )]
-struct Cli {
+struct Cli<H: Here> {
     #[command(subcommand)]
-    command: Command,
+    command: Command<H>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    Node(node::NodeCommand),
+enum Command<H: Here> {
+    Node(node::NodeCommand<H>),
     Volume(volume::VolumeCommand),
     Snapshot(snapshot::SnapshotCommand),
     Class(class::ClassCommand),
     Device(lists::DeviceCommand),
     Group(lists::GroupCommand),
     Scrub(scrub::ScrubArgs),
-    Cluster(cluster::ClusterCommand),
+    Cluster(cluster::ClusterCommand<H>),
     Space(space::SpaceArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
-    Store(store::StoreCommand),
+    Store(H::Store),
     Completion(completion::CompletionArgs),
     Version(VersionArgs),
 }
@@ -97,9 +127,15 @@ impl ApiArgs {
     }
 }
 
+/// All commands with their options and texts.
+#[must_use]
+pub fn grammar<H: Here>() -> clap::Command {
+    Cli::<H>::command()
+}
+
 /// Runs the command line of this process.
-pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+pub fn main<H: Here>() -> ExitCode {
+    let outcome = match Cli::<H>::parse().command {
         Command::Node(command) => command.run(),
         Command::Volume(command) => command.run(),
         Command::Snapshot(command) => command.run(),
@@ -111,8 +147,8 @@ pub fn main() -> ExitCode {
         Command::Space(arguments) => arguments.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
-        Command::Store(command) => command.run(),
-        Command::Completion(arguments) => arguments.run(&mut Cli::command()),
+        Command::Store(command) => H::store(command),
+        Command::Completion(arguments) => arguments.run(&mut grammar::<H>()),
         Command::Version(arguments) => arguments.run(),
     };
     outcome.unwrap_or_else(|error| {
@@ -136,6 +172,3 @@ impl VersionArgs {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
