@@ -1,15 +1,51 @@
-//! The `azekura` program: a node, and the command line that asks nodes.
+//! The `azekura` program: a node (`azekura_server`), and the command line that asks nodes (`azekura_cli`). Its own are the commands
+//! that work on this machine's files while no node has them open.
 
-mod cli;
-mod node;
-mod size;
+mod restored;
+mod store;
 
 use std::process::ExitCode;
+
+use azekura_cli::{CliError, Here};
+use azekura_meta::MetaError;
+use azekura_server::NodeArgs;
 
 /// Page-aligned blocks of one page cost a page with it; with the C library's they cost two.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
-    cli::main()
+/// What this program does by itself.
+#[derive(Debug)]
+struct Program;
+
+impl Here for Program {
+    type Node = NodeArgs;
+    type Store = store::StoreCommand;
+    type Restored = restored::RestoredArgs;
+
+    fn node(options: NodeArgs) -> Result<ExitCode, CliError> {
+        match azekura_server::run(options) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => {
+                let hint = error.downcast_ref::<MetaError>().and_then(MetaError::hint);
+                let told = CliError::new(format!("{error:#}"));
+                Err(hint.into_iter().fold(told, CliError::hint))
+            }
+        }
+    }
+
+    fn store(command: store::StoreCommand) -> Result<ExitCode, CliError> {
+        command.run()
+    }
+
+    fn restored(options: restored::RestoredArgs) -> Result<ExitCode, CliError> {
+        options.run()
+    }
 }
+
+fn main() -> ExitCode {
+    azekura_cli::main::<Program>()
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@ mod inbox;
 mod io_queue;
 mod outbox;
 mod repeats;
+mod size;
+mod time;
 
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
 pub use checksum::{
@@ -25,6 +27,8 @@ pub use inbox::{Fill, Inbox};
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
 pub use outbox::Outbox;
 pub use repeats::{REPEAT_INTERVAL, Repeats};
+pub use size::{Size, SizeError};
+pub use time::{day_number, rfc3339_seconds};
 
 /// Size of a block in bytes: the unit of allocation, checksumming and replication.
 pub const BLOCK_SIZE: usize = 4096;

@@ -1,7 +1,7 @@
-//! What a node's data plane tells of layers: what two of them show differently, and what the end of one would give back.
+//! What a node's data plane is asked about layers.
 
-use azekura_base::{ChunkIndex, DeviceId, LayerId, PgId};
-use serde::{Deserialize, Serialize};
+pub use azekura_api::layers::{Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
+use azekura_base::{ChunkIndex, LayerId, PgId};
 
 /// Asks for the blocks of a group's chunks that two layers show differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,56 +20,4 @@ pub struct CompareLayers {
     pub end: ChunkIndex,
     /// Chunks that are compared for one answer, at most.
     pub limit: u32,
-}
-
-/// A run of blocks that differ: the first one, how many, and whether they hold data in the layer after; else they read as
-/// zeros there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DifferingBlocks(pub u16, pub u16, pub bool);
-
-/// A part of what two layers show differently in a group's chunks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Differences {
-    /// Chunks that differ, in order, with their runs of blocks, in order.
-    pub chunks: Vec<(u32, Vec<DifferingBlocks>)>,
-    /// All chunks before this one have been compared; `None`: all have.
-    pub next: Option<u32>,
-}
-
-/// Asks what the end of a layer would give back on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MeasureLayer {
-    /// The configuration says what it says of the layers from this revision on.
-    pub revision: u64,
-    /// The device.
-    pub device: DeviceId,
-    /// The layer.
-    pub layer: LayerId,
-    /// The layer that gets what it shows of it; `None`: nothing of it is needed any more.
-    pub heir: Option<LayerId>,
-    /// The first chunk.
-    pub from: ChunkIndex,
-    /// Leaves of the map after which it is enough for one answer.
-    pub leaves_max: u32,
-}
-
-/// A part of what the end of a layer would give back on a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Measured {
-    /// Bytes of blocks that the layer owns and its heir does not show.
-    pub bytes: u64,
-    /// The chunk with which it goes on; `None`: that was all.
-    pub next: Option<u32>,
-}
-
-/// Why a node has not answered a question about layers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NotTold {
-    /// Another node may answer, or this one a moment later.
-    Later,
-    /// The layer is gone, or is about to be.
-    Gone,
-    /// The device can't tell, and why.
-    Failed(String),
 }

@@ -4,9 +4,9 @@
 //! - [`volumes`]: making a volume with all that it needs.
 //! - [`reconcile`]: the leader's background work, a module a resource.
 //! - [`restored`]: groups open again after the configuration was restored.
-//! - [`api`]: the REST API, with the records that it answers.
+//! - `api`: the handlers of the REST API, whose types are in `azekura_api`.
 //! - [`snapshots`]: making snapshots, and what is done with them.
-//! - [`snapshot`]: what a node says about itself; [`layers`]: and about layers on its devices.
+//! - [`snapshot`]: where it gets what its node says about itself; [`layers`]: and about layers on its devices.
 //!
 //! A node process calls [`bind`] and [`start`].
 
@@ -20,7 +20,7 @@ use azekura_meta::cluster::LeaseHold;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-pub mod api;
+mod api;
 pub mod attachments;
 pub mod layers;
 pub mod placement;
@@ -31,10 +31,7 @@ pub mod snapshots;
 pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
-pub use snapshot::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LATENCY_BUCKETS, LayerUse, NodeSnapshot, NodeStatistics,
-    READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
-};
+pub use snapshot::NodeStatistics;
 pub use snapshots::Snapshots;
 
 /// Longest wait for the leadership to be given back.

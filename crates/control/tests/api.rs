@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use azekura_api::{DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot};
 use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_control::attachments::Later;
 use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
-use azekura_control::{
-    Attacher, Control, DataPlane, DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot, NodeStatistics,
-};
+use azekura_control::{Attacher, Control, DataPlane, NodeStatistics};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
@@ -185,10 +184,11 @@ async fn a_cluster_through_its_api() {
     assert_eq!(healthy(n1).await["volumes"], 0);
     assert_eq!(ask(n1, "GET", "/v1/volumes", None).await, (200, json!([])));
     let (status, body) = ask(n1, "GET", "/v1/volumes/none", None).await;
-    assert_eq!((status, &body["error"]), (404, &json!("there is no volume 'none'")));
+    assert_eq!((status, &body["message"]), (404, &json!("there is no volume 'none'")));
+    assert_eq!(body["code"], "not_found");
     let nine = json!({ "name": "v", "size_bytes": GIB, "copies": 9 });
     let (status, body) = ask(n1, "POST", "/v1/volumes", Some(nine)).await;
-    assert!(status == 507 && body["error"].as_str().unwrap().contains("on 3 host(s)"), "{body}");
+    assert!(status == 507 && body["message"].as_str().unwrap().contains("on 3 host(s)"), "{body}");
     assert_eq!(ask(n1, "GET", "/v1/classes", None).await.1, json!([]), "a refused volume leaves no class behind");
     let many = json!({ "name": "v", "size_bytes": 60_u64 << 40, "copies": 2 });
     let (status, body) = ask(n1, "POST", "/v1/volumes", Some(many)).await;
@@ -202,18 +202,30 @@ async fn a_cluster_through_its_api() {
         (json!([]), 422),
     ] {
         let (status, answer) = ask(n1, "POST", "/v1/volumes", Some(body.clone())).await;
-        assert!(status == expected && answer["error"].is_string(), "{body}: {status} {answer}");
+        assert!(status == expected && answer["message"].is_string(), "{body}: {status} {answer}");
     }
     let (status, body) = ask(n1, "POST", "/v1/volumes", None).await;
     assert!((400..=415).contains(&status) && body["hint"].is_string(), "{status} {body}");
-    assert_eq!(ask(n1, "GET", "/v1/nothing", None).await.0, 404);
-    assert_eq!(ask(n1, "DELETE", "/v1/status", None).await.0, 405);
+    let (status, body) = ask(n1, "GET", "/v1/nothing", None).await;
+    assert_eq!((status, &body["code"]), (404, &json!("no_such_path")));
+    assert!(body["hint"].as_str().unwrap().contains("/v1/volumes, /v1/snapshots"), "{body}");
+    let (status, body) = ask(n1, "DELETE", "/v1/status", None).await;
+    assert_eq!((status, &body["code"]), (405, &json!("no_such_method")));
+    let large = "x".repeat(70_000);
+    let (status, body) = ask(n1, "POST", "/v1/volumes", Some(json!({ "name": large, "size_bytes": GIB }))).await;
+    assert_eq!((status, &body["code"]), (413, &json!("too_large")));
+    let (_, described) = ask(n1, "GET", "/v1/openapi.json", None).await;
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        if methods.get("get").is_some() && !path.contains('{') && !path.starts_with("/v1/node/") {
+            assert_eq!(ask(n1, "GET", path, None).await.0, 200, "{path}");
+        }
+    }
     let (status, body) = ask(n1, "GET", "/v1/volumes/%ff", None).await;
-    assert!(status == 400 && body["error"].is_string(), "{status} {body}");
+    assert!(status == 400 && body["message"].is_string(), "{status} {body}");
     let (status, body) = ask(n1, "POST", "/v1/scrub", Some(json!({ "light": true }))).await;
-    assert!(status == 422 && body["error"].as_str().unwrap().contains("either 'volume'"), "{body}");
+    assert!(status == 422 && body["message"].as_str().unwrap().contains("either 'volume'"), "{body}");
     let (status, body) = ask(n1, "POST", "/v1/settings", Some(json!({ "rehome_after_seconds": 1 }))).await;
-    assert!(status == 422 && body["error"].as_str().unwrap().contains("less than 10 s"), "{body}");
+    assert!(status == 422 && body["message"].as_str().unwrap().contains("less than 10 s"), "{body}");
 
     // Made on one node, seen at once on the others.
     let (status, made) =
@@ -311,7 +323,7 @@ async fn volumes_are_attached_and_detached() {
     assert_eq!(attacher.attach_for_clients("v", NodeId(1), 7).await.unwrap().1, Generation(1));
     let (status, body) = ask(&two, "POST", "/v1/volumes/v/attach", Some(json!({ "node": "n2" }))).await;
     assert_eq!(status, 409, "{body}");
-    assert!(body["error"].as_str().unwrap().contains("attached to node n1"), "{body}");
+    assert!(body["message"].as_str().unwrap().contains("attached to node n1"), "{body}");
     assert!(body["hint"].as_str().unwrap().contains("attach v --node n2 --force"), "{body}");
     let (status, body) = ask(&two, "POST", "/v1/volumes/v/attach", Some(json!({ "node": "n2", "force": true }))).await;
     assert_eq!(status, 200, "{body}");
@@ -327,7 +339,7 @@ async fn volumes_are_attached_and_detached() {
         let wish = json!({ "node": "n2", "force": true });
         let (status, body) = ask(&one, "POST", "/v1/volumes/stuck/attach", Some(wish)).await;
         assert_eq!(status, 504, "{body}");
-        assert!(body["error"].as_str().unwrap().contains("placement groups 1, 2"), "{body}");
+        assert!(body["message"].as_str().unwrap().contains("placement groups 1, 2"), "{body}");
     }
     let (_, body) = ask(&one, "GET", "/v1/volumes/stuck", None).await;
     assert_eq!((&body["fence_due"], &body["attachments"][0]["node_name"]), (&json!(true), &json!("n2")));
@@ -380,7 +392,7 @@ async fn snapshots_through_the_api() {
     // A group that does not stop: nothing is made, and nothing stays behind.
     for volumes in [json!(["stuck"]), json!(["v", "stuck"])] {
         let (status, body) = ask(&one, "POST", "/v1/snapshots", Some(json!({ "volumes": volumes, "name": "x" }))).await;
-        assert!(status == 504 && body["error"].as_str().unwrap().contains("did not stop within 2 s"), "{body}");
+        assert!(status == 504 && body["message"].as_str().unwrap().contains("did not stop within 2 s"), "{body}");
     }
     let model = one.meta.model_of_snapshots().await.unwrap();
     assert!(model.volumes.values().all(|volume| volume.cut.is_none()) && model.snapshots.len() == 3);
@@ -392,7 +404,7 @@ async fn snapshots_through_the_api() {
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("now", false)).await;
     assert_eq!((status, &body["to"]["volume"]), (200, &json!("v")), "{body}");
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("1 hour ago", false)).await;
-    assert!(status == 404 && body["error"].as_str().unwrap().contains("its oldest is of 20"), "{body}");
+    assert!(status == 404 && body["message"].as_str().unwrap().contains("its oldest is of 20"), "{body}");
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("tuesday", false)).await;
     assert!(status == 404 && body["hint"].as_str().unwrap().contains("10 minutes ago"), "{body}");
     let attacher = Attacher::new(one.meta.clone(), Arc::new(Obliging));
@@ -440,7 +452,7 @@ async fn snapshots_through_the_api() {
         ("?to_layer=999", 409, "while they were compared"),
     ] {
         let (status, body) = ask(&one, "GET", &diff(query), None).await;
-        assert!(status == expected && body["error"].as_str().unwrap().contains(about), "{query}: {status} {body}");
+        assert!(status == expected && body["message"].as_str().unwrap().contains(about), "{query}: {status} {body}");
     }
     for (path, about) in [
         ("/v1/node/compare?revision=1&from=1&to=2&first=0&end=1&limit=1&groups=1,x", "\"x\" is no group"),
@@ -448,7 +460,7 @@ async fn snapshots_through_the_api() {
         (&diff("?offset_bytes=-1"), "offset_bytes"),
     ] {
         let (status, body) = ask(&one, "GET", path, None).await;
-        assert!(status == 400 && body["error"].as_str().unwrap().contains(about), "{path}: {status} {body}");
+        assert!(status == 400 && body["message"].as_str().unwrap().contains(about), "{path}: {status} {body}");
     }
     let (_, shown) = ask(&two, "GET", "/v1/volumes/v/snapshots/monday", None).await;
     // Snapshots and a clone lie on it: it stays. The one that was kept last has nothing on it; two devices have three pages.
@@ -470,7 +482,7 @@ async fn snapshots_through_the_api() {
     tokio::time::timeout(Duration::from_secs(30), made).await.unwrap().unwrap();
     assert_eq!(ask(&one, "POST", "/v1/volumes/v/protect", Some(json!({ "every_seconds": 1 }))).await.0, 422);
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/protect", Some(json!({}))).await;
-    assert!(status == 422 && body["error"].as_str().unwrap().contains("'off': true"), "{body}");
+    assert!(status == 422 && body["message"].as_str().unwrap().contains("'off': true"), "{body}");
     assert_eq!(ask(&one, "GET", "/v1/volumes/v", None).await.1["protection"], policy);
     let off = json!({ "off": true });
     assert_eq!(ask(&one, "POST", "/v1/volumes/v/protect", Some(off)).await.1["protection"], Value::Null);

@@ -1,10 +1,9 @@
 //! What can go wrong with the cluster's configuration, told so that a person knows what to do.
 
-use azekura_base::PgId;
+use azekura_base::{PgId, Size};
 
 use crate::client::EtcdError;
 use crate::model::{FailureDomain, named};
-use crate::size::Size;
 
 /// A sum of sizes as people read it.
 fn human(bytes: u128) -> Size {

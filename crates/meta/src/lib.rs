@@ -4,7 +4,6 @@
 //! - [`server`]: the embedded server.
 //! - [`client`]: a small etcd client, one for both.
 //! - [`model`]: the records, and the whole cluster as one value.
-//! - [`size`]: sizes as people write them.
 //! - [`history`]: whether the configuration went back.
 //! - [`cluster`]: operations on the cluster, as [`MetaClient`].
 //!
@@ -17,7 +16,6 @@ pub mod etcd;
 pub mod history;
 pub mod model;
 pub mod server;
-pub mod size;
 mod stream;
 pub mod time;
 

@@ -7,19 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use azekura_api::endpoint::SnapshotDiff;
+use azekura_api::layers::{Differences, DifferingBlocks, GroupDifferences, NotTold};
+use azekura_api::{DiffKind, DiffQuery, DiffRange, DiffView, ErrorCode};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, LayerId, NodeId, PgId};
 use azekura_meta::{Kind, MetaError, Model};
-use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Api;
-use super::error::{Answer, ApiError, Params};
-use super::layer_questions::{GroupDifferences, ask_to_compare};
-use crate::layers::{CompareLayers, Differences, DifferingBlocks, NotTold};
+use super::call::{Answer, Call};
+use super::error::ApiError;
+use super::layer_questions::ask_to_compare;
+use crate::layers::CompareLayers;
 use crate::snapshots::find_snapshot;
 use crate::snapshots::tree::{are_related, known_since, lies_on};
 
@@ -35,75 +35,6 @@ const PAGE_TIME: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before they are asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-
-/// What a range holds in the volume after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DiffKind {
-    /// Data, to be read.
-    Data,
-    /// Zeros.
-    Zero,
-}
-
-impl std::fmt::Display for DiffKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            DiffKind::Data => "data",
-            DiffKind::Zero => "zero",
-        })
-    }
-}
-
-/// A range that was written or trimmed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiffRange {
-    /// Its first byte.
-    pub offset_bytes: u64,
-    /// Its length.
-    pub length_bytes: u64,
-    /// What it holds now.
-    pub kind: DiffKind,
-}
-
-/// A page of what has changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiffView {
-    /// The snapshot before: `VOLUME@SNAPSHOT`.
-    pub from: String,
-    /// Its layer; to be given with the next question.
-    pub from_layer: u64,
-    /// The snapshot after, or the volume as it is now: `VOLUME@SNAPSHOT` or `VOLUME`.
-    pub to: String,
-    /// Its layer; to be given with the next question.
-    pub to_layer: u64,
-    /// The size before, bytes. What lies behind it counts as zeros.
-    pub from_size_bytes: u64,
-    /// The size after, bytes: nothing behind it is named.
-    pub size_bytes: u64,
-    /// Ranges in order: all blocks that differ are in one, and some that do not differ may be. Neighbours may be of one kind where
-    /// two pages meet.
-    pub ranges: Vec<DiffRange>,
-    /// The `offset_bytes` of the next question; without one, this was the last page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_offset_bytes: Option<u64>,
-}
-
-/// Query of `GET …/diff`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DiffQuery {
-    /// The snapshot after, a name or a time; without one, the present.
-    to: Option<String>,
-    /// Its volume, if it is another one: a clone, or what this one was cloned from.
-    to_volume: Option<String>,
-    /// Where to go on.
-    #[serde(default)]
-    offset_bytes: u64,
-    /// The layers of the page before: that they are still the same is checked.
-    from_layer: Option<LayerId>,
-    to_layer: Option<LayerId>,
-}
 
 /// A snapshot, or a volume's present.
 struct Side {
@@ -138,7 +69,7 @@ impl Sides {
         if !are_related(model, from.layer, to.layer) {
             let hint = "compare snapshots of one volume, or those of a volume and of its clones";
             let what = format!("{} and {} have nothing in common: neither was made from the other", from.name, to.name);
-            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what, Some(hint.to_owned())));
+            return Err(ApiError::new(ErrorCode::Refused, what, Some(hint.to_owned())));
         }
         let from_same = query.from_layer.is_none_or(|layer| layer == from.layer);
         // Snapshots of the present may be made meanwhile: then it lies on the layer that was the head.
@@ -157,15 +88,12 @@ impl Sides {
 
 fn changed(from: &Side, to: &Side) -> ApiError {
     let what = format!("{} or {} was deleted, replaced or reverted while they were compared", from.name, to.name);
-    ApiError::new(StatusCode::CONFLICT, what, Some("begin again from the start".to_owned()))
+    ApiError::new(ErrorCode::TryAgain, what, Some("begin again from the start".to_owned()))
 }
 
-/// `GET /v1/volumes/{name}/snapshots/{snapshot}/diff`.
 pub(super) async fn show(
-    State(api): State<Api>,
-    Path((volume, snapshot)): Path<(String, String)>,
-    Params(query): Params<DiffQuery>,
-) -> Answer<DiffView> {
+    Call { api, names: [volume, snapshot], query, .. }: Call<SnapshotDiff>,
+) -> Answer<SnapshotDiff> {
     let started = Instant::now();
     let model = api.meta.model_of_snapshots().await?;
     let sides = Sides::find(&model, &volume, &snapshot, &query)?;
@@ -173,13 +101,13 @@ pub(super) async fn show(
     if !query.offset_bytes.is_multiple_of(CHUNK_SIZE as u64) {
         let what = format!("offset {} is not a multiple of {CHUNK_SIZE}", query.offset_bytes);
         let hint = "a question goes on at the next_offset_bytes of the answer before".to_owned();
-        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what, Some(hint)));
+        return Err(ApiError::new(ErrorCode::Refused, what, Some(hint)));
     }
     let mut at = chunk_of(query.offset_bytes);
     let mut ranges = Ranges { size_bytes: sides.to.size_bytes, ranges: Vec::new() };
     while at < end && ranges.ranges.len() < PAGE_RANGES && started.elapsed() < PAGE_TIME {
         let answers = compare(&api, &sides, at, end).await?;
-        let round = merge(at, end, answers).map_err(|what| ApiError::new(StatusCode::BAD_GATEWAY, what, None))?;
+        let round = merge(at, end, answers).map_err(|what| ApiError::new(ErrorCode::BadPeer, what, None))?;
         at = round.end;
         for (chunk, runs) in round.chunks {
             if ranges.ranges.len() >= PAGE_RANGES {
@@ -189,7 +117,7 @@ pub(super) async fn show(
             ranges.add(chunk, &runs);
         }
     }
-    Ok(Json(DiffView {
+    Ok(DiffView {
         from: sides.from.name,
         from_layer: sides.from.layer.0,
         to: sides.to.name,
@@ -198,7 +126,8 @@ pub(super) async fn show(
         size_bytes: sides.to.size_bytes,
         ranges: ranges.ranges,
         next_offset_bytes: (at < end).then(|| u64::from(at.0) * CHUNK_SIZE as u64),
-    }))
+    }
+    .into())
 }
 
 fn chunk_of(offset_bytes: u64) -> ChunkIndex {
@@ -245,7 +174,7 @@ async fn compare(
         if Instant::now() >= until {
             let what = format!("group {late} can't tell what has changed: {why}");
             let hint = "'azekura status' tells what is wrong with the groups; try again when it is well".to_owned();
-            return Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, what, Some(hint)));
+            return Err(ApiError::new(ErrorCode::Timeout, what, Some(hint)));
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }

@@ -2,46 +2,48 @@
 
 use std::collections::BTreeSet;
 
-use axum::Json;
-use axum::extract::State;
-use azekura_base::DeviceId;
+use azekura_api::endpoint::{DeviceDrain, DeviceUndrain, NodeDrain, NodeUndrain};
+use azekura_api::{ClusterStats, DeviceView};
+use azekura_base::{DeviceId, Size};
 use azekura_meta::model::DeviceState;
-use azekura_meta::size::Size;
 use azekura_meta::{Kind, MetaError, Model};
 
-use super::error::{Answer, Name};
-use super::stats::{ClusterStats, gather};
-use super::{Api, DeviceView};
+use super::call::{Answer, Call, Reply};
+use super::error::ApiError;
+use super::shown::Shown;
+use super::stats::gather;
+use super::{Api, views};
 use crate::placement::candidates_where;
 
 /// A device is filled by moves up to this share of its size.
 const FILL_MAX: f64 = 0.9;
 
-/// `POST /v1/devices/{device}/drain`.
-pub(super) async fn drain_device(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
+pub(super) async fn drain_device(Call { api, names: [name], .. }: Call<DeviceDrain>) -> Answer<DeviceDrain> {
     let device = find_device(&api.meta.model(), &name)?;
     set(&api, &format!("device {name}"), &[device], DeviceState::Draining).await
 }
 
-/// `POST /v1/devices/{device}/undrain`.
-pub(super) async fn undrain_device(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
+pub(super) async fn undrain_device(Call { api, names: [name], .. }: Call<DeviceUndrain>) -> Answer<DeviceUndrain> {
     let device = find_device(&api.meta.model(), &name)?;
     set(&api, &format!("device {name}"), &[device], DeviceState::Up).await
 }
 
-/// `POST /v1/nodes/{node}/drain`.
-pub(super) async fn drain_node(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
+pub(super) async fn drain_node(Call { api, names: [name], .. }: Call<NodeDrain>) -> Answer<NodeDrain> {
     let devices = devices_of(&api.meta.model(), &name)?;
     set(&api, &format!("node {name}"), &devices, DeviceState::Draining).await
 }
 
-/// `POST /v1/nodes/{node}/undrain`.
-pub(super) async fn undrain_node(State(api): State<Api>, Name(name): Name) -> Answer<Vec<DeviceView>> {
+pub(super) async fn undrain_node(Call { api, names: [name], .. }: Call<NodeUndrain>) -> Answer<NodeUndrain> {
     let devices = devices_of(&api.meta.model(), &name)?;
     set(&api, &format!("node {name}"), &devices, DeviceState::Up).await
 }
 
-async fn set(api: &Api, what: &str, devices: &[DeviceId], state: DeviceState) -> Answer<Vec<DeviceView>> {
+async fn set(
+    api: &Api,
+    what: &str,
+    devices: &[DeviceId],
+    state: DeviceState,
+) -> Result<Reply<Vec<DeviceView>>, ApiError> {
     let model = api.meta.model();
     let stats = gather(api, &model).await;
     // A device that is out of service stays so: it is neither drained nor taken back by hand.
@@ -52,8 +54,8 @@ async fn set(api: &Api, what: &str, devices: &[DeviceId], state: DeviceState) ->
     }
     api.meta.set_device_state(&devices, state).await?;
     let wanted = |view: &DeviceView| devices.contains(&view.id);
-    let views = DeviceView::all(&model, &stats).into_iter().filter(wanted);
-    Ok(Json(views.map(|view| DeviceView { state, ..view }).collect()))
+    let views = views::devices(&model, &stats).into_iter().filter(wanted);
+    Ok(views.map(|view| DeviceView { state: state.shown(), ..view }).collect::<Vec<_>>().into())
 }
 
 /// Whether the rest of the cluster can take what these devices hold.
@@ -83,7 +85,7 @@ fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) 
             ));
         }
     }
-    let views = DeviceView::all(model, stats);
+    let views = views::devices(model, stats);
     let held: u64 = views.iter().filter(|view| devices.contains(&view.id)).map(|view| view.used_bytes).sum();
     let rest = views.iter().filter(|view| model.devices.get(&view.id).is_some_and(|device| stays(device).is_some()));
     let room: u64 =

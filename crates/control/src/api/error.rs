@@ -1,97 +1,82 @@
 //! Errors as the API answers them.
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query};
-use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, Uri};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use azekura_api::endpoint::ROUTES;
+use azekura_api::{ErrorBody, ErrorCode, Method, Route};
 use azekura_meta::MetaError;
 use azekura_meta::client::EtcdError;
-use serde::{Deserialize, Serialize};
 
-/// The body of an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorBody {
-    /// What happened, to what.
-    pub error: String,
-    /// What to do about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-}
-
-/// An error with its status.
+/// An error; its status follows from its code.
 #[derive(Debug)]
-pub(super) struct ApiError {
-    pub(super) status: StatusCode,
-    pub(super) body: ErrorBody,
-}
-
-/// What a handler answers.
-pub(super) type Answer<T> = Result<Json<T>, ApiError>;
+pub(super) struct ApiError(ErrorBody);
 
 impl ApiError {
-    pub(super) fn new(status: StatusCode, error: impl Into<String>, hint: Option<String>) -> ApiError {
-        ApiError { status, body: ErrorBody { error: error.into(), hint } }
+    pub(super) fn new(code: ErrorCode, message: impl Into<String>, hint: Option<String>) -> ApiError {
+        ApiError(ErrorBody { code, message: message.into(), hint })
+    }
+
+    /// The data plane of the node that was asked does not answer.
+    pub(super) fn silent(hint: &str) -> ApiError {
+        let message = "this node's data plane does not answer";
+        ApiError::new(ErrorCode::Unavailable, message, Some(hint.to_owned()))
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
+        let status = StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
     }
 }
 
 impl From<MetaError> for ApiError {
     fn from(error: MetaError) -> ApiError {
         use MetaError as E;
-        let status = match &error {
-            E::Exists { .. } | E::NameTaken { .. } | E::Contended { .. } | E::NoGroups { .. } => StatusCode::CONFLICT,
-            E::Attached { .. } | E::TooManyAttachments { .. } | E::NotAttached { .. } | E::NodeAbsent { .. } => {
-                StatusCode::CONFLICT
-            }
-            E::RemovalRefused { .. } | E::ClassInUse { .. } | E::Removed { .. } | E::Ambiguous { .. } => {
-                StatusCode::CONFLICT
-            }
-            E::InUse { .. } | E::HasSnapshots { .. } | E::CutEnded { .. } | E::TooManySnapshots { .. } => {
-                StatusCode::CONFLICT
-            }
-            E::NotFenced { .. } | E::NotStopped { .. } => StatusCode::GATEWAY_TIMEOUT,
-            E::NotFound { .. } | E::NoSnapshotThen { .. } | E::NoSuchSnapshot { .. } => StatusCode::NOT_FOUND,
+        let code = match &error {
+            E::Exists { .. } | E::NameTaken { .. } => ErrorCode::Exists,
+            E::Attached { .. } | E::InUse { .. } | E::HasSnapshots { .. } | E::ClassInUse { .. } => ErrorCode::InUse,
+            E::TooManyAttachments { .. }
+            | E::TooManySnapshots { .. }
+            | E::NotAttached { .. }
+            | E::NodeAbsent { .. }
+            | E::RemovalRefused { .. }
+            | E::Removed { .. }
+            | E::Ambiguous { .. } => ErrorCode::Conflict,
+            E::Contended { .. } | E::NoGroups { .. } | E::CutEnded { .. } => ErrorCode::TryAgain,
+            E::NotFenced { .. } | E::NotStopped { .. } => ErrorCode::Timeout,
+            E::NotFound { .. } | E::NoSnapshotThen { .. } | E::NoSuchSnapshot { .. } => ErrorCode::NotFound,
             E::InvalidName { .. }
             | E::InvalidSize { .. }
             | E::InvalidClass { .. }
             | E::InvalidSetting { .. }
             | E::InvalidProtection { .. }
             | E::TooManyVolumes { .. }
-            | E::ShrinkRefused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => {
-                StatusCode::INSUFFICIENT_STORAGE
-            }
+            | E::ShrinkRefused { .. } => ErrorCode::Refused,
+            E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => ErrorCode::NoRoom,
             E::NotNow { .. } | E::Etcd(EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. }) => {
-                StatusCode::SERVICE_UNAVAILABLE
+                ErrorCode::Unavailable
             }
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => ErrorCode::Internal,
         };
-        ApiError::new(status, error.to_string(), error.hint())
+        ApiError::new(code, error.to_string(), error.hint())
     }
 }
 
-/// A JSON body; what is wrong with a bad one is told like every other error.
-pub(super) struct Body<T>(pub(super) T);
-
-impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequest<S> for Body<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Body<T>, ApiError> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Body(body)),
-            Err(rejection) => Err(bad_body(&rejection)),
-        }
+/// The code of a request that can't be taken, by the status that axum gives it.
+fn code_of(status: StatusCode) -> ErrorCode {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => ErrorCode::TooLarge,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ErrorCode::NotJson,
+        StatusCode::UNPROCESSABLE_ENTITY => ErrorCode::Refused,
+        _ => ErrorCode::Malformed,
     }
 }
 
-fn bad_body(rejection: &JsonRejection) -> ApiError {
+/// A body that can't be read; what is wrong with it is told like every other error.
+pub(super) fn bad_body(rejection: &JsonRejection) -> ApiError {
     // The text names the field, if the body could be read as JSON at all.
     let hint = match rejection {
         JsonRejection::JsonDataError(_) => {
@@ -100,46 +85,27 @@ fn bad_body(rejection: &JsonRejection) -> ApiError {
         JsonRejection::JsonSyntaxError(_) => "the body is no JSON: look at the place that the error names",
         _ => "send a JSON object with the header 'Content-Type: application/json'",
     };
-    ApiError::new(rejection.status(), rejection.body_text(), Some(hint.to_owned()))
+    ApiError::new(code_of(rejection.status()), rejection.body_text(), Some(hint.to_owned()))
 }
 
-/// The name in a URL's path; what is wrong with a bad one is told like every other error.
-pub(super) struct Name(pub(super) String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name, ApiError> {
-        match Path::<String>::from_request_parts(parts, state).await {
-            Ok(Path(name)) => Ok(Name(name)),
-            Err(rejection) => {
-                let hint = "names are letters, digits, '.', '_' and '-', and need no escapes in a URL".to_owned();
-                Err(ApiError::new(rejection.status(), rejection.body_text(), Some(hint)))
-            }
-        }
-    }
+/// A name in a URL's path that can't be read.
+pub(super) fn bad_path(rejection: &PathRejection) -> ApiError {
+    let hint = "names are letters, digits, '.', '_' and '-', and need no escapes in a URL".to_owned();
+    ApiError::new(code_of(rejection.status()), rejection.body_text(), Some(hint))
 }
 
-/// The parameters of a URL's query; what is wrong with bad ones is told like every other error.
-pub(super) struct Params<T>(pub(super) T);
-
-impl<S: Send + Sync, T: serde::de::DeserializeOwned> FromRequestParts<S> for Params<T> {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Params<T>, ApiError> {
-        match Query::<T>::from_request_parts(parts, state).await {
-            Ok(Query(params)) => Ok(Params(params)),
-            Err(rejection) => Err(ApiError::new(rejection.status(), rejection.body_text(), None)),
-        }
-    }
+/// A query that can't be read.
+pub(super) fn bad_query(rejection: &QueryRejection) -> ApiError {
+    ApiError::new(code_of(rejection.status()), rejection.body_text(), None)
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
-    let hint = "there are /v1/health, /v1/status, /v1/space, /v1/volumes, /v1/snapshots, /v1/classes, /v1/nodes, /v1/devices, \
-                /v1/groups, /v1/scrub, /v1/settings, /v1/stats, /metrics";
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), Some(hint.to_owned()))
+    let listed = |route: &&Route| route.method == Method::Get && !route.path.contains(['{', '.']);
+    let paths = ROUTES.iter().filter(listed).map(|route| route.path).filter(|path| !path.starts_with("/v1/node/"));
+    let hint = format!("there are {}; /v1/openapi.json tells all", paths.collect::<Vec<_>>().join(", "));
+    ApiError::new(ErrorCode::NoSuchPath, format!("there is nothing at {}", uri.path()), Some(hint))
 }
 
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} can't be asked to {method}", uri.path()), None)
+pub(super) async fn no_such_method(method: axum::http::Method, uri: Uri) -> ApiError {
+    ApiError::new(ErrorCode::NoSuchMethod, format!("{} can't be asked to {method}", uri.path()), None)
 }

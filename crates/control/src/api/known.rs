@@ -3,46 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use azekura_api::Stale;
 use azekura_meta::client::EtcdError;
 use azekura_meta::{MetaError, Model};
-use serde::{Deserialize, Serialize};
 
 use super::Api;
 
-/// The header of an answer that may be out of date: what it says, for people.
-pub const STALE_HEADER: HeaderName = HeaderName::from_static("azekura-stale");
 /// Longest wait for the newest, where what was known before is good enough.
 const NEWEST_WAIT: Duration = Duration::from_secs(2);
-
-/// How old an answer is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stale {
-    /// The configuration has not answered for so long, seconds.
-    pub seconds: u64,
-    /// The node whose knowledge this is.
-    pub node: String,
-    /// Why the configuration does not answer.
-    pub reason: String,
-}
-
-impl std::fmt::Display for Stale {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "the configuration has not answered for {} s; this is what node {} knew then",
-            self.seconds, self.node
-        )
-    }
-}
-
-impl Stale {
-    /// As headers of an answer.
-    pub(super) fn headers(stale: Option<&Stale>) -> HeaderMap {
-        let value = stale.and_then(|stale| HeaderValue::from_str(&stale.to_string()).ok());
-        value.into_iter().map(|value| (STALE_HEADER, value)).collect()
-    }
-}
 
 /// What has to be in an answer.
 #[derive(Clone, Copy)]

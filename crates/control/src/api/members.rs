@@ -1,28 +1,24 @@
 //! Nodes, devices and placement groups.
 
-use axum::Json;
-use axum::extract::State;
+use azekura_api::endpoint::{DeviceList, GroupList, NodeList};
 
-use super::error::Answer;
+use super::call::{Answer, Call};
 use super::stats::gather;
-use super::{Api, DeviceView, GroupView, NodeView};
+use super::views;
 
-/// `GET /v1/nodes`.
-pub(super) async fn nodes(State(api): State<Api>) -> Answer<Vec<NodeView>> {
+pub(super) async fn nodes(Call { api, .. }: Call<NodeList>) -> Answer<NodeList> {
     let model = api.meta.model();
-    Ok(Json(NodeView::all(&model, &gather(&api, &model).await)))
+    Ok(views::nodes(&model, &gather(&api, &model).await).into())
 }
 
-/// `GET /v1/devices`.
-pub(super) async fn devices(State(api): State<Api>) -> Answer<Vec<DeviceView>> {
+pub(super) async fn devices(Call { api, .. }: Call<DeviceList>) -> Answer<DeviceList> {
     let model = api.meta.model();
-    Ok(Json(DeviceView::all(&model, &gather(&api, &model).await)))
+    Ok(views::devices(&model, &gather(&api, &model).await).into())
 }
 
-/// `GET /v1/groups`.
-pub(super) async fn groups(State(api): State<Api>) -> Answer<Vec<GroupView>> {
+pub(super) async fn groups(Call { api, .. }: Call<GroupList>) -> Answer<GroupList> {
     let model = api.meta.model();
     let stats = gather(&api, &model).await;
     let changeable = api.meta.watch_link().borrow().is_none();
-    Ok(Json(GroupView::all(&model, &stats, changeable)))
+    Ok(views::groups(&model, &stats, changeable).into())
 }

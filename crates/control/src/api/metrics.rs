@@ -1,22 +1,19 @@
-//! `GET /metrics`: this node's counters in Prometheus' text format (version 0.0.4).
+//! This node's counters in Prometheus' text format (version 0.0.4).
 
 use std::fmt::Write;
 
-use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use azekura_api::endpoint::Metrics;
+use azekura_api::{LastScrubs, NodeSnapshot, Prometheus, RequestCounters};
 
-use super::error::ApiError;
-use super::{Api, LastScrubs};
-use crate::snapshot::{NodeSnapshot, RequestCounters};
+use super::call::{Answer, Call};
+use super::scrub;
 
-/// `GET /metrics`.
-pub(super) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, ApiError> {
+pub(super) async fn metrics(Call { api, .. }: Call<Metrics>) -> Answer<Metrics> {
     let (model, me) = (api.meta.model(), api.node);
-    let snapshot = super::stats::node(State(api)).await?;
+    let snapshot = super::stats::own(&api).await?;
     let here = |device| model.devices.get(device).is_some_and(|device| device.node == me);
     let reigns = model.groups.values().map(|group| &group.record).filter(|group| here(&group.primary));
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4")], render(&snapshot, LastScrubs::of(reigns))))
+    Ok(Prometheus(render(&snapshot, scrub::last(reigns))).into())
 }
 
 /// The text under construction.
@@ -97,7 +94,7 @@ fn volumes(text: &mut Text, snapshot: &NodeSnapshot) {
 }
 
 fn devices(text: &mut Text, snapshot: &NodeSnapshot) {
-    type Value = fn(&crate::snapshot::DeviceSnapshot) -> u64;
+    type Value = fn(&azekura_api::DeviceSnapshot) -> u64;
     let families: [(&str, &str, &str, Value); 16] = [
         ("device_open", "gauge", "Whether the device serves.", |d| u64::from(d.state == "open")),
         ("device_capacity_bytes", "gauge", "Bytes that clients can store.", |d| d.capacity_bytes),
@@ -211,7 +208,7 @@ fn scrubs(text: &mut Text, snapshot: &NodeSnapshot, scrubbed: Option<LastScrubs>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{DeviceSnapshot, GroupSnapshot, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot};
+    use azekura_api::{DeviceSnapshot, GroupSnapshot, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot};
 
     #[test]
     fn every_line_is_a_comment_or_a_sample() {

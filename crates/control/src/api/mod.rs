@@ -1,10 +1,8 @@
-//! The REST API, `/v1/…`: what the command line, the dashboard and CSI use. JSON in and out; errors are
-//! `{"error": …, "hint": …}` with a fitting status.
+//! The REST API: the handlers of what `azekura_api` describes.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{delete, get, post};
 use azekura_base::NodeId;
 use azekura_meta::MetaClient;
 
@@ -12,6 +10,9 @@ use crate::attachments::Attacher;
 use crate::snapshot::NodeStatistics;
 use crate::snapshots::Snapshots;
 
+use call::Routes;
+
+mod call;
 mod classes;
 mod diff;
 mod drain;
@@ -22,11 +23,13 @@ mod known;
 mod layer_questions;
 mod members;
 mod metrics;
+mod openapi;
 mod peers;
 mod removal;
 mod resync;
 mod scrub;
 mod settings;
+mod shown;
 mod snapshots;
 mod space;
 mod stats;
@@ -34,27 +37,12 @@ mod status;
 mod views;
 mod volumes;
 
-pub use classes::CreateClass;
-pub use diff::{DiffKind, DiffRange, DiffView};
-pub use error::ErrorBody;
-pub use known::{STALE_HEADER, Stale};
-pub use removal::RemovedView;
-pub use resync::{ResyncRate, ResyncStatus, ResyncView};
-pub use scrub::{LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget};
-pub use settings::{ChangeSettings, SettingsView};
-pub use snapshots::{CloneVolume, CreateSnapshots, ProtectVolume, RevertVolume, RevertedView, SnapshotView};
-pub use space::{ClassSpace, ClusterSpace, DeviceSpace, SpaceView, VolumeSpace, Written};
-pub use stats::{ClusterStats, NodeStats};
-pub use status::{ClusterStatus, GroupHealth};
-pub use views::{AttachmentView, ClassView, DeviceView, GroupView, NodeView, VolumeView};
-pub use volumes::{AttachVolume, CreateVolume, DetachVolume, ResizeVolume, ResizedView};
-
 /// Largest request body accepted, bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// What the handlers share.
 #[derive(Clone)]
-pub struct Api {
+pub(crate) struct Api {
     meta: MetaClient,
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
@@ -64,7 +52,7 @@ pub struct Api {
 
 impl Api {
     /// The handlers' state for this node.
-    pub fn new(
+    pub(crate) fn new(
         meta: MetaClient,
         node: NodeId,
         statistics: Arc<dyn NodeStatistics>,
@@ -75,45 +63,84 @@ impl Api {
     }
 }
 
+/// Every endpoint with its handler.
+fn routes() -> Routes {
+    Routes::new()
+        .serve(health::health)
+        .serve(status::status)
+        .serve(stats::cluster)
+        .serve(space::show)
+        .serve(volumes::list)
+        .serve(volumes::create)
+        .serve(volumes::show)
+        .serve(volumes::delete)
+        .serve(volumes::resize)
+        .serve(volumes::attach)
+        .serve(volumes::detach)
+        .serve(snapshots::revert)
+        .serve(snapshots::clone)
+        .serve(snapshots::protect)
+        .serve(snapshots::list_of_volume)
+        .serve(snapshots::show)
+        .serve(snapshots::delete)
+        .serve(diff::show)
+        .serve(snapshots::list)
+        .serve(snapshots::create)
+        .serve(classes::list)
+        .serve(classes::create)
+        .serve(classes::show)
+        .serve(removal::class)
+        .serve(members::nodes)
+        .serve(removal::node)
+        .serve(drain::drain_node)
+        .serve(drain::undrain_node)
+        .serve(members::devices)
+        .serve(removal::device)
+        .serve(drain::drain_device)
+        .serve(drain::undrain_device)
+        .serve(members::groups)
+        .serve(scrub::start)
+        .serve(settings::show)
+        .serve(settings::change)
+        .serve(stats::node)
+        .serve(space::node)
+        .serve(layer_questions::compare)
+        .serve(layer_questions::measure)
+        .serve(openapi::show)
+        .serve(metrics::metrics)
+}
+
 /// The routes.
-pub fn router(api: Api) -> Router {
-    Router::new()
-        .route("/v1/health", get(health::health))
-        .route("/v1/status", get(status::status))
-        .route("/v1/stats", get(stats::cluster))
-        .route("/v1/node/stats", get(stats::node))
-        .route("/v1/space", get(space::show))
-        .route("/v1/node/layers", get(space::node))
-        .route("/v1/volumes", get(volumes::list).post(volumes::create))
-        .route("/v1/volumes/{name}", get(volumes::show).delete(volumes::delete))
-        .route("/v1/volumes/{name}/resize", post(volumes::resize))
-        .route("/v1/volumes/{name}/attach", post(volumes::attach))
-        .route("/v1/volumes/{name}/detach", post(volumes::detach))
-        .route("/v1/volumes/{name}/revert", post(snapshots::revert))
-        .route("/v1/volumes/{name}/clone", post(snapshots::clone))
-        .route("/v1/volumes/{name}/protect", post(snapshots::protect))
-        .route("/v1/volumes/{name}/snapshots", get(snapshots::list_of_volume))
-        .route("/v1/volumes/{name}/snapshots/{snapshot}", get(snapshots::show).delete(snapshots::delete))
-        .route("/v1/volumes/{name}/snapshots/{snapshot}/diff", get(diff::show))
-        .route("/v1/node/compare", get(layer_questions::compare))
-        .route("/v1/node/measure", get(layer_questions::measure))
-        .route("/v1/snapshots", get(snapshots::list).post(snapshots::create))
-        .route("/v1/classes", get(classes::list).post(classes::create))
-        .route("/v1/classes/{name}", get(classes::show).delete(removal::class))
-        .route("/v1/nodes", get(members::nodes))
-        .route("/v1/nodes/{name}", delete(removal::node))
-        .route("/v1/nodes/{name}/drain", post(drain::drain_node))
-        .route("/v1/nodes/{name}/undrain", post(drain::undrain_node))
-        .route("/v1/devices", get(members::devices))
-        .route("/v1/devices/{name}", delete(removal::device))
-        .route("/v1/devices/{name}/drain", post(drain::drain_device))
-        .route("/v1/devices/{name}/undrain", post(drain::undrain_device))
-        .route("/v1/settings", get(settings::show).post(settings::change))
-        .route("/v1/groups", get(members::groups))
-        .route("/v1/scrub", post(scrub::start))
-        .route("/metrics", get(metrics::metrics))
+pub(crate) fn router(api: Api) -> Router {
+    let Routes { router, .. } = routes();
+    router
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(api)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use azekura_api::endpoint::ROUTES;
+    use azekura_api::{OPENAPI, Route};
+
+    use super::*;
+
+    #[test]
+    fn what_is_served_is_what_is_described() {
+        let Routes { served, .. } = routes();
+        let served: BTreeSet<Route> = served.into_iter().collect();
+        assert_eq!(served, ROUTES.iter().copied().collect());
+        let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        let described = paths.iter().flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(|method| (path.clone(), method.to_uppercase()))
+        });
+        let described: BTreeSet<(String, String)> = described.collect();
+        let served = served.iter().map(|route| (route.path.to_owned(), route.method.word().to_owned()));
+        assert_eq!(served.collect::<BTreeSet<_>>(), described);
+    }
 }

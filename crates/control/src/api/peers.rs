@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use azekura_api::{Answer as _, Endpoint, NoQuery};
 use azekura_base::NodeId;
 use azekura_meta::Model;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 /// Nodes asked at once.
@@ -18,14 +18,17 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Largest answer accepted, bytes: 10,000 groups' counters and more.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// GETs `path` from every node that gives signs of life, except from this one, which has `own` (`None`: it can't be had).
+/// GETs something from every node that gives signs of life, except from this one, which has `own` (`None`: it can't be had).
 /// By node number, ascending; an error is a sentence's end.
-pub(super) async fn ask_all<T: DeserializeOwned + Send + 'static>(
+pub(super) async fn ask_all<E>(
     here: NodeId,
     model: &Model,
-    own: impl Future<Output = Option<T>> + Send + 'static,
-    path: &'static str,
-) -> Vec<(NodeId, Result<T, String>)> {
+    own: impl Future<Output = Option<E::Answer>> + Send + 'static,
+) -> Vec<(NodeId, Result<E::Answer, String>)>
+where
+    E: Endpoint<Names = [String; 0], Query = NoQuery>,
+    E::Answer: 'static,
+{
     let mut answers = Vec::with_capacity(model.nodes.len());
     let mut asked = JoinSet::new();
     let mut own = Some(own);
@@ -36,7 +39,7 @@ pub(super) async fn ask_all<T: DeserializeOwned + Send + 'static>(
         if let Some(own) = own.take_if(|_| id == here) {
             asked.spawn(async move { (id, own.await.ok_or_else(|| "its data plane does not answer".to_owned())) });
         } else if model.alive.contains_key(&id) {
-            asked.spawn(async move { (id, get(address, path).await) });
+            asked.spawn(async move { (id, get_within::<E>(address, &NoQuery {}, PEER_TIMEOUT).await) });
         } else {
             answers.push((id, Err("it gives no sign of life".to_owned())));
         }
@@ -48,19 +51,15 @@ pub(super) async fn ask_all<T: DeserializeOwned + Send + 'static>(
     answers
 }
 
-/// GETs `path` from another node; an error is a sentence's end ("no answer in time").
-pub(super) async fn get<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, String> {
-    get_within(address, path, PEER_TIMEOUT).await
-}
-
-/// The same, with a wait of one's own.
-pub(super) async fn get_within<T: DeserializeOwned>(
+/// GETs something from another node, within this time; an error is a sentence's end ("no answer in time").
+pub(super) async fn get_within<E: Endpoint<Names = [String; 0]>>(
     address: SocketAddr,
-    path: &str,
+    query: &E::Query,
     longest: Duration,
-) -> Result<T, String> {
-    match tokio::time::timeout(longest, fetch(address, path)).await {
-        Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| format!("its answer can't be read: {error}")),
+) -> Result<E::Answer, String> {
+    let path = E::target(&[], query).map_err(|error| error.to_string())?;
+    match tokio::time::timeout(longest, fetch(address, &path)).await {
+        Ok(Ok(bytes)) => E::Answer::from_bytes(&bytes).map_err(|error| format!("its answer can't be read: {error}")),
         Ok(Err(error)) => Err(error),
         Err(_) => Err("no answer in time".to_owned()),
     }

@@ -2,68 +2,40 @@
 
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::State;
+use azekura_api::endpoint::{ClassDelete, DeviceRemove, NodeRemove};
+use azekura_api::{RemoveMember, RemovedView};
 use azekura_base::{DeviceId, NodeId};
 use azekura_meta::{Kind, MetaError, Model};
-use serde::{Deserialize, Serialize};
 
 use super::Api;
+use super::call::{Answer, Call};
 use super::drain::find_device;
-use super::error::{Answer, Name, Params};
 
 /// An answer waits this long for the leader to take what was removed out of the groups; the rest goes on by itself.
 const DONE_WAIT: Duration = Duration::from_secs(5);
 
-/// Query of `DELETE /v1/nodes/{name}` and `DELETE /v1/devices/{name}`.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Removal {
-    /// It will never come back: other copies are to make up for its copies.
-    #[serde(default)]
-    lost: bool,
-}
-
-/// What was removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemovedView {
-    /// The node, device or storage class.
-    pub removed: String,
-    /// Placement groups that still name it; its record goes when there are none.
-    pub groups_left: usize,
-}
-
-/// `DELETE /v1/nodes/{name}`.
-pub(super) async fn node(
-    State(api): State<Api>,
-    Name(name): Name,
-    Params(Removal { lost }): Params<Removal>,
-) -> Answer<RemovedView> {
+pub(super) async fn node(Call { api, names: [name], query, .. }: Call<NodeRemove>) -> Answer<NodeRemove> {
+    let RemoveMember { lost } = query;
     let node = find_node(&api.meta.model(), &name)?;
     api.meta.remove_node(node, lost).await?;
     let left = wait(&api, |model| {
         let devices = model.devices.values().filter(|device| device.node == node).map(|device| device.id);
         (!model.nodes.contains_key(&node), devices.collect())
     });
-    Ok(Json(RemovedView { removed: name, groups_left: left.await }))
+    Ok(RemovedView { removed: name, groups_left: left.await }.into())
 }
 
-/// `DELETE /v1/devices/{name}`.
-pub(super) async fn device(
-    State(api): State<Api>,
-    Name(name): Name,
-    Params(Removal { lost }): Params<Removal>,
-) -> Answer<RemovedView> {
+pub(super) async fn device(Call { api, names: [name], query, .. }: Call<DeviceRemove>) -> Answer<DeviceRemove> {
+    let RemoveMember { lost } = query;
     let device = find_device(&api.meta.model(), &name)?;
     api.meta.remove_device(device, lost).await?;
     let left = wait(&api, |model| (!model.devices.contains_key(&device), vec![device]));
-    Ok(Json(RemovedView { removed: name, groups_left: left.await }))
+    Ok(RemovedView { removed: name, groups_left: left.await }.into())
 }
 
-/// `DELETE /v1/classes/{name}`.
-pub(super) async fn class(State(api): State<Api>, Name(name): Name) -> Answer<RemovedView> {
+pub(super) async fn class(Call { api, names: [name], .. }: Call<ClassDelete>) -> Answer<ClassDelete> {
     api.meta.delete_class(&name).await?;
-    Ok(Json(RemovedView { removed: name, groups_left: 0 }))
+    Ok(RemovedView { removed: name, groups_left: 0 }.into())
 }
 
 fn find_node(model: &Model, name: &str) -> Result<NodeId, MetaError> {

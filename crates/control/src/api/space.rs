@@ -5,137 +5,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
-use azekura_base::{DeviceId, LayerId};
+use azekura_api::endpoint::{NodeLayers, Space};
+use azekura_api::{ClassSpace, ClusterSpace, ClusterStats, DeviceSpace, SpaceView, VolumeSpace, Written};
+use azekura_base::LayerId;
 use azekura_meta::Model;
 use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
 use azekura_meta::model::{LayerRecord, LayerState};
-use serde::{Deserialize, Serialize};
 
-use super::error::{Answer, ApiError};
-use super::{Api, ClusterStats, peers, stats};
-use crate::snapshot::LayerUse;
+use super::call::{Answer, Call};
+use super::error::ApiError;
+use super::{Api, peers, stats};
 
-/// What volumes and classes have on the devices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
-    /// What it would take if every byte were written: sizes times copies.
-    pub provisioned_bytes: u64,
-    /// What is held for it: `unique_bytes` and `shared_bytes`.
-    pub written_bytes: u64,
-    /// What was written since the last snapshot: nobody else needs it.
-    pub unique_bytes: u64,
-    /// What it stands on: blocks of snapshots, its own or those that it was cloned from.
-    pub shared_bytes: u64,
+pub(super) async fn node(Call { api, .. }: Call<NodeLayers>) -> Answer<NodeLayers> {
+    let hint = "look into the node's log; restart the node if it stays like this";
+    Ok(api.statistics.layers().await.ok_or_else(|| ApiError::silent(hint))?.into())
 }
 
-/// A volume's space.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeSpace {
-    /// Its name.
-    pub name: String,
-    /// Its class.
-    pub class: String,
-    /// Copies of every block.
-    pub copies: u32,
-    /// Its space.
-    #[serde(flatten)]
-    pub written: Written,
-}
-
-/// A class's space: what its volumes share is counted once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClassSpace {
-    /// Its name.
-    pub name: String,
-    /// Its volumes.
-    pub volumes: usize,
-    /// Its space.
-    #[serde(flatten)]
-    pub written: Written,
-}
-
-/// A device's space.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceSpace {
-    /// Its number.
-    pub id: DeviceId,
-    /// Its name.
-    pub name: String,
-    /// Its node's name.
-    pub node_name: String,
-    /// What it takes of the disk.
-    pub physical_bytes: u64,
-    /// Of that, what the log keeps for itself: for garbage collection, and on a new device what is not prepared yet.
-    pub reserved_bytes: u64,
-    /// The rest: what can be stored.
-    pub capacity_bytes: u64,
-    /// Blocks that somebody needs.
-    pub used_bytes: u64,
-    /// Overwritten and deleted blocks whose space has yet to be won back. It counts as free.
-    pub garbage_bytes: u64,
-    /// What still can be stored.
-    pub free_bytes: u64,
-    /// It takes no more data from clients.
-    pub full: bool,
-}
-
-/// The whole cluster's space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterSpace {
-    /// What volumes would take if every byte of them were written.
-    pub provisioned_bytes: u64,
-    /// The devices' sizes, of which overcommit limits are multiples.
-    pub physical_bytes: u64,
-    /// Of that, what garbage collection keeps for itself.
-    pub reserved_bytes: u64,
-    /// What can be stored.
-    pub capacity_bytes: u64,
-    /// Blocks that somebody needs.
-    pub used_bytes: u64,
-    /// Of those, what volumes have to themselves.
-    pub unique_bytes: u64,
-    /// Of those, what is in snapshots.
-    pub snapshot_bytes: u64,
-    /// Of those, what is on its way to be given back: of deleted volumes and snapshots, and of groups that have moved.
-    pub leaving_bytes: u64,
-    /// Overwritten and deleted blocks whose space has yet to be won back. It counts as free.
-    pub garbage_bytes: u64,
-    /// What still can be stored.
-    pub free_bytes: u64,
-}
-
-/// `GET /v1/space`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpaceView {
-    /// The cluster.
-    pub cluster: ClusterSpace,
-    /// Classes.
-    pub classes: Vec<ClassSpace>,
-    /// Devices.
-    pub devices: Vec<DeviceSpace>,
-    /// Volumes.
-    pub volumes: Vec<VolumeSpace>,
-    /// Nodes that did not answer, and why: what is on their devices is not in the figures.
-    pub missing: Vec<String>,
-}
-
-/// `GET /v1/node/layers`.
-pub(super) async fn node(State(api): State<Api>) -> Answer<LayerUse> {
-    api.statistics.layers().await.map(Json).ok_or_else(|| {
-        let hint = "look into the node's log; restart the node if it stays like this".to_owned();
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "this node's data plane does not answer", Some(hint))
-    })
-}
-
-/// `GET /v1/space`.
-pub(super) async fn show(State(api): State<Api>) -> Answer<SpaceView> {
+pub(super) async fn show(Call { api, .. }: Call<Space>) -> Answer<Space> {
     let model = api.meta.model_of_volumes().await?;
     let stats = stats::gather(&api, &model).await;
     let (layers, missing) = layers(&api, &model).await;
-    Ok(Json(SpaceView { missing, ..space(&model, &stats, &layers) }))
+    Ok(SpaceView { missing, ..space(&model, &stats, &layers) }.into())
 }
 
 /// Bytes that each layer owns on all devices, and which nodes did not answer.
@@ -144,7 +34,7 @@ pub(super) async fn layers(api: &Api, model: &Model) -> (BTreeMap<LayerId, u64>,
         let api = api.clone();
         async move { api.statistics.layers().await }
     };
-    let answers = peers::ask_all(api.node, model, own, "/v1/node/layers").await;
+    let answers = peers::ask_all::<NodeLayers>(api.node, model, own).await;
     let mut layers = BTreeMap::<LayerId, u64>::new();
     let mut missing = Vec::new();
     for (node, answer) in answers {

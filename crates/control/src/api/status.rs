@@ -1,20 +1,21 @@
-//! `GET /v1/status`: how the whole cluster is, and what is wrong with it.
+//! How the whole cluster is, and what is wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use axum::Json;
-use axum::extract::State;
+use azekura_api::endpoint::Status;
+use azekura_api::{
+    ClusterStats, ClusterStatus, DeviceState, DeviceView, FailureKind, GroupHealth, GroupSnapshot, IDLE, NodeView,
+    READ_ONLY, Stale,
+};
 use azekura_base::{DeviceId, PgId};
 use azekura_meta::Model;
 use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
-use azekura_meta::model::{DeviceState, FailureKind, GroupRecord, named};
-use serde::{Deserialize, Serialize};
+use azekura_meta::model::{GroupRecord, named};
 
-use super::error::Answer;
-use super::known::{Known, Stale, Wanted, known};
-use super::stats::{ClusterStats, gather};
-use super::{Api, DeviceView, LastScrubs, NodeView, ResyncStatus};
-use crate::snapshot::{GroupSnapshot, IDLE, READ_ONLY};
+use super::call::{Answer, Call};
+use super::known::{Known, Wanted, known};
+use super::stats::gather;
+use super::{scrub, views};
 
 /// Layers of nobody's that a note names.
 const FOUND_LAYERS_NAMED_MAX: usize = 8;
@@ -23,64 +24,6 @@ const ACTIVE: &str = "active";
 
 /// Bad blocks that a note names.
 const FOUND_NAMED_MAX: usize = 4;
-
-/// How a placement group is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GroupHealth {
-    /// Every copy is in sync and on a living node.
-    Healthy,
-    /// It serves with fewer copies than its class wants, or will at the next request, or brings one up to date.
-    Degraded,
-    /// It serves reads only: fewer copies than its class's minimum are there.
-    ReadOnly,
-    /// It does not serve: its primary is away or not ready.
-    Unavailable,
-}
-
-/// The cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClusterStatus {
-    /// Nothing is wrong.
-    pub healthy: bool,
-    /// What is wrong, and what to do: one sentence each, the worst first.
-    pub problems: Vec<String>,
-    /// What else people may want to know; nothing is wrong with it.
-    #[serde(default)]
-    pub notes: Vec<String>,
-    /// Copies that are being made or brought up to date.
-    #[serde(default)]
-    pub resync: Option<ResyncStatus>,
-    /// When the copies of all groups were last compared; nothing before there are groups.
-    #[serde(default)]
-    pub scrubbed: Option<LastScrubs>,
-    /// Groups that are being scrubbed now.
-    #[serde(default)]
-    pub scrubbing: usize,
-    /// The cluster's id.
-    pub cluster: Option<String>,
-    /// Nodes.
-    pub nodes: Vec<NodeView>,
-    /// Devices.
-    pub devices: Vec<DeviceView>,
-    /// Groups by health.
-    pub groups: BTreeMap<GroupHealth, usize>,
-    /// Number of volumes.
-    pub volumes: usize,
-    /// Sum of the volumes' sizes, bytes.
-    pub volume_bytes: u64,
-    /// What the volumes need when full, with copies, bytes.
-    pub promised_bytes: u64,
-    /// Sum of the usable devices' sizes, bytes.
-    pub capacity_bytes: u64,
-    /// Bytes in use on the devices that answer.
-    pub used_bytes: u64,
-    /// The configuration servers.
-    pub configuration: String,
-    /// The configuration does not answer: this is what the node knew when it last did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stale: Option<Stale>,
-}
 
 /// What primaries say about their groups.
 pub(super) struct PrimaryIndex<'a> {
@@ -127,17 +70,16 @@ pub(super) fn health_of(model: &Model, group: &GroupRecord, index: &PrimaryIndex
     GroupHealth::Degraded
 }
 
-/// `GET /v1/status`.
-pub(super) async fn status(State(api): State<Api>) -> Answer<ClusterStatus> {
+pub(super) async fn status(Call { api, .. }: Call<Status>) -> Answer<Status> {
     let Known { model, stale } = known(&api, Wanted::Volumes).await?;
     let stats = gather(&api, &model).await;
-    Ok(Json(judge(&model, &stats, stale, api.meta.endpoints())))
+    Ok(judge(&model, &stats, stale, api.meta.endpoints()).into())
 }
 
 /// The status of a model with these counters.
 fn judge(model: &Model, stats: &ClusterStats, stale: Option<Stale>, configuration: String) -> ClusterStatus {
-    let nodes = NodeView::all(model, stats);
-    let devices = DeviceView::all(model, stats);
+    let nodes = views::nodes(model, stats);
+    let devices = views::devices(model, stats);
     let index = PrimaryIndex::new(stats, stale.is_none());
     let mut groups = BTreeMap::new();
     let mut of_health = BTreeMap::<GroupHealth, BTreeSet<PgId>>::new();
@@ -153,7 +95,7 @@ fn judge(model: &Model, stats: &ClusterStats, stale: Option<Stale>, configuratio
         problems,
         notes: notes(model, &nodes, &devices, &of_health),
         resync: stats.resync.clone(),
-        scrubbed: LastScrubs::of(model.groups.values().map(|group| &group.record)),
+        scrubbed: scrub::last(model.groups.values().map(|group| &group.record)),
         scrubbing: index.copies.values().filter(|copy| copy.scrub.is_some()).count(),
         cluster: model.cluster.as_ref().map(|cluster| cluster.id.clone()),
         groups,
@@ -212,7 +154,7 @@ fn notes(
             left => format!("{name} is being drained: {left} groups left{}", waits_for(model, device)),
         });
     }
-    let findings = LastScrubs::of(model.groups.values().map(|group| &group.record)).map_or(0, |last| last.findings);
+    let findings = scrub::last(model.groups.values().map(|group| &group.record)).map_or(0, |last| last.findings);
     if findings > 0 {
         notes.push(findings_note(model, findings));
     }

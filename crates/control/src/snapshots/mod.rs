@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
-use azekura_base::{Generation, NodeId, PgId};
+use azekura_base::{Generation, NodeId, PgId, rfc3339_seconds};
 use azekura_meta::cluster::{CloneSpec, Cut, Snapped, VolumeCut, check_size, random_uuid};
 use azekura_meta::model::{ProtectionRecord, SnapshotOrigin, SnapshotRecord, VolumeAccess, VolumeRecord};
-use azekura_meta::time::{rfc3339_seconds, unix_seconds, unix_time};
+use azekura_meta::time::{unix_seconds, unix_time};
 use azekura_meta::{Kind, MetaClient, MetaError, Model};
 
 use crate::attachments::{Attacher, FREEZE_WAIT};

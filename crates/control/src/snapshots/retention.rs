@@ -6,8 +6,8 @@
 //! period, there is a snapshot that shows the volume as it was at the tick before; thinning again and again, at
 //! whatever times, does not change that.
 
+use azekura_meta::MetaError;
 use azekura_meta::model::{ProtectionRecord, VOLUME_SNAPSHOTS_MAX};
-use azekura_meta::{MetaError, time};
 
 /// Shortest pause between two snapshots, seconds.
 pub const EVERY_SECONDS_MIN: u64 = 1;
@@ -80,18 +80,6 @@ fn shows_something(protection: &ProtectionRecord, from: u64, until: u64, now: u6
         })
 }
 
-/// What a protection does, for people.
-#[must_use]
-pub fn describe(protection: &ProtectionRecord) -> String {
-    let mut text =
-        format!("every {}, kept {}", time::period(protection.every_seconds), time::period(protection.keep_seconds));
-    for step in &protection.then {
-        text +=
-            &format!(", then one every {} for {}", time::period(step.every_seconds), time::period(step.keep_seconds));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,10 +149,6 @@ mod tests {
         ] {
             assert!(check(&bad).is_err(), "{bad:?}");
         }
-        assert_eq!(
-            describe(&protection(10, 3_600, &[(3_600, 86_400)])),
-            "every 10s, kept 1h, then one every 1h for 1d"
-        );
     }
 
     fn policies() -> impl Strategy<Value = ProtectionRecord> {

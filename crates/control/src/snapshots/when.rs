@@ -1,7 +1,7 @@
 //! Times as people write them: `14:03:20`, `2026-01-31 14:03`, `2026-01-31T14:03:20Z`, `10 minutes ago`, `90s ago`.
 //! All are UTC.
 
-use azekura_meta::time::day_number;
+use azekura_base::day_number;
 
 const DAY: u64 = 86_400;
 

@@ -1,8 +1,7 @@
 //! What adds up, and what is counted once.
 
 use super::*;
-use crate::api::NodeStats;
-use crate::snapshot::{DeviceSnapshot, NodeSnapshot};
+use azekura_api::{DeviceSnapshot, NodeSnapshot, NodeStats};
 use azekura_base::NodeId;
 use azekura_meta::etcd::KeyValue;
 

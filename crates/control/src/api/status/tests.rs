@@ -1,10 +1,9 @@
 //! The judgement of a cluster's health.
 
+use azekura_api::{DeviceSnapshot, NodeSnapshot, NodeStats};
 use azekura_meta::etcd::KeyValue;
 
 use super::*;
-use crate::api::NodeStats;
-use crate::snapshot::{DeviceSnapshot, NodeSnapshot};
 
 const NODE: &str = r#"{"id":ID,"uuid":"u","name":"nID","data_address":"127.0.0.1:1","api_address":"127.0.0.1:2"}"#;
 const DEVICE: &str = r#"{"id":ID,"uuid":"u","node":ID,"name":"d","capacity_bytes":100,"state":"up"}"#;

@@ -1,0 +1,370 @@
+//! What can be asked: one type for each method of each path.
+//!
+//! The list at the end of this file is the API. From it come the server's routes, the clients' requests and the OpenAPI
+//! description.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
+use crate::{
+    AttachVolume, ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateSnapshots,
+    CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GroupView, HealthView, LayerUse,
+    NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume,
+    RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, SnapshotView, SpaceView, VolumeView,
+};
+
+/// A method of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Shows something.
+    Get,
+    /// Makes or changes something.
+    Post,
+    /// Removes something.
+    Delete,
+}
+
+impl Method {
+    /// As a request begins.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+/// A method of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The path; a segment in braces stands for a name.
+    pub path: &'static str,
+    /// The method.
+    pub method: Method,
+}
+
+/// Something that can be asked.
+pub trait Endpoint: Send + Sync + 'static {
+    /// Where.
+    const ROUTE: Route;
+    /// Status of an answer that is no error.
+    const STATUS: u16;
+    /// The names in the path, in its order.
+    type Names: AsRef<[String]> + DeserializeOwned + Send;
+    /// What stands behind the path.
+    type Query: Serialize + DeserializeOwned + Send;
+    /// What is sent.
+    type Body: Serialize + DeserializeOwned + Send;
+    /// What comes back.
+    type Answer: Answer + Send;
+
+    /// The body of a request that has none; `None`: it has one.
+    fn no_body() -> Option<Self::Body>;
+
+    /// The path with these names and this query, as it stands in a request.
+    ///
+    /// # Errors
+    /// When the query can't be written as one; no query in here is such.
+    fn target(names: &Self::Names, query: &Self::Query) -> Result<String, serde_urlencoded::ser::Error> {
+        let mut names = names.as_ref().iter().peekable();
+        let mut target = String::new();
+        for part in Self::ROUTE.path.split('/').skip(1) {
+            target.push('/');
+            match names.next_if(|_| part.starts_with('{')) {
+                Some(name) => target += &segment(name),
+                None => target += part,
+            }
+        }
+        let query = serde_urlencoded::to_string(query)?;
+        if !query.is_empty() {
+            target.push('?');
+            target += &query;
+        }
+        Ok(target)
+    }
+}
+
+/// A name as a segment of a URL's path (RFC 3986, section 2.1).
+fn segment(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric()
+            || b"-_~".contains(&byte)
+            || (byte == b'.' && !name.trim_matches('.').is_empty())
+        {
+            text.push(char::from(byte));
+        } else {
+            text += &format!("%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// The body of an answer.
+pub trait Answer: Sized {
+    /// Its media type; `None`: it has no body.
+    const MEDIA_TYPE: Option<&'static str>;
+
+    /// As it is sent.
+    ///
+    /// # Errors
+    /// When it can't be written as JSON.
+    fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error>;
+
+    /// As it was received.
+    ///
+    /// # Errors
+    /// When it is not what it should be.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, serde_json::Error>;
+}
+
+impl<T: Serialize + DeserializeOwned> Answer for T {
+    const MEDIA_TYPE: Option<&'static str> = Some("application/json");
+
+    fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+}
+
+/// No query. Parameters that are there all the same are not looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NoQuery {}
+
+/// No body. One that is there all the same is not looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NoBody {}
+
+/// An answer that says no more than that it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NoContent;
+
+impl Answer for NoContent {
+    const MEDIA_TYPE: Option<&'static str> = None;
+
+    fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
+        Ok(Vec::new())
+    }
+
+    fn from_bytes(_: &[u8]) -> Result<NoContent, serde_json::Error> {
+        Ok(NoContent)
+    }
+}
+
+/// Counters in Prometheus' text format, version 0.0.4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Prometheus(pub String);
+
+impl Answer for Prometheus {
+    const MEDIA_TYPE: Option<&'static str> = Some("text/plain; version=0.0.4");
+
+    fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
+        Ok(self.0.clone().into_bytes())
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Prometheus, serde_json::Error> {
+        Ok(Prometheus(String::from_utf8_lossy(bytes).into_owned()))
+    }
+}
+
+macro_rules! no_body {
+    () => {
+        Some(NoBody {})
+    };
+    ($body:ty) => {
+        None
+    };
+}
+
+macro_rules! or_else {
+    ($default:ty) => {
+        $default
+    };
+    ($default:ty, $given:ty) => {
+        $given
+    };
+}
+
+/// Declares endpoints: `/// what it does`, `Name: METHOD "path" (number of names in it) [?Query] [<Body] -> status Answer`.
+macro_rules! endpoints {
+    ($($(#[doc = $doc:literal])+ $name:ident:
+        $method:ident $path:literal ($names:literal) $(? $query:ty)? $(; $body:ty)? => $status:literal $answer:ty;)+) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name;
+
+            impl Endpoint for $name {
+                const ROUTE: Route = Route { path: $path, method: Method::$method };
+                const STATUS: u16 = $status;
+                type Names = [String; $names];
+                type Query = or_else!(NoQuery $(, $query)?);
+                type Body = or_else!(NoBody $(, $body)?);
+                type Answer = $answer;
+
+                fn no_body() -> Option<Self::Body> {
+                    no_body!($($body)?)
+                }
+            }
+        )+
+
+        /// All that can be asked, in the order of the description.
+        pub const ROUTES: &[Route] = &[$($name::ROUTE,)+];
+
+        /// How many names are in each path.
+        #[cfg(test)]
+        const NAMES: &[(&str, usize)] = &[$(($path, $names),)+];
+
+        /// All that can be asked, in the words of OpenAPI.
+        #[cfg(test)]
+        pub(crate) fn describe(description: &mut crate::description::Description) {
+            $(description.add::<$name>(stringify!($name), &[$($doc,)+]);)+
+        }
+    };
+}
+
+endpoints! {
+    /// Whether the node that is asked serves, for load balancers and probes: 200 while its data plane answers.
+    Health: Get "/v1/health" (0) => 200 HealthView;
+    /// How the whole cluster is, and what is wrong with it.
+    Status: Get "/v1/status" (0) => 200 ClusterStatus;
+    /// Counters of every node that answers.
+    Stats: Get "/v1/stats" (0) => 200 ClusterStats;
+    /// Where the space is: what volumes were promised, what is written, what snapshots share, what devices hold.
+    Space: Get "/v1/space" (0) => 200 SpaceView;
+
+    /// All volumes, by name.
+    VolumeList: Get "/v1/volumes" (0) => 200 Vec<VolumeView>;
+    /// Makes a volume. It is thin: it takes no space until it is written.
+    VolumeCreate: Post "/v1/volumes" (0); CreateVolume => 201 VolumeView;
+    /// One volume.
+    VolumeShow: Get "/v1/volumes/{name}" (1) => 200 VolumeView;
+    /// Deletes a volume and all its data.
+    VolumeDelete: Delete "/v1/volumes/{name}" (1) ? DeleteVolume => 204 NoContent;
+    /// Makes a volume larger or smaller. Clients see the new size with their next connection.
+    VolumeResize: Post "/v1/volumes/{name}/resize" (1); ResizeVolume => 200 ResizedView;
+    /// Gives a volume to a node's clients. Answered when no former user's write can be applied any more.
+    VolumeAttach: Post "/v1/volumes/{name}/attach" (1); AttachVolume => 200 VolumeView;
+    /// Takes a volume away from a node's clients. Answered when no write of theirs can be applied any more.
+    VolumeDetach: Post "/v1/volumes/{name}/detach" (1); DetachVolume => 200 VolumeView;
+    /// Takes a volume back to a snapshot. What it was until now is kept as a snapshot for a day.
+    VolumeRevert: Post "/v1/volumes/{name}/revert" (1); RevertVolume => 200 RevertedView;
+    /// Makes a volume that is what another one is, or was.
+    VolumeClone: Post "/v1/volumes/{name}/clone" (1); CloneVolume => 201 VolumeView;
+    /// Makes snapshots of a volume come and go by themselves, or ends that.
+    VolumeProtect: Post "/v1/volumes/{name}/protect" (1); ProtectVolume => 200 VolumeView;
+
+    /// The snapshots of a volume, by time.
+    VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) => 200 Vec<SnapshotView>;
+    /// One snapshot; it may be named by a time: the newest that is not younger.
+    SnapshotShow: Get "/v1/volumes/{name}/snapshots/{snapshot}" (2) ? ShowSnapshot => 200 SnapshotView;
+    /// Deletes a snapshot; only by its name.
+    SnapshotDelete: Delete "/v1/volumes/{name}/snapshots/{snapshot}" (2) => 204 NoContent;
+    /// What has changed since a snapshot, a page at a time.
+    SnapshotDiff: Get "/v1/volumes/{name}/snapshots/{snapshot}/diff" (2) ? DiffQuery => 200 DiffView;
+    /// The snapshots of all volumes, by volume and then by time.
+    SnapshotList: Get "/v1/snapshots" (0) => 200 Vec<SnapshotView>;
+    /// Makes snapshots of volumes at one instant. Every write that was acknowledged before is in them.
+    SnapshotCreate: Post "/v1/snapshots" (0); CreateSnapshots => 201 Vec<SnapshotView>;
+
+    /// All storage classes, by name.
+    ClassList: Get "/v1/classes" (0) => 200 Vec<ClassView>;
+    /// Makes a storage class.
+    ClassCreate: Post "/v1/classes" (0); CreateClass => 201 ClassView;
+    /// One storage class.
+    ClassShow: Get "/v1/classes/{name}" (1) => 200 ClassView;
+    /// Deletes a storage class that no volume uses.
+    ClassDelete: Delete "/v1/classes/{name}" (1) => 200 RemovedView;
+
+    /// All nodes, by number.
+    NodeList: Get "/v1/nodes" (0) => 200 Vec<NodeView>;
+    /// Takes a node out of the cluster for good.
+    NodeRemove: Delete "/v1/nodes/{name}" (1) ? RemoveMember => 200 RemovedView;
+    /// Empties a node's devices. Answered with them, as the emptying begins.
+    NodeDrain: Post "/v1/nodes/{name}/drain" (1) => 200 Vec<DeviceView>;
+    /// Lets a node's devices take data again.
+    NodeUndrain: Post "/v1/nodes/{name}/undrain" (1) => 200 Vec<DeviceView>;
+    /// All devices, by number.
+    DeviceList: Get "/v1/devices" (0) => 200 Vec<DeviceView>;
+    /// Takes a device out of the cluster for good. It is named by its number, as NODE/NAME, or by a name that only it has.
+    DeviceRemove: Delete "/v1/devices/{name}" (1) ? RemoveMember => 200 RemovedView;
+    /// Empties a device. Answered with it, as the emptying begins.
+    DeviceDrain: Post "/v1/devices/{name}/drain" (1) => 200 Vec<DeviceView>;
+    /// Lets a device take data again.
+    DeviceUndrain: Post "/v1/devices/{name}/undrain" (1) => 200 Vec<DeviceView>;
+    /// All placement groups, by number.
+    GroupList: Get "/v1/groups" (0) => 200 Vec<GroupView>;
+    /// Compares all copies of a volume, or of what is on a device. Answered when it is noted; it begins within seconds.
+    ScrubStart: Post "/v1/scrub" (0); ScrubRequest => 200 ScrubStarted;
+
+    /// The cluster's settings.
+    SettingsShow: Get "/v1/settings" (0) => 200 SettingsView;
+    /// Changes settings; those that are not named stay.
+    SettingsChange: Post "/v1/settings" (0); ChangeSettings => 200 SettingsView;
+
+    /// The counters of the node that is asked. For other nodes.
+    NodeStatistics: Get "/v1/node/stats" (0) => 200 NodeSnapshot;
+    /// What layers hold on the devices of the node that is asked. For other nodes.
+    NodeLayers: Get "/v1/node/layers" (0) => 200 LayerUse;
+    /// What two layers show differently in groups that the node that is asked leads. For other nodes.
+    NodeCompare: Get "/v1/node/compare" (0) ? CompareQuery => 200 Vec<GroupDifferences>;
+    /// A part of what the end of a layer would give back on a device of the node that is asked. For other nodes.
+    NodeMeasure: Get "/v1/node/measure" (0) ? MeasureLayer => 200 Result<Measured, NotTold>;
+
+    /// This description.
+    OpenApi: Get "/v1/openapi.json" (0) => 200 serde_json::Value;
+    /// The counters of the node that is asked, for Prometheus.
+    Metrics: Get "/metrics" (0) => 200 Prometheus;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names<const N: usize>(names: [&str; N]) -> [String; N] {
+        names.map(str::to_owned)
+    }
+
+    #[test]
+    fn names_become_segments() {
+        let target = |name| VolumeShow::target(&names([name]), &NoQuery {}).unwrap();
+        assert_eq!(target("vol-1.x_y"), "/v1/volumes/vol-1.x_y");
+        assert_eq!(target("a/b c\nä"), "/v1/volumes/a%2Fb%20c%0A%C3%A4");
+        assert_eq!(target(".."), "/v1/volumes/%2E%2E");
+        assert_eq!(target("{name}"), "/v1/volumes/%7Bname%7D");
+        let diff = SnapshotDiff::target(&names(["v", "10 minutes ago"]), &DiffQuery::default()).unwrap();
+        assert_eq!(diff, "/v1/volumes/v/snapshots/10%20minutes%20ago/diff");
+    }
+
+    #[test]
+    fn queries_are_written() {
+        let query = DeleteVolume { force: true, snapshots: false };
+        assert_eq!(VolumeDelete::target(&names(["v"]), &query).unwrap(), "/v1/volumes/v?force=true");
+        let compare = r#"{"revision":1,"from":2,"to":3,"first":4,"end":5,"limit":6,"groups":"7,8"}"#;
+        let query: CompareQuery = serde_json::from_str(compare).unwrap();
+        let target = NodeCompare::target(&[], &query).unwrap();
+        assert_eq!(target, "/v1/node/compare?revision=1&from=2&to=3&first=4&end=5&limit=6&groups=7%2C8");
+    }
+
+    #[test]
+    fn paths_name_what_is_in_them() {
+        let mut seen = std::collections::BTreeSet::new();
+        for route in ROUTES {
+            assert!(seen.insert(*route), "{route:?} twice");
+            assert!(route.path.starts_with("/v1/") || route.path == "/metrics", "{}", route.path);
+        }
+        assert!(NAMES.iter().all(|(path, names)| path.matches('{').count() == *names));
+        assert_eq!(VolumeShow::no_body(), Some(NoBody {}));
+        assert_eq!(VolumeCreate::no_body(), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! The REST API as types: every request, query, answer and error, and at which path each is asked for.
+//!
+//! - [`endpoint`]: what can be asked, a type each: method, path, query, body, answer. The server routes by them and
+//!   clients ask by them, so the two can't differ.
+//! - [`ErrorBody`] and [`ErrorCode`]: how a request fails, and with which status.
+//! - The other modules have the bodies. A `…View` is an answer; what is named by a verb is a request.
+//! - [`OPENAPI`]: all of this as an OpenAPI 3.1 description, for other languages. A test makes it from the types.
+//!
+//! Times are RFC 3339 in UTC where they are text, and seconds since 1970 where they are numbers. Sizes are bytes. Units come last
+//! in a name.
+//!
+//! Nothing in here does input or output; `azekura-client` asks, `azekura-control` answers.
+
+use serde::{Deserialize, Deserializer};
+
+mod class;
+mod diff;
+pub mod endpoint;
+mod error;
+mod group;
+mod health;
+pub mod layers;
+mod member;
+mod period;
+mod scrub;
+mod settings;
+mod snapshot;
+mod space;
+mod statistics;
+mod status;
+mod volume;
+
+#[cfg(test)]
+mod description;
+
+pub use class::{AckRule, ClassView, CreateClass, FailureDomain};
+pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};
+pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
+pub use error::{ErrorBody, ErrorCode};
+pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
+pub use health::HealthView;
+pub use member::{DeviceState, DeviceView, FailureKind, NodeView, RemoveMember, RemovedView};
+pub use period::Period;
+pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
+pub use settings::{ChangeSettings, SettingsView};
+pub use snapshot::{
+    CloneVolume, CreateSnapshots, ProtectVolume, Protection, RevertVolume, RevertedView, ShowSnapshot, SnapshotOrigin,
+    SnapshotView, Thinning,
+};
+pub use space::{ClassSpace, ClusterSpace, DeviceSpace, SpaceView, VolumeSpace, Written};
+pub use statistics::{
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LATENCY_BUCKETS, LayerUse, NodeSnapshot, READ_ONLY,
+    RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+};
+pub use status::{ClusterStats, ClusterStatus, NodeStats, Stale};
+pub use volume::{
+    AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, ResizeVolume, ResizedView, VolumeAccess,
+    VolumeView,
+};
+
+/// The header of an answer that may be out of date: what it says, for people.
+pub const STALE_HEADER: &str = "azekura-stale";
+
+/// The OpenAPI 3.1 description of this API (docs/api/openapi.json).
+pub const OPENAPI: &str = include_str!("../../../docs/api/openapi.json");
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A field that is there, whether or not it is `null`.
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::<u64>::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,179 @@
+//! Volumes, and which nodes use them.
+
+use azekura_base::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::{AckRule, LastScrubs, Protection, SnapshotView};
+
+/// How many may use a volume at once, unless somebody says otherwise when he attaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeAccess {
+    /// One node's clients.
+    Exclusive,
+    /// Clients of any nodes.
+    Shared,
+}
+
+impl std::fmt::Display for VolumeAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            VolumeAccess::Exclusive => "exclusive",
+            VolumeAccess::Shared => "shared",
+        })
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VolumeView {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u64,
+    /// Random identity, 32 hexadecimal digits.
+    pub uuid: String,
+    /// Size, bytes.
+    pub size_bytes: u64,
+    /// Its storage class.
+    pub class: String,
+    /// Copies of every block.
+    pub copies: u32,
+    /// How many may use it at once.
+    pub access: VolumeAccess,
+    /// Raised at every change of its attachments.
+    pub generation: u64,
+    /// The nodes whose clients use it, or may.
+    pub attachments: Vec<AttachmentView>,
+    /// Former users are not kept out everywhere yet.
+    pub fence_due: bool,
+    /// When a write is acknowledged.
+    pub ack_rule: AckRule,
+    /// Time of creation, RFC 3339.
+    pub created: String,
+    /// What it was made from: `VOLUME@SNAPSHOT`.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Number of its snapshots.
+    #[serde(default)]
+    pub snapshots: usize,
+    /// Snapshots that come and go by themselves.
+    #[serde(default)]
+    pub protection: Option<Protection>,
+    /// NBD URIs of the gateways, every node's: each serves every volume.
+    pub nbd_uris: Vec<String>,
+    /// When its copies were last compared; nothing before its placement groups are there.
+    #[serde(default)]
+    pub scrubbed: Option<LastScrubs>,
+}
+
+/// A node that may use a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AttachmentView {
+    /// The node.
+    #[cfg_attr(test, schemars(with = "u32"))]
+    pub node: NodeId,
+    /// Its name.
+    pub node_name: String,
+    /// The generation that the attachment began in.
+    pub generation: u64,
+    /// Others that are shared may stand beside it.
+    pub shared: bool,
+    /// It stays until it is detached; else it ends with the node's last client.
+    pub pinned: bool,
+    /// A process of the node has taken it up for its clients.
+    pub in_use: bool,
+    /// Since when, RFC 3339.
+    pub since: String,
+}
+
+/// Body of `POST /v1/volumes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CreateVolume {
+    /// Its name.
+    pub name: String,
+    /// Its size: a multiple of 4096 bytes.
+    pub size_bytes: u64,
+    /// Its storage class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Copies of every block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
+    /// When a write is acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_rule: Option<AckRule>,
+    /// Clients of several nodes may use it at once.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+/// Body of `POST /v1/volumes/{name}/resize`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    /// Its new size.
+    pub size_bytes: u64,
+    /// It may be smaller: what is cut off is kept as a snapshot for a day.
+    #[serde(default)]
+    pub shrink: bool,
+    /// To make it smaller, cut off whoever has it.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Answer to `POST /v1/volumes/{name}/resize`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ResizedView {
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: VolumeView,
+    /// What keeps the data that was cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<SnapshotView>,
+}
+
+/// Query of `DELETE /v1/volumes/{name}`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DeleteVolume {
+    /// Although it is attached.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub force: bool,
+    /// And its snapshots.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub snapshots: bool,
+}
+
+/// Body of `POST /v1/volumes/{name}/attach`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AttachVolume {
+    /// The node, by its name.
+    pub node: String,
+    /// Beside other attachments that are shared, or alone; if it is not said, what the volume was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
+    /// End attachments that are in the way.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Body of `POST /v1/volumes/{name}/detach`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DetachVolume {
+    /// The node, by its name; without one, every node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}

@@ -1,3 +1,0 @@
-//! Sizes as people write them.
-
-pub use azekura_meta::size::Size;

@@ -1,0 +1,142 @@
+//! `azekura store …`: looks into a device's folder while no node has it open.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use azekura_cli::{CliError, print, print_json};
+use azekura_server::{LogFile, read_layers};
+use azekura_store::{CheckpointDb, DeviceError, Inspector, Severity};
+use clap::{Args, Subcommand};
+
+/// Look into a device's folder. The node that has it must be stopped.
+#[derive(Debug, Args)]
+pub struct StoreCommand {
+    #[command(subcommand)]
+    command: Store,
+}
+
+#[derive(Debug, Subcommand)]
+enum Store {
+    /// Check that the map and the log of a device agree, and with --deep that every block matches its checksum.
+    Check(CheckArgs),
+    /// Print what is in a device's log.
+    Dump(DumpArgs),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// The device's folder.
+    dir: PathBuf,
+    /// Read every block and compare it with its checksum.
+    #[arg(long)]
+    deep: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct DumpArgs {
+    /// The device's folder.
+    dir: PathBuf,
+    /// Print JSON, a line a segment.
+    #[arg(long)]
+    json: bool,
+}
+
+fn open_log(dir: &Path) -> Result<LogFile, CliError> {
+    let path = dir.join("log");
+    let file = File::open(&path).map_err(|error| {
+        CliError::new(format!("can't open {}: {error}", path.display()))
+            .hint("give the folder of a device: DATA/device-0 of a node's data folder")
+    })?;
+    match file.try_lock_shared() {
+        Ok(()) => Ok(LogFile(file)),
+        Err(error) => Err(CliError::new(format!("can't look into {}: {error}", dir.display()))
+            .hint("a node has the device open; stop it first")),
+    }
+}
+
+impl StoreCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            Store::Check(arguments) => check(&arguments),
+            Store::Dump(arguments) => dump(&arguments),
+        }
+    }
+}
+
+fn check(arguments: &CheckArgs) -> Result<ExitCode, CliError> {
+    let log = open_log(&arguments.dir)?;
+    let path = arguments.dir.join("map.redb");
+    if !path.exists() {
+        return Err(CliError::new(format!("there is no map at {}", path.display())).hint("was the device ever opened?"));
+    }
+    let map = CheckpointDb::open(&path)
+        .map_err(|error| CliError::new(format!("can't open the map {}: {error}", path.display())))?;
+    let parents = read_layers(&arguments.dir).map_err(|error| {
+        CliError::new(format!("the layers of the device {} can't be read: {error}", arguments.dir.display()))
+            .hint("start its node once, which writes them anew")
+    })?;
+    let report = azekura_store::check(log, &map, &parents, arguments.deep);
+    if arguments.json {
+        print_json(&report)?;
+    } else {
+        let mut text = format!(
+            "{} of {} segments hold log, {} leaves, {} live blocks, {} groups, {} uncommitted writes, {} bytes to replay\n",
+            report.segments_used,
+            report.segments,
+            report.leaves,
+            report.live_blocks,
+            report.groups,
+            report.prepared,
+            report.replay_bytes
+        );
+        if arguments.deep {
+            text.push_str(&format!("{} blocks match their checksums\n", report.blocks_verified));
+        }
+        for finding in &report.findings {
+            let severity = match finding.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+                Severity::Note => "note",
+            };
+            text.push_str(&format!("{severity}: {}\n", finding.what));
+        }
+        text.push_str(&format!("{} errors, {} warnings\n", report.errors, report.warnings));
+        print(&text)?;
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn dump(arguments: &DumpArgs) -> Result<ExitCode, CliError> {
+    let log = Inspector::open(open_log(&arguments.dir)?)
+        .map_err(|error| CliError::new(format!("{}: {error}", arguments.dir.display())))?;
+    let failed = |error: DeviceError| CliError::new(format!("{}: {error}", arguments.dir.display()));
+    if arguments.json {
+        print_json(&log.superblock())?;
+    } else {
+        let superblock = log.superblock();
+        print(&format!(
+            "cluster {}, device {}, {} segments of {} blocks\n",
+            superblock.cluster, superblock.device, superblock.segments, superblock.segment_blocks
+        ))?;
+    }
+    for segment in log.segments() {
+        let segment = segment.map_err(failed)?;
+        if arguments.json {
+            print_json(&segment)?;
+        } else if let Some(generation) = segment.generation {
+            let payload: u32 = segment.batches.iter().map(|batch| batch.payload_blocks).sum();
+            let ends = if segment.summary { ", ends with its summary" } else { "" };
+            print(&format!(
+                "segment {}: generation {generation}, {} batches, {payload} payload blocks{ends}\n",
+                segment.segment,
+                segment.batches.len()
+            ))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,121 @@
+//! `azekura cluster …`: the whole cluster's settings, and its configuration.
+
+use std::process::ExitCode;
+
+use azekura_api::endpoint::{SettingsChange, SettingsShow};
+use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView};
+use clap::{Args, Subcommand};
+
+use super::output::{print, print_json};
+use super::table::{Align, Table};
+use super::{ApiArgs, CliError, Here};
+
+/// The whole cluster: its settings, and going on after its configuration was restored.
+#[derive(Debug, Args)]
+pub struct ClusterCommand<H: Here> {
+    #[command(subcommand)]
+    command: Cluster<H>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Cluster<H: Here> {
+    /// Show all settings.
+    Show(ApiArgs),
+    /// Change a setting.
+    #[command(after_help = "Settings:\n  \
+        rehome-after   the copies of a node that has been absent for so long get new homes (10m; 'never')\n  \
+        moves-at-once  most groups that move at once to empty a device or to fill a new one (8)\n  \
+        nearly-full    share of a device's capacity from which on 'azekura status' warns (85%)\n  \
+        full           share from which on it takes no more data from clients (95%); copies that lose their device\n                 \
+                       may still come here, and deleting, TRIM and reading go on\n\n\
+        Examples:\n  \
+        azekura cluster set rehome-after 30m\n  \
+        azekura cluster set rehome-after never     while many machines are being serviced\n  \
+        azekura cluster set moves-at-once 2        slower, with less load on the devices")]
+    Set(SetArgs),
+    Restored(H::Restored),
+}
+
+#[derive(Debug, Args)]
+struct SetArgs {
+    /// The setting.
+    #[arg(value_parser = ["rehome-after", "moves-at-once", "nearly-full", "full"])]
+    setting: String,
+    /// Its new value.
+    value: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl<H: Here> ClusterCommand<H> {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        let (api, settings): (ApiArgs, SettingsView) = match self.command {
+            Cluster::Restored(arguments) => return H::restored(arguments),
+            Cluster::Show(api) => {
+                let settings = api.client()?.ask::<SettingsShow>([], &NoQuery {})?;
+                (api, settings)
+            }
+            Cluster::Set(arguments) => {
+                let change = change(&arguments.setting, &arguments.value)?;
+                let settings = arguments.api.client()?.send::<SettingsChange>([], &change)?;
+                (arguments.api, settings)
+            }
+        };
+        if api.json { print_json(&settings) } else { print(&table(&settings)) }
+    }
+}
+
+fn change(setting: &str, value: &str) -> Result<ChangeSettings, CliError> {
+    let mut change = ChangeSettings::default();
+    if setting == "moves-at-once" {
+        let moves = value.parse().map_err(|_| CliError::new(format!("'{value}' is not a number of groups")))?;
+        change.moves_at_once = Some(moves);
+    } else if setting == "nearly-full" {
+        change.nearly_full_percent = Some(percent(value)?);
+    } else if setting == "full" {
+        change.full_percent = Some(percent(value)?);
+    } else if value == "never" {
+        change.rehome_after_seconds = Some(None);
+    } else {
+        let Period(seconds) = value.parse().map_err(|error: String| CliError::new(format!("{error}, or never")))?;
+        change.rehome_after_seconds = Some(Some(seconds));
+    }
+    Ok(change)
+}
+
+fn percent(value: &str) -> Result<u8, CliError> {
+    let digits = value.strip_suffix('%').unwrap_or(value);
+    let percent = digits.parse().ok().filter(|percent| (1..=100).contains(percent));
+    percent.ok_or_else(|| CliError::new(format!("'{value}' is no share such as 85%")))
+}
+
+fn table(settings: &SettingsView) -> String {
+    let mut table = Table::new(&[("SETTING", Align::Left), ("VALUE", Align::Left)]);
+    let rehome = settings.rehome_after_seconds.map_or_else(|| "never".to_owned(), |after| Period(after).to_string());
+    table.row(vec!["rehome-after".to_owned(), rehome]);
+    table.row(vec!["moves-at-once".to_owned(), settings.moves_at_once.to_string()]);
+    table.row(vec!["nearly-full".to_owned(), format!("{}%", settings.nearly_full_percent)]);
+    table.row(vec!["full".to_owned(), format!("{}%", settings.full_percent)]);
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_as_people_write_them() {
+        assert_eq!(change("rehome-after", "10m").unwrap().rehome_after_seconds, Some(Some(600)));
+        assert_eq!(change("rehome-after", "never").unwrap().rehome_after_seconds, Some(None));
+        assert_eq!(change("moves-at-once", "3").unwrap().moves_at_once, Some(3));
+        assert!(change("rehome-after", "soon").unwrap_err().to_string().contains("never"));
+        assert!(change("moves-at-once", "10m").is_err());
+        assert_eq!(change("full", "97%").unwrap().full_percent, Some(97));
+        assert_eq!(change("nearly-full", "80").unwrap().nearly_full_percent, Some(80));
+        assert!(change("full", "0").is_err() && change("full", "101%").is_err() && change("full", "much").is_err());
+        let never =
+            SettingsView { rehome_after_seconds: None, moves_at_once: 8, nearly_full_percent: 85, full_percent: 95 };
+        assert!(table(&never).contains("rehome-after   never\n"), "{}", table(&never));
+    }
+}

@@ -1,0 +1,110 @@
+//! `azekura device drain`, `azekura node drain`, and back.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use azekura_api::endpoint::{DeviceDrain, DeviceList, DeviceUndrain, NodeDrain, NodeUndrain, Status};
+use azekura_api::{DeviceView, NoQuery};
+use azekura_base::DeviceId;
+use azekura_client::Client;
+use clap::Args;
+
+use super::output::{print, print_json};
+use super::removal::Member;
+use super::{ApiArgs, CliError, lists};
+
+/// Pause between two looks with --wait.
+const WAIT_STEP: Duration = Duration::from_millis(500);
+
+/// What is to be emptied.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Copies move away a few at a time ('azekura cluster set moves-at-once N'), while clients read and \
+    write. It is refused when the other devices have no room, or when copies could not be kept apart without it. \
+    'azekura device list' shows how many groups are left; 'undrain' calls it off."
+)]
+pub struct DrainArgs {
+    /// A device (its number, NODE/NAME, or its name if only one has it), or a node's name.
+    name: String,
+    /// Wait until nothing is left, at most this many seconds; tells how far it is.
+    #[arg(long, value_name = "SECS")]
+    wait: Option<u64>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What is to take data again.
+#[derive(Debug, Args)]
+pub struct UndrainArgs {
+    /// A device (its number, NODE/NAME, or its name if only one has it), or a node's name.
+    name: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl DrainArgs {
+    /// Drains a node or a device.
+    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
+        let (client, name) = (self.api.client()?, [self.name.clone()]);
+        let mut devices = match member {
+            Member::Node => client.ask::<NodeDrain>(name, &NoQuery {})?,
+            Member::Device => client.ask::<DeviceDrain>(name, &NoQuery {})?,
+        };
+        if let Some(seconds) = self.wait {
+            devices = wait(&client, &devices, Duration::from_secs(seconds))?;
+        }
+        show(&self.api, &devices)
+    }
+}
+
+impl UndrainArgs {
+    /// Undrains a node or a device.
+    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
+        let (client, name) = (self.api.client()?, [self.name.clone()]);
+        let devices = match member {
+            Member::Node => client.ask::<NodeUndrain>(name, &NoQuery {})?,
+            Member::Device => client.ask::<DeviceUndrain>(name, &NoQuery {})?,
+        };
+        show(&self.api, &devices)
+    }
+}
+
+fn show(api: &ApiArgs, devices: &[DeviceView]) -> Result<ExitCode, CliError> {
+    if api.json { print_json(&devices) } else { print(&lists::devices(devices)) }
+}
+
+fn left(devices: &[DeviceView]) -> usize {
+    devices.iter().map(DeviceView::groups_left).sum()
+}
+
+/// What holds the draining of these devices up, as the status tells it.
+fn in_the_way(client: &Client, ids: &[DeviceId]) -> String {
+    let Ok(status) = client.ask::<Status>([], &NoQuery {}) else { return String::new() };
+    let of = |note: &&String| ids.iter().any(|id| note.starts_with(&format!("device {id} (")));
+    status.notes.iter().filter(of).map(|note| format!("; {note}")).collect()
+}
+
+/// Looks until the devices are empty.
+fn wait(client: &Client, drained: &[DeviceView], time: Duration) -> Result<Vec<DeviceView>, CliError> {
+    let ids: Vec<DeviceId> = drained.iter().map(|device| device.id).collect();
+    let deadline = Instant::now() + time;
+    let mut told = None;
+    loop {
+        let mut devices = client.ask::<DeviceList>([], &NoQuery {})?;
+        devices.retain(|device| ids.contains(&device.id));
+        let left = left(&devices);
+        if left == 0 {
+            return Ok(devices);
+        }
+        if told.replace(left) != Some(left) {
+            // Progress for people; if it can't be shown, the outcome still is.
+            let _shown = writeln!(std::io::stderr(), "draining: {left} groups left");
+        }
+        if Instant::now() + WAIT_STEP >= deadline {
+            let reason = format!("{left} groups are left after {} s", time.as_secs());
+            return Err(CliError::new(reason).hint(format!("it goes on by itself{}", in_the_way(client, &ids))));
+        }
+        std::thread::sleep(WAIT_STEP);
+    }
+}

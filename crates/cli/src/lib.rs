@@ -1,0 +1,174 @@
+//! The command line: what asks a running node through its REST API, and prints the answer.
+//!
+//! What the program does on its own machine, without asking a node, it brings along as [`Here`]. So this crate knows the API and its
+//! client, and nothing of what a node is made of.
+
+use std::fmt::Debug;
+use std::process::ExitCode;
+
+use azekura_client::Client;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+mod class;
+mod cluster;
+mod completion;
+mod diff;
+mod drain;
+mod lists;
+mod node;
+mod output;
+mod period;
+mod protect;
+mod rates;
+mod removal;
+mod scrub;
+mod snapshot;
+mod space;
+mod status;
+mod table;
+mod top;
+mod volume;
+
+pub use output::{CliError, print, print_json};
+
+/// What the program does on its own machine.
+pub trait Here: Debug + 'static {
+    /// Options of a node.
+    type Node: Args + Debug;
+    /// Looks into a device's folder.
+    type Store: Args + Debug;
+    /// Goes on after the configuration was restored.
+    type Restored: Args + Debug;
+
+    /// Runs a node until it is told to stop.
+    ///
+    /// # Errors
+    /// When the node can't start, or its event loop ends.
+    fn node(options: Self::Node) -> Result<ExitCode, CliError>;
+
+    /// Looks into a device's folder, as `azekura store` says.
+    ///
+    /// # Errors
+    /// When the folder can't be read.
+    fn store(command: Self::Store) -> Result<ExitCode, CliError>;
+
+    /// Does what `azekura cluster restored` says.
+    ///
+    /// # Errors
+    /// When there is nothing to go on from, or nodes run.
+    fn restored(options: Self::Restored) -> Result<ExitCode, CliError>;
+}
+
+/// Azekura: replicated block storage.
+///
+/// `azekura node` runs a node on this machine. The other commands ask a running node through its REST API
+/// (--api or AZEKURA_API, http://127.0.0.1:7180 if neither is given); any node of the cluster will do.
+#[derive(Debug, Parser)]
+#[command(
+    name = "azekura",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  \
+        azekura status                        is everything well, and if not, what to do\n  \
+        azekura volume create vol1 10GiB      a new volume, two copies of everything\n  \
+        azekura volume list                   all volumes\n  \
+        azekura space                         what is promised, written, shared and free\n  \
+        azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
+        azekura top                           who reads and writes how much, live\n\n\
+        'azekura COMMAND --help' explains a command."
+)]
+struct Cli<H: Here> {
+    #[command(subcommand)]
+    command: Command<H>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command<H: Here> {
+    Node(node::NodeCommand<H>),
+    Volume(volume::VolumeCommand),
+    Snapshot(snapshot::SnapshotCommand),
+    Class(class::ClassCommand),
+    Device(lists::DeviceCommand),
+    Group(lists::GroupCommand),
+    Scrub(scrub::ScrubArgs),
+    Cluster(cluster::ClusterCommand<H>),
+    Space(space::SpaceArgs),
+    Status(status::StatusArgs),
+    Top(top::TopArgs),
+    Store(H::Store),
+    Completion(completion::CompletionArgs),
+    Version(VersionArgs),
+}
+
+/// Print the version.
+#[derive(Debug, Args)]
+struct VersionArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which node to ask, and how to answer.
+#[derive(Clone, Debug, Args)]
+struct ApiArgs {
+    /// The REST API of any node of the cluster.
+    #[arg(long, value_name = "URL", env = "AZEKURA_API", default_value = "http://127.0.0.1:7180")]
+    api: String,
+
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl ApiArgs {
+    /// A client that tells on standard error when an answer may be out of date.
+    fn client(&self) -> Result<Client, CliError> {
+        Ok(Client::new(&self.api)?.on_stale(|said| eprintln!("note: {said}")))
+    }
+}
+
+/// All commands with their options and texts.
+#[must_use]
+pub fn grammar<H: Here>() -> clap::Command {
+    Cli::<H>::command()
+}
+
+/// Runs the command line of this process.
+pub fn main<H: Here>() -> ExitCode {
+    let outcome = match Cli::<H>::parse().command {
+        Command::Node(command) => command.run(),
+        Command::Volume(command) => command.run(),
+        Command::Snapshot(command) => command.run(),
+        Command::Class(command) => command.run(),
+        Command::Device(command) => command.run(),
+        Command::Group(command) => command.run(),
+        Command::Scrub(arguments) => arguments.run(),
+        Command::Cluster(command) => command.run(),
+        Command::Space(arguments) => arguments.run(),
+        Command::Status(arguments) => arguments.run(),
+        Command::Top(arguments) => arguments.run(),
+        Command::Store(command) => H::store(command),
+        Command::Completion(arguments) => arguments.run(&mut grammar::<H>()),
+        Command::Version(arguments) => arguments.run(),
+    };
+    outcome.unwrap_or_else(|error| {
+        // Whoever asked for JSON gets it of an error, too; where the command had no such option, it did not come here.
+        if std::env::args().any(|argument| argument == "--json") {
+            eprintln!("{}", error.json());
+        } else {
+            eprintln!("{error}");
+        }
+        ExitCode::FAILURE
+    })
+}
+
+impl VersionArgs {
+    fn run(&self) -> Result<ExitCode, CliError> {
+        let version = env!("CARGO_PKG_VERSION");
+        if self.json {
+            output::print_json(&serde_json::json!({ "version": version }))
+        } else {
+            output::print(&format!("azekura {version}\n"))
+        }
+    }
+}

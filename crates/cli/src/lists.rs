@@ -1,0 +1,198 @@
+//! `azekura node list`, `azekura device …`, `azekura group list`
+
+use std::process::ExitCode;
+
+use azekura_api::endpoint::{DeviceList, GroupList, NodeList};
+use azekura_api::{DeviceState, DeviceView, Endpoint, GroupView, NoBody, NoQuery, NodeView};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::drain::{DrainArgs, UndrainArgs};
+use super::output::{print, print_json};
+use super::removal::{Member, RemoveArgs};
+use super::scrub::scrub_time;
+use super::table::{Align, Table};
+use super::{ApiArgs, CliError};
+use azekura_base::Size;
+
+/// The cluster's devices.
+#[derive(Debug, Args)]
+pub struct DeviceCommand {
+    #[command(subcommand)]
+    command: Device,
+}
+
+/// The cluster's placement groups: the units of replication that volumes are spread over.
+#[derive(Debug, Args)]
+pub struct GroupCommand {
+    #[command(subcommand)]
+    command: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum Device {
+    /// List all of them.
+    #[command(visible_alias = "ls")]
+    List(ApiArgs),
+    /// Empty a device: its copies move to others.
+    Drain(DrainArgs),
+    /// Let a device take data again.
+    Undrain(UndrainArgs),
+    /// Take a device out of the cluster for good; it is drained first.
+    #[command(visible_alias = "rm")]
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum List {
+    /// List all of them.
+    #[command(visible_alias = "ls")]
+    List(ApiArgs),
+}
+
+impl DeviceCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            Device::List(api) => list::<DeviceList, _>(&api, "There are no devices.\n", devices),
+            Device::Drain(arguments) => arguments.run(Member::Device),
+            Device::Undrain(arguments) => arguments.run(Member::Device),
+            Device::Remove(arguments) => arguments.run(Member::Device),
+        }
+    }
+}
+
+impl GroupCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        let List::List(api) = self.command;
+        list::<GroupList, _>(&api, "There are no placement groups yet; the first volume makes them.\n", groups)
+    }
+}
+
+/// `azekura node list`.
+pub fn list_nodes(api: &ApiArgs) -> Result<ExitCode, CliError> {
+    list::<NodeList, _>(api, "There are no nodes.\n", nodes)
+}
+
+fn list<E, T>(api: &ApiArgs, none: &str, table: impl Fn(&[T]) -> String) -> Result<ExitCode, CliError>
+where
+    E: Endpoint<Names = [String; 0], Query = NoQuery, Body = NoBody, Answer = Vec<T>>,
+    T: Serialize,
+{
+    let all = api.client()?.ask::<E>([], &NoQuery {})?;
+    if api.json {
+        return print_json(&all);
+    }
+    print(&if all.is_empty() { none.to_owned() } else { table(&all) })
+}
+
+/// Nodes as a table.
+pub fn nodes(nodes: &[NodeView]) -> String {
+    let mut table = Table::new(&[
+        ("NODE", Align::Left),
+        ("ID", Align::Right),
+        ("ALIVE", Align::Left),
+        ("DEVICES", Align::Right),
+        ("DATA", Align::Left),
+        ("API", Align::Left),
+        ("MEMORY", Align::Right),
+        ("VERSION", Align::Left),
+        ("ROLE", Align::Left),
+    ]);
+    for node in nodes {
+        table.row(vec![
+            node.name.clone(),
+            node.id.to_string(),
+            if node.removed {
+                "removed"
+            } else if node.alive {
+                "yes"
+            } else {
+                "NO"
+            }
+            .to_owned(),
+            node.devices.to_string(),
+            node.data_address.clone(),
+            node.api_address.clone(),
+            node.memory_bytes.map_or_else(|| "?".to_owned(), |bytes| Size::new(bytes).to_string()),
+            node.version.clone().unwrap_or_else(|| "?".to_owned()),
+            if node.leader { "leader" } else { "" }.to_owned(),
+        ]);
+    }
+    table.render()
+}
+
+/// What a device does, in a word or two.
+fn device_status(device: &DeviceView) -> String {
+    match (device.state, device.groups_left()) {
+        (DeviceState::Draining, 0) => "drained".to_owned(),
+        (DeviceState::Draining, left) => format!("draining, {left} groups left"),
+        _ => device.status.clone(),
+    }
+}
+
+/// Devices as a table.
+pub fn devices(devices: &[DeviceView]) -> String {
+    let mut table = Table::new(&[
+        ("DEVICE", Align::Right),
+        ("NODE", Align::Left),
+        ("NAME", Align::Left),
+        ("STATUS", Align::Left),
+        ("SIZE", Align::Right),
+        ("USED", Align::Right),
+        ("USED%", Align::Right),
+        ("GROUPS", Align::Right),
+        ("PRIMARIES", Align::Right),
+        ("PROBLEM", Align::Left),
+    ]);
+    for device in devices {
+        let share = device.used_bytes as f64 / device.capacity_bytes.max(1) as f64 * 100.0;
+        table.row(vec![
+            device.id.to_string(),
+            device.node_name.clone(),
+            device.name.clone(),
+            device_status(device),
+            Size::new(device.capacity_bytes).to_string(),
+            Size::new(device.used_bytes).to_string(),
+            format!("{share:.1}"),
+            device.groups.to_string(),
+            device.primaries.to_string(),
+            device.problem.clone().unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+fn groups(groups: &[GroupView]) -> String {
+    let mut table = Table::new(&[
+        ("GROUP", Align::Right),
+        ("CLASS", Align::Left),
+        ("HEALTH", Align::Left),
+        ("STATE", Align::Left),
+        ("PRIMARY", Align::Right),
+        ("IN SYNC", Align::Left),
+        ("MEMBERS", Align::Left),
+        ("EPOCH", Align::Right),
+        ("COMMITTED", Align::Right),
+        ("DEEP SCRUB", Align::Left),
+        ("LIGHT SCRUB", Align::Left),
+    ]);
+    let numbers = |ids: &[azekura_base::DeviceId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    for group in groups {
+        table.row(vec![
+            group.id.to_string(),
+            group.class.clone(),
+            super::status::health_word(group.health).to_owned(),
+            group.state.clone(),
+            group.primary.to_string(),
+            numbers(&group.in_sync),
+            numbers(&group.members),
+            group.epoch.to_string(),
+            group.committed.to_string(),
+            scrub_time(group.scrub.deep.done),
+            scrub_time(group.scrub.light.done),
+        ]);
+    }
+    table.render()
+}

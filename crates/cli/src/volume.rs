@@ -1,0 +1,363 @@
+//! `azekura volume …`
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use azekura_api::endpoint::{
+    VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeList, VolumeResize, VolumeShow,
+};
+use azekura_api::{AttachVolume, CreateVolume, DeleteVolume, DetachVolume, NoQuery, ResizeVolume, VolumeView};
+use clap::{Args, Subcommand};
+
+use super::class::Ack;
+use super::output::{print, print_json};
+use super::protect::{ProtectArgs, protect};
+use super::scrub::last_scrubs;
+use super::snapshot::{CloneArgs, RevertVolumeArgs, Target, clone_from, clone_volume, revert_volume};
+use super::table::{Align, Table};
+use super::{ApiArgs, CliError};
+use azekura_base::Size;
+
+/// Make, list, resize, clone, protect and delete volumes.
+#[derive(Debug, Args)]
+pub struct VolumeCommand {
+    #[command(subcommand)]
+    command: Volume,
+}
+
+#[derive(Debug, Subcommand)]
+enum Volume {
+    /// Make a volume. It is thin: it takes no space until it is written.
+    #[command(after_help = "Examples:\n  \
+        azekura volume create vol1 10GiB                 two copies, on different machines\n  \
+        azekura volume create db 500G --copies 3         three copies\n  \
+        azekura volume create fast 1T --ack majority     three copies, a write waits for two\n  \
+        azekura volume create scratch 1T --class single  with the policy of a storage class\n  \
+        azekura volume create test --from db@monday      what db was then, to write on\n\n\
+        Sizes: 10GiB, 10G, 512M, 1.5T or a number of bytes; units are powers of 1024.")]
+    Create(CreateArgs),
+    /// List all volumes.
+    #[command(visible_alias = "ls")]
+    List(ApiArgs),
+    /// Show one volume, and where clients attach it.
+    Show(NameArgs),
+    /// Give a volume to a node's clients, until it is detached.
+    #[command(after_help = "Examples:\n  \
+        azekura volume attach vol1 --node n2           unless another node has it\n  \
+        azekura volume attach vol1 --node n2 --force   and cut off whoever has it\n\n\
+        Clients of any node that open a volume attach it by themselves while they use it, if no other node has it; \
+        attaching it by name is for orchestrators, and for taking it away from a node that hangs. When this command \
+        has succeeded, no write of whoever was cut off can be applied any more.")]
+    Attach(AttachArgs),
+    /// Take a volume away from a node's clients; they are cut off.
+    #[command(after_help = "Example:\n  azekura volume detach vol1 --node n2\n\n\
+        When this command has succeeded, no write of theirs can be applied any more. Unmount first.")]
+    Detach(DetachArgs),
+    /// Delete a volume and all its data.
+    #[command(visible_alias = "rm")]
+    Delete(DeleteArgs),
+    /// Make a volume larger, or smaller. Clients see the new size with their next connection.
+    #[command(after_help = "Examples:\n  \
+        azekura volume resize vol1 20GiB\n  \
+        azekura volume resize vol1 5GiB --shrink   what is cut off is kept as a snapshot for a day\n\n\
+        Make the file system smaller before the volume.")]
+    Resize(ResizeArgs),
+    /// Make a volume that is what another one is, or was. It takes space only as the two come to differ.
+    #[command(after_help = "Examples:\n  \
+        azekura volume clone vol1 copy              what it is now\n  \
+        azekura volume clone vol1@monday look       what it was at a snapshot\n  \
+        azekura volume clone vol1@\"14:03:20\" look   and at a time (UTC), if it is protected\n\n\
+        A clone is a volume like any other: its source, and the source's snapshots, can be deleted.")]
+    Clone(CloneArgs),
+    /// Take a volume back to what it was. What it is now is kept as a snapshot for a day.
+    #[command(after_help = "Examples:\n  \
+        azekura volume revert vol1 --at \"10 minutes ago\"\n  \
+        azekura volume revert vol1 --at 14:03:20\n\n\
+        Goes back to the newest snapshot that is not younger; 'azekura volume protect' makes them by itself. Unmount \
+        the volume first: this is refused while clients have it, and --force cuts them off. To get single files back, \
+        'azekura volume clone vol1@\"10 minutes ago\" look' and mount that.")]
+    Revert(RevertVolumeArgs),
+    /// Make snapshots of a volume by itself, every few seconds if you like, and thin them as they grow old.
+    #[command(after_help = "Examples:\n  \
+        azekura volume protect vol1 --every 10s --keep 1h --then 1h:24h,1d:30d\n      \
+        one every 10 s, all of the last hour, one an hour of the last day, one a day of the last month\n  \
+        azekura volume protect vol1 --off\n\n\
+        None is made while nobody has the volume. Snapshots that you make yourself are never thinned.")]
+    Protect(ProtectArgs),
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// Name: letters, digits, '.', '_' and '-'.
+    name: String,
+    /// Size, such as 10GiB [default with --from: the snapshot's].
+    #[arg(required_unless_present = "from")]
+    size: Option<Size>,
+    /// The snapshot that it is made from: VOLUME@SNAPSHOT.
+    #[arg(long, value_name = "VOLUME@SNAPSHOT", conflicts_with_all = ["class", "copies", "ack"])]
+    from: Option<Target>,
+    /// Storage class ('azekura class list').
+    #[arg(long)]
+    class: Option<String>,
+    /// Copies of every block, each on another machine [default: 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    copies: Option<u32>,
+    /// Clients of several nodes may use it at once: for clients that agree on who writes what.
+    #[arg(long)]
+    shared: bool,
+    /// When a write is acknowledged [default: all, or as the class says].
+    #[arg(long, value_enum)]
+    ack: Option<Ack>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct NameArgs {
+    /// Name of the volume.
+    name: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct AttachArgs {
+    /// Name of the volume.
+    name: String,
+    /// The node whose clients get it.
+    #[arg(long)]
+    node: String,
+    /// Cut off whoever has it.
+    #[arg(long)]
+    force: bool,
+    /// Beside other nodes that have it shared: for clients that agree on who writes what.
+    #[arg(long, conflicts_with = "exclusive")]
+    shared: bool,
+    /// For this node alone, although the volume was made to be shared.
+    #[arg(long)]
+    exclusive: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct DetachArgs {
+    /// Name of the volume.
+    name: String,
+    /// The node that it is taken from [default: every node].
+    #[arg(long)]
+    node: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct DeleteArgs {
+    /// Name of the volume.
+    name: String,
+    /// Don't ask.
+    #[arg(long, short)]
+    yes: bool,
+    /// Although clients have it.
+    #[arg(long)]
+    force: bool,
+    /// And all its snapshots. Clones stay as they are.
+    #[arg(long)]
+    snapshots: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct ResizeArgs {
+    /// Name of the volume.
+    name: String,
+    /// New size, such as 20GiB.
+    size: Size,
+    /// It may become smaller; what it was is kept as a snapshot for a day.
+    #[arg(long)]
+    shrink: bool,
+    /// With --shrink: cut off clients that have the volume.
+    #[arg(long, requires = "shrink")]
+    force: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl VolumeCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            Volume::Create(arguments) => create(arguments),
+            Volume::List(api) => list(&api),
+            Volume::Show(arguments) => {
+                let volume = arguments.api.client()?.ask::<VolumeShow>([arguments.name], &NoQuery {})?;
+                if arguments.api.json { print_json(&volume) } else { print(&describe(&volume)) }
+            }
+            Volume::Attach(arguments) => attach(arguments),
+            Volume::Detach(arguments) => detach(arguments),
+            Volume::Delete(arguments) => delete(&arguments),
+            Volume::Resize(arguments) => resize(&arguments),
+            Volume::Clone(arguments) => clone_volume(arguments),
+            Volume::Revert(arguments) => revert_volume(&arguments),
+            Volume::Protect(arguments) => protect(&arguments),
+        }
+    }
+}
+
+fn size(volume: &VolumeView) -> Size {
+    Size::new(volume.size_bytes)
+}
+
+fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
+    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, api } = arguments;
+    let volume = if let Some(source) = from {
+        clone_from(source, &name, wanted, shared, &api)?
+    } else {
+        // The grammar wants a size where there is no source.
+        let size_bytes = wanted.map_or(0, Size::bytes);
+        let ack_rule = ack.map(Into::into);
+        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared };
+        api.client()?.send::<VolumeCreate>([], &body)?
+    };
+    if api.json {
+        return print_json(&volume);
+    }
+    print(&format!("Volume {} is made.\n{}", volume.name, describe(&volume)))
+}
+
+fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
+    let volumes = api.client()?.ask::<VolumeList>([], &NoQuery {})?;
+    if api.json {
+        return print_json(&volumes);
+    }
+    if volumes.is_empty() {
+        return print("There are no volumes. 'azekura volume create NAME SIZE' makes one.\n");
+    }
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("SIZE", Align::Right),
+        ("COPIES", Align::Right),
+        ("CLASS", Align::Left),
+        ("ACCESS", Align::Left),
+        ("ATTACHED", Align::Left),
+        ("CREATED", Align::Left),
+    ]);
+    for volume in &volumes {
+        table.row(vec![
+            volume.name.clone(),
+            size(volume).to_string(),
+            volume.copies.to_string(),
+            volume.class.clone(),
+            volume.access.to_string(),
+            volume.attachments.iter().map(|entry| entry.node_name.as_str()).collect::<Vec<_>>().join(","),
+            volume.created.clone(),
+        ]);
+    }
+    print(&table.render())
+}
+
+fn describe(volume: &VolumeView) -> String {
+    let mut text = format!(
+        "  name     {}\n  size     {} ({} bytes)\n  copies   {} (class {})\n  ack      {}\n  access   {}\n  created  {}\n  uuid     {}\n",
+        volume.name,
+        size(volume),
+        volume.size_bytes,
+        volume.copies,
+        volume.class,
+        volume.ack_rule,
+        volume.access,
+        volume.created,
+        volume.uuid
+    );
+    for entry in &volume.attachments {
+        let kind = if entry.shared { "shared" } else { "exclusive" };
+        let until = if entry.pinned { "until it is detached" } else { "while its clients use it" };
+        text += &format!("  attached {} since {}, {kind}, {until}\n", entry.node_name, entry.since);
+    }
+    if let Some(source) = &volume.source {
+        text += &format!("  from     {source}\n");
+    }
+    let named = if volume.snapshots == 1 { "snapshot" } else { "snapshots" };
+    match &volume.protection {
+        Some(protection) => text += &format!("  protect  {}; {} {named}\n", protection, volume.snapshots),
+        None if volume.snapshots > 0 => text += &format!("  {named:<8} {}\n", volume.snapshots),
+        None => {}
+    }
+    if volume.fence_due {
+        text += "  warning  former users are not kept out everywhere yet; attach it again\n";
+    }
+    if let Some(last) = &volume.scrubbed {
+        text += &format!("  scrub    {}\n", last_scrubs(last));
+    }
+    for (index, uri) in volume.nbd_uris.iter().enumerate() {
+        text += &format!("  {:<8} {uri}\n", if index == 0 { "clients" } else { "" });
+    }
+    text
+}
+
+fn attach(arguments: AttachArgs) -> Result<ExitCode, CliError> {
+    let AttachArgs { name, node, force, shared, exclusive, api } = arguments;
+    let shared = (shared || exclusive).then_some(shared);
+    let body = AttachVolume { node: node.clone(), shared, force };
+    let volume = api.client()?.send::<VolumeAttach>([name.clone()], &body)?;
+    if api.json { print_json(&volume) } else { print(&format!("Volume {name} is attached to {node}.\n")) }
+}
+
+fn detach(arguments: DetachArgs) -> Result<ExitCode, CliError> {
+    let DetachArgs { name, node, api } = arguments;
+    let volume = api.client()?.send::<VolumeDetach>([name.clone()], &DetachVolume { node })?;
+    if api.json { print_json(&volume) } else { print(&format!("Volume {name} is detached.\n")) }
+}
+
+fn delete(arguments: &DeleteArgs) -> Result<ExitCode, CliError> {
+    let client = arguments.api.client()?;
+    let name = [arguments.name.clone()];
+    if !arguments.yes {
+        let volume = client.ask::<VolumeShow>(name.clone(), &NoQuery {})?;
+        confirm(&volume)?;
+    }
+    let query = DeleteVolume { force: arguments.force, snapshots: arguments.snapshots };
+    client.ask::<VolumeDelete>(name, &query)?;
+    if arguments.api.json {
+        return print_json(&serde_json::json!({ "deleted": arguments.name }));
+    }
+    print(&format!("Volume {} is deleted.\n", arguments.name))
+}
+
+/// Asks for the volume's name, so that a slip of the hand deletes nothing.
+fn confirm(volume: &VolumeView) -> Result<(), CliError> {
+    let refused = |message: &str| CliError::new(message).hint("add --yes to delete without being asked");
+    if !std::io::stdin().is_terminal() {
+        return Err(refused("the volume is not deleted: nobody can be asked here"));
+    }
+    let too = match volume.snapshots {
+        0 => String::new(),
+        1 => " and its snapshot".to_owned(),
+        count => format!(" and its {count} snapshots"),
+    };
+    eprint!("This deletes volume {} and all its data ({}){too}. Type its name to go on: ", volume.name, size(volume));
+    // If the question can't be shown, the answer won't be the name.
+    let _shown = std::io::stderr().flush();
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    if read.is_err() || answer.trim() != volume.name {
+        return Err(refused("the volume is not deleted: that was not its name"));
+    }
+    Ok(())
+}
+
+fn resize(arguments: &ResizeArgs) -> Result<ExitCode, CliError> {
+    let (wanted, shrink, force) = (arguments.size, arguments.shrink, arguments.force);
+    let body = ResizeVolume { size_bytes: wanted.bytes(), shrink, force };
+    let done = arguments.api.client()?.send::<VolumeResize>([arguments.name.clone()], &body)?;
+    if arguments.api.json {
+        return print_json(&done);
+    }
+    let mut text = format!("Volume {} has {} now.\n", done.volume.name, size(&done.volume));
+    if let Some(kept) = &done.kept {
+        let until = kept.expires.as_deref().unwrap_or("it is deleted");
+        text += &format!("What it was until now is {}@{}, kept until {until}.\n", kept.volume, kept.name);
+    }
+    print(&text)
+}

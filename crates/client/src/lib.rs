@@ -1,0 +1,193 @@
+//! A client of the REST API: it asks one node, and waits for the answer.
+//!
+//! ```no_run
+//! use azekura_api::NoQuery;
+//! use azekura_api::endpoint::VolumeShow;
+//!
+//! let client = azekura_client::Client::new("127.0.0.1:7180")?;
+//! let volume = client.ask::<VolumeShow>(["vol1".to_owned()], &NoQuery {})?;
+//! println!("{} bytes", volume.size_bytes);
+//! # Ok::<(), azekura_client::ClientError>(())
+//! ```
+//!
+//! Nothing is asked again by itself: of most requests nobody can know whether they were carried out. Whoever waits for something
+//! asks again.
+
+use std::time::Duration;
+
+use azekura_api::endpoint::Answer as _;
+use azekura_api::{Endpoint, ErrorBody, ErrorCode, Method, NoBody, NoQuery, STALE_HEADER};
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+/// Longest wait for an answer: longer than any handler's own patience.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest answer accepted, bytes.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientError {
+    /// The text is not the URL of an API.
+    Url {
+        /// The text.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The request can't be written.
+    Request(String),
+    /// Nobody answers.
+    Unreachable {
+        /// Who was asked.
+        url: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The node says why it failed.
+    Failed(ErrorBody),
+    /// The answer is not one of this API.
+    Foreign {
+        /// Who was asked.
+        url: String,
+        /// What is odd about the answer.
+        reason: String,
+    },
+}
+
+impl ClientError {
+    /// The kind of error, if the node has said it.
+    #[must_use]
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            ClientError::Failed(body) => Some(body.code),
+            _ => None,
+        }
+    }
+
+    /// What to do about it, for people; nothing where it depends on how the client was told whom to ask.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            ClientError::Failed(body) => body.hint.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for ClientError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ClientError::Url { url, reason } => write!(f, "'{url}' is not the URL of an API: {reason}"),
+            ClientError::Request(reason) => write!(f, "the request can't be written: {reason}"),
+            ClientError::Unreachable { url, reason } => write!(f, "no answer from {url}: {reason}"),
+            ClientError::Failed(body) => f.write_str(&body.message),
+            ClientError::Foreign { url, reason } => write!(f, "{url} {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// Asks one node.
+#[derive(Debug)]
+pub struct Client {
+    agent: Agent,
+    url: String,
+    /// Told when an answer may be out of date.
+    stale: fn(&str),
+}
+
+impl Client {
+    /// A client of the API at this URL (`http://host:port`; the scheme may be left out).
+    ///
+    /// # Errors
+    /// When the text is no such URL.
+    pub fn new(url: &str) -> Result<Client, ClientError> {
+        let trimmed = url.trim().trim_end_matches('/');
+        let invalid = |reason| ClientError::Url { url: url.to_owned(), reason };
+        if trimmed.is_empty() {
+            return Err(invalid("it is empty"));
+        }
+        if trimmed.starts_with("https://") {
+            return Err(invalid("TLS is not supported yet"));
+        }
+        let url = if trimmed.contains("://") { trimmed.to_owned() } else { format!("http://{trimmed}") };
+        if !url.starts_with("http://") || url.parse::<ureq::http::Uri>().is_err() {
+            return Err(invalid("it can't be read"));
+        }
+        let config = Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .http_status_as_error(false)
+            .user_agent(concat!("azekura/", env!("CARGO_PKG_VERSION")));
+        Ok(Client { agent: config.build().into(), url, stale: |_| {} })
+    }
+
+    /// Calls `tell` whenever an answer may be out of date, with what the node says about that.
+    #[must_use]
+    pub fn on_stale(self, tell: fn(&str)) -> Client {
+        Client { stale: tell, ..self }
+    }
+
+    /// The API's URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks for something that takes no body.
+    ///
+    /// # Errors
+    /// Whatever there is instead of an answer.
+    pub fn ask<E: Endpoint<Body = NoBody>>(&self, names: E::Names, query: &E::Query) -> Result<E::Answer, ClientError> {
+        self.call::<E>(&names, query, &NoBody {})
+    }
+
+    /// Asks for something that is all in the body.
+    ///
+    /// # Errors
+    /// Whatever there is instead of an answer.
+    pub fn send<E: Endpoint<Query = NoQuery>>(
+        &self,
+        names: E::Names,
+        body: &E::Body,
+    ) -> Result<E::Answer, ClientError> {
+        self.call::<E>(&names, &NoQuery {}, body)
+    }
+
+    fn call<E: Endpoint>(&self, names: &E::Names, query: &E::Query, body: &E::Body) -> Result<E::Answer, ClientError> {
+        let target = E::target(names, query).map_err(|error| ClientError::Request(error.to_string()))?;
+        let url = format!("{}{target}", self.url);
+        let outcome = match (E::ROUTE.method, E::no_body()) {
+            (Method::Get, _) => self.agent.get(url).call(),
+            (Method::Delete, _) => self.agent.delete(url).call(),
+            (Method::Post, Some(_)) => self.agent.post(url).send_empty(),
+            (Method::Post, None) => self.agent.post(url).send_json(body),
+        };
+        self.read::<E>(outcome)
+    }
+
+    fn read<E: Endpoint>(&self, outcome: Result<Response<Body>, ureq::Error>) -> Result<E::Answer, ClientError> {
+        let unreachable =
+            |error: ureq::Error| ClientError::Unreachable { url: self.url.clone(), reason: error.to_string() };
+        let foreign = |reason| ClientError::Foreign { url: self.url.clone(), reason };
+        let mut response = outcome.map_err(unreachable)?;
+        let status = response.status();
+        if let Some(said) = response.headers().get(STALE_HEADER).and_then(|value| value.to_str().ok()) {
+            (self.stale)(said);
+        }
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        if !status.is_success() {
+            let told = body.ok().and_then(|body| serde_json::from_slice::<ErrorBody>(&body).ok());
+            return Err(told.map_or_else(|| foreign(format!("answered {status}")), ClientError::Failed));
+        }
+        let body = body.map_err(|error| foreign(format!("answered what can't be read: {error}")))?;
+        E::Answer::from_bytes(&body).map_err(|error| foreign(format!("answered what can't be read: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! What becomes of URLs, and of answers that are none.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+use azekura_api::endpoint::{DeviceDrain, VolumeCreate, VolumeDelete, VolumeList, VolumeShow};
+use azekura_api::{CreateVolume, DeleteVolume, NoContent};
+
+use super::*;
+
+#[test]
+fn urls() {
+    for (given, url) in [
+        ("http://127.0.0.1:7180/", "http://127.0.0.1:7180"),
+        ("127.0.0.1:7180", "http://127.0.0.1:7180"),
+        ("http://[::1]:7180", "http://[::1]:7180"),
+    ] {
+        assert_eq!(Client::new(given).unwrap().url(), url);
+    }
+    for bad in ["", "https://127.0.0.1:7180", "ftp://x", "http://a b"] {
+        assert!(Client::new(bad).is_err(), "{bad}");
+    }
+}
+
+/// A server that answers once; gives what it was asked.
+fn server(answer: &'static str) -> (Client, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::new(&listener.local_addr().unwrap().to_string()).unwrap();
+    let asked = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut text, mut buffer) = (String::new(), [0; 4096]);
+        loop {
+            let length = stream.read(&mut buffer).unwrap();
+            text += std::str::from_utf8(&buffer[..length]).unwrap();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let announced =
+                head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            if body.len() >= announced.unwrap_or(0) {
+                break;
+            }
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        text
+    });
+    (client, asked)
+}
+
+fn name(name: &str) -> [String; 1] {
+    [name.to_owned()]
+}
+
+#[test]
+fn requests_are_what_the_endpoint_says() {
+    let (client, asked) = server("HTTP/1.1 204 No Content\r\n\r\n");
+    let query = DeleteVolume { force: true, snapshots: false };
+    assert_eq!(client.ask::<VolumeDelete>(name("a b"), &query), Ok(NoContent));
+    assert!(asked.join().unwrap().starts_with("DELETE /v1/volumes/a%20b?force=true HTTP/1.1\r\n"));
+
+    let (client, asked) = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]");
+    assert_eq!(client.ask::<DeviceDrain>(name("3"), &NoQuery {}), Ok(Vec::new()));
+    assert!(asked.join().unwrap().starts_with("POST /v1/devices/3/drain HTTP/1.1\r\n"));
+}
+
+#[test]
+fn errors_are_told_as_the_node_says_them() {
+    let body =
+        CreateVolume { name: "v".into(), size_bytes: 4096, class: None, copies: None, ack_rule: None, shared: false };
+    let answer = "HTTP/1.1 409 Conflict\r\ncontent-length: 51\r\n\r\n{\"code\":\"exists\",\"message\":\"it is\",\"hint\":\"choose\"}";
+    let (client, asked) = server(answer);
+    let error = client.send::<VolumeCreate>([], &body).unwrap_err();
+    let asked = asked.join().unwrap();
+    let (_, sent) = asked.split_once("\r\n\r\n").unwrap();
+    assert_eq!(serde_json::from_str::<CreateVolume>(sent).unwrap(), body, "{asked}");
+    assert_eq!((error.code(), error.hint()), (Some(ErrorCode::Exists), Some("choose")));
+    assert_eq!(error.to_string(), "it is");
+}
+
+#[test]
+fn what_is_no_answer_of_a_node_is_told() {
+    let (client, _) = server("HTTP/1.1 502 Bad Gateway\r\ncontent-length: 5\r\n\r\nproxy");
+    let error = client.ask::<VolumeList>([], &NoQuery {}).unwrap_err();
+    assert!(matches!(&error, ClientError::Foreign { reason, .. } if reason == "answered 502 Bad Gateway"), "{error}");
+    let (client, _) = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
+    let error = client.ask::<VolumeShow>(name("v"), &NoQuery {}).unwrap_err();
+    assert!(matches!(&error, ClientError::Foreign { reason, .. } if reason.contains("missing field")), "{error}");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = Client::new(&free.to_string()).unwrap();
+    assert!(matches!(client.ask::<VolumeList>([], &NoQuery {}), Err(ClientError::Unreachable { .. })));
+}

@@ -1,0 +1,121 @@
+//! A request as its handler gets it, and the routes. Both follow the endpoints of `azekura_api`, so that a handler can neither
+//! take nor answer anything else than what is described.
+
+use axum::Json;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, Route, STALE_HEADER, Stale};
+
+use super::Api;
+use super::error::{ApiError, bad_body, bad_path, bad_query};
+
+/// A request.
+pub(super) struct Call<E: Endpoint> {
+    pub(super) api: Api,
+    /// The names in its path.
+    pub(super) names: E::Names,
+    pub(super) query: E::Query,
+    pub(super) body: E::Body,
+}
+
+impl<E: Endpoint> FromRequest<Api> for Call<E> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Call<E>, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let names = Path::from_request_parts(&mut parts, api).await.map_err(|rejection| bad_path(&rejection))?;
+        let query = Query::from_request_parts(&mut parts, api).await.map_err(|rejection| bad_query(&rejection))?;
+        let body = match E::no_body() {
+            Some(none) => none,
+            None => {
+                let request = Request::from_parts(parts, body);
+                Json::from_request(request, api).await.map_err(|rejection| bad_body(&rejection))?.0
+            }
+        };
+        Ok(Call { api: api.clone(), names: names.0, query: query.0, body })
+    }
+}
+
+/// What is answered.
+pub(super) struct Reply<T> {
+    answer: T,
+    stale: Option<Stale>,
+}
+
+impl<T> Reply<T> {
+    /// An answer that may be out of date, which a header says.
+    pub(super) fn as_known(answer: T, stale: Option<Stale>) -> Reply<T> {
+        Reply { answer, stale }
+    }
+}
+
+impl<T> From<T> for Reply<T> {
+    fn from(answer: T) -> Reply<T> {
+        Reply { answer, stale: None }
+    }
+}
+
+/// What a handler returns.
+pub(super) type Answer<E> = Result<Reply<<E as Endpoint>::Answer>, ApiError>;
+
+fn respond<E: Endpoint>(outcome: Answer<E>) -> Response {
+    let Reply { answer, stale } = match outcome {
+        Ok(reply) => reply,
+        Err(error) => return error.into_response(),
+    };
+    let bytes = match answer.to_bytes() {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let message = format!("the answer can't be written: {error}");
+            return ApiError::new(ErrorCode::Internal, message, None).into_response();
+        }
+    };
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = StatusCode::from_u16(E::STATUS).unwrap_or_default();
+    if let Some(media_type) = <E::Answer as azekura_api::Answer>::MEDIA_TYPE {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    }
+    if let Some(said) = stale.and_then(|stale| HeaderValue::from_str(&stale.to_string()).ok()) {
+        response.headers_mut().insert(STALE_HEADER, said);
+    }
+    response
+}
+
+/// The routes, with what they serve.
+pub(super) struct Routes {
+    pub(super) router: Router<Api>,
+    pub(super) served: Vec<Route>,
+}
+
+impl Routes {
+    pub(super) fn new() -> Routes {
+        Routes { router: Router::new(), served: Vec::new() }
+    }
+
+    /// Adds an endpoint, which follows from the handler's type.
+    pub(super) fn serve<E, F, A>(mut self, handler: F) -> Routes
+    where
+        E: Endpoint,
+        F: Fn(Call<E>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Answer<E>> + Send + 'static,
+    {
+        let Route { path, method } = E::ROUTE;
+        let method = match method {
+            Method::Get => MethodFilter::GET,
+            Method::Post => MethodFilter::POST,
+            Method::Delete => MethodFilter::DELETE,
+        };
+        let answer = move |call: Call<E>| {
+            let outcome = handler(call);
+            async move { respond::<E>(outcome.await) }
+        };
+        self.router = self.router.route(path, on(method, answer));
+        self.served.push(E::ROUTE);
+        self
+    }
+}

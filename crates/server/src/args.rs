@@ -1,0 +1,131 @@
+//! The options of `azekura node`.
+
+use azekura_api::Period;
+use azekura_base::Size;
+use azekura_node::DEVICE_TIMEOUT_MIN;
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Connections that [`NodeArgs::nbd_connections`] may be set to.
+const NBD_CONNECTIONS_MAX: usize = 100_000;
+
+fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=NBD_CONNECTIONS_MAX).contains(number));
+    number.ok_or_else(|| format!("a number from 1 to {NBD_CONNECTIONS_MAX}"))
+}
+
+/// Run a node: it keeps copies of volumes on its devices and serves every volume of the cluster to clients.
+///
+/// The process stays in the foreground and logs to standard error; stop it with Ctrl-C or SIGTERM. Everything that
+/// was acknowledged is on its devices, whichever way it ends.
+///
+/// One machine, everything inside:
+///   azekura node --data /var/lib/azekura --serve-config 127.0.0.1:7179 --device-size 100GiB
+///
+/// A further machine of that cluster:
+///   azekura node --data /var/lib/azekura --config http://10.0.0.1:7179 --listen 10.0.0.2:7101 --device-size 100GiB
+#[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct NodeArgs {
+    /// The node's name, unique in the cluster; also its host in failure domains [default: the host's name].
+    #[arg(long, env = "AZEKURA_NODE_NAME")]
+    pub name: Option<String>,
+
+    /// The data folder: identity, devices, and the configuration database if this node serves it.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+
+    /// Where other nodes reach this one. The address is announced to them, so it must not be 0.0.0.0.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7101")]
+    pub listen: SocketAddr,
+
+    /// Where the REST API listens: the command line, the metrics and the dashboard use it.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7180")]
+    pub api: SocketAddr,
+
+    /// Where NBD clients connect over TCP.
+    #[arg(long, value_name = "IP:PORT")]
+    pub nbd: Option<SocketAddr>,
+
+    /// Where NBD clients of this machine connect: a unix socket.
+    #[arg(long, value_name = "PATH")]
+    pub nbd_socket: Option<PathBuf>,
+
+    /// How many connections of NBD clients there may be at a time; further ones are refused. Other nodes have places of their
+    /// own. At most half of the files that the process may have open.
+    #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]
+    pub nbd_connections: usize,
+
+    /// Memory for the requests and answers of NBD clients that are on their way, at least 72MiB. Clients wait when there is not
+    /// enough; each has 64KiB besides.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub nbd_memory: Size,
+
+    /// The configuration servers, etcd's or another node's --serve-config, separated by commas
+    /// [default: the one that this node serves].
+    #[arg(long, value_name = "URL,URL", value_delimiter = ',', env = "AZEKURA_CONFIG")]
+    pub config: Vec<String>,
+
+    /// Serve the cluster's configuration here (etcd's v3 API, kept in the data folder). For one machine or a small
+    /// lab: when this node is away, nothing can be reconfigured. Use etcd for a cluster that must survive that.
+    #[arg(long, value_name = "IP:PORT")]
+    pub serve_config: Option<SocketAddr>,
+
+    /// Read and compare all copies of everything that this node is primary of, every so many days; 0: only when asked for
+    /// (azekura scrub).
+    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    pub scrub_days: u32,
+
+    /// Compare the maps of all copies of everything that this node is primary of, every so many hours; 0: only when asked
+    /// for (azekura scrub --light). No block is read, unless the maps differ.
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub light_scrub_hours: u32,
+
+    /// On the first start, make one device of this size in the data folder.
+    #[arg(long, value_name = "SIZE")]
+    pub device_size: Option<Size>,
+
+    /// With --device-size, make this many devices instead of one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub devices: u32,
+
+    /// The devices have power-loss protection: a write counts as durable without a flush of their cache.
+    #[arg(long)]
+    pub power_loss_protected: bool,
+
+    /// A device of which nothing has been heard for so long, although it was asked for something, is out of service until
+    /// the node is started again: its copies get new homes as those of a failed device do. At least 2s. Nobody waits for
+    /// a device that has been silent for one second, whatever this says.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = device_timeout)]
+    pub device_timeout: Period,
+
+    /// The site (data centre) that this machine stands in, for failure domains.
+    #[arg(long, default_value = "")]
+    pub site: String,
+
+    /// The rack that this machine stands in, for failure domains.
+    #[arg(long, default_value = "")]
+    pub rack: String,
+}
+
+fn device_timeout(text: &str) -> Result<Period, String> {
+    let period: Period = text.parse()?;
+    if period.0 < DEVICE_TIMEOUT_MIN.as_secs() {
+        let least = Period(DEVICE_TIMEOUT_MIN.as_secs());
+        return Err(format!("a sound device may be silent for {period}; give {least} or more"));
+    }
+    Ok(period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_given_some_time() {
+        assert_eq!(device_timeout("30s"), Ok(Period(30)));
+        assert_eq!(device_timeout("1s"), Err("a sound device may be silent for 1s; give 2s or more".into()));
+        assert!(device_timeout("1").is_err_and(|error| error.contains("write 90s")));
+    }
+}

@@ -1,0 +1,58 @@
+"""The REST API as docs/api.md tells it: every example of the page, in its order, with the answer that it shows."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent / "docs" / "api.md"
+
+
+def examples():
+    """Commands of the page, each with the answer that stands under it (`None`: it answers nothing)."""
+    found = []
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("    curl "):
+            found.append((line.strip(), None))
+        elif re.match(r"    [{\[]", line):
+            command, answer = found[-1]
+            assert answer is None, f"two answers to {command}"
+            found[-1] = (command, json.loads(line))
+    return found
+
+
+def missing(shown, answer, where="answer"):
+    """What the page shows and the node did not answer; fields that the page leaves out may be there."""
+    if isinstance(shown, dict) and isinstance(answer, dict):
+        for field, value in shown.items():
+            if field not in answer:
+                yield f"{where}.{field} is not there"
+            else:
+                yield from missing(value, answer[field], f"{where}.{field}")
+    elif isinstance(shown, list) and isinstance(answer, list) and len(shown) == len(answer):
+        for index, value in enumerate(shown):
+            yield from missing(value, answer[index], f"{where}[{index}]")
+    elif shown != answer:
+        yield f"{where} is {answer!r}, and {shown!r} in the page"
+
+
+def test_the_examples_of_the_page(make_cluster):
+    cluster = make_cluster()
+    done = examples()
+    assert len(done) > 10, done
+    for command, shown in done:
+        # What was made is in the status when all groups are ready.
+        cluster.wait_healthy()
+        script = f"API={cluster.first.api}\n{command}"
+        outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
+        if shown is None:
+            assert outcome.stdout == "", f"{command}\n{outcome.stdout}"
+        else:
+            wrong = list(missing(shown, json.loads(outcome.stdout)))
+            assert not wrong, f"{command}\n{wrong}\n{outcome.stdout}"
+
+
+def test_the_program_serves_the_description_of_the_page(cluster):
+    command = ["curl", "-s", f"{cluster.first.api}/v1/openapi.json"]
+    served = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+    assert served == json.loads((PAGE.parent / "api" / "openapi.json").read_text(encoding="utf-8"))
