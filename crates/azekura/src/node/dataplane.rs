@@ -431,6 +431,8 @@ impl DataPlane {
         self.last_key += 1;
         let key = ConnKey(self.last_key);
         self.conns.insert(key, conn);
+        // Heartbeats are not to wait for data in the kernel.
+        self.reactor.send_just_in_time(conn);
         let _ = self.reactor.install(conn, Conn::peer(key));
         key
     }
