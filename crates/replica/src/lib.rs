@@ -11,7 +11,7 @@
 //!
 //! Membership, in the order of the files: who reigns and who is in sync (`membership.rs`); how a group changes hands and
 //! copies take leave without being missed first (`hand_over.rs`), also those whose device hangs (`hung.rs`);
-//! who is slower than the others for long (`sluggish.rs`); how a new primary gathers what was
+//! who is slower than the others for long (`sluggish.rs`), and how much may be on its way to copies that nobody waits for (`flow.rs`); how a new primary gathers what was
 //! prepared before it (`opening.rs`, `secondary.rs`); how a copy that was away is brought up to date (`resync.rs` on the
 //! primary, `learner.rs` on the copy, `digest.rs` between them); how a damaged block is written anew (`mend.rs`),
 //! and found before somebody needs it (`scrub.rs`), and how much of all this there may be at a time (`background.rs`). What becomes of the writes of an attachment that has ended: `fence.rs`.
@@ -23,6 +23,7 @@ mod digest;
 mod epochs;
 mod fence;
 mod finding;
+mod flow;
 mod group;
 mod hand_over;
 mod hung;
@@ -48,6 +49,7 @@ mod sluggish;
 
 pub use action::{Action, Client, Mismatch};
 pub use finding::{FINDINGS_MAX, Finding, Flaw};
+pub use flow::{LAG_BYTES_MAX, WINDOW_BYTES, Window, WindowLimits};
 pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
 pub use quorum::AckRule;

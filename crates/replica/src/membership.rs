@@ -8,6 +8,7 @@
 //! waits out before it commits anything (`hand_over.rs`).
 
 use crate::action::Action;
+use crate::flow::LAGGED_RETRY;
 use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::hand_over::{Claim, is_recent};
 use crate::lease::{GRACE, LEASE};
@@ -191,8 +192,12 @@ impl Group {
             peer.named = peer.named.filter(|version| *version > config.version);
         }
         let mut readers_until = primary.blocked_until;
+        let retries = &mut primary.retries;
         primary.peers.retain(|device, peer| match peer.standing {
             Standing::InSync if !config.in_sync.contains(device) => {
+                if peer.lags() {
+                    retries.put_off(*device, LAGGED_RETRY, now);
+                }
                 // Nothing is committed without it while it may still answer readers by itself.
                 readers_until = readers_until.max(peer.reads_until);
                 false

@@ -2,9 +2,9 @@
 //! recorded everywhere.
 
 use crate::action::Action;
+use crate::flow::Backlog;
 use crate::group::{Group, Role};
 use crate::membership::readers_until;
-use crate::peer::Backlog;
 use crate::quorum::AckRule;
 use azekura_base::DeviceId;
 use azekura_wire::{Message, Sync, SyncOk};
@@ -115,6 +115,7 @@ impl Group {
         self.predecessor_stopped(device);
         let Role::Primary(primary) = &mut self.role else { return };
         let (stage, opens_at, end) = (primary.stage, primary.opens_at, self.tail.end());
+        let backlog = Backlog::new(self.windows.get(&device).cloned().unwrap_or_default());
         let Some(peer) = primary.peers.get_mut(&device) else { return };
         (peer.full, peer.heard) = (ok.full, now);
         if !peer.counts() {
@@ -162,7 +163,7 @@ impl Group {
         peer.sent = ok.prepared;
         peer.again = end;
         peer.acked = ok.prepared;
-        peer.backlog = Backlog::default();
+        (peer.backlog, peer.missed) = (backlog, false);
         peer.pace.interrupted();
         self.pump(device);
         self.gather();
