@@ -480,7 +480,7 @@ impl Group {
     /// Lets waiting writes in whose obstacle may be gone.
     pub(crate) fn retry_waiting(&mut self) {
         let Role::Primary(primary) = &mut self.role else { return };
-        if primary.waiting.is_empty() {
+        if primary.waiting.is_empty() || primary.has_learners && primary.waits_for_learner() {
             return;
         }
         for (client, write) in std::mem::take(&mut primary.waiting) {

@@ -1,6 +1,7 @@
 //! Bringing a copy that was away up to date, as the primary does it.
 //!
-//! From the start the copy is sent every new write as any secondary is; nothing waits for its answers. Meanwhile the
+//! From the start the copy is sent every new write as any secondary is; nothing waits for its answers, but for new writes when too much
+//! is on its way to it (`flow.rs`). Meanwhile the
 //! primary goes through the chunks that were changed while the copy was away. It compares each with the copy by
 //! digests and sends the blocks that differ. A block is read while no write to it is under way and new ones are held
 //! back, and sent before them on the same connection, so the copy applies the repair in the right place of the order
