@@ -63,8 +63,8 @@ impl Node {
             let followers: Vec<(DeviceId, bool)> = group.followers(self.now).collect();
             for (device, reads) in followers {
                 if let Some(node) = self.view.devices.get(&device) {
-                    let (epoch, commit, floor) = (group.epoch(), group.committed(), group.floor());
-                    let beat = GroupBeat { pg: group.id(), device, epoch, commit, floor };
+                    let (epoch, commit, low_watermark) = (group.epoch(), group.committed(), group.low_watermark());
+                    let beat = GroupBeat { pg: group.id(), device, epoch, commit, low_watermark };
                     by_node.entry(*node).or_default()[usize::from(!reads)].push(beat);
                     if let Some((_, arrived)) = self.beats.stamps.get(node).filter(|_| reads) {
                         group.heartbeat_sent(device, *arrived);
@@ -99,7 +99,7 @@ impl Node {
         for beat in &heartbeat.groups {
             let key = (beat.pg, beat.device);
             let Some(group) = self.groups.get_mut(&key) else { continue };
-            if group.heartbeat(beat.epoch, beat.commit, beat.floor, lease_until, now) {
+            if group.heartbeat(beat.epoch, beat.commit, beat.low_watermark, lease_until, now) {
                 let full = self.devices.get(&beat.device).is_some_and(|device| device.full);
                 copies.push(CopyBeat { pg: beat.pg, device: beat.device, full });
             }

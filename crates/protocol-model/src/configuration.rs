@@ -43,14 +43,14 @@ impl Run<'_> {
 
     /// `Group::hand_over`, `Group::try_hand_over` on the primary; `Group::inherit`, `Group::try_inherit` on the copy.
     pub(crate) fn hand_over(&mut self, primary: usize, to: usize) -> Option<()> {
-        let (old, heir) = (&self.s.nodes[primary], &self.s.nodes[to]);
+        let (old, successor) = (&self.s.nodes[primary], &self.s.nodes[to]);
         let reign = old.reign.as_ref()?;
         let peer = &reign.peers[to];
-        let there = peer.standing == Standing::InSync && peer.synced && heir.leased_to & only(primary) != 0;
+        let there = peer.standing == Standing::InSync && peer.synced && successor.leased_to & only(primary) != 0;
         let ready = reign.is_open() && old.proposal.is_none() && there && peer.acked >= old.committed;
-        let follows = heir.connected && heir.following == reign.epoch && heir.recorded == reign.epoch;
-        let knows = heir.config.epoch == reign.epoch && heir.config.primary as usize != to;
-        let whole = heir.log.len >= old.committed && heir.config.in_sync & only(to) != 0;
+        let follows = successor.connected && successor.following == reign.epoch && successor.recorded == reign.epoch;
+        let knows = successor.config.epoch == reign.epoch && successor.config.primary as usize != to;
+        let whole = successor.log.len >= old.committed && successor.config.in_sync & only(to) != 0;
         if !(ready && follows && knows && whole) {
             return None;
         }
@@ -67,7 +67,7 @@ impl Run<'_> {
             && config.in_sync != node.config.in_sync
             && self.model.ack != AckRule::All
         {
-            reign.doubts |= 1 << config.in_sync;
+            reign.proposals_in_doubt |= 1 << config.in_sync;
         }
         node.proposal = Some(Proposal { config, accepted: false });
         Some(())
@@ -152,7 +152,7 @@ impl Run<'_> {
         // Whichever version was proposed, it has been decided: a proposal is the next version of what was known.
         node.proposal = None;
         if let Some(reign) = &mut node.reign {
-            reign.doubts = 0;
+            reign.proposals_in_doubt = 0;
             reign.confirmed |= own && self.model.ack != AckRule::All;
         }
         self.follow_completeness(copy);
@@ -197,7 +197,7 @@ impl Run<'_> {
         self.settle(copy);
     }
 
-    /// `Group::begin_reign`, `Group::reconcile`.
+    /// `Group::begin_reign`, `Group::begin_gathering`.
     fn begin_reign(&mut self, copy: usize) {
         let node = &mut self.s.nodes[copy];
         let Some(claim) = node.claim.take_if(|claim| claim.epoch == node.config.epoch) else { return };
@@ -215,9 +215,9 @@ impl Run<'_> {
         for other in copies_of(node.config.in_sync & !only(copy)) {
             peers[other].standing = Standing::InSync;
         }
-        let (stage, opens_at, confirmed, doubts) = (Stage::Reconciling, 0, false, 0);
+        let (stage, opens_at, confirmed, proposals_in_doubt) = (Stage::Gathering, 0, false, 0);
         let (epoch, ended, predecessor) = (claim.epoch, claim.ended, Some(predecessor));
-        node.reign = Some(Reign { epoch, stage, opens_at, confirmed, ended, predecessor, doubts, peers });
+        node.reign = Some(Reign { epoch, stage, opens_at, confirmed, ended, predecessor, proposals_in_doubt, peers });
         node.connected = false;
         self.settle(copy);
     }

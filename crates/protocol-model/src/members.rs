@@ -17,12 +17,12 @@ impl Run<'_> {
         for copy in copies_of(node.config.in_sync & !in_sync) {
             let peer = reign.peers.get(copy).filter(|peer| peer.standing == Standing::InSync)?;
             let known = if waits_for_all { node.committed } else { peer.acked };
-            config.remove(copy, peer.lost.unwrap_or(known).min(node.committed));
+            config.remove(copy, peer.diverged_at.unwrap_or(known).min(node.committed));
         }
         let joining = in_sync & !node.config.in_sync;
         for copy in copies_of(joining) {
             let peer = reign.peers.get(copy).filter(|peer| peer.standing == Standing::Joining && peer.synced)?;
-            if self.s.nodes[copy].leased_to & only(primary) == 0 || peer.lost.is_some() {
+            if self.s.nodes[copy].leased_to & only(primary) == 0 || peer.diverged_at.is_some() {
                 return None;
             }
             if self.model.rules.joiners_are_level && peer.acked < node.committed {
@@ -131,7 +131,7 @@ impl Run<'_> {
             following: before.recorded,
             connected: false,
             bound: self.model.rules.starts_bound,
-            floor: 0,
+            low_watermark: 0,
             proposal: None,
             claim: None,
             reign: None,

@@ -201,10 +201,10 @@ impl Model for Membership {
             }
             let Some(reign) = &node.reign else { continue };
             match reign.stage {
-                Stage::Reconciling => {
+                Stage::Gathering => {
                     actions.extend([Action::InheritWrite(copy), Action::Gather(copy), Action::WaitOut(copy)])
                 }
-                Stage::Starting => actions.push(Action::Record(copy)),
+                Stage::Recording => actions.push(Action::Record(copy)),
                 Stage::Open => actions.push(Action::Order(copy)),
             }
             for other in (0..COPIES).filter(|other| *other != copy) {

@@ -6,12 +6,12 @@ use crate::state::{Broken, COPIES, Peer, Stage, Standing, copies_of, only};
 
 impl Run<'_> {
     /// `Group::greet` on the primary, `Group::sync`, `Group::listen_to` and `Group::enter_epoch` on the copy. A copy that
-    /// is bound takes the question up when its promise has run out (`suitor`): it is asked then.
+    /// is bound takes the question up when its promise has run out (`deferred_vote`): it is asked then.
     pub(crate) fn ask(&mut self, primary: usize, copy: usize) -> Option<()> {
         let asking = self.s.nodes[primary];
         let reign = asking.reign?;
         let peer = &reign.peers[copy];
-        let open = reign.stage != Stage::Reconciling;
+        let open = reign.stage != Stage::Gathering;
         if !peer.counts() || (peer.synced && peer.opened == open) {
             return None;
         }
@@ -21,11 +21,11 @@ impl Run<'_> {
         let faithful = epoch > node.recorded && !ended && node.bound && rules.copies_wait_out_their_promise;
         let secondary = node.reign.is_none() && epoch > node.following;
         let claimant = node.reign.is_some_and(|own| own.epoch != node.recorded && epoch > own.epoch);
-        let suitor = ack != AckRule::All && faithful && (secondary || claimant && rules.claimants_wait_too);
+        let deferred_vote = ack != AckRule::All && faithful && (secondary || claimant && rules.claimants_wait_too);
         if node.recorded == epoch && node.connected && node.following == epoch && ack != AckRule::All {
             return None; // Asked twice: it says how far it is, which is a step of its own.
         }
-        if suitor {
+        if deferred_vote {
             self.expire(copy);
         }
         self.listen_to(copy, epoch)?;
@@ -42,7 +42,7 @@ impl Run<'_> {
         if open && node.recorded < epoch {
             node.log.truncate(node.committed);
             if ack != AckRule::All {
-                node.floor = node.floor.max(node.committed);
+                node.low_watermark = node.low_watermark.max(node.committed);
             }
             (node.recorded, node.base) = (epoch, node.committed);
         }
@@ -64,7 +64,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::tell_place` on the copy, `Group::sync_ok` on the primary.
+    /// `Group::report_position` on the copy, `Group::sync_ok` on the primary.
     pub(crate) fn answer(&mut self, primary: usize, copy: usize) -> Option<()> {
         let (asked, asking) = (self.s.nodes[copy], self.s.nodes[primary]);
         let reign = asking.reign?;
@@ -82,7 +82,7 @@ impl Run<'_> {
         let waits_for_all = self.model.ack == AckRule::All;
         let end = asking.log.len;
         let more = if waits_for_all { prepared > end } else { (asked.recorded, prepared) > (asking.log_epoch(), end) };
-        if reign.stage == Stage::Reconciling && more {
+        if reign.stage == Stage::Gathering && more {
             if asking.proposal.is_some() {
                 self.settle(primary);
                 return Some(());
@@ -91,14 +91,14 @@ impl Run<'_> {
         }
         let reign = self.s.nodes[primary].reign.as_mut()?;
         let peer = &mut reign.peers[copy];
-        peer.answered = reign.stage == Stage::Reconciling && !waits_for_all;
-        if reign.stage == Stage::Reconciling && !waits_for_all && asked.recorded < asking.log_epoch() {
-            peer.lost = Some(asked.committed);
-        } else if reign.stage != Stage::Reconciling && !open && prepared > reign.opens_at {
-            peer.lost = Some(reign.opens_at);
+        peer.answered = reign.stage == Stage::Gathering && !waits_for_all;
+        if reign.stage == Stage::Gathering && !waits_for_all && asked.recorded < asking.log_epoch() {
+            peer.diverged_at = Some(asked.committed);
+        } else if reign.stage != Stage::Gathering && !open && prepared > reign.opens_at {
+            peer.diverged_at = Some(reign.opens_at);
         } else if prepared < asking.committed || prepared < peer.acked || prepared > end {
-            peer.lost = Some(prepared);
-        } else if reign.stage == Stage::Reconciling || open {
+            peer.diverged_at = Some(prepared);
+        } else if reign.stage == Stage::Gathering || open {
             (peer.opened, peer.synced, peer.acked) = (open, true, prepared);
         }
         self.settle(primary);
@@ -155,8 +155,8 @@ impl Run<'_> {
         let end = node.log.len;
         let mut config = node.config.next();
         for (copy, peer) in reign.peers.iter().enumerate().filter(|(_, peer)| peer.counts()) {
-            if peer.lost.is_some() || !peer.synced || peer.acked < end {
-                config.remove(copy, peer.lost.unwrap_or(peer.acked).max(node.floor));
+            if peer.diverged_at.is_some() || !peer.synced || peer.acked < end {
+                config.remove(copy, peer.diverged_at.unwrap_or(peer.acked).max(node.low_watermark));
             }
         }
         if self.model.rules.confirms {
@@ -171,7 +171,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::try_commit`, `Group::try_start` and `Group::try_open`, which follow every step of a primary.
+    /// `Group::try_commit`, `Group::try_record` and `Group::try_open`, which follow every step of a primary.
     pub(crate) fn settle(&mut self, primary: usize) {
         let node = &self.s.nodes[primary];
         let Some(reign) = &node.reign else { return };
@@ -182,7 +182,7 @@ impl Run<'_> {
         if upto > self.s.nodes[primary].committed {
             self.commit(primary, upto);
         }
-        self.try_start(primary);
+        self.try_record(primary);
         self.try_open(primary);
     }
 
@@ -197,9 +197,9 @@ impl Run<'_> {
         let mut acked = reign.peers.map(|peer| peer.acked);
         acked[primary] = durable;
         let enough = |in_sync| self.model.ack.held_by_enough(in_sync, primary, acked);
-        let doubts = (0..8).filter(|set| reign.doubts & 1 << set != 0).map(enough);
+        let in_doubt = (0..8).filter(|set| reign.proposals_in_doubt & 1 << set != 0).map(enough);
         let joining = reign.peers.iter().filter(|peer| peer.standing == Standing::Joining);
-        doubts.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(node.config.in_sync))
+        in_doubt.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(node.config.in_sync))
     }
 
     /// `Group::commit` on a primary: whoever waits for these writes is answered.
@@ -224,16 +224,16 @@ impl Run<'_> {
         }
     }
 
-    /// `Group::try_start`.
-    fn try_start(&mut self, primary: usize) {
+    /// `Group::try_record`.
+    fn try_record(&mut self, primary: usize) {
         let node = &self.s.nodes[primary];
         let Some(reign) = &node.reign else { return };
         let all_there = reign.counting().all(|peer| peer.synced);
-        if reign.stage != Stage::Reconciling || node.committed != node.log.len || !all_there {
+        if reign.stage != Stage::Gathering || node.committed != node.log.len || !all_there {
             return;
         }
         if node.is_doubtful()
-            && let Some(surer) = self.surer_copy(primary)
+            && let Some(surer) = self.more_complete_copy(primary)
         {
             // Beyond the bounds the step is left out, and the reign stands still.
             let _ = self.propose_primary(primary, surer);
@@ -241,15 +241,16 @@ impl Run<'_> {
         }
         let committed = node.committed;
         if let Some(reign) = &mut self.s.nodes[primary].reign {
-            (reign.stage, reign.opens_at) = (Stage::Starting, committed);
+            (reign.stage, reign.opens_at) = (Stage::Recording, committed);
         }
     }
 
-    /// `Group::surer_copy`.
-    fn surer_copy(&self, primary: usize) -> Option<usize> {
+    /// `Group::more_complete_copy`.
+    fn more_complete_copy(&self, primary: usize) -> Option<usize> {
         let node = &self.s.nodes[primary];
         let peers = &node.reign.as_ref()?.peers;
-        let sure = |peer: &Peer| peer.counts() && peer.synced && peer.lost.is_none() && peer.acked >= node.log.len;
+        let sure =
+            |peer: &Peer| peer.counts() && peer.synced && peer.diverged_at.is_none() && peer.acked >= node.log.len;
         peers.iter().position(sure)
     }
 
@@ -257,7 +258,7 @@ impl Run<'_> {
     pub(crate) fn record(&mut self, primary: usize) -> Option<()> {
         let node = &mut self.s.nodes[primary];
         let reign = node.reign.as_ref()?;
-        if reign.stage != Stage::Starting || node.recorded == reign.epoch {
+        if reign.stage != Stage::Recording || node.recorded == reign.epoch {
             return None;
         }
         (node.recorded, node.base) = (reign.epoch, node.committed);
@@ -270,7 +271,7 @@ impl Run<'_> {
         let node = &mut self.s.nodes[primary];
         let Some(reign) = &mut node.reign else { return };
         let recorded = node.recorded == reign.epoch;
-        if reign.stage == Stage::Starting && recorded && reign.counting().all(|peer| peer.opened) {
+        if reign.stage == Stage::Recording && recorded && reign.counting().all(|peer| peer.opened) {
             (reign.stage, reign.confirmed) = (Stage::Open, self.model.ack != AckRule::All);
             (node.incomplete, node.learning, node.bound) = (None, None, false);
             // What only the beginning has asked for.

@@ -65,8 +65,8 @@ impl Run<'_> {
         follows && peer.synced && peer.counts() && node.recorded == reign.epoch
     }
 
-    /// `Group::heartbeat_ok`, `Group::raise_floor`: after every step, everybody who would promise something has promised it,
-    /// and knows the floor. Whatever needs a promise to run out lets it run out first ([`Run::expire`]), so that each lease is
+    /// `Group::heartbeat_ok`, `Group::raise_low_watermark`: after every step, everybody who would promise something has promised it,
+    /// and knows the low watermark. Whatever needs a promise to run out lets it run out first ([`Run::expire`]), so that each lease is
     /// held for as long as it can be.
     pub(crate) fn renew(&mut self) {
         for primary in 0..COPIES {
@@ -74,15 +74,15 @@ impl Run<'_> {
             if reign.is_open() && self.model.ack != AckRule::All {
                 let node = &self.s.nodes[primary];
                 let everywhere = reign.counting().map(|peer| peer.acked).min().unwrap_or(node.log.len);
-                self.s.nodes[primary].floor = node.floor.max(everywhere.min(node.committed));
+                self.s.nodes[primary].low_watermark = node.low_watermark.max(everywhere.min(node.committed));
             }
-            let floor = self.s.nodes[primary].floor;
+            let low_watermark = self.s.nodes[primary].low_watermark;
             for copy in 0..COPIES {
                 if self.is_heard(primary, copy) {
                     let node = &mut self.s.nodes[copy];
                     node.bound = true;
                     node.leased_to |= only(primary);
-                    node.floor = node.floor.max(floor);
+                    node.low_watermark = node.low_watermark.max(low_watermark);
                     if let Some(claim) = &mut node.claim {
                         claim.unbound = false;
                     }
@@ -123,5 +123,5 @@ pub(crate) fn may_serve(ack: AckRule, state: &State, copy: usize) -> bool {
     let known = |other: &usize| *other == copy || reign.peers[*other].standing != Standing::None && leased(*other);
     let bound = (0..COPIES).filter(known).fold(0, |set, other| set | only(other));
     let enough = |in_sync| ack.could_acknowledge(in_sync, bound);
-    enough(node.config.in_sync) && (0..8).filter(|set| reign.doubts & 1 << set != 0).all(enough)
+    enough(node.config.in_sync) && (0..8).filter(|set| reign.proposals_in_doubt & 1 << set != 0).all(enough)
 }

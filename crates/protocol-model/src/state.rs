@@ -104,9 +104,9 @@ impl Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// The tail is gathered and committed.
-    Reconciling,
+    Gathering,
     /// The epoch's record is on its way to every log.
-    Starting,
+    Recording,
     /// Reads and writes are served.
     Open,
 }
@@ -139,7 +139,7 @@ pub struct Peer {
     /// It has said how far it is since the reign began.
     pub answered: bool,
     /// Its log is not the one that it was: it is good up to here.
-    pub lost: Option<u8>,
+    pub diverged_at: Option<u8>,
     /// A proposal whose outcome is not known names it in sync.
     pub named: bool,
 }
@@ -183,7 +183,7 @@ pub struct Reign {
     /// The primary before.
     pub predecessor: Option<Predecessor>,
     /// The in-sync sets that were proposed and may stand unheard: bit s is the set s.
-    pub doubts: u8,
+    pub proposals_in_doubt: u8,
     /// What it knows of the others.
     pub peers: [Peer; COPIES],
 }
@@ -192,7 +192,7 @@ impl Reign {
     /// What was prepared before is being gathered.
     #[must_use]
     pub fn is_gathering(&self) -> bool {
-        self.stage == Stage::Reconciling && !self.confirmed
+        self.stage == Stage::Gathering && !self.confirmed
     }
 
     /// The epoch is open.
@@ -267,7 +267,7 @@ pub struct Node {
     /// Copies whose primary may hold a lease that rests on this copy.
     pub leased_to: Set,
     /// Every in-sync copy holds everything up to here, as far as it has heard.
-    pub floor: u8,
+    pub low_watermark: u8,
     /// A change of the configuration that it has proposed.
     pub proposal: Option<Proposal>,
     /// What is to be known when that lets it reign.
@@ -287,7 +287,7 @@ impl Node {
     #[must_use]
     pub fn log_epoch(&self) -> u8 {
         match &self.reign {
-            Some(reign) if reign.stage != Stage::Reconciling => reign.epoch,
+            Some(reign) if reign.stage != Stage::Gathering => reign.epoch,
             _ => self.recorded,
         }
     }
@@ -344,8 +344,8 @@ pub struct State {
 }
 
 impl State {
-    /// Copy 0 has reigned since epoch 1, and all are in sync and know. What plays no part under the rule `all` (doubts, the
-    /// floor, who has answered, whether the set is confirmed) stays as it is, so that states are not told apart by it.
+    /// Copy 0 has reigned since epoch 1, and all are in sync and know. What plays no part under the rule `all` (proposals in doubt, the
+    /// low watermark, who has answered, whether the set is confirmed) stays as it is, so that states are not told apart by it.
     #[must_use]
     pub fn initial(ack: AckRule) -> State {
         let all: Set = (1 << COPIES) - 1;
@@ -363,7 +363,7 @@ impl State {
             connected: true,
             bound: false,
             leased_to: 0,
-            floor: 0,
+            low_watermark: 0,
             proposal: None,
             claim: None,
             reign: None,
@@ -380,7 +380,7 @@ impl State {
             confirmed: ack != AckRule::All,
             ended: 0,
             predecessor: None,
-            doubts: 0,
+            proposals_in_doubt: 0,
             peers,
         });
         let witness = Witness::default();

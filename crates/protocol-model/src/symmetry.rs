@@ -31,7 +31,7 @@ fn renumbered(state: &State, new: &[Id; COPIES]) -> State {
             claim.former = new[claim.former as usize];
         }
         if let (Some(reign), Some(before)) = (&mut node.reign, &old.reign) {
-            reign.doubts = sets(reign.doubts);
+            reign.proposals_in_doubt = sets(reign.proposals_in_doubt);
             (0..COPIES).for_each(|peer| reign.peers[new[peer] as usize] = before.peers[peer]);
             if let Some(predecessor) = &mut reign.predecessor {
                 predecessor.copy = new[predecessor.copy as usize];

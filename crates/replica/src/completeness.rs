@@ -74,13 +74,12 @@ impl Group {
     }
 
     /// The copy that should reign in the place of this one, which is not sure to be complete: it has everything.
-    pub(crate) fn surer_copy(&self) -> Option<DeviceId> {
+    pub(crate) fn more_complete_copy(&self) -> Option<DeviceId> {
         let Role::Primary(primary) = &self.role else { return None };
         let end = self.tail.end();
-        let sure = primary
-            .peers
-            .iter()
-            .find(|(_, peer)| peer.counts() && peer.synced && !peer.gone && peer.lost.is_none() && peer.acked >= end);
+        let sure = primary.peers.iter().find(|(_, peer)| {
+            peer.counts() && peer.synced && !peer.leaving && peer.diverged_at.is_none() && peer.acked >= end
+        });
         sure.map(|(device, _)| *device).filter(|_| self.completeness.is_doubtful())
     }
 }

@@ -64,7 +64,7 @@ impl Group {
             return self.answer_fence(client, request, Err(IoStatus::Redirect));
         };
         if !serving || primary.fences.waiting.len() >= FENCES_MAX {
-            primary.wanted = true;
+            primary.clients_wait = true;
             return self.answer_fence(client, request, Err(IoStatus::Redirect));
         }
         self.refuse_unordered(which, why);

@@ -31,7 +31,7 @@ pub struct GroupConfig {
     /// The copy that orders writes.
     pub primary: DeviceId,
     /// The incarnation of the process that reigns in this epoch; 0 when the primary has yet to claim it.
-    pub reign: u64,
+    pub primary_incarnation: u64,
     /// The copies that hold every acknowledged write; contains the primary.
     pub in_sync: BTreeSet<DeviceId>,
     /// Copies that were in sync and are not any more: each still held everything up to here.
@@ -58,7 +58,7 @@ impl GroupConfig {
             version: 1,
             epoch: Epoch(1),
             primary,
-            reign: 0,
+            primary_incarnation: 0,
             in_sync: members.clone(),
             away: BTreeMap::new(),
             copies: members.len() as u32,
@@ -205,7 +205,7 @@ pub struct Group {
     /// When [`Group::tick`] was last called.
     ticked: Duration,
     /// Every in-sync copy holds everything up to here, as far as this copy has heard.
-    pub(crate) floor: Sequence,
+    pub(crate) low_watermark: Sequence,
     /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own wishes.
     pub(crate) questions: u64,
     /// Notes that this copy has asked to be kept.
@@ -268,7 +268,7 @@ impl Group {
             hung: false,
             now,
             ticked: now,
-            floor: Sequence::ZERO,
+            low_watermark: Sequence::ZERO,
             questions: 0,
             notes: 0,
             allowance: Allowance::default(),
@@ -416,7 +416,7 @@ impl Group {
         if let Role::Primary(primary) = &mut self.role {
             primary.forget_peer(device);
             // Another process, perhaps.
-            primary.peers.entry(device).and_modify(|peer| peer.gone = false);
+            primary.peers.entry(device).and_modify(|peer| peer.leaving = false);
         }
         self.give_up_questions();
         self.greet(device);

@@ -106,7 +106,7 @@ impl Group {
         let now = self.now;
         let in_sync = to != self.me && self.config.in_sync.contains(&to);
         let Role::Primary(primary) = &mut self.role else { return false };
-        let there = primary.peers.get(&to).is_some_and(|peer| peer.synced && !peer.gone && now < peer.lease_until);
+        let there = primary.peers.get(&to).is_some_and(|peer| peer.synced && !peer.leaving && now < peer.lease_until);
         if self.proposal.is_some() || !primary.is_open() || primary.handing_over.is_some() || !in_sync || !there {
             return false;
         }
@@ -177,7 +177,7 @@ impl Group {
         primary.ended = claim.ended;
         primary.predecessor = Some(predecessor);
         self.role = Role::Primary(Box::new(primary));
-        self.reconcile();
+        self.begin_gathering();
     }
 
     /// The copy on `device` follows this one: if it was primary before, it serves nobody any more.
@@ -216,12 +216,12 @@ impl Group {
         let body = prepare.body.clone();
         self.append_prepared(prepare, Some(body));
         peers.into_iter().for_each(|device| self.pump(device));
-        self.hear_again();
+        self.hear_late_answers();
         Ok(())
     }
 
     /// Takes up the answers of copies that had more, once this one has as much or waits for it no longer.
-    pub(crate) fn hear_again(&mut self) {
+    pub(crate) fn hear_late_answers(&mut self) {
         let (now, end) = (self.now, self.tail.end());
         let Role::Primary(primary) = &mut self.role else { return };
         let waits = primary.tail_may_come(now);
@@ -241,7 +241,7 @@ impl Group {
         match &mut self.role {
             Role::Primary(primary) => {
                 let ready = primary.peers.iter().filter(|(_, peer)| {
-                    matches!(peer.standing, Standing::InSync) && peer.synced && !peer.gone && now < peer.lease_until
+                    matches!(peer.standing, Standing::InSync) && peer.synced && !peer.leaving && now < peer.lease_until
                 });
                 // One that lacks nothing need not be waited for.
                 let ready = ready.max_by_key(|(device, peer)| (peer.acked, Reverse(**device)));
@@ -296,7 +296,7 @@ impl Group {
             self.retry_waiting();
             self.try_commit();
         } else if let Some(peer) = primary.peers.get_mut(&device) {
-            (peer.gone, peer.reads_until) = (true, Duration::ZERO);
+            (peer.leaving, peer.reads_until) = (true, Duration::ZERO);
             self.predecessor_stopped(device);
             self.watch_copies(false);
         }

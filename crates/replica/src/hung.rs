@@ -19,10 +19,10 @@ use std::time::Duration;
 
 impl Primary {
     /// The in-sync copy that should reign in the place of one whose device hangs.
-    fn heir(&self, now: Duration) -> Option<DeviceId> {
+    fn successor(&self, now: Duration) -> Option<DeviceId> {
         let fit = self.peers.iter().filter(|(_, peer)| {
             let there = peer.synced && now < peer.lease_until || !self.is_open();
-            matches!(peer.standing, Standing::InSync) && !peer.gone && peer.lost.is_none() && there
+            matches!(peer.standing, Standing::InSync) && !peer.leaving && peer.diverged_at.is_none() && there
         });
         fit.max_by_key(|(device, peer)| (peer.synced, peer.acked, Reverse(**device))).map(|(device, _)| *device)
     }
@@ -55,12 +55,12 @@ impl Group {
         match &mut self.role {
             Role::Primary(primary) => {
                 let open = primary.is_open();
-                let Some(heir) = primary.heir(now).filter(|heir| self.connected.contains(heir)) else { return };
+                let Some(successor) = primary.successor(now).filter(|to| self.connected.contains(to)) else { return };
                 if open {
-                    self.hand_over(heir);
+                    self.hand_over(successor);
                 } else {
                     // It can't begin, and serves nobody: it need not be there when the other begins.
-                    self.propose_primary(heir);
+                    self.propose_primary(successor);
                 }
             }
             Role::Secondary(secondary) => {
@@ -101,9 +101,9 @@ impl Group {
         let Role::Primary(primary) = &mut self.role else { return };
         for (device, peer) in &mut primary.peers {
             let stayed = self.departed.get(device).is_some_and(|until| now >= *until);
-            if peer.gone && stayed && matches!(peer.standing, Standing::InSync) && self.connected.contains(device) {
+            if peer.leaving && stayed && matches!(peer.standing, Standing::InSync) && self.connected.contains(device) {
                 self.departed.remove(device);
-                (peer.gone, peer.synced, peer.asked) = (false, false, Duration::ZERO);
+                (peer.leaving, peer.synced, peer.asked) = (false, false, Duration::ZERO);
             }
         }
     }

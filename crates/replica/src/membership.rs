@@ -71,7 +71,7 @@ impl Group {
         if let Role::Primary(primary) = &mut self.role
             && config.in_sync != self.config.in_sync
         {
-            primary.doubts.push((config.version, config.in_sync.clone()));
+            primary.proposals_in_doubt.push((config.version, config.in_sync.clone()));
         }
         self.proposal = Some(config.clone());
         self.actions.push_back(Action::Propose(config));
@@ -82,11 +82,11 @@ impl Group {
         self.epochs.configure(self.config.epoch);
         let version = self.config.version;
         if let Role::Primary(primary) = &mut self.role {
-            primary.doubts.retain(|(proposed, _)| *proposed > version);
+            primary.proposals_in_doubt.retain(|(proposed, _)| *proposed > version);
             primary.confirmed |= own;
         }
         self.follow_completeness();
-        let reigning = self.config.primary == self.me && self.config.reign == self.incarnation;
+        let reigning = self.config.primary == self.me && self.config.primary_incarnation == self.incarnation;
         match &mut self.role {
             Role::Primary(primary) if reigning && primary.epoch() == self.config.epoch => self.follow_members(),
             Role::Primary(_) => self.step_down(),
@@ -110,7 +110,7 @@ impl Group {
         let mut config = self.config.next();
         config.epoch = self.epochs.next_claim();
         config.primary = self.me;
-        config.reign = self.incarnation;
+        config.primary_incarnation = self.incarnation;
         if !own && !invited && self.config.waits_for_all() {
             // Whatever this copy knows to be committed, the former primary held.
             config.remove(self.config.primary, self.tail.committed());
@@ -124,9 +124,9 @@ impl Group {
             former: self.config.primary,
             former_epoch: self.config.epoch,
             // A reign of this very device has ended with the process, or when it stepped down.
-            ended: if own && self.config.reign != 0 { self.config.epoch } else { Epoch(0) },
+            ended: if own && self.config.primary_incarnation != 0 { self.config.epoch } else { Epoch(0) },
             // A copy that was handed the group and never took it may still answer readers.
-            after_readers: !own && self.config.reign == 0,
+            after_readers: !own && self.config.primary_incarnation == 0,
             unbound: unbound.then_some(self.epochs.promised_until()),
         });
         self.propose(config);
@@ -141,7 +141,7 @@ impl Group {
         let mut config = self.config.next();
         config.epoch = primary.epoch().next();
         config.primary = to;
-        config.reign = 0;
+        config.primary_incarnation = 0;
         self.step_down();
         self.propose(config);
     }
@@ -220,7 +220,7 @@ impl Group {
     /// A secondary whose primary is silent takes over.
     pub(crate) fn watch_primary(&mut self, stalled: bool) {
         self.depart();
-        self.follow_suitor();
+        self.cast_deferred_vote();
         let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return };
         if stalled {
@@ -248,10 +248,10 @@ impl Group {
         let me = self.me;
         let (now, durable, committed) = (self.now, self.durable, self.tail.committed());
         let waits_for_all = self.config.ack == AckRule::All;
-        self.raise_floor();
+        self.raise_low_watermark();
         self.ask_who_stayed();
         let slow = self.too_slow();
-        self.hear_again();
+        self.hear_late_answers();
         let Role::Primary(primary) = &mut self.role else { return };
         let gathering = !waits_for_all && primary.is_gathering();
         let open = primary.is_open();
@@ -275,14 +275,14 @@ impl Group {
             }
             let failed = peer.has_failed(patience(open), now) || [unheard, slow].contains(&Some(*device));
             let known = if waits_for_all { committed } else { peer.acked };
-            lost |= peer.lost.is_some();
-            lacking |= (failed || peer.lost.is_some()) && peer.acked < committed;
+            lost |= peer.diverged_at.is_some();
+            lacking |= (failed || peer.diverged_at.is_some()) && peer.acked < committed;
             match &peer.standing {
                 // A copy that the configuration does not name answers no readers: its lease ends first. A silent copy's
                 // ends on its own, and others get no more of it when it is time.
                 Standing::InSync if now < peer.reads_until || gathering => {}
-                Standing::InSync if peer.lost.is_some() || failed => {
-                    config.remove(*device, peer.lost.unwrap_or(known).min(committed));
+                Standing::InSync if peer.diverged_at.is_some() || failed => {
+                    config.remove(*device, peer.diverged_at.unwrap_or(known).min(committed));
                 }
                 // Invariant 4: what was acknowledged while nothing waited for it must be durable on it, too.
                 Standing::Joining if peer.synced && peer.acked >= committed && now < peer.lease_until => {
@@ -298,9 +298,12 @@ impl Group {
         }
         // What is written to now and then would wait for a copy that takes leave when the next write comes.
         let parting =
-            primary.peers.values().any(|peer| peer.gone) && is_recent(primary.ordered_at, now) && !self.leaving;
-        let wanted =
-            std::mem::take(&mut primary.wanted) || self.tail.len() > 0 || parting || lost || lacking && !waits_for_all;
+            primary.peers.values().any(|peer| peer.leaving) && is_recent(primary.ordered_at, now) && !self.leaving;
+        let wanted = std::mem::take(&mut primary.clients_wait)
+            || self.tail.len() > 0
+            || parting
+            || lost
+            || lacking && !waits_for_all;
         let grows = config.in_sync.difference(&self.config.in_sync).next().is_some();
         // One that is a member no more goes when its replacement is there, whether or not anybody wants anything; and when
         // an epoch can't open without it, since only an open one brings replacements up to date.
@@ -368,10 +371,10 @@ impl Group {
             return;
         }
         primary.leave_at = now + HAND_OVER_AGAIN;
-        let heirs: Vec<DeviceId> = self.config.in_sync.intersection(&self.config.members).copied().collect();
+        let candidates: Vec<DeviceId> = self.config.in_sync.intersection(&self.config.members).copied().collect();
         // Groups that leave a device together go to different ones.
-        let first = self.pg.0 as usize % heirs.len().max(1);
-        let (later, sooner) = heirs.split_at(first);
+        let first = self.pg.0 as usize % candidates.len().max(1);
+        let (later, sooner) = candidates.split_at(first);
         for device in sooner.iter().chain(later) {
             if self.hand_over(*device) {
                 return;
@@ -396,7 +399,7 @@ impl Group {
     /// Under a rule that does not wait for all copies, a reign begins with those that have everything that a new primary
     /// has found, once it has heard enough copies to have found every acknowledged write. The others are left behind.
     pub(crate) fn gather(&mut self) {
-        let (now, me, end, floor) = (self.now, self.me, self.tail.end(), self.floor);
+        let (now, me, end, low_watermark) = (self.now, self.me, self.tail.end(), self.low_watermark);
         let Role::Primary(primary) = &self.role else { return };
         if self.config.ack == AckRule::All
             || !primary.is_gathering()
@@ -414,20 +417,20 @@ impl Group {
         }
         let mut config = self.config.next();
         for (device, peer) in &primary.peers {
-            let usable = peer.lost.is_none() && !peer.gone;
+            let usable = peer.diverged_at.is_none() && !peer.leaving;
             if usable && peer.synced && peer.acked >= end {
                 continue;
             }
             // Who has just started does not know how far the others are: to leave one behind would be dear.
-            let patience = if floor > Sequence::ZERO { GATHERING } else { GATHERING_AT_START };
-            let in_reach = self.connected.contains(device) || floor == Sequence::ZERO;
+            let patience = if low_watermark > Sequence::ZERO { GATHERING } else { GATHERING_AT_START };
+            let in_reach = self.connected.contains(device) || low_watermark == Sequence::ZERO;
             #[cfg(feature = "sabotage")]
             let in_reach = in_reach && !crate::sabotage::is_hasty();
             if usable && in_reach && now < primary.began + patience {
                 return;
             }
             // How far it is has been heard from it now, or from the primary before.
-            config.remove(*device, peer.lost.unwrap_or(peer.acked).max(floor));
+            config.remove(*device, peer.diverged_at.unwrap_or(peer.acked).max(low_watermark));
         }
         self.propose(config);
     }
@@ -436,7 +439,7 @@ impl Group {
     fn drop_failed_joiners(&mut self, now: Duration) {
         let Role::Primary(primary) = &mut self.role else { return };
         primary.peers.retain(|_, peer| {
-            let failed = now >= peer.heard + SILENCE || now >= peer.moved + STUCK || peer.lost.is_some();
+            let failed = now >= peer.heard + SILENCE || now >= peer.moved + STUCK || peer.diverged_at.is_some();
             !(matches!(peer.standing, Standing::Joining) && failed && peer.named.is_none())
         });
     }

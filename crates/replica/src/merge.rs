@@ -146,7 +146,7 @@ impl Group {
             }
             // It answers again, or is left behind.
             None if !others.is_empty() => {
-                primary.wanted = true;
+                primary.clients_wait = true;
                 IoStatus::Redirect
             }
             None => status,

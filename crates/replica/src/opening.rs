@@ -19,16 +19,16 @@ pub(crate) enum Stage {
     /// committed again, neither reads may be answered nor leases given. And only then is the epoch recorded: a crash
     /// in between finds the prepared writes as they are. In-sync copies never contradict each other here: what they
     /// have prepared are beginnings of one order, because no epoch opens before every in-sync copy has recorded it.
-    Reconciling,
+    Gathering,
     /// Nothing is prepared; the epoch's record is on its way to every log.
-    Starting,
+    Recording,
     /// Reads and writes are served.
     Open,
 }
 
 impl Group {
     /// The configuration names this process as primary: what was prepared before is to be committed in the new epoch.
-    pub(crate) fn reconcile(&mut self) {
+    pub(crate) fn begin_gathering(&mut self) {
         let now = self.now;
         #[cfg(feature = "sabotage")]
         if crate::sabotage::forgets_tail() {
@@ -56,18 +56,18 @@ impl Group {
     }
 
     /// Records the epoch on every copy once the tail is committed everywhere.
-    pub(crate) fn try_start(&mut self) {
+    pub(crate) fn try_record(&mut self) {
         let keep = self.tail.committed();
         let Role::Primary(primary) = &mut self.role else { return };
         let all_there = primary.counting().all(|peer| peer.synced);
-        if primary.stage != Stage::Reconciling || keep != self.tail.end() || !all_there {
+        if primary.stage != Stage::Gathering || keep != self.tail.end() || !all_there {
             return;
         }
-        if let Some(device) = self.surer_copy() {
+        if let Some(device) = self.more_complete_copy() {
             return self.propose_primary(device);
         }
         let Role::Primary(primary) = &mut self.role else { return };
-        primary.stage = Stage::Starting;
+        primary.stage = Stage::Recording;
         primary.opens_at = Some(keep);
         let epoch = primary.epoch();
         self.start_epoch(epoch, keep);
@@ -78,7 +78,7 @@ impl Group {
     pub(crate) fn try_open(&mut self) {
         let Role::Primary(primary) = &mut self.role else { return };
         let recorded = self.epochs.recorded() == primary.epoch() && !self.epochs.is_recording();
-        if primary.stage == Stage::Starting && recorded && primary.counting().all(|peer| peer.opened) {
+        if primary.stage == Stage::Recording && recorded && primary.counting().all(|peer| peer.opened) {
             primary.stage = Stage::Open;
             // Whatever is missing here is missing everywhere.
             self.be_complete();
@@ -124,7 +124,7 @@ impl Group {
         let waits_for_all = self.config.ack == AckRule::All;
         let more =
             if waits_for_all { ok.prepared > end } else { (ok.recorded, ok.prepared) > (self.epochs.logged(), end) };
-        if stage == Stage::Reconciling && more {
+        if stage == Stage::Gathering && more {
             // It holds more than this copy, perhaps acknowledged: this device has lost the end of its log, or writes were
             // acknowledged without it. Or it is only on its way here.
             if !primary.wait_for_tail(device, ok, now) {
@@ -134,9 +134,9 @@ impl Group {
         }
         // Not before: what it has to say must have been taken to heart.
         peer.answered = true;
-        if stage == Stage::Reconciling && !waits_for_all && ok.recorded < self.epochs.logged() {
+        if stage == Stage::Gathering && !waits_for_all && ok.recorded < self.epochs.logged() {
             // What it has prepared was decided in an epoch that it has not seen, perhaps otherwise.
-            peer.lost = Some(ok.committed);
+            peer.diverged_at = Some(ok.committed);
             self.gather();
             return;
         }
@@ -145,17 +145,17 @@ impl Group {
         }
         // It holds writes of an earlier epoch that were decided otherwise: it is good up to where this one begins.
         if let Some(begin) = opens_at.filter(|begin| ok.recorded < ok.epoch && ok.prepared > *begin) {
-            peer.lost = Some(begin);
+            peer.diverged_at = Some(begin);
             self.gather();
             return;
         }
         // Fewer than are committed, or than it acknowledged: its log is not the one that it was.
         if ok.prepared < self.tail.committed() || ok.prepared < peer.acked || ok.prepared > end {
-            peer.lost = Some(ok.prepared);
+            peer.diverged_at = Some(ok.prepared);
             self.gather();
             return;
         }
-        if stage != Stage::Reconciling && !ok.open {
+        if stage != Stage::Gathering && !ok.open {
             return; // The answer to a question that was asked before the tail was committed.
         }
         peer.opened = ok.open;

@@ -45,11 +45,11 @@ pub(crate) struct Peer {
     /// Its device takes no more data.
     pub(crate) full: bool,
     /// It has said that it is about to stop, or to be given up, and that it answers no reader any more.
-    pub(crate) gone: bool,
+    pub(crate) leaving: bool,
     /// It joins, and this version of the configuration, whose outcome is not known, names it in sync.
     pub(crate) named: Option<u64>,
     /// It can't go on from where it is, because it has lost writes or has others: it is good up to here.
-    pub(crate) lost: Option<Sequence>,
+    pub(crate) diverged_at: Option<Sequence>,
     /// It has said how far it is since this reign began.
     pub(crate) answered: bool,
     /// What was sent to it and is not durable there, where writes need not wait for it.
@@ -77,9 +77,9 @@ impl Peer {
             asked: Duration::ZERO,
             moved: now,
             full: false,
-            gone: false,
+            leaving: false,
             named: None,
-            lost: None,
+            diverged_at: None,
             answered: false,
             backlog: Backlog::default(),
             share: Share::new(now),
@@ -96,12 +96,12 @@ impl Peer {
 
     /// It has what the primary has committed, and can be asked for it.
     pub(crate) fn answers(&self, now: Duration) -> bool {
-        matches!(self.standing, Standing::InSync) && self.synced && !self.gone && now < self.heard + SILENCE
+        matches!(self.standing, Standing::InSync) && self.synced && !self.leaving && now < self.heard + SILENCE
     }
 
     /// It may be left behind: it has been silent for `patience`, or is of no use otherwise.
     pub(crate) fn has_failed(&self, patience: Duration, now: Duration) -> bool {
-        self.gone || now >= self.heard + patience || now >= self.moved + STUCK || self.lags()
+        self.leaving || now >= self.heard + patience || now >= self.moved + STUCK || self.lags()
     }
 
     /// It lags by more than is to wait for it.

@@ -37,7 +37,7 @@ pub(crate) struct Primary {
     /// The copy that was to reign here before may still answer readers when this reign begins.
     pub(crate) after_readers: bool,
     /// The in-sync sets that were proposed, by version, and may stand unheard: what is enough must be enough in each.
-    pub(crate) doubts: Vec<(u64, BTreeSet<DeviceId>)>,
+    pub(crate) proposals_in_doubt: Vec<(u64, BTreeSet<DeviceId>)>,
     /// The configuration was changed after enough copies had left the primary before: what was gathered is all there is.
     pub(crate) confirmed: bool,
     /// When the configuration named this process as primary.
@@ -63,7 +63,7 @@ pub(crate) struct Primary {
     pub(crate) fences: Fences,
     /// Somebody has asked for something since the last tick. A copy that is away is left behind only then: a cluster that
     /// is shut down node by node keeps all its copies in sync.
-    pub(crate) wanted: bool,
+    pub(crate) clients_wait: bool,
     /// Another copy is to reign in this one's place.
     pub(crate) handing_over: Option<HandingOver>,
     /// When a primary that is to leave tries to hand over next.
@@ -85,13 +85,13 @@ impl Primary {
         let peers = in_sync.iter().filter(|device| **device != me);
         Primary {
             epoch,
-            stage: Stage::Reconciling,
+            stage: Stage::Gathering,
             opens_at: None,
             ahead: BTreeMap::new(),
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, now))).collect(),
             blocked_until: Duration::ZERO,
             after_readers: false,
-            doubts: Vec::new(),
+            proposals_in_doubt: Vec::new(),
             confirmed: false,
             began: now,
             ended: Epoch(0),
@@ -105,7 +105,7 @@ impl Primary {
             mending: Mending::default(),
             scrub: None,
             fences: Fences::default(),
-            wanted: false,
+            clients_wait: false,
             handing_over: None,
             leave_at: Duration::ZERO,
             may_resync: false,
@@ -169,11 +169,11 @@ impl Primary {
 
     /// The epoch began, and what was prepared before is being gathered.
     pub(crate) fn is_gathering(&self) -> bool {
-        self.stage == Stage::Reconciling && !self.confirmed
+        self.stage == Stage::Gathering && !self.confirmed
     }
 
     pub(crate) fn state(&self) -> GroupState {
-        if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.lost.is_some()) {
+        if let Some((device, _)) = self.peers.iter().find(|(_, peer)| peer.diverged_at.is_some()) {
             return GroupState::CopyLost(*device);
         }
         if let Some(device) = self.ahead.keys().next() {
@@ -264,7 +264,9 @@ impl Group {
             device == self.me || primary.peers.get(&device).is_some_and(|peer| now < peer.lease_until)
         };
         let enough = |in_sync: &BTreeSet<DeviceId>| self.config.could_acknowledge(in_sync, bound);
-        primary.is_open() && enough(&self.config.in_sync) && primary.doubts.iter().all(|(_, in_sync)| enough(in_sync))
+        primary.is_open()
+            && enough(&self.config.in_sync)
+            && primary.proposals_in_doubt.iter().all(|(_, in_sync)| enough(in_sync))
     }
 
     /// Everything up to here is durable on enough copies, whichever proposed configuration stands. A copy that joins is
@@ -282,30 +284,30 @@ impl Group {
         };
         let enough = |in_sync: &BTreeSet<DeviceId>| self.config.held_by_enough(in_sync, me, acked);
         let joining = primary.peers.values().filter(|peer| matches!(peer.standing, Standing::Joining));
-        let doubts = primary.doubts.iter().map(|(_, in_sync)| enough(in_sync));
-        doubts.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(&self.config.in_sync))
+        let in_doubt = primary.proposals_in_doubt.iter().map(|(_, in_sync)| enough(in_sync));
+        in_doubt.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(&self.config.in_sync))
     }
 
     /// Everything up to here is on every in-sync copy: a copy that is left behind has at least that.
-    pub(crate) fn raise_floor(&mut self) {
+    pub(crate) fn raise_low_watermark(&mut self) {
         let Role::Primary(primary) = &self.role else { return };
         if primary.is_open() {
             let everywhere = primary.counting().map(|peer| peer.acked).min().unwrap_or(self.durable);
-            self.floor = self.floor.max(everywhere.min(self.tail.committed()));
+            self.low_watermark = self.low_watermark.max(everywhere.min(self.tail.committed()));
         }
     }
 
     /// Every in-sync copy holds everything up to here, for heartbeats to tell.
     #[must_use]
-    pub fn floor(&self) -> Sequence {
-        self.floor
+    pub fn low_watermark(&self) -> Sequence {
+        self.low_watermark
     }
 
     /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that is
     /// what its lease to answer readers counts from.
     pub fn heartbeat_sent(&mut self, device: DeviceId, stamp_arrived: Duration) {
         if let Role::Primary(primary) = &mut self.role
-            && let Some(peer) = primary.peers.get_mut(&device).filter(|peer| !peer.gone)
+            && let Some(peer) = primary.peers.get_mut(&device).filter(|peer| !peer.leaving)
         {
             peer.reads_until = peer.reads_until.max(readers_until(stamp_arrived));
         }
@@ -332,7 +334,7 @@ impl Group {
         follow.map(move |(device, peer)| {
             let stays = matches!(peer.standing, Standing::InSync)
                 && self.config.members.contains(device)
-                && peer.lost.is_none()
+                && peer.diverged_at.is_none()
                 && !is_sluggish(peer.moved, now)
                 && !peer.pace.is_slow(now);
             (*device, serving && stays && self.config.has_readers())
@@ -373,7 +375,7 @@ impl Group {
             return Ok(());
         }
         if !serving {
-            primary.wanted = true;
+            primary.clients_wait = true;
         }
         // Also what is committed already: it may be on fewer copies than the class demands.
         if !self.config.is_writable() {
@@ -567,7 +569,7 @@ impl Group {
             self.run_resyncs();
             self.try_hand_over();
         }
-        self.try_start();
+        self.try_record();
     }
 }
 

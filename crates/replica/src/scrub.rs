@@ -248,7 +248,7 @@ impl Group {
         look.own = Some(blocks);
         for (device, peer) in &primary.peers {
             // A copy that lags would differ in what it has yet to write, and one that has taken leave applies nothing more.
-            let follows = peer.synced && !peer.gone && peer.acked >= committed;
+            let follows = peer.synced && !peer.leaving && peer.acked >= committed;
             if follows && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);
                 let spans = spans.clone();

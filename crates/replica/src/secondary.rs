@@ -29,7 +29,7 @@ pub(crate) struct Secondary {
     /// The primary wants this copy to reign in its place.
     pub(crate) inheritance: Option<HandOver>,
     /// A new primary that waits until the promise to the one before has run out.
-    pub(crate) suitor: Option<(Client, Sync)>,
+    pub(crate) deferred_vote: Option<(Client, Sync)>,
 }
 
 /// What the primary waits for.
@@ -54,7 +54,7 @@ impl Secondary {
             told_leaving: false,
             ordered_at: None,
             inheritance: None,
-            suitor: None,
+            deferred_vote: None,
         }
     }
 
@@ -78,7 +78,7 @@ impl Secondary {
         self.learner = Learner::default();
         self.told_leaving = false;
         self.inheritance = None;
-        self.suitor = None;
+        self.deferred_vote = None;
     }
 }
 
@@ -134,14 +134,14 @@ impl Group {
             && sync.epoch > self.epochs.followed()
         {
             // The primary before may count on this copy for a while; it gets no new promise.
-            secondary.suitor = Some((from, sync));
+            secondary.deferred_vote = Some((from, sync));
             secondary.heard = self.now;
             return;
         }
         if recorded == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
             // Asked twice. What is on its way here may be committed already, and is not sent again.
             self.stay();
-            return self.tell_place(sync.epoch);
+            return self.report_position(sync.epoch);
         }
         if !self.listen_to(from, sync.epoch) {
             return;
@@ -156,12 +156,12 @@ impl Group {
     }
 
     /// Follows the new primary that has been waiting, when the promise to the one before has run out.
-    pub(crate) fn follow_suitor(&mut self) {
+    pub(crate) fn cast_deferred_vote(&mut self) {
         if self.epochs.is_bound(self.now) {
             return;
         }
         if let Role::Secondary(secondary) = &mut self.role
-            && let Some((from, sync)) = secondary.suitor.take()
+            && let Some((from, sync)) = secondary.deferred_vote.take()
         {
             self.sync(from, sync);
         }
@@ -189,7 +189,7 @@ impl Group {
             secondary.question = None;
         }
         match question {
-            Question::Sync(_) => self.tell_place(following),
+            Question::Sync(_) => self.report_position(following),
             Question::Learn(ok) => {
                 self.send_to_primary(Message::LearnOk(ok));
                 self.begun(ok);
@@ -216,14 +216,14 @@ impl Group {
             let keep = self.tail.committed();
             drop(self.tail.truncate(keep));
             self.durable = keep;
-            self.floor = self.floor.max(keep);
+            self.low_watermark = self.low_watermark.max(keep);
             self.start_epoch(sync.epoch, keep);
         }
         enters.is_some()
     }
 
     /// Says how far this copy is.
-    fn tell_place(&mut self, following: Epoch) {
+    fn report_position(&mut self, following: Epoch) {
         let (recorded, mut prepared, committed) = (self.epochs.recorded(), self.durable, self.tail.committed());
         if self.completeness.is_doubtful() {
             prepared = Sequence::ZERO;
@@ -309,20 +309,20 @@ impl Group {
     }
 
     /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; every in-sync copy holds everything
-    /// up to `floor`. Reads may be answered here until
+    /// up to `low_watermark`. Reads may be answered here until
     /// `lease_until`. False when this copy does not follow that epoch, or has not recorded it: then the primary gets
     /// no promise.
     pub fn heartbeat(
         &mut self,
         epoch: Epoch,
         commit: Sequence,
-        floor: Sequence,
+        low_watermark: Sequence,
         lease_until: Duration,
         now: Duration,
     ) -> bool {
         let (hung, keeps_out) = (self.hung, self.keeps_out());
         let Role::Secondary(secondary) = &mut self.role else { return false };
-        if epoch != self.epochs.followed() || secondary.suitor.is_some() {
+        if epoch != self.epochs.followed() || secondary.deferred_vote.is_some() {
             return false;
         }
         // It is alive, whether or not it may count on this copy: who has taken leave does not take over from it.
@@ -338,7 +338,7 @@ impl Group {
             secondary.lease_until = secondary.lease_until.max(lease_until);
         }
         self.epochs.promise(now);
-        self.floor = self.floor.max(floor);
+        self.low_watermark = self.low_watermark.max(low_watermark);
         self.follow_commit(commit);
         true
     }
@@ -371,7 +371,7 @@ impl Group {
     pub fn may_tell_of_layers(&mut self, now: Duration) -> bool {
         let serving = self.may_serve(now);
         let Role::Primary(primary) = &mut self.role else { return false };
-        primary.wanted |= !serving;
+        primary.clients_wait |= !serving;
         serving
     }
 
@@ -384,7 +384,7 @@ impl Group {
         match &mut self.role {
             Role::Primary(primary) => {
                 let may = serving;
-                primary.wanted |= !may;
+                primary.clients_wait |= !may;
                 may
             }
             Role::Secondary(secondary) => secondary.has_lease(now) && !self.tail.may_show_in(blocks),

@@ -110,8 +110,15 @@ fn a_copy_that_has_committed_more_than_its_primary_is_left_alone_and_people_are_
     let (version, epoch) = (cluster.config.version + 1, cluster.config.epoch.next());
     let in_sync = [device(1)].into();
     let away = [(device(0), Sequence(0))].into();
-    cluster.config =
-        GroupConfig { version, epoch, primary: device(1), reign: 0, in_sync, away, ..cluster.config.clone() };
+    cluster.config = GroupConfig {
+        version,
+        epoch,
+        primary: device(1),
+        primary_incarnation: 0,
+        in_sync,
+        away,
+        ..cluster.config.clone()
+    };
     cluster.inform(0);
     cluster.inform(1);
     cluster.pass(Duration::from_secs(3));

@@ -432,7 +432,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
                     device: DeviceId(r.u32()?),
                     epoch: Epoch(r.u64()?),
                     commit: Sequence(r.u64()?),
-                    floor: Sequence(r.u64()?),
+                    low_watermark: Sequence(r.u64()?),
                 })
             };
             let groups = (0..count).map(beat).collect::<Option<Vec<_>>>()?;

@@ -319,7 +319,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
                 w.put_u32(group.device.0);
                 w.put_u64(group.epoch.0);
                 w.put_u64(group.commit.0);
-                w.put_u64(group.floor.0);
+                w.put_u64(group.low_watermark.0);
             }
             kind::HEARTBEAT
         }

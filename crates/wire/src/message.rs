@@ -548,7 +548,7 @@ pub struct GroupBeat {
     /// Everything up to here is committed.
     pub commit: Sequence,
     /// Every in-sync copy holds everything up to here.
-    pub floor: Sequence,
+    pub low_watermark: Sequence,
 }
 
 /// The sender is alive, and primary of `groups`. Times are the named clock's microseconds: only their owner

@@ -129,7 +129,7 @@ fn message() -> impl Strategy<Value = Message> {
                 device: DeviceId(77),
                 epoch: Epoch(n),
                 commit: Sequence(!n),
-                floor: Sequence(n / 2),
+                low_watermark: Sequence(n / 2),
             })
             .collect();
         Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: 2, groups })

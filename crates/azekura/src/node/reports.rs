@@ -101,7 +101,7 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
             version: config.version,
             epoch: config.epoch,
             primary: config.primary,
-            reign: config.reign,
+            reign: config.primary_incarnation,
             away: config.away.clone(),
             in_sync: config.in_sync.iter().copied().collect(),
             ..current.record.clone()

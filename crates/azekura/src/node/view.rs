@@ -146,7 +146,7 @@ fn group_config(model: &Model, record: &GroupRecord, class: &ClassRecord) -> Gro
         version: record.version,
         epoch: record.epoch,
         primary: record.primary,
-        reign: record.reign,
+        primary_incarnation: record.reign,
         in_sync: record.in_sync.iter().copied().collect(),
         away: record.away.clone(),
         members: record.members.iter().copied().collect(),

@@ -593,7 +593,7 @@ impl Cluster {
         let now = self.now;
         for me in self.copies.keys().copied().collect::<Vec<_>>() {
             let group = &self.copies[&me].group;
-            let (epoch, committed, floor) = (group.epoch(), group.committed(), group.floor());
+            let (epoch, committed, low_watermark) = (group.epoch(), group.committed(), group.low_watermark());
             let followers: Vec<(DeviceId, bool)> = group.followers(now).collect();
             for (to, reads) in followers {
                 if !self.conns.contains_key(&(me, to)) {
@@ -603,7 +603,7 @@ impl Cluster {
                     self.copies.get_mut(&me).unwrap().group.heartbeat_sent(to, now);
                 }
                 let lease = if reads { now + LEASE } else { Duration::ZERO };
-                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, floor, lease, now) {
+                if self.copies.get_mut(&to).unwrap().group.heartbeat(epoch, committed, low_watermark, lease, now) {
                     self.copies.get_mut(&me).unwrap().group.heartbeat_ok(to, now, false, now);
                 }
                 self.run(to);
