@@ -12,7 +12,7 @@ with the command that runs it again.
   --seeds N      seeds to run (default: as many as fit into the minutes)
   --minutes M    stop after so many minutes (default: 5)
   --mode MODE    calm, connections, crash, flips, partitions, stalls, hangs, attachments, snapshots, devices,
-                 fsx or all (default: all); fsx: everything that there is to do with volumes, one operation at a time,
+                 slow, fsx or all (default: all); fsx: everything that there is to do with volumes, one operation at a time,
                  against a model
   --ack RULE     all, majority or each-site (default: each seed has its own)
   --devices-fail devices are wiped, refuse, lie, are drained and replaced, in whatever mode (in devices and all, they are)

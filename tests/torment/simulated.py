@@ -22,6 +22,7 @@ MODES = (
     ("snapshots", FAILING),
     ("devices",),
     ("devices", LOSING),
+    ("slow",),
     ("fsx",),
     ("fsx", FAILING),
     ("all",),

@@ -283,6 +283,7 @@ impl Node {
         reachable.insert(self.identity.node);
         for (peer, node) in &self.view.devices {
             if reachable.contains(node) && *peer != id {
+                group.share_window(*peer, self.links.window(*node));
                 group.peer_up(*peer);
             }
         }

@@ -8,6 +8,7 @@ use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL, UNGREETED_MAX};
 use azekura_base::{NodeId, Repeats};
+use azekura_replica::{Window, WindowLimits};
 use azekura_wire::{Hello, Message, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub(crate) struct Links {
     heard: BTreeMap<NodeId, Duration>,
     /// The latest process of each node that has greeted this one.
     incarnations: BTreeMap<NodeId, u64>,
+    /// What is on its way to each node and need not be waited for.
+    windows: BTreeMap<NodeId, Window>,
+    window_limits: WindowLimits,
     /// Nodes whose process was not there at the last dial.
     refused: BTreeSet<NodeId>,
     ticked: Duration,
@@ -71,6 +75,11 @@ impl Links {
         let latest = self.incarnations.entry(hello.node).or_default();
         *latest = hello.incarnation.max(*latest);
         self.refused.remove(&hello.node);
+    }
+
+    /// The window of the connection to a node.
+    pub(crate) fn window(&mut self, node: NodeId) -> Window {
+        self.windows.entry(node).or_insert_with(|| Window::new(self.window_limits)).clone()
     }
 
     /// A connection to the node stands.
@@ -181,6 +190,24 @@ impl Node {
         }
     }
 
+    /// Limits what may be on its way to each node that no write waits for: before the first connection.
+    pub fn limit_windows(&mut self, limits: WindowLimits) {
+        self.links.window_limits = limits;
+    }
+
+    /// So many bytes wait in the outbox of a connection that this node has dialled: to be told when they are many, and when they are few
+    /// again. Nothing is begun for copies that nobody waits for while they are too many.
+    pub fn unsent(&mut self, conn: ConnKey, bytes: usize) {
+        if let Some(node) = self.links.dialled_on(conn) {
+            self.links.window(node).set_unsent(bytes);
+        }
+    }
+
+    /// Bytes on their way to each node that no write waits for, to look at.
+    pub fn windows(&self) -> impl Iterator<Item = (NodeId, usize)> + '_ {
+        self.links.windows.iter().map(|(node, window)| (*node, window.bytes()))
+    }
+
     /// Somebody connected.
     pub fn accepted(&mut self, conn: ConnKey) {
         if self.links.inbound.len() >= INBOUND_MAX + UNGREETED_MAX {
@@ -250,8 +277,12 @@ impl Node {
         self.gateway.link_up(node);
         self.beats.forget(node);
         self.layers.forget(node);
+        // What was sent on an earlier connection is on its way no more.
+        let window = Window::new(self.links.window_limits);
+        self.links.windows.insert(node, window.clone());
         for device in self.devices_of(node) {
             for (key, group) in &mut self.groups {
+                group.share_window(device, window.clone());
                 group.peer_up(device);
                 self.awake.push_back(*key);
             }

@@ -231,8 +231,10 @@ impl Node {
         let mut reachable: BTreeSet<NodeId> = self.links.up_nodes().collect();
         reachable.insert(self.identity.node);
         let new = self.view.devices.iter().filter(|(device, node)| before.devices.get(device) != Some(node));
-        for (device, _) in new.filter(|(_, node)| reachable.contains(node)) {
+        for (device, node) in new.filter(|(_, node)| reachable.contains(node)) {
+            let window = self.links.window(*node);
             for (key, group) in self.groups.iter_mut().filter(|(key, _)| key.1 != *device) {
+                group.share_window(*device, window.clone());
                 group.peer_up(*device);
                 self.awake.push_back(*key);
             }

@@ -1,8 +1,8 @@
 //! Connections: receiving into and sending from the streams that the caller has installed.
 
 use crate::{
-    CloseReason, ConnId, Event, LINGER_MAX, Reactor, SEND_BYTES_MAX, SEND_LOW_WATER, SEND_NOW_MAX, SEND_PIECES_MAX,
-    Stream,
+    CloseReason, ConnId, Event, JUST_IN_TIME_BYTES, LINGER_MAX, Reactor, SEND_BYTES_MAX, SEND_LOW_WATER, SEND_NOW_MAX,
+    SEND_PIECES_MAX, Stream,
     ring::{Operation, Ticket},
     sending::Sending,
     socket,
@@ -64,6 +64,8 @@ pub(crate) struct Connection<S> {
     above_low_water: bool,
     /// The last receive left bytes in the socket.
     socket_nonempty: bool,
+    /// Most bytes in one send.
+    send_bytes_max: usize,
     /// Its ids are void: the slot is freed when the kernel is done with it.
     forgotten: bool,
 }
@@ -84,6 +86,7 @@ impl<S> Connection<S> {
             dirty: false,
             above_low_water: false,
             socket_nonempty: false,
+            send_bytes_max: SEND_BYTES_MAX,
             forgotten: false,
         }
     }
@@ -199,6 +202,17 @@ impl<S: Stream> Reactor<S> {
         }
     }
 
+    /// From now on little is handed to the kernel that the network does not take yet: what the outbox gives first is sent soon, however
+    /// much waits in it.
+    pub fn send_just_in_time(&mut self, conn: ConnId) {
+        if let Some(index) = self.connections.index(conn.0) {
+            let connection = self.connections.at(index);
+            connection.send_bytes_max = JUST_IN_TIME_BYTES;
+            // Not all sockets have such a limit, and none needs it.
+            let _ = connection.socket.set_tcp_notsent_lowat(JUST_IN_TIME_BYTES as u32);
+        }
+    }
+
     fn mark_dirty(&mut self, index: u32) {
         let connection = self.connections.at(index);
         if !connection.dirty {
@@ -260,7 +274,7 @@ impl<S: Stream> Reactor<S> {
         connection.above_low_water |= outbox.len() > SEND_LOW_WATER;
         let mut waits = false;
         while !waits && !outbox.is_empty() {
-            outbox.take(sending.refill(), SEND_PIECES_MAX, SEND_BYTES_MAX);
+            outbox.take(sending.refill(), SEND_PIECES_MAX, connection.send_bytes_max);
             sending.seal();
             // An error comes again from the ring, which reports it.
             waits = !(now && sending.send_now(socket).unwrap_or(false));

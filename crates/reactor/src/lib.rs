@@ -98,6 +98,9 @@ pub const LINGER_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 pub const SEND_PIECES_MAX: usize = 512;
 /// Bytes after which no further piece joins a send.
 pub const SEND_BYTES_MAX: usize = 1 << 20;
+/// The same for a connection that sends just in time ([`Reactor::send_just_in_time`]), and most bytes in its socket that the network has
+/// not taken, or little more. Both together are what a link of 1 MB/s takes in half a second.
+pub const JUST_IN_TIME_BYTES: usize = 256 << 10;
 /// An outbox that has been above this many bytes when a wait began, and falls below it, makes an [`Event::Sent`]. Who
 /// stops filling an outbox and waits for that event must stop above this mark.
 pub const SEND_LOW_WATER: usize = 64 << 10;

@@ -5,7 +5,8 @@
 mod support;
 
 use azekura_reactor::{
-    Close, CloseReason, Event, LINGER_MAX, Options, PeerAddress, Reactor, SEND_LOW_WATER, SEND_NOW_MAX,
+    Close, CloseReason, Event, JUST_IN_TIME_BYTES, LINGER_MAX, Options, PeerAddress, Reactor, SEND_LOW_WATER,
+    SEND_NOW_MAX,
 };
 use bytes::Bytes;
 use std::{
@@ -15,7 +16,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Echo, Random, accept, during, exchange, reactor, serve, turn, until};
+use support::{Echo, PATIENCE, Random, accept, during, exchange, reactor, serve, turn, until};
 
 fn localhost() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -313,6 +314,48 @@ fn a_full_outbox_reports_that_it_has_room_again() {
         turn(&mut reactor);
     }
     assert!(reader.join().unwrap());
+}
+
+#[test]
+fn what_is_urgent_passes_what_waits() {
+    const PIECE: usize = 10_000;
+    const PIECES: usize = 5000;
+    let listener = TcpListener::bind(localhost()).unwrap();
+    let mut reactor = reactor();
+    let conn = reactor.connect_tcp(listener.local_addr().unwrap()).unwrap();
+    until(&mut reactor, |event| matches!(event, Event::Connected { .. }).then_some(()));
+    let (mut peer, _) = listener.accept().unwrap();
+    assert!(reactor.install(conn, Echo::default()).is_ok());
+    reactor.send_just_in_time(conn);
+    let outbox = &mut reactor.stream(conn).unwrap().outbox;
+    let piece = Bytes::from(vec![0u8; PIECE]);
+    for _ in 0..PIECES {
+        outbox.put_payload(piece.clone());
+        outbox.end_frame();
+    }
+    reactor.kick(conn);
+    // The kernel has taken what it takes: the peer does not read.
+    let mut unsent = usize::MAX;
+    while std::mem::replace(&mut unsent, reactor.unsent_bytes(conn)) != reactor.unsent_bytes(conn) {
+        during(&mut reactor, Duration::from_millis(300));
+    }
+    reactor.stream(conn).unwrap().outbox.put_urgent(&[1]);
+    reactor.kick(conn);
+    let reader = thread::spawn(move || {
+        let mut bytes = vec![0; PIECES * PIECE + 1];
+        peer.read_exact(&mut bytes).unwrap();
+        bytes.iter().position(|byte| *byte == 1).unwrap()
+    });
+    let begin = Instant::now();
+    while reactor.unsent_bytes(conn) > 0 {
+        during(&mut reactor, Duration::from_millis(10));
+        assert!(begin.elapsed() < PATIENCE, "it does not go on");
+    }
+    let (at, taken) = (reader.join().unwrap(), PIECES * PIECE - unsent);
+    assert!(unsent > 10 << 20, "too little waits: {unsent}");
+    // What had been handed to the kernel, or was about to be, and the way to the next border.
+    let most = taken + JUST_IN_TIME_BYTES + (64 << 10) + 2 * PIECE;
+    assert!(at <= most, "it is behind {at} bytes, where the kernel had taken {taken}");
 }
 
 #[test]

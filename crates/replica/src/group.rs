@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::background::Allowance;
 use crate::completeness::Completeness;
 use crate::epochs::Epochs;
+use crate::flow::Window;
 use crate::pending::{Blocks, Pending, Tail};
 use crate::primary::Primary;
 use crate::quorum::AckRule;
@@ -190,6 +191,8 @@ pub struct Group {
     pub(crate) sessions: Sessions,
     pub(crate) role: Role,
     pub(crate) connected: BTreeSet<DeviceId>,
+    /// What is on its way to the nodes of the other copies and need not be waited for.
+    pub(crate) windows: BTreeMap<DeviceId, Window>,
     /// Copies whose process is about to end, and until when it should have ended: before, they are not brought up to
     /// date (0013).
     pub(crate) departed: BTreeMap<DeviceId, Duration>,
@@ -260,6 +263,7 @@ impl Group {
             sessions,
             role: Role::Secondary(Box::new(Secondary::new(now))),
             connected: BTreeSet::new(),
+            windows: BTreeMap::new(),
             departed: BTreeMap::new(),
             full: false,
             leaving: false,
@@ -445,6 +449,7 @@ impl Group {
             primary.forget_peer(device);
         }
         self.give_up_questions();
+        self.retry_waiting();
         self.try_commit();
     }
 
@@ -490,6 +495,7 @@ impl Group {
                 self.actions.push_back(Action::AnswerWrite(client, write.request, answer));
             }
         }
+        self.count_laggards(upto);
         // The map first: an answered write must be readable.
         let answers = self.actions.iter().rev().take_while(|a| matches!(a, Action::AnswerWrite(..))).count();
         let at = self.actions.len() - answers;

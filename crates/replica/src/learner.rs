@@ -133,7 +133,7 @@ impl Group {
     ///
     /// # Errors
     /// When the blocks are damaged: the connection must be closed.
-    pub fn repair(&mut self, from: Client, repair: Repair) -> Result<(), Mismatch> {
+    pub fn repair(&mut self, from: Client, mut repair: Repair) -> Result<(), Mismatch> {
         if !self.is_from_primary(from, repair.epoch) {
             return Ok(());
         }
@@ -147,6 +147,9 @@ impl Group {
             }
             _ => {}
         }
+        // A heartbeat may have overtaken it, and told of commits of writes that came before it. None of them is to these blocks:
+        // those that were ordered behind its contents have not come yet.
+        repair.commit = repair.commit.max(self.tail.committed());
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.learner.repairs.push_back(repair);
         }

@@ -16,7 +16,7 @@
 //! of the copies (`wanted_set.rs`). Copies take leave without being missed first (`leaving.rs`), also those whose
 //! device hangs (`hung.rs`); copies that are slower than the others for long are left behind (`sluggish.rs`). A copy
 //! that was away is brought up to date (`resync.rs` on the primary, `learner.rs` on the copy, `digest.rs` between
-//! them).
+//! them). How much may be on its way to copies that no write waits for: `flow.rs`.
 //!
 //! Damaged blocks are written anew (`mend.rs`), and found before somebody needs them (`scrub.rs`). How much of all this
 //! there may be at a time: `background.rs`. What becomes of the writes of an attachment that has ended: `fence.rs`.
@@ -31,6 +31,7 @@ mod digest;
 mod epochs;
 mod fence;
 mod finding;
+mod flow;
 mod group;
 mod hung;
 mod learner;
@@ -57,6 +58,7 @@ mod wanted_set;
 
 pub use action::{Action, Client, Mismatch};
 pub use finding::{FINDINGS_MAX, Finding, Flaw};
+pub use flow::{LAG_BYTES_MAX, WINDOW_BYTES, Window, WindowLimits};
 pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
 pub use quorum::AckRule;

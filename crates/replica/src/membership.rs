@@ -5,6 +5,7 @@
 //! another primary are made in `takeover/`.
 
 use crate::action::Action;
+use crate::flow::LAGGED_RETRY;
 use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::lease::LEASE;
 use crate::leaving::is_recent;
@@ -102,8 +103,12 @@ impl Group {
             peer.named = peer.named.filter(|version| *version > config.version);
         }
         let takeover = &mut primary.takeover;
+        let retries = &mut primary.retries;
         primary.peers.retain(|device, peer| match peer.standing {
             Standing::InSync if !config.in_sync.contains(device) => {
+                if peer.lags() {
+                    retries.put_off(*device, LAGGED_RETRY, now);
+                }
                 // 0007: nothing is committed without a copy that may still answer readers by itself.
                 takeover.wait_for_readers(peer.reads_until);
                 false

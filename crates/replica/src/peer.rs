@@ -1,15 +1,11 @@
 //! What a primary knows of each other copy.
 
-use crate::PENDING_WRITES_MAX;
+use crate::flow::{Backlog, Share};
 use crate::membership::{SILENCE, STUCK};
 use crate::resync::Resync;
 use crate::sluggish::Pace;
 use azekura_base::Sequence;
-use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Most bytes that may be on their way to a copy that writes need not wait for; then it is left behind.
-const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 /// What a copy is to the primary.
 #[derive(Debug)]
@@ -60,34 +56,12 @@ pub(crate) struct Peer {
     pub(crate) answered: bool,
     /// What was sent to it and is not durable there, where writes need not wait for it.
     pub(crate) backlog: Backlog,
+    /// How much of that there may be, while it is brought up to date.
+    pub(crate) share: Share,
+    /// It lags, and was not sent what is committed by now: only being brought up to date helps.
+    pub(crate) missed: bool,
     /// How long writes take there.
     pub(crate) pace: Pace,
-}
-
-/// Writes on their way to a copy that need not be waited for.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    writes: VecDeque<(Sequence, usize)>,
-    bytes: usize,
-}
-
-impl Backlog {
-    pub(crate) fn sent(&mut self, sequence: Sequence, bytes: usize) {
-        self.writes.push_back((sequence, bytes));
-        self.bytes += bytes;
-    }
-
-    pub(crate) fn acked(&mut self, sequence: Sequence) {
-        while let Some((_, bytes)) = self.writes.front().filter(|(sent, _)| *sent <= sequence) {
-            self.bytes -= bytes;
-            self.writes.pop_front();
-        }
-    }
-
-    /// More than is to wait for one copy.
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.writes.len() > PENDING_WRITES_MAX || self.bytes > BACKLOG_BYTES_MAX
-    }
 }
 
 impl Peer {
@@ -110,6 +84,8 @@ impl Peer {
             diverged_at: None,
             answered: false,
             backlog: Backlog::default(),
+            share: Share::new(now),
+            missed: false,
             pace: Pace::default(),
         }
     }
@@ -132,7 +108,7 @@ impl Peer {
 
     /// More is on its way to the copy than may be.
     pub(crate) fn lags(&self) -> bool {
-        self.backlog.is_too_long()
+        self.missed || self.backlog.is_too_long()
     }
 
     /// The configuration names the copy in sync, or a proposal does whose outcome is not known.

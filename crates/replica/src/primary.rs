@@ -2,12 +2,13 @@
 
 use crate::action::{Action, Client, Mismatch};
 use crate::fence::Fences;
+use crate::flow::{Backlog, Retries, cost};
 use crate::group::{Group, GroupConfig, GroupState, Role};
 use crate::lease::LEASE;
 use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
 use crate::merge::Merges;
-use crate::peer::{Backlog, Peer, Standing};
+use crate::peer::{Peer, Standing};
 use crate::pending::{Blocks, Pending};
 use crate::quorum::AckRule;
 use crate::resync::Repairs;
@@ -56,6 +57,10 @@ pub(crate) struct Primary {
     pub(crate) leave_at: Duration,
     /// Copies may be brought up to date now.
     pub(crate) may_resync: bool,
+    /// Perhaps some are.
+    pub(crate) has_learners: bool,
+    /// Copies for which writes have waited in vain.
+    pub(crate) retries: Retries,
     /// Writes that wait for a merge, for a repair, or for what a merge waits for.
     waiting: VecDeque<(Client, WriteRequest)>,
     /// Writes since the last look, by who sent them: 0 is this node's own gateway.
@@ -90,6 +95,8 @@ impl Primary {
             handing_over: None,
             leave_at: Duration::ZERO,
             may_resync: false,
+            has_learners: false,
+            retries: Retries::default(),
             waiting: VecDeque::new(),
             writers: BTreeMap::new(),
         }
@@ -127,7 +134,7 @@ impl Primary {
         if peer.may_be_in_sync() {
             peer.synced = false;
             peer.asked = Duration::ZERO;
-            peer.backlog = Backlog::default();
+            (peer.backlog, peer.missed) = (Backlog::default(), false);
         } else {
             self.forget_learner(device);
         }
@@ -221,9 +228,16 @@ impl Group {
         (peer.full, peer.heard) = (ok.full, now);
         if ok.sequence > peer.acked {
             peer.acked = ok.sequence;
-            peer.backlog.acked(ok.sequence);
+            let room = peer.backlog.acked(ok.sequence);
             peer.pace.acked(ok.sequence, now);
             peer.moved = now;
+            let lacks = peer.sent < self.tail.end();
+            if primary.made_room(device, room) {
+                self.retry_waiting();
+            }
+            if lacks {
+                self.pump(device);
+            }
         }
         self.gather();
         self.try_commit();
@@ -409,6 +423,9 @@ impl Group {
         if primary.is_held(&blocks) || (partial && self.tail.touches(&blocks)) {
             return Some(write);
         }
+        if primary.has_learners && primary.waits_for_learner() {
+            return Some(write);
+        }
         if partial {
             self.start_merge(client, write, blocks);
             return None;
@@ -450,7 +467,7 @@ impl Group {
     /// Lets waiting writes in whose obstacle may be gone.
     pub(crate) fn retry_waiting(&mut self) {
         let Role::Primary(primary) = &mut self.role else { return };
-        if primary.waiting.is_empty() {
+        if primary.waiting.is_empty() || primary.has_learners && primary.waits_for_learner() {
             return;
         }
         for (client, write) in std::mem::take(&mut primary.waiting) {
@@ -464,11 +481,16 @@ impl Group {
 
     /// Sends a secondary what it has not been sent.
     pub(crate) fn pump(&mut self, device: DeviceId) {
-        let (end, now) = (self.tail.end(), self.now);
+        let (committed, end, now) = (self.tail.committed(), self.tail.end(), self.now);
         loop {
             let Role::Primary(primary) = &mut self.role else { return };
             let Some(peer) = primary.peers.get_mut(&device) else { return };
-            if !peer.synced || peer.sent >= end {
+            // What is committed is not to be had any more: who was not sent it is left behind.
+            if !peer.synced || peer.sent >= end || peer.sent < committed {
+                return;
+            }
+            let optional = self.config.ack != AckRule::All && peer.counts();
+            if optional && peer.lags() {
                 return;
             }
             let next = peer.sent.next();
@@ -481,16 +503,15 @@ impl Group {
             }
             peer.sent = next;
             peer.pace.sent(next, now);
-            let optional = self.config.ack != AckRule::All && peer.counts();
+            let learns = !peer.counts();
             // Nothing waits for a copy that learns: the write may be answered, and forgotten, before this arrives.
-            let first_time = next > peer.again && peer.counts();
+            let first_time = next > peer.again && !learns;
             let Some(write) = self.tail.get_mut(next).cloned() else { return };
-            if optional {
-                let bytes = write.body.as_ref().map_or(0, |body| match body {
-                    Body::Data { bytes, .. } => bytes.len(),
-                    _ => 0,
-                });
-                peer.backlog.sent(next, bytes);
+            if optional || learns {
+                peer.backlog.sent(next, cost(write.body.as_ref()));
+            }
+            if learns {
+                peer.backlog.needless(next);
             }
             if let Some(prepare) = prepare_of(self, &write, device) {
                 let holder = write.client.filter(|_| write.as_sent && first_time && !optional);

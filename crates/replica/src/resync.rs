@@ -1,6 +1,7 @@
 //! Bringing a copy that was away up to date, as the primary does it.
 //!
-//! From the start the copy is sent every new write as any secondary is; nothing waits for its answers. Meanwhile the
+//! From the start the copy is sent every new write as any secondary is; nothing waits for its answers, but for new writes when too much
+//! is on its way to it (`flow.rs`). Meanwhile the
 //! primary goes through the chunks that were changed while the copy was away. It compares each with the copy by
 //! digests and sends the blocks that differ. A block is read while no write to it is under way and new ones are held
 //! back, and sent before them on the same connection, so the copy applies the repair in the right place of the order
@@ -14,7 +15,6 @@
 //! fails reads of it, too, until somebody writes it, or a scrub finds a copy that can give it after all. A block that this copy's device
 //! refuses may be there again in a moment: it counts as damaged only after a while.
 
-use crate::PENDING_WRITES_MAX;
 use crate::action::Action;
 use crate::digest;
 use crate::group::{Group, Role};
@@ -262,7 +262,8 @@ impl Group {
         let open = self.is_primary();
         let out = move |device: &&DeviceId| open && **device != self.me && !self.config.in_sync.contains(device);
         let departs = |device: &DeviceId| self.departed.get(device).is_some_and(|until| self.now < *until);
-        let there = move |device: &&DeviceId| self.connected.contains(device) && !departs(device);
+        let there =
+            move |device: &&DeviceId| self.connected.contains(device) && !departs(device) && !self.is_put_off(**device);
         self.config.members.iter().filter(out).filter(there).copied()
     }
 
@@ -287,7 +288,7 @@ impl Group {
 
     /// Starts with copies that can be reached, and gives up those that have fallen silent.
     pub(crate) fn watch_learners(&mut self) {
-        let (now, end) = (self.now, self.tail.end());
+        let (now, committed) = (self.now, self.tail.committed());
         let learners: Vec<DeviceId> = self.learners().collect();
         let Role::Primary(primary) = &mut self.role else { return };
         let failed = |peer: &Peer| {
@@ -302,10 +303,11 @@ impl Group {
             };
             let asked = matches!(&peer.standing, Standing::Learning(resync) if resync.phase == Phase::Asked);
             let patience = if asked { FIRST_WORD } else { PATIENCE };
-            waits && (now >= peer.heard + patience || end.0 - peer.acked.0 > PENDING_WRITES_MAX as u64)
+            waits && now >= peer.heard + patience || !peer.counts() && peer.sent < committed
         };
         let failed: Vec<DeviceId> = primary.peers.iter().filter(|(_, p)| failed(p)).map(|(d, _)| *d).collect();
         failed.into_iter().for_each(|device| primary.forget_learner(device));
+        primary.watch_shares(now);
         for peer in primary.peers.values_mut() {
             if let Standing::Learning(resync) = &mut peer.standing
                 && now >= resync.try_at
@@ -324,11 +326,13 @@ impl Group {
     fn start_resync(&mut self, device: DeviceId) {
         let (now, base, end) = (self.now, self.tail.committed(), self.tail.end());
         let since = self.config.away.get(&device).copied().unwrap_or(Sequence::ZERO).min(base);
+        let backlog = self.backlog(device);
         let Role::Primary(primary) = &mut self.role else { return };
-        if primary.peers.contains_key(&device) || primary.ahead.get(&device).is_some_and(|until| now < *until) {
+        if primary.peers.contains_key(&device) {
             return;
         }
-        primary.peers.insert(device, Peer::learning(Resync::new(base), base, end, now));
+        primary.has_learners = true;
+        primary.peers.insert(device, Peer { backlog, ..Peer::learning(Resync::new(base), base, end, now) });
         let note = self.sessions.to_note();
         let note_checksum = checksum(&note);
         let learn = Learn { pg: self.pg, device, epoch: primary.epoch(), since, base, note_checksum, note };
@@ -403,7 +407,11 @@ impl Group {
         let Standing::Learning(resync) = &mut peer.standing else { return };
         // A repair comes behind everything that is in its contents.
         let mut blocked = VecDeque::new();
-        while resync.repairing.len() < REPAIRS_MAX && peer.sent >= committed && self.allowance.is_open() {
+        while resync.repairing.len() < REPAIRS_MAX
+            && peer.sent >= committed
+            && self.allowance.is_open()
+            && peer.share.has_room_for_repair(&peer.backlog, resync.repairing.len())
+        {
             let Some(blocks) = resync.found.pop_front() else { break };
             if self.tail.touches(&blocks) || merges.touches(&blocks) || repairs.hold(&blocks) || mending.hold(&blocks) {
                 blocked.push_back(blocks);
@@ -425,7 +433,8 @@ impl Group {
             let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
             self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
         }
-        if resync.is_done() && end.0 - peer.acked.0 <= BEHIND_MAX && keeps_up {
+        let in_reach = end.0 - peer.acked.0 <= BEHIND_MAX || peer.share.has_room(&peer.backlog);
+        if resync.is_done() && in_reach && keeps_up {
             peer.standing = Standing::Joining;
             (peer.heard, peer.moved) = (now, now);
         }
@@ -482,6 +491,9 @@ impl Group {
             if let Extent::Data { bytes, .. } = extent {
                 resync.progress.bytes += bytes.len() as u64;
             }
+        }
+        if let Some(peer) = primary.peers.get_mut(&device) {
+            peer.backlog.repair_sent(id, &extents);
         }
         self.send_repairs(device, id, blocks, extents);
     }
@@ -646,6 +658,7 @@ impl Group {
         let now = self.now;
         if let Some(resync) = self.heard_learner(device, ok.epoch, now) {
             resync.repairing.remove(&ok.id);
+            self.repair_arrived(device, ok.id);
         }
         self.run_resyncs();
     }

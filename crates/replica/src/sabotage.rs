@@ -9,6 +9,7 @@ thread_local! {
     static TRUSTING: Cell<bool> = const { Cell::new(false) };
     static VOTES_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
     static ANY_COPIES: Cell<bool> = const { Cell::new(false) };
+    static NO_WINDOW: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, a new primary forgets what was prepared before it.
@@ -64,4 +65,13 @@ pub fn acknowledge_on_any(on: bool) {
 
 pub(crate) fn acknowledges_on_any() -> bool {
     ANY_COPIES.get()
+}
+
+/// From now on, on this thread, nothing bounds what is on its way to copies that nobody waits for.
+pub fn open_windows(on: bool) {
+    NO_WINDOW.set(on);
+}
+
+pub(crate) fn has_no_window() -> bool {
+    NO_WINDOW.get()
 }

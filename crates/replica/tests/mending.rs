@@ -227,3 +227,40 @@ fn a_block_that_nobody_knows_is_lost_for_a_new_copy_alone() {
     assert_eq!(cluster.config.in_sync, [device(0), device(2)].into());
     assert!(cluster.damaged.contains(&(device(2), 3)));
 }
+
+#[test]
+fn a_heartbeat_that_overtakes_a_repair_does_no_harm() {
+    let mut cluster = Cluster::new(2);
+    (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.settle();
+    cluster.beat();
+    cluster.damaged = [(device(1), 5)].into();
+    // Writes to other blocks are durable on both copies, and the primary has not heard so.
+    (10..=12).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    while cluster.persist(device(0)) || cluster.deliver(device(0), device(1)) || cluster.persist(device(1)) {}
+    cluster.group(1).found_damaged(LAYER, ChunkIndex(0), BlockIndex(5));
+    let damaged = azekura_wire::Damaged {
+        pg: PG,
+        device: device(1),
+        epoch: cluster.group(1).epoch(),
+        layer: LAYER,
+        chunk: ChunkIndex(0),
+        first: BlockIndex(5),
+        count: 1,
+    };
+    cluster.group(0).damaged(device(1), damaged);
+    cluster.run(device(0));
+    while cluster.load(device(0)) {}
+    // The repair is on its way with what was committed before them; then they are committed, and heartbeats say so.
+    while cluster.deliver_answer(device(0), device(1)) {}
+    assert_eq!((cluster.committed(0), cluster.committed(1)), (12, 9));
+    cluster.beat();
+    assert_eq!(cluster.committed(1), 12);
+    cluster.settle();
+    assert!(cluster.damaged.is_empty());
+    assert_eq!(cluster.map(0), cluster.map(1));
+    cluster.restart(1, usize::MAX);
+    cluster.reconnect(1);
+    cluster.pass(SECOND);
+    assert_eq!(cluster.map(0), cluster.map(1));
+}

@@ -24,6 +24,9 @@ use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 /// How often buffers that were not needed meanwhile are given back to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The node is told of so many bytes that wait to be sent to another one.
+const UNSENT_TOLD: usize = 4 << 20;
+
 /// What other threads ask of the data plane.
 pub enum Command {
     /// The cluster changed.
@@ -316,7 +319,10 @@ impl DataPlane {
             Some(Conn::Nbd(nbd)) => {
                 nbd.session.wants_bytes() && nbd.ready.is_none() || nbd.session.inbox_mut().is_filling()
             }
-            Some(Conn::Peer(_)) => true,
+            Some(Conn::Peer(_)) => {
+                self.tell_unsent(conn);
+                true
+            }
             None => return,
         };
         if ready {
@@ -324,6 +330,17 @@ impl DataPlane {
         } else {
             self.reactor.pause_reading(conn);
             self.reactor.kick(conn);
+        }
+    }
+
+    /// Tells the node how much waits to be sent to another one, when that is much or has been.
+    fn tell_unsent(&mut self, conn: ConnId) {
+        let unsent = self.reactor.unsent_bytes(conn);
+        let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
+        if unsent.max(peer.unsent_told) >= UNSENT_TOLD {
+            peer.unsent_told = unsent;
+            let key = peer.key;
+            self.node.unsent(key, unsent);
         }
     }
 
@@ -347,11 +364,11 @@ impl DataPlane {
                 Some(Conn::Peer(_)) => self.read_peer(conn),
                 None => {}
             },
-            Event::Sent { conn } => {
-                if let Some(Conn::Nbd(_)) = self.reactor.stream(conn) {
-                    self.pump_nbd(conn);
-                }
-            }
+            Event::Sent { conn } => match self.reactor.stream(conn) {
+                Some(Conn::Nbd(_)) => self.pump_nbd(conn),
+                Some(Conn::Peer(_)) => drop(self.touched.insert(conn)),
+                None => {}
+            },
             Event::Closed { conn, reason } => self.closed(conn, &reason),
             Event::DeviceRead { token, result } => {
                 if let Some((device, io, IoKind::Read)) = self.io.remove(token) {
@@ -431,6 +448,8 @@ impl DataPlane {
         self.last_key += 1;
         let key = ConnKey(self.last_key);
         self.conns.insert(key, conn);
+        // Heartbeats are not to wait for data in the kernel.
+        self.reactor.send_just_in_time(conn);
         let _ = self.reactor.install(conn, Conn::peer(key));
         key
     }

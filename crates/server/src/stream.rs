@@ -38,6 +38,8 @@ pub struct PeerConn {
     pub outbox: Outbox,
     /// Where the last frame ended.
     pub decoder: Decoder,
+    /// Bytes of the outbox, as the node was told last.
+    pub unsent_told: usize,
 }
 
 impl Stream for Conn {
@@ -68,6 +70,7 @@ impl Conn {
     /// A connection with another node.
     #[must_use]
     pub fn peer(key: ConnKey) -> Conn {
-        Conn::Peer(Box::new(PeerConn { key, inbox: Inbox::new(), outbox: Outbox::new(), decoder: Decoder::default() }))
+        let (inbox, outbox, decoder) = (Inbox::new(), Outbox::new(), Decoder::default());
+        Conn::Peer(Box::new(PeerConn { key, inbox, outbox, decoder, unsent_told: 0 }))
     }
 }

@@ -165,6 +165,15 @@ impl Clients {
         self.issued >= self.limit
     }
 
+    /// They go on until they are stopped.
+    pub(crate) fn go_on(&mut self) {
+        self.limit = u64::MAX;
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.limit = self.issued;
+    }
+
     /// When it was confirmed that nothing more of an operation's attachment is applied, if it was.
     pub(crate) fn fenced_at(&self, operation: u64, holders: &Holders) -> Option<Stamp> {
         holders.confirmed(*self.attachments.get(&operation)?)

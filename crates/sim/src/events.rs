@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Unreachable { from: Life, to: NodeId },
     /// Bytes arrive at an end of a connection.
     Arrive(ConnId, Side),
+    /// A link that is slow takes more of what waits at an end of a connection.
+    Drain(ConnId, Side),
     /// An end of a connection learns that it has ended.
     Closed(ConnId, Side),
     /// A connection has been cut for so long that it is given up, if it still is.

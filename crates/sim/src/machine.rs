@@ -135,6 +135,7 @@ impl World {
         let identity = Identity { cluster: CLUSTER, node: id, incarnation: machine.incarnation };
         let mut node = Node::new(identity, machine.clock(self.now));
         node.limit_reads(self.plan.reads);
+        node.limit_windows(self.plan.windows);
         for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
             match state.open() {
                 Ok(store) => node.add_device(*device, store),
@@ -203,6 +204,7 @@ impl World {
             self.perform(life, effect);
         }
         self.check_serving(life);
+        self.check_windows(life);
         self.turn_by(life, wake);
     }
 

@@ -1,9 +1,12 @@
 //! The simulated network: connections that keep order, take their time, and break.
 //!
-//! Messages go through the real encoder and decoder, in random cuts.
+//! Messages go through the real encoder and decoder, in random cuts. The links of one node may have a bandwidth: then what is sent waits
+//! in a real outbox, as in a real node, and heartbeats go ahead there.
 
+use crate::Invariant;
 use crate::events::{Event, Life};
 use crate::faults::Cuts;
+use crate::plan::{LINK_BYTES_MAX, Lie};
 use crate::random::Random;
 use crate::world::World;
 use azekura_base::{Inbox, NodeId, Outbox};
@@ -11,6 +14,15 @@ use azekura_node::ConnKey;
 use azekura_wire::{Decoder, Message, encode};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+/// A narrow link takes about so much at once.
+const DRAIN_BYTES: usize = 16 << 10;
+/// Over a narrow link a heartbeat is behind no more than this: what the link has begun to take, and what comes before the next border.
+const BEAT_BEHIND_BYTES: u64 = 224 << 10;
+/// And it takes so much time besides.
+const BEAT_DELAY_MAX: Duration = Duration::from_millis(50);
+/// The longest time of a link that is not slowed down.
+const SLOWEST: Duration = Duration::from_millis(5);
 
 /// Names a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +72,12 @@ pub(crate) struct End {
     last_arrival: Duration,
     inbox: Inbox,
     decoder: Decoder,
+    /// What waits to be sent from here, over a link that has a bandwidth.
+    outbox: Outbox,
+    /// The link takes some of that.
+    draining: bool,
+    /// When the heartbeats were sent that are on their way to here.
+    beats: VecDeque<Duration>,
 }
 
 impl End {
@@ -71,7 +89,15 @@ impl End {
             last_arrival: Duration::ZERO,
             inbox: Inbox::new(),
             decoder: Decoder::default(),
+            outbox: Outbox::new(),
+            draining: false,
+            beats: VecDeque::new(),
         }
+    }
+
+    /// Bytes that are on their way to here.
+    fn arriving_bytes(&self) -> usize {
+        self.arriving.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 }
 
@@ -97,13 +123,34 @@ pub(crate) struct Network {
     random: Random,
     /// Directions in which nothing gets through now.
     pub(crate) cuts: Cuts,
+    /// A node whose links have a bandwidth.
+    pub(crate) narrow: Option<Narrow>,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
+    /// Most bytes that ever waited in one outbox.
+    pub(crate) outbox_bytes_max: usize,
+}
+
+/// A node whose links are narrow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Narrow {
+    pub(crate) node: NodeId,
+    /// Of each connection, in each direction.
+    pub(crate) bytes_per_second: u64,
 }
 
 impl Network {
-    pub(crate) fn new(random: Random) -> Network {
-        Network { conns: BTreeMap::new(), made: 0, random, cuts: Cuts::default(), messages: 0, bytes: 0 }
+    pub(crate) fn new(random: Random, narrow: Option<Narrow>) -> Network {
+        Network {
+            conns: BTreeMap::new(),
+            made: 0,
+            random,
+            cuts: Cuts::default(),
+            narrow,
+            messages: 0,
+            bytes: 0,
+            outbox_bytes_max: 0,
+        }
     }
 
     pub(crate) fn connect(&mut self, dialler: Life, acceptor: Life) -> ConnId {
@@ -215,7 +262,7 @@ impl World {
 
     pub(crate) fn send_from(&mut self, id: ConnId, side: Side, message: &Message) {
         let now = self.now;
-        let Network { conns, random, messages, bytes: sent, .. } = &mut self.network;
+        let Network { conns, random, messages, narrow, bytes: sent, .. } = &mut self.network;
         let Some(conn) = conns.get_mut(&id).filter(|conn| !conn.broken) else { return };
         if !conn.end(side).open {
             return;
@@ -229,6 +276,23 @@ impl World {
         *sent += bytes.len() as u64;
         let sum = azekura_base::checksum(&bytes);
         self.trace.step(now, u64::from(sum.0) ^ (id.0 << 32), || format!("send {}", describe(message)));
+        let urgent = matches!(message, Message::Heartbeat(_) | Message::HeartbeatOk(_));
+        if narrow.is_some_and(|narrow| conn.ends.iter().any(|end| end.life.node == narrow.node)) {
+            if urgent {
+                conn.end(side.other()).beats.push_back(now);
+            }
+            let from = conn.end(side);
+            if self.plan.lie == Some(Lie::HeartbeatsBehindData) {
+                from.outbox.put(&bytes);
+                from.outbox.end_frame();
+            } else {
+                encode(message, &mut from.outbox);
+            }
+            if !std::mem::replace(&mut from.draining, true) {
+                self.queue.push(now, Event::Drain(id, side));
+            }
+            return self.outbox_grew(id, side);
+        }
         let mut at = now + Network::latency(random, conn.slowness);
         let to = conn.end(side.other());
         while !bytes.is_empty() {
@@ -243,6 +307,58 @@ impl World {
         }
     }
 
+    /// A narrow link takes some of what waits at an end.
+    pub(crate) fn drain(&mut self, id: ConnId, side: Side) {
+        let now = self.now;
+        let Network { conns, random, narrow, .. } = &mut self.network;
+        let (Some(conn), Some(narrow)) = (conns.get_mut(&id).filter(|conn| !conn.broken), *narrow) else { return };
+        let slowness = conn.slowness;
+        let from = conn.end(side);
+        let mut pieces = Vec::new();
+        from.outbox.take(&mut pieces, usize::MAX, DRAIN_BYTES);
+        if pieces.is_empty() {
+            from.draining = false;
+            return;
+        }
+        let bytes = pieces.concat();
+        let sent = now + Duration::from_secs(1) * bytes.len() as u32 / narrow.bytes_per_second as u32;
+        let to = conn.end(side.other());
+        let at = to.last_arrival.max(sent + Network::latency(random, slowness));
+        to.last_arrival = at;
+        to.arriving.push_back((at, bytes));
+        self.queue.push(at, Event::Arrive(id, side.other()));
+        self.queue.push(sent, Event::Drain(id, side));
+        self.outbox_grew(id, side);
+    }
+
+    /// What waits at an end has changed: its process is told, and it must not be too much.
+    fn outbox_grew(&mut self, id: ConnId, side: Side) {
+        let Some(conn) = self.network.get(id) else { return };
+        let unsent = conn.end(side).outbox.len();
+        let bytes = unsent + conn.end(side.other()).arriving_bytes();
+        let life = conn.end(side).life;
+        self.network.outbox_bytes_max = self.network.outbox_bytes_max.max(bytes);
+        if bytes > LINK_BYTES_MAX {
+            let what = format!("{bytes} bytes are on their way from {life:?} on {id:?}");
+            return self.violate(Invariant::Bounded, what);
+        }
+        if self.life_of(life.node) == Some(life)
+            && let Some(node) = self.machines.get_mut(&life.node).and_then(|machine| machine.node.as_mut())
+        {
+            node.unsent(key_of(id, side), unsent);
+        }
+    }
+
+    /// A heartbeat has come over a narrow link: it was not held up by data.
+    fn check_beat(&mut self, life: Life, sent: Duration, slowness: u32) {
+        let Some(narrow) = self.network.narrow else { return };
+        let time = self.now.saturating_sub(sent);
+        let behind = Duration::from_micros(BEAT_BEHIND_BYTES * 1_000_000 / narrow.bytes_per_second);
+        if time > behind + BEAT_DELAY_MAX + SLOWEST * slowness {
+            self.violate(Invariant::Bounded, format!("a heartbeat to {life:?} took {time:?}"));
+        }
+    }
+
     /// Bytes arrive at an end.
     pub(crate) fn arrive(&mut self, id: ConnId, side: Side) {
         let now = self.now;
@@ -251,8 +367,10 @@ impl World {
             return;
         }
         let Network { conns, random, .. } = &mut self.network;
+        let slowness = conns.get(&id).map_or(1, |conn| conn.slowness);
         let Some(end) = conns.get_mut(&id).map(|conn| conn.end(side)) else { return };
         let mut messages = Vec::new();
+        let mut beats = Vec::new();
         while end.arriving.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, bytes)) = end.arriving.pop_front() else { break };
             let mut rest = &bytes[..];
@@ -265,7 +383,12 @@ impl World {
                 end.inbox.filled(fill, count);
                 loop {
                     match end.decoder.next(&mut end.inbox) {
-                        Ok(Some(message)) => messages.push(message),
+                        Ok(Some(message)) => {
+                            if matches!(message, Message::Heartbeat(_) | Message::HeartbeatOk(_)) {
+                                beats.extend(end.beats.pop_front());
+                            }
+                            messages.push(message);
+                        }
                         Ok(None) => break,
                         Err(error) => {
                             self.violate(crate::Invariant::Protocol, format!("a frame was not understood: {error}"));
@@ -279,6 +402,7 @@ impl World {
             return;
         }
         let life = end.life;
+        beats.into_iter().for_each(|sent| self.check_beat(life, sent, slowness));
         for message in messages {
             if life == OBSERVER {
                 self.observed.push(message);

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use azekura_node::ReadLimits;
-use azekura_replica::AckRule;
+use azekura_replica::{AckRule, WindowLimits};
 use azekura_store::Options;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub enum Mode {
     Fsx,
     /// One class has its only copy on a node that is away for the middle of the run; another has none there.
     Lost,
+    /// The links of one node are narrower than the load, while connections break and nodes crash.
+    Slow,
     /// Everything but decay and snapshots.
     All,
 }
@@ -123,6 +125,11 @@ pub enum Lie {
     /// Writes are acknowledged on whatever copies there are.
     #[cfg(feature = "sabotage")]
     TooFewCopies,
+    /// Nothing bounds what is on its way to copies that nobody waits for.
+    #[cfg(feature = "sabotage")]
+    NoWindow,
+    /// Heartbeats wait behind data.
+    HeartbeatsBehindData,
 }
 
 /// A run's size and faults.
@@ -170,6 +177,10 @@ pub struct Plan {
     pub io_timeout: Option<Duration>,
     /// Devices hang and crawl.
     pub devices_hang: bool,
+    /// What each connection of one node carries in each direction, in bytes a second.
+    pub narrow: Option<u64>,
+    /// How much may be on its way to a node that no write waits for.
+    pub windows: WindowLimits,
     /// Print every step.
     pub trace: bool,
 }
@@ -187,6 +198,7 @@ impl Plan {
                 (Mode::Fsx, 0..2) => Mode::Calm,
                 (Mode::Fsx, 2..5) => Mode::Crash,
                 (Mode::Fsx | Mode::Snapshots, _) => Mode::All,
+                (Mode::Slow, _) => Mode::Crash,
                 (mode, _) => mode,
             },
             lie: None,
@@ -198,9 +210,14 @@ impl Plan {
             groups: random.between(2, 4) as u32,
             chunks: 4,
             clients: random.between(2, 6) as u32,
-            operations: if mode == Mode::Fsx { 800 } else { 1000 },
+            operations: match mode {
+                Mode::Fsx => 800,
+                Mode::Slow => 3000,
+                _ => 1000,
+            },
             pause_ms_max: match mode {
                 Mode::Lost => 500,
+                Mode::Slow => 10,
                 mode if mode.is_long() => 1000,
                 _ => 40,
             },
@@ -216,6 +233,11 @@ impl Plan {
             goes_back: false,
             io_timeout: draw_io_timeout(mode, seed),
             devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
+            narrow: (mode == Mode::Slow).then(|| draw_bandwidth(&mut Random::new(seed ^ 0x6e61_7272))),
+            windows: match mode {
+                Mode::Slow => WindowLimits { window_bytes: 256 << 10, lag_bytes_max: 512 << 10 },
+                _ => WindowLimits::default(),
+            },
             trace: false,
         }
     }
@@ -263,6 +285,13 @@ fn draw_io_timeout(mode: Mode, seed: u64) -> Option<Duration> {
     (fails && random.chance(40)).then(|| random.spread_millis(1000, 15_000))
 }
 
+/// One node's links carry less than clients write, and sometimes so little that its copies are slow by any measure.
+fn draw_bandwidth(random: &mut Random) -> u64 {
+    if random.chance(50) { random.between(2_000_000, 6_000_000) } else { random.between(300_000, 1_000_000) }
+}
+
+/// Most bytes on their way on one narrow connection: the windows of a run, what clients have under way, and what takes the same way beside that.
+pub(crate) const LINK_BYTES_MAX: usize = 4 << 20;
 /// Blocks that one write carries at most: what a record may hold on the small segments used here.
 pub(crate) const WRITE_BLOCKS_MAX: u64 = 16;
 /// Operations of one client that are under way at once, at most.

@@ -34,6 +34,8 @@ pub enum Invariant {
     CopiesEqual,
     /// Nodes understand each other, and have nothing to complain about.
     Protocol,
+    /// What is on its way is bounded, and heartbeats are not held up by it.
+    Bounded,
     /// An assertion in the code under test.
     Assertion,
 }
@@ -54,6 +56,7 @@ impl fmt::Display for Invariant {
             Invariant::Liveness => "invariant 10 (everything ends)",
             Invariant::CopiesEqual => "copies are equal",
             Invariant::Protocol => "nodes understand each other",
+            Invariant::Bounded => "what is on its way is bounded",
             Invariant::Assertion => "an assertion in the code",
         })
     }

@@ -14,7 +14,7 @@ use crate::fsx::Fsx;
 use crate::history::{History, Register};
 use crate::lost::{LOST, Lost};
 use crate::machine::Machine;
-use crate::network::Network;
+use crate::network::{Narrow, Network};
 use crate::operator::{Operator, numbers_of};
 use crate::plan::{Lie, Plan, QUIET_MAX, WORKLOAD_MAX};
 use crate::random::Random;
@@ -38,7 +38,7 @@ const LAYER: LayerId = LayerId(1);
 /// The second volume, where there is one.
 pub(crate) const SECOND: &str = "second";
 /// How often the copies are looked at while they settle.
-const SETTLE_STEP: Duration = Duration::from_millis(50);
+pub(crate) const SETTLE_STEP: Duration = Duration::from_millis(50);
 /// From this share of live blocks on, in percent, a copy on a device of segments and batches as small as these can't take what it
 /// lacks: each batch has a header, and what is left of a segment may be too little for the next.
 const NEARLY_FULL_PERCENT: u64 = 85;
@@ -100,12 +100,15 @@ impl World {
         // A node may be far from the configuration store.
         let far = *random.clone().pick(&view.nodes.keys().copied().map(Some).chain([None]).collect::<Vec<_>>());
         let far = far.filter(|_| matches!(plan.mode, Mode::Snapshots | Mode::Fsx));
+        let nodes: Vec<NodeId> = view.nodes.keys().copied().collect();
+        let node = *Random::new(seed ^ 0x6e6f_6465).pick(&nodes);
+        let narrow = plan.narrow.map(|bytes_per_second| Narrow { node, bytes_per_second });
         let fsx = Fsx::new(plan, &view, Random::new(seed ^ 0x6673_7821));
         let decaying = *random.pick(&devices.keys().copied().collect::<Vec<_>>());
         Ok(World {
             machines: view.nodes.keys().map(|node| (*node, Machine::new(random.fork()))).collect(),
             devices,
-            network: Network::new(random.fork()),
+            network: Network::new(random.fork(), narrow),
             configuration: Configuration::new(view, far, random.fork()),
             clients: Clients::new(plan, random.fork()),
             faults: Faults::new(random.fork(), Random::new(seed ^ 0x766f_7465), decaying),
@@ -161,6 +164,9 @@ impl World {
             self.work_fsx();
         } else {
             self.run_until(WORKLOAD_MAX, |world| world.clients.all_issued());
+        }
+        if self.plan.mode == Mode::Slow {
+            self.let_slow_copies_in();
         }
         self.working = false;
         self.end_faults();
@@ -370,7 +376,7 @@ impl World {
 
     /// A device is full of what volumes and snapshots hold; or a copy that is not in sync lies on one that is nearly so: it can't
     /// take what it lacks. Devices, volumes and snapshots are drawn without regard to each other.
-    fn has_too_small_a_device(&self) -> bool {
+    pub(crate) fn has_too_small_a_device(&self) -> bool {
         let groups = self.configuration.view().groups.values();
         let lacking: BTreeSet<DeviceId> =
             groups.flat_map(|config| config.members.difference(&config.in_sync)).copied().collect();
@@ -467,6 +473,7 @@ impl World {
             Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
             Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(to, true)),
             Event::Arrive(conn, side) => self.arrive(conn, side),
+            Event::Drain(conn, side) => self.drain(conn, side),
             Event::Closed(conn, side) => self.end_learns(conn, side),
             Event::TimeOut(conn) => self.time_out(conn),
             Event::Inject(conn, side, message) => self.send_from(conn, side, &message),

@@ -90,6 +90,21 @@ fn acknowledgements_on_fewer_copies_than_demanded_are_noticed() {
 }
 
 #[test]
+fn what_is_sent_without_bound_is_noticed() {
+    // Where all copies are waited for, clients that wait for a narrow link in one group write less in the others.
+    let plan = |seed| Plan { lie: Some(Lie::NoWindow), ..Plan::draw(Mode::Slow, seed) }.with_rule(AckRule::Majority);
+    let caught: Vec<Invariant> =
+        (1..=20).filter_map(|seed| run(seed, &plan(seed)).err()).map(|violation| violation.invariant).collect();
+    assert!(caught.contains(&Invariant::Bounded), "{caught:?}");
+}
+
+#[test]
+fn heartbeats_behind_data_are_noticed() {
+    let caught = caught(Lie::HeartbeatsBehindData, Mode::Slow, 20);
+    assert!(caught.contains(&Invariant::Bounded), "{caught:?}");
+}
+
+#[test]
 fn copies_that_miss_the_writes_during_their_resync_are_noticed() {
     let caught = caught(Lie::NoLiveWrites, Mode::All, 4);
     assert!(caught.contains(&Invariant::CopiesEqual), "{caught:?}");

@@ -109,6 +109,14 @@ fn operations_end_in_time_while_a_device_hangs() {
 }
 
 #[test]
+fn copies_behind_narrow_links_get_in_and_what_is_on_its_way_is_bounded() {
+    for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
+        let report = run_with(ack, Mode::Slow, 1..=5);
+        assert!(faults(&report, "crash of a node") > 5, "{report}");
+    }
+}
+
+#[test]
 fn all_faults_together_lose_nothing() {
     let report = run_all(Mode::All, 1..=6);
     assert!(faults(&report, "node away") > 3 && faults(&report, "new member") > 1, "{report}");
@@ -278,8 +286,16 @@ fn writes_that_each_site_has_are_never_lost() {
 #[test]
 fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;
-    let modes =
-        [Mode::Crash, Mode::Partitions, Mode::Attachments, Mode::Snapshots, Mode::Devices, Mode::Fsx, Mode::All];
+    let modes = [
+        Mode::Crash,
+        Mode::Partitions,
+        Mode::Attachments,
+        Mode::Snapshots,
+        Mode::Devices,
+        Mode::Fsx,
+        Mode::Slow,
+        Mode::All,
+    ];
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
         for mode in modes {
             let plan = Plan::draw(mode, fresh).with_rule(ack);

@@ -53,10 +53,21 @@ pub fn encode(message: &Message, out: &mut Outbox) {
     header[12..16].copy_from_slice(&(payload_len as u32).to_le_bytes());
     let sum = frame_checksum(&w.bytes);
     w.bytes[16..20].copy_from_slice(&sum.0.to_le_bytes());
+    if is_urgent(message) {
+        out.put_urgent(&w.bytes);
+        return;
+    }
     out.put(&w.bytes);
     for payload in payloads(message) {
         out.put_payload(payload.clone());
     }
+    out.end_frame();
+}
+
+/// Leases depend on it: it does not wait behind data. Every message may be overtaken by it, and it by every message
+/// (docs/decisions/0024).
+fn is_urgent(message: &Message) -> bool {
+    matches!(message, Message::Heartbeat(_) | Message::HeartbeatOk(_))
 }
 
 /// The CRC-32C of a frame's header (with its checksum field as zeros) and body.

@@ -4,7 +4,6 @@ use super::answer::{Asker, Verdict};
 use crate::action::Action;
 use crate::group::{Group, Role};
 use crate::membership::readers_until;
-use crate::peer::Backlog;
 use crate::quorum::AckRule;
 use azekura_base::{DeviceId, Sequence};
 use azekura_wire::{Message, Sync, SyncOk};
@@ -68,6 +67,7 @@ impl Group {
             return; // A refusal names a newer epoch; the configuration that made it is on its way here.
         }
         self.predecessor_stopped(device);
+        let backlog = self.backlog(device);
         let Role::Primary(primary) = &mut self.role else { return };
         let Some(peer) = primary.peers.get_mut(&device) else { return };
         (peer.full, peer.heard) = (ok.full, now);
@@ -96,7 +96,7 @@ impl Group {
             Verdict::Level => {
                 (peer.synced, peer.opened) = (true, ok.open);
                 (peer.sent, peer.acked, peer.again) = (ok.prepared, ok.prepared, end);
-                peer.backlog = Backlog::default();
+                (peer.backlog, peer.missed) = (backlog, false);
                 peer.pace.interrupted();
                 self.pump(device);
                 self.gather();

@@ -107,12 +107,13 @@ impl Group {
         }
     }
 
-    /// Answers the primary's question once everything that was on its way to the log is durable: what the answer says
-    /// must survive this process.
+    /// Answers the primary's question once what the answer speaks of is durable: it must survive this process.
     pub(crate) fn answer_primary(&mut self) {
         let Role::Secondary(secondary) = &self.role else { return };
         let Some(question) = secondary.question else { return };
-        if self.epochs.is_recording() || self.durable < self.tail.end() {
+        // Where this copy begins to learn is known; writes behind that place may come as fast as they become durable.
+        let unknown = matches!(question, Question::Sync(_)) && self.durable < self.tail.end();
+        if self.epochs.is_recording() || unknown {
             return;
         }
         let following = self.epochs.followed();

@@ -2,6 +2,7 @@
 
 mod accounts;
 pub(crate) mod copies;
+pub(crate) mod flow;
 pub(crate) mod linearizable;
 pub(crate) mod minimum;
 pub(crate) mod order;

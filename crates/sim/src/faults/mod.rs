@@ -49,18 +49,20 @@ pub(crate) struct Faults {
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The device whose blocks decay, in that mode.
     pub(crate) decaying: DeviceId,
+    /// None happens any more, although clients go on.
+    pub(crate) over: bool,
 }
 
 impl Faults {
     pub(crate) fn new(random: Random, directed: Random, decaying: DeviceId) -> Faults {
-        Faults { random, directed, watched: None, counts: BTreeMap::new(), decaying }
+        Faults { random, directed, watched: None, counts: BTreeMap::new(), decaying, over: false }
     }
 }
 
 impl World {
     /// A fault happens, and the next one is planned.
     pub(crate) fn fault(&mut self) {
-        if !self.working {
+        if !self.working || self.faults.over {
             return;
         }
         if !self.is_calm_over() {
@@ -72,7 +74,7 @@ impl World {
         let kind = match (self.plan.faults, self.faults.random.below(100)) {
             _ if directed => self.forget_a_vote(),
             _ if goes_back => self.back_up_or_restore(),
-            (Mode::Calm | Mode::Fsx | Mode::Lost | Mode::Hangs, _) => return,
+            (Mode::Calm | Mode::Fsx | Mode::Lost | Mode::Hangs | Mode::Slow, _) => return,
             (Mode::Connections, 0..60) | (Mode::Crash, 0..35) => self.break_some_connection(),
             (Mode::Connections, 60..80) | (Mode::Crash, 35..45) => self.slow_a_link(),
             (Mode::Connections, 80..) | (Mode::Crash, 45..55) => self.slow_a_disk(),
