@@ -65,7 +65,8 @@ command_test() {
     stage shell run_shellcheck
     stage format cargo fmt --all --check
     stage lint cargo clippy --workspace --all-targets -- -D warnings
-    # Properties are tried from one fixed seed, so that a failure is the change's and not the dice's; another: PROPTEST_RNG_SEED=N.
+    # Properties are tried from one fixed seed, so that a failure is the change's and not the dice's; another:
+    # PROPTEST_RNG_SEED=N.
     stage unit env "PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20261121}" cargo test --workspace
     if [[ -z $ONLY_STAGE || $ONLY_STAGE == e2e ]]; then
         build_binary

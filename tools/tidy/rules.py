@@ -57,13 +57,14 @@ def _functions(source):
 
 
 def wide_comments(sources, _excuses):
-    """A comment is as wide as the code around it. What can't be broken (an address) may be wider."""
+    """A comment is as wide as the code around it. What can't be broken (an address, a table) may be wider."""
     for source in sources:
         if not source.is_code:
             continue
         for number, line in enumerate(source.lines, 1):
             words = line.split()
-            if len(line) > COMMENT_WIDTH_MAX and words[0].startswith(("//", "#")) and len(words) > 2:
+            begins = words[0].startswith("//" if source.path.endswith(".rs") else "#") if words else False
+            if len(line) > COMMENT_WIDTH_MAX and begins and len(words) > 2 and words[1] != "|":
                 yield Finding(
                     source.path, number, "wide-comment", f"{len(line)} characters, {COMMENT_WIDTH_MAX} at most"
                 )

@@ -67,7 +67,8 @@ pub struct ClassView {
     pub copies_min: u32,
     /// Volumes may promise this multiple of the devices' size.
     pub overcommit_ratio: f64,
-    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for ever.
+    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for
+    /// ever.
     pub io_timeout_seconds: Option<u64>,
     /// Its placement groups; 0 before its first volume.
     pub groups: usize,
@@ -101,8 +102,8 @@ pub struct CreateClass {
     /// Volumes may promise this multiple of the devices' size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overcommit_ratio: Option<f64>,
-    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for ever; 30,
-    /// if it is not said.
+    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for
+    /// ever; 30, if it is not said.
     #[serde(default, deserialize_with = "crate::named", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<u64>"))]
     pub io_timeout_seconds: Option<Option<u64>>,

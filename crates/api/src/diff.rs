@@ -51,8 +51,8 @@ pub struct DiffView {
     pub from_size_bytes: u64,
     /// The size after, bytes: nothing behind it is named.
     pub size_bytes: u64,
-    /// Ranges in order: all blocks that differ are in one, and some that do not differ may be. Neighbours may be of one kind where
-    /// two pages meet.
+    /// Ranges in order: all blocks that differ are in one, and some that do not differ may be. Neighbours may be of one
+    /// kind where two pages meet.
     pub ranges: Vec<DiffRange>,
     /// The `offset_bytes` of the next question; without one, this was the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

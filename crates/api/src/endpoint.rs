@@ -195,7 +195,8 @@ macro_rules! or_else {
     };
 }
 
-/// Declares endpoints: `/// what it does`, `Name: METHOD "path" (number of names in it) [?Query] [<Body] -> status Answer`.
+/// Declares endpoints: `/// what it does`, `Name: METHOD "path" (number of names in it) [?Query] [<Body] -> status
+/// Answer`.
 macro_rules! endpoints {
     ($($(#[doc = $doc:literal])+ $name:ident:
         $method:ident $path:literal ($names:literal) $(? $query:ty)? $(; $body:ty)? => $status:literal $answer:ty;)+) => {
@@ -296,7 +297,8 @@ endpoints! {
     NodeUndrain: Post "/v1/nodes/{name}/undrain" (1) => 200 Vec<DeviceView>;
     /// All devices, by number.
     DeviceList: Get "/v1/devices" (0) => 200 Vec<DeviceView>;
-    /// Takes a device out of the cluster for good. It is named by its number, as NODE/NAME, or by a name that only it has.
+    /// Takes a device out of the cluster for good. It is named by its number, as NODE/NAME, or by a name that only it
+    /// has.
     DeviceRemove: Delete "/v1/devices/{name}" (1) ? RemoveMember => 200 RemovedView;
     /// Empties a device. Answered with it, as the emptying begins.
     DeviceDrain: Post "/v1/devices/{name}/drain" (1) => 200 Vec<DeviceView>;

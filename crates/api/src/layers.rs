@@ -1,5 +1,5 @@
-//! What a node's data plane tells of layers: what two of them show differently, and what the end of one would give back. Nodes
-//! ask each other; this part of the API changes without notice.
+//! What a node's data plane tells of layers: what two of them show differently, and what the end of one would give
+//! back. Nodes ask each other; this part of the API changes without notice.
 
 use azekura_base::{ChunkIndex, DeviceId, LayerId, PgId};
 use serde::de::Error;
@@ -42,8 +42,8 @@ fn write_groups<S: Serializer>(groups: &[PgId], serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(&groups.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
 }
 
-/// A run of blocks that differ: the first one, how many, and whether they hold data in the layer after; else they read as
-/// zeros there.
+/// A run of blocks that differ: the first one, how many, and whether they hold data in the layer after; else they read
+/// as zeros there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DifferingBlocks(pub u16, pub u16, pub bool);

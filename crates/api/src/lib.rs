@@ -6,8 +6,8 @@
 //! - The other modules have the bodies. A `…View` is an answer; what is named by a verb is a request.
 //! - [`OPENAPI`]: all of this as an OpenAPI 3.1 description, for other languages. A test makes it from the types.
 //!
-//! Times are RFC 3339 in UTC where they are text, and seconds since 1970 where they are numbers. Sizes are bytes. Units come last
-//! in a name.
+//! Times are RFC 3339 in UTC where they are text, and seconds since 1970 where they are numbers. Sizes are bytes. Units
+//! come last in a name.
 //!
 //! Nothing in here does input or output; `azekura-client` asks, `azekura-control` answers.
 

@@ -74,8 +74,8 @@ pub struct LastScrubs {
     pub deep: u64,
     /// The copies' maps were compared, seconds since 1970.
     pub light: u64,
-    /// Blocks that were damaged or differed between copies, also those that were written anew, and chunks that could not be
-    /// read: at the last scrub of each group, and what readers have met since its last deep one.
+    /// Blocks that were damaged or differed between copies, also those that were written anew, and chunks that could
+    /// not be read: at the last scrub of each group, and what readers have met since its last deep one.
     pub findings: u64,
 }
 
@@ -105,8 +105,8 @@ pub struct ScrubTimes {
     pub wanted: u64,
     /// When one last ended, or the group was made.
     pub done: u64,
-    /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be read,
-    /// at that time.
+    /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be
+    /// read, at that time.
     pub findings: u64,
 }
 

@@ -55,13 +55,13 @@ pub struct SnapshotView {
     pub origin: SnapshotOrigin,
     /// The same for all that were made at one instant.
     pub cut: String,
-    /// What was written between the snapshot before it and this one, and is still shown by it or by what came later: bytes
-    /// on the devices, with all copies. At most that much comes back when it is deleted.
+    /// What was written between the snapshot before it and this one, and is still shown by it or by what came later:
+    /// bytes on the devices, with all copies. At most that much comes back when it is deleted.
     #[serde(default)]
     pub held_bytes: u64,
-    /// What would come back if it were deleted now: bytes on the devices, with all copies. Only told of a single snapshot that
-    /// is asked for, since it has to be measured. Nothing while two others (a snapshot and a clone, say) lie on it: it comes
-    /// back when one of them is deleted, too.
+    /// What would come back if it were deleted now: bytes on the devices, with all copies. Only told of a single
+    /// snapshot that is asked for, since it has to be measured. Nothing while two others (a snapshot and a clone, say)
+    /// lie on it: it comes back when one of them is deleted, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<u64>,
     /// Devices whose part is not, or not all, in `freed_bytes`, and why.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Latency buckets: bucket `i` counts requests that took less than 2^i microseconds, and not less than 2^(i-1).
 pub const LATENCY_BUCKETS: usize = 26;
 
-/// Bytes of the blocks that each layer owns, by the numbers of device and layer. A block that several layers show counts
-/// for the one that it was written to.
+/// Bytes of the blocks that each layer owns, by the numbers of device and layer. A block that several layers show
+/// counts for the one that it was written to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayerUse(pub BTreeMap<u32, BTreeMap<u64, u64>>);
@@ -30,7 +30,8 @@ pub struct NodeSnapshot {
     pub memory_bytes: u64,
     /// Processor time used since the start, seconds.
     pub cpu_seconds: f64,
-    /// Parts of requests that this node's gateway sent again because nobody had answered them for ten seconds or longer.
+    /// Parts of requests that this node's gateway sent again because nobody had answered them for ten seconds or
+    /// longer.
     pub asked_again: u64,
     /// What clients asked of this node's gateway, by volume name.
     pub volumes: BTreeMap<String, VolumeSnapshot>,
@@ -219,7 +220,8 @@ pub struct GroupSnapshot {
 /// What a primary calls itself that serves reads only.
 pub const READ_ONLY: &str = "read-only: too few copies";
 
-/// What a primary calls itself that nobody has used since a copy fell silent: the next request leaves that behind and is served.
+/// What a primary calls itself that nobody has used since a copy fell silent: the next request leaves that behind and
+/// is served.
 pub const IDLE: &str = "idle: goes on without a silent copy when used";
 
 /// A copy that is being brought up to date.

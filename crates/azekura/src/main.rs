@@ -1,5 +1,5 @@
-//! The `azekura` program: a node (`azekura_server`), and the command line that asks nodes (`azekura_cli`). Its own are the commands
-//! that work on this machine's files while no node has them open.
+//! The `azekura` program: a node (`azekura_server`), and the command line that asks nodes (`azekura_cli`). Its own are
+//! the commands that work on this machine's files while no node has them open.
 
 mod restored;
 mod store;

@@ -13,8 +13,8 @@ const BORDER_BYTES: u64 = 64 << 10;
 
 /// The sending half of a connection: a queue of byte pieces.
 ///
-/// Bytes may be urgent ([`Outbox::put_urgent`]): they go ahead of all that waits, but never into the midst of a frame. Where frames end,
-/// the caller says ([`Outbox::end_frame`]).
+/// Bytes may be urgent ([`Outbox::put_urgent`]): they go ahead of all that waits, but never into the midst of a frame.
+/// Where frames end, the caller says ([`Outbox::end_frame`]).
 #[derive(Debug, Default)]
 pub struct Outbox {
     pieces: VecDeque<Bytes>,

@@ -113,8 +113,8 @@ struct CreateArgs {
     /// Volumes may promise this many times the devices' size.
     #[arg(long, value_name = "RATIO")]
     overcommit: Option<f64>,
-    /// How long a read or write waits while none of its copies can serve it, before the client gets an I/O error: 1s to 1d,
-    /// or never. A write that failed may still be applied, but not after a later write to the same blocks.
+    /// How long a read or write waits while none of its copies can serve it, before the client gets an I/O error: 1s to
+    /// 1d, or never. A write that failed may still be applied, but not after a later write to the same blocks.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = io_timeout)]
     io_timeout: IoTimeout,
     #[command(flatten)]

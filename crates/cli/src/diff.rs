@@ -69,8 +69,8 @@ fn question(from: &Target, to: &Target) -> Result<Question, CliError> {
     Ok(Question { names: from.names()?, query: DiffQuery { to, to_volume, ..DiffQuery::default() } })
 }
 
-/// The question after this page: by the names that were found, which stay the same while a time goes on. `None`: it was the
-/// last page.
+/// The question after this page: by the names that were found, which stay the same while a time goes on. `None`: it was
+/// the last page.
 fn next_question(page: &DiffView) -> Option<Question> {
     let offset_bytes = page.next_offset_bytes?;
     let Question { names, query } = question(&page.from.parse().ok()?, &page.to.parse().ok()?).ok()?;

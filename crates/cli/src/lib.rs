@@ -1,7 +1,7 @@
 //! The command line: what asks a running node through its REST API, and prints the answer.
 //!
-//! What the program does on its own machine, without asking a node, it brings along as [`Here`]. So this crate knows the API and its
-//! client, and nothing of what a node is made of.
+//! What the program does on its own machine, without asking a node, it brings along as [`Here`]. So this crate knows
+//! the API and its client, and nothing of what a node is made of.
 
 use std::fmt::Debug;
 use std::process::ExitCode;

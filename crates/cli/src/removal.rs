@@ -30,7 +30,8 @@ pub enum Member {
 pub struct RemoveArgs {
     /// A node's name, or a device (its number, NODE/NAME, or its name if only one has it).
     name: String,
-    /// It will never come back: its copies are made anew from the other copies. Refused when it has the last one of anything.
+    /// It will never come back: its copies are made anew from the other copies. Refused when it has the last one of
+    /// anything.
     #[arg(long)]
     lost: bool,
     #[command(flatten)]

@@ -16,16 +16,17 @@ use super::{ApiArgs, CliError};
 /// Pause between two looks with --wait.
 const WAIT_STEP: Duration = Duration::from_millis(500);
 
-/// Read every block of a volume, or of a device, on every copy, and compare the copies. Blocks that fail their checksum are
-/// written anew from a good copy, and so are blocks that differ; both are told by volume and offset, here with --wait and
-/// in the nodes' logs.
+/// Read every block of a volume, or of a device, on every copy, and compare the copies. Blocks that fail their checksum
+/// are written anew from a good copy, and so are blocks that differ; both are told by volume and offset, here with
+/// --wait and in the nodes' logs.
 ///
-/// With --light, no block is read: the copies' maps are compared, which have a checksum for each block. That finds copies
-/// that lost an update, not blocks that decay, and takes moments. Blocks of which the maps differ are then read and
-/// written anew as above.
+/// With --light, no block is read: the copies' maps are compared, which have a checksum for each block. That finds
+/// copies that lost an update, not blocks that decay, and takes moments. Blocks of which the maps differ are then read
+/// and written anew as above.
 ///
 /// Every placement group is scrubbed by itself, deeply once a week and lightly once a day (see `azekura node --help`,
-/// --scrub-days and --light-scrub-hours); this asks for it now. It runs beside clients' reads and writes, at a limited rate.
+/// --scrub-days and --light-scrub-hours); this asks for it now. It runs beside clients' reads and writes, at a limited
+/// rate.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     azekura scrub vol1 --wait     everything that may hold a block of vol1\n  \

@@ -19,8 +19,9 @@ const DELETE_MEASURE_MS: u64 = 3_000;
 
 /// Make, list, compare and delete snapshots, and take volumes back to them.
 ///
-/// A snapshot is a volume as it was at one instant. It is made in milliseconds whatever the volume's size, also while it is
-/// written, and takes space only as the volume changes. Every node serves it read-only under the name VOLUME@SNAPSHOT.
+/// A snapshot is a volume as it was at one instant. It is made in milliseconds whatever the volume's size, also while
+/// it is written, and takes space only as the volume changes. Every node serves it read-only under the name
+/// VOLUME@SNAPSHOT.
 #[derive(Debug, Args)]
 pub struct SnapshotCommand {
     #[command(subcommand)]
@@ -54,8 +55,8 @@ enum Snapshot {
         longer than 15 s: then the figure is said to be too small. It is 0 while a clone and something else lie on the \
         snapshot: what both show, and what only the snapshot shows, comes back when one of them is gone as well.")]
     Show(NameArgs),
-    /// Print what has changed from a snapshot to another one, or to now, as ranges of bytes: what an incremental copy has to
-    /// read.
+    /// Print what has changed from a snapshot to another one, or to now, as ranges of bytes: what an incremental copy
+    /// has to read.
     #[command(after_help = "Examples:\n  \
         azekura snapshot diff vol1@monday vol1@tuesday\n  \
         azekura snapshot diff vol1@monday               from monday to now\n  \

@@ -10,8 +10,8 @@
 //! # Ok::<(), azekura_client::ClientError>(())
 //! ```
 //!
-//! Nothing is asked again by itself: of most requests nobody can know whether they were carried out. Whoever waits for something
-//! asks again.
+//! Nothing is asked again by itself: of most requests nobody can know whether they were carried out. Whoever waits for
+//! something asks again.
 
 use std::time::Duration;
 

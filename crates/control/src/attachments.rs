@@ -37,8 +37,8 @@ pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What the data plane does for attachments and snapshots.
 pub trait DataPlane: Send + Sync + 'static {
-    /// Makes sure that no write of a volume's attachments up to `generation`, other than `standing`, is applied any more in
-    /// any of `groups`; else the groups that have not confirmed it in time.
+    /// Makes sure that no write of a volume's attachments up to `generation`, other than `standing`, is applied any
+    /// more in any of `groups`; else the groups that have not confirmed it in time.
     fn fence(
         &self,
         volume: VolumeId,
@@ -47,9 +47,9 @@ pub trait DataPlane: Send + Sync + 'static {
         groups: Vec<PgId>,
     ) -> Later<'_, Result<(), Vec<PgId>>>;
 
-    /// Waits until none of `groups`, which are all of the volume's class, gives a write to its layer `head` a place any more,
-    /// and none that has one is uncommitted: the configuration has said so since `revision`, and still says so. Else the
-    /// groups that have not confirmed it within [`FREEZE_WAIT`].
+    /// Waits until none of `groups`, which are all of the volume's class, gives a write to its layer `head` a place any
+    /// more, and none that has one is uncommitted: the configuration has said so since `revision`, and still says so.
+    /// Else the groups that have not confirmed it within [`FREEZE_WAIT`].
     fn freeze(
         &self,
         volume: VolumeId,
@@ -127,8 +127,8 @@ impl Attacher {
         self.attach(volume, node, None, shared, force).await
     }
 
-    /// Attaches a volume to a process for its clients, and waits for it if somebody else has it. Answers which volume has
-    /// the name, and the attachment's own.
+    /// Attaches a volume to a process for its clients, and waits for it if somebody else has it. Answers which volume
+    /// has the name, and the attachment's own.
     pub async fn attach_for_clients(
         &self,
         volume: &str,
@@ -147,8 +147,8 @@ impl Attacher {
                 },
                 Err(refusal @ MetaError::Attached { .. }) => refusal,
                 Err(MetaError::Etcd(EtcdError::Unreachable { reason, .. } | EtcdError::Uncertain { reason, .. })) => {
-                    // What this process has, it still has, or the groups' primaries know that it has not: they refuse what
-                    // was fenced.
+                    // What this process has, it still has, or the groups' primaries know that it has not: they refuse
+                    // what was fenced.
                     return held(&self.meta.model(), volume, node, incarnation).ok_or_else(|| MetaError::NotNow {
                         what: format!("attaching volume '{volume}' to node {}", node_name(&self.meta.model(), node)),
                         reason,
@@ -184,8 +184,8 @@ impl Attacher {
         self.fence(changed).await
     }
 
-    /// Whether a volume has users, or may get them any moment: attachments of processes that are not known to have ended.
-    /// Clients that are just leaving get [`LEAVING_WAIT`] for that.
+    /// Whether a volume has users, or may get them any moment: attachments of processes that are not known to have
+    /// ended. Clients that are just leaving get [`LEAVING_WAIT`] for that.
     pub async fn is_in_use(&self, volume: &str) -> Result<bool, MetaError> {
         let until = Instant::now() + LEAVING_WAIT;
         loop {

@@ -20,8 +20,8 @@ fn restoration(model: &Model) -> Option<(&ClusterRecord, &RestoredRecord)> {
     Some((cluster, cluster.restored.as_ref()?))
 }
 
-/// Devices that have not said yet what they hold, for which all groups wait: any device may have been given a copy since
-/// the backup.
+/// Devices that have not said yet what they hold, for which all groups wait: any device may have been given a copy
+/// since the backup.
 #[must_use]
 pub fn awaited(model: &Model) -> Vec<DeviceId> {
     let Some((cluster, restored)) = restoration(model) else { return Vec::new() };

@@ -23,12 +23,13 @@ pub struct VolumeRequest {
     pub size_bytes: u64,
     /// Its class.
     pub class: Option<String>,
-    /// Without a class: the default class if that has so many copies, else the class `replicated-N`, made if absent. With a
-    /// class: must agree with it.
+    /// Without a class: the default class if that has so many copies, else the class `replicated-N`, made if absent.
+    /// With a class: must agree with it.
     pub copies: Option<u32>,
     /// How many may use it at once.
     pub access: VolumeAccess,
-    /// Without a class: the class `replicated-N-RULE`, made if absent, if it is not `all`. With a class: must agree with it.
+    /// Without a class: the class `replicated-N-RULE`, made if absent, if it is not `all`. With a class: must agree
+    /// with it.
     pub ack_rule: Option<AckRule>,
 }
 
@@ -36,8 +37,8 @@ fn by_default() -> (String, Option<ClassSpec>) {
     (DEFAULT_CLASS.to_owned(), Some(ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES)))
 }
 
-/// Whether the default class is what `replicated-2` would be: two classes with the same policy would have twice the groups.
-/// Somebody may have made one of that name that is not.
+/// Whether the default class is what `replicated-2` would be: two classes with the same policy would have twice the
+/// groups. Somebody may have made one of that name that is not.
 fn default_fits(model: &Model) -> bool {
     model.classes.get(DEFAULT_CLASS).is_none_or(|class| {
         let made = ClassSpec::new(DEFAULT_CLASS, DEFAULT_COPIES);

@@ -463,7 +463,8 @@ async fn snapshots_through_the_api() {
         assert!(status == 400 && body["message"].as_str().unwrap().contains(about), "{path}: {status} {body}");
     }
     let (_, shown) = ask(&two, "GET", "/v1/volumes/v/snapshots/monday", None).await;
-    // Snapshots and a clone lie on it: it stays. The one that was kept last has nothing on it; two devices have three pages.
+    // Snapshots and a clone lie on it: it stays. The one that was kept last has nothing on it; two devices have three
+    // pages.
     assert_eq!((&shown["freed_bytes"], &shown["freed_missing"]), (&json!(0), &Value::Null), "{shown}");
     let kept = before.as_array().unwrap().iter().rfind(|snapshot| snapshot["origin"] == "revert").unwrap();
     let path = format!("/v1/volumes/v/snapshots/{}", kept["name"].as_str().unwrap());

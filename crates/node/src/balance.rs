@@ -127,8 +127,8 @@ impl Node {
         self.balance.throttle.report()
     }
 
-    /// Compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it. Of
-    /// two kinds that wait, the deep one is done. Void while the group is being scrubbed.
+    /// Compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it.
+    /// Of two kinds that wait, the deep one is done. Void while the group is being scrubbed.
     pub fn scrub(&mut self, pg: PgId, kind: ScrubKind) {
         if !self.balance.scrubbing.contains(&pg) {
             let waits = self.balance.to_scrub.entry(pg).or_insert(kind);
@@ -154,8 +154,8 @@ impl Node {
         }
     }
 
-    /// The process is about to end: hands over what it is primary of and takes leave of the other primaries. To be called
-    /// again until it gives 0, the number of groups that still wait for something.
+    /// The process is about to end: hands over what it is primary of and takes leave of the other primaries. To be
+    /// called again until it gives 0, the number of groups that still wait for something.
     pub fn leave(&mut self) -> usize {
         let mut busy = 0;
         for (key, group) in &mut self.groups {
@@ -165,8 +165,8 @@ impl Node {
         busy
     }
 
-    /// Hands groups over to the nodes that most of their writes come from, where these have a copy in sync: a write then
-    /// needs half as many messages.
+    /// Hands groups over to the nodes that most of their writes come from, where these have a copy in sync: a write
+    /// then needs half as many messages.
     fn hand_over_groups(&mut self) {
         let now = self.now;
         self.balance.settled_until.retain(|_, until| now < *until);

@@ -6,7 +6,8 @@ use azekura_base::Generation;
 use azekura_gateway::Op;
 
 impl Node {
-    /// The request of a client that has opened a volume under an attachment; [`Effect::Complete`] with `token` answers it.
+    /// The request of a client that has opened a volume under an attachment; [`Effect::Complete`] with `token` answers
+    /// it.
     pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op) {
         let now = self.now;
         self.gateway.submit(token, volume, attachment, op, now);

@@ -547,8 +547,8 @@ impl Node {
             self.groups.remove(&key);
         }
         let Some(device) = self.devices.remove(&id) else { return };
-        // Who waits for a read is sent to ask again: nothing comes from this store any more, and the group's next copy may be on
-        // this very node.
+        // Who waits for a read is sent to ask again: nothing comes from this store any more, and the group's next copy
+        // may be on this very node.
         for (client, request) in device.reads.into_waiting() {
             self.refuse_read(client, request, IoStatus::Redirect);
         }

@@ -74,7 +74,8 @@ pub enum Effect {
     DeviceOpen(DeviceId, Result<(), Breakdown>),
     /// A device has had more errors than a sound one has. It goes on serving what it can.
     DeviceFailing(DeviceId, String),
-    /// Nobody waits for a device any more, which has kept silent for so long; or, when false, it answers again after such a silence.
+    /// Nobody waits for a device any more, which has kept silent for so long; or, when false, it answers again after
+    /// such a silence.
     DeviceHangs(DeviceId, bool, Duration),
     /// Something that people should know.
     Warn(String),

@@ -80,10 +80,12 @@ impl Fencing {
 }
 
 impl Node {
-    /// Makes sure that no write of the volume's ended attachments is applied any more: every one of `groups`, which are all
-    /// that hold something of the volume, has to confirm it within `patience`. [`Effect::Fenced`] with `token` answers.
+    /// Makes sure that no write of the volume's ended attachments is applied any more: every one of `groups`, which are
+    /// all that hold something of the volume, has to confirm it within `patience`. [`Effect::Fenced`] with `token`
+    /// answers.
     ///
-    /// The configuration must say of `attachments` already: a copy that becomes primary later learns of them from there.
+    /// The configuration must say of `attachments` already: a copy that becomes primary later learns of them from
+    /// there.
     pub fn fence(
         &mut self,
         token: u64,
@@ -96,9 +98,9 @@ impl Node {
         self.ask_groups(token, volume, What::Fence(attachments), groups, patience);
     }
 
-    /// Makes sure that no write to the volume's layer `head` is given a place any more and that none is under way: every one
-    /// of `groups`, which are all of the volume's class, has to confirm it within `patience`. [`Effect::Fenced`] with
-    /// `token` answers.
+    /// Makes sure that no write to the volume's layer `head` is given a place any more and that none is under way:
+    /// every one of `groups`, which are all of the volume's class, has to confirm it within `patience`.
+    /// [`Effect::Fenced`] with `token` answers.
     ///
     /// The configuration must say so since `revision`: a copy that becomes primary later learns of it from there. It
     /// counts for as long as the configuration goes on to say so.
@@ -216,9 +218,9 @@ impl Node {
         let standing = fence.attachments.clone();
         self.learn_attachments(fence.volume, &Attachments { generation: fence.generation, standing });
         let client = azekura_replica::Client(conn.0);
-        // A copy that claims the group knows what the configuration says at that moment, and the primary serves on until it
-        // is told. So the primary answers for what it has read in the configuration itself: there, it was still named when
-        // the attachments ended, and any later claim knows of that.
+        // A copy that claims the group knows what the configuration says at that moment, and the primary serves on
+        // until it is told. So the primary answers for what it has read in the configuration itself: there, it was
+        // still named when the attachments ended, and any later claim knows of that.
         let read = self.view.attachments.get(&fence.volume).is_some_and(|known| known.generation >= fence.generation);
         let key = self.primary_copy(fence.pg).filter(|_| read);
         if key.and_then(|key| self.with_group(key, |group, _| group.fence(client, &fence))).is_none() {
@@ -227,8 +229,8 @@ impl Node {
         }
     }
 
-    /// Another node, or this one, says that a snapshot is being made. Answered when this node knows the configuration that
-    /// says so: until then it would take writes that come later.
+    /// Another node, or this one, says that a snapshot is being made. Answered when this node knows the configuration
+    /// that says so: until then it would take writes that come later.
     pub(crate) fn frozen(&mut self, conn: ConnKey, freeze: Freeze) {
         if freeze.revision > self.view.revision && self.early_freezes.len() < FREEZES_MAX {
             self.early_freezes.push((conn, freeze));

@@ -1,15 +1,16 @@
 //! Devices that neither complete what they are asked for nor fail it.
 //!
-//! What counts is silence, not slowness. A device under load may take long for each operation, and operations may wait long
-//! for their turn in the event loop's queue: as long as others of their kind end, the device works. So the silence begins when the
-//! oldest operation that is under way was handed out, or when the last one of its kind ended, whichever is later. One that others
-//! of its kind overtake may be lost in the device while these succeed: its silence begins some seconds after the first did so, since
-//! devices and schedulers put off single operations under load.
+//! What counts is silence, not slowness. A device under load may take long for each operation, and operations may wait
+//! long for their turn in the event loop's queue: as long as others of their kind end, the device works. So the silence
+//! begins when the oldest operation that is under way was handed out, or when the last one of its kind ended, whichever
+//! is later. One that others of its kind overtake may be lost in the device while these succeed: its silence begins
+//! some seconds after the first did so, since devices and schedulers put off single operations under load.
 //!
-//! Writes and reads are kinds of their own: a device may have stopped taking writes and still answer reads from its cache.
-//! The saved map is not looked at here: it does one thing after the other, and some of that is long.
+//! Writes and reads are kinds of their own: a device may have stopped taking writes and still answer reads from its
+//! cache. The saved map is not looked at here: it does one thing after the other, and some of that is long.
 //!
-//! Time counts only as far as this process could work: what a stopped process has not heard is no silence of the device's.
+//! Time counts only as far as this process could work: what a stopped process has not heard is no silence of the
+//! device's.
 
 use crate::devices::Under;
 use crate::effect::{Breakdown, Effect};
@@ -130,7 +131,8 @@ impl Hanging {
         self.hangs
     }
 
-    /// Time has passed. `Some(true)`: from now on nobody is to wait for the device. `Some(false)`: it is as good as before.
+    /// Time has passed. `Some(true)`: from now on nobody is to wait for the device. `Some(false)`: it is as good as
+    /// before.
     pub(crate) fn look(&mut self, now: Duration) -> Option<bool> {
         let silence = self.silence(now);
         if silence >= STIR {
@@ -155,8 +157,8 @@ impl Hanging {
 }
 
 impl Node {
-    /// A device that answers nothing is not waited for any more, and after a longer time it is out of service. While it is being
-    /// opened nobody waits for it: then people are told, and that is all.
+    /// A device that answers nothing is not waited for any more, and after a longer time it is out of service. While it
+    /// is being opened nobody waits for it: then people are told, and that is all.
     pub(crate) fn watch_device(&mut self, id: DeviceId) {
         let (now, timeout) = (self.now, self.device_timeout);
         let Some(device) = self.devices.get_mut(&id) else { return };
@@ -175,7 +177,8 @@ impl Node {
         }
     }
 
-    /// Readers that wait for a device that hangs are sent to the primary, unless it is here: then it is about to be another.
+    /// Readers that wait for a device that hangs are sent to the primary, unless it is here: then it is about to be
+    /// another.
     fn send_readers_on(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
         let groups = &self.groups;

@@ -1,5 +1,5 @@
-//! Which layer is each volume's head, as far as this node knows: from the configuration, or because another node that knows
-//! a later one has said so.
+//! Which layer is each volume's head, as far as this node knows: from the configuration, or because another node that
+//! knows a later one has said so.
 
 use crate::view::ClusterView;
 use azekura_base::{LayerId, VolumeId};
@@ -33,8 +33,8 @@ impl Heads {
         self.head(volume).is_some_and(|head| head.open && head.layer == layer)
     }
 
-    /// True when the layer is the volume's head, or the snapshot's layer. Also while a snapshot is being made: until a copy
-    /// is asked to store a write to the next head, it knows of no newer contents, and then it knows of that head.
+    /// True when the layer is the volume's head, or the snapshot's layer. Also while a snapshot is being made: until a
+    /// copy is asked to store a write to the next head, it knows of no newer contents, and then it knows of that head.
     pub(crate) fn answers_reads(&self, volume: VolumeId, layer: LayerId) -> bool {
         self.head(volume).is_some_and(|head| head.layer == layer)
     }
@@ -65,8 +65,8 @@ impl Heads {
         self.told.retain(|_, (told, _)| *told > revision);
     }
 
-    /// Another node knows, from a later revision than this one, that a layer is a volume's head and takes writes. True when
-    /// that is news.
+    /// Another node knows, from a later revision than this one, that a layer is a volume's head and takes writes. True
+    /// when that is news.
     pub(crate) fn learn(&mut self, revision: u64, volume: VolumeId, layer: LayerId) -> bool {
         let news = self.told.get(&volume).is_none_or(|(told, _)| *told < revision);
         if news {

@@ -128,7 +128,8 @@ impl Node {
             }
         }
         if soon {
-            // The secondaries' leases count from a stamp that they have not been told yet, or could not be given before.
+            // The secondaries' leases count from a stamp that they have not been told yet, or could not be given
+            // before.
             self.beats_soon();
         }
     }

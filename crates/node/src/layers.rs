@@ -1,8 +1,8 @@
 //! The tree of layers: what this node knows, and what it tells others before they hear of a layer from it.
 //!
-//! A store must know on which layer another lies before the first record that names it, and a copy must know that a layer
-//! is a volume's head before it is asked to store a write to it (docs/decisions/0011). Nodes learn of both from the
-//! configuration, some later than others; one that may be behind is told.
+//! A store must know on which layer another lies before the first record that names it, and a copy must know that a
+//! layer is a volume's head before it is asked to store a write to it (docs/decisions/0011). Nodes learn of both from
+//! the configuration, some later than others; one that may be behind is told.
 
 use crate::devices::Under;
 use crate::heads::Heads;
@@ -24,7 +24,8 @@ struct Peer {
 /// The tree.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
-    /// The layers that there are, and from which revision on the configuration says what it says of each now, or earlier.
+    /// The layers that there are, and from which revision on the configuration says what it says of each now, or
+    /// earlier.
     since: BTreeMap<LayerId, u64>,
     /// Heads that take writes.
     heads: BTreeMap<LayerId, VolumeId>,
@@ -112,8 +113,8 @@ impl Layers {
         self.peers.remove(&node);
     }
 
-    /// What a node has to hear before it is sent something that names `layer`. What this node has only been told itself, it
-    /// passes on.
+    /// What a node has to hear before it is sent something that names `layer`. What this node has only been told
+    /// itself, it passes on.
     fn news(&mut self, view: &ClusterView, heads: &Heads, node: NodeId, layer: LayerId) -> Vec<LayersMessage> {
         let told = |layer: &LayerId| self.told.get(layer).copied();
         let since = |layer: &LayerId| self.since.get(layer).copied().or(told(layer).map(|(revision, _)| revision));
@@ -178,8 +179,8 @@ impl Node {
         }
     }
 
-    /// The layer whose chunk is to be compared in the place of one that is listed as changed: what is being merged is its
-    /// child's. `None`: nobody can read it any more.
+    /// The layer whose chunk is to be compared in the place of one that is listed as changed: what is being merged is
+    /// its child's. `None`: nobody can read it any more.
     fn compared_layer(&self, mut layer: LayerId) -> Option<LayerId> {
         while let Some((into, _)) = self.view.merging.get(&layer) {
             layer = *into;
@@ -198,8 +199,8 @@ impl Node {
         chunks.into_iter().collect()
     }
 
-    /// A device has nothing of a layer, or what it has is about to become another's or to go: what arrives for it must not
-    /// be stored.
+    /// A device has nothing of a layer, or what it has is about to become another's or to go: what arrives for it must
+    /// not be stored.
     pub(crate) fn is_gone(&self, id: DeviceId, layer: LayerId) -> bool {
         let Some(device) = self.devices.get(&id) else { return false };
         let merged = self.view.merging.get(&layer).is_some_and(|(_, devices)| !devices.contains(&id));

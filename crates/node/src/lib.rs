@@ -6,12 +6,12 @@
 //!
 //! A write's way through the files: the client's request enters at `clients.rs` and leaves the gateway as a message;
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`), and performs what groups ask for;
-//! `devices.rs` holds the stores and matches their completions; `reads.rs` keeps readers from crowding them. `heartbeat.rs` keeps leases alive and
-//! lets groups notice who has fallen silent; `balance.rs` decides which of them bring copies up to date, and which hand over;
-//! `throttle.rs` how much of that there may be beside clients' requests.
-//! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all groups
-//! of a volume have stopped before a snapshot is made. `heads.rs` knows which layer takes a volume's writes, `layers.rs` the tree
-//! of layers; `questions.rs` answers what the control plane asks about them.
+//! `devices.rs` holds the stores and matches their completions; `reads.rs` keeps readers from crowding them.
+//! `heartbeat.rs` keeps leases alive and lets groups notice who has fallen silent; `balance.rs` decides which of them
+//! bring copies up to date, and which hand over; `throttle.rs` how much of that there may be beside clients' requests.
+//! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all
+//! groups of a volume have stopped before a snapshot is made. `heads.rs` knows which layer takes a volume's writes,
+//! `layers.rs` the tree of layers; `questions.rs` answers what the control plane asks about them.
 
 mod balance;
 mod clients;
@@ -48,8 +48,8 @@ pub const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
 pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A connection that has not finished its greeting by then is closed.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
-/// A node that answers nothing for so long, heartbeats included, is taken for cut off: the connection is closed and dialled
-/// anew.
+/// A node that answers nothing for so long, heartbeats included, is taken for cut off: the connection is closed and
+/// dialled anew.
 pub const LINK_SILENCE: Duration = Duration::from_millis(1500);
 /// A device on which so many different blocks have failed their checksum, since the process started, is failing.
 pub const DAMAGED_BLOCKS_MAX: usize = 256;
@@ -59,15 +59,17 @@ pub const REFUSED_READS_MAX: u32 = 16;
 pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest such time: a device that hangs for a moment is to be left alone first.
 pub const DEVICE_TIMEOUT_MIN: Duration = Duration::from_secs(2);
-/// Reads of clients that one device's store works on at a time; further ones wait. More than a device is given at once, so that
-/// it always has the next.
+/// Reads of clients that one device's store works on at a time; further ones wait. More than a device is given at once,
+/// so that it always has the next.
 pub const DEVICE_READS_MAX: usize = 256;
-/// Blocks of those reads (16 MiB), the last one's not counted: each may be a read of its own on the device, with its buffer.
+/// Blocks of those reads (16 MiB), the last one's not counted: each may be a read of its own on the device, with its
+/// buffer.
 pub const DEVICE_READ_BLOCKS_MAX: usize = 4096;
-/// Reads that wait for one device, about 100 bytes each: the full windows of 128 gateways. Further ones are sent to another copy,
-/// or to ask again.
+/// Reads that wait for one device, about 100 bytes each: the full windows of 128 gateways. Further ones are sent to
+/// another copy, or to ask again.
 pub const DEVICE_READS_WAITING_MAX: usize = 1 << 18;
 /// Connections from other nodes.
 pub const INBOUND_MAX: usize = 4096;
-/// Connections from whomever that have not greeted yet. When there are more, the one that has been silent for longest makes room.
+/// Connections from whomever that have not greeted yet. When there are more, the one that has been silent for longest
+/// makes room.
 pub const UNGREETED_MAX: usize = 256;

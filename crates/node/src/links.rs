@@ -195,8 +195,8 @@ impl Node {
         self.links.window_limits = limits;
     }
 
-    /// So many bytes wait in the outbox of a connection that this node has dialled: to be told when they are many, and when they are few
-    /// again. Nothing is begun for copies that nobody waits for while they are too many.
+    /// So many bytes wait in the outbox of a connection that this node has dialled: to be told when they are many, and
+    /// when they are few again. Nothing is begun for copies that nobody waits for while they are too many.
     pub fn unsent(&mut self, conn: ConnKey, bytes: usize) {
         if let Some(node) = self.links.dialled_on(conn) {
             self.links.window(node).set_unsent(bytes);
@@ -330,7 +330,8 @@ impl Node {
         }
     }
 
-    /// Closes a connection whose peer is not who it should be, or looks for somebody else. It will come again, and again.
+    /// Closes a connection whose peer is not who it should be, or looks for somebody else. It will come again, and
+    /// again.
     fn refuse_greeting(&mut self, conn: ConnKey, node: NodeId, why: &str) {
         if let Some(more) = self.links.refusals.note(&node, self.now) {
             self.effects.push_back(Effect::Warn(format!("closing a connection of node {node}: {why}{more}")));

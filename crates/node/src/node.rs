@@ -127,7 +127,8 @@ impl Node {
         }
     }
 
-    /// Puts devices out of service that have not answered for `timeout`, or for [`DEVICE_TIMEOUT_MIN`] if that is longer.
+    /// Puts devices out of service that have not answered for `timeout`, or for [`DEVICE_TIMEOUT_MIN`] if that is
+    /// longer.
     pub fn set_device_timeout(&mut self, timeout: Duration) {
         self.device_timeout = timeout.max(DEVICE_TIMEOUT_MIN);
     }
@@ -150,8 +151,8 @@ impl Node {
         self.devices.get(&device).filter(|d| d.open).map(|d| &d.store)
     }
 
-    /// Whether a device's saved map does not fit into its file system: what waits for that, perhaps its opening, is tried
-    /// again by itself.
+    /// Whether a device's saved map does not fit into its file system: what waits for that, perhaps its opening, is
+    /// tried again by itself.
     #[must_use]
     pub fn waits_for_room(&self, device: DeviceId) -> bool {
         self.devices.get(&device).is_some_and(|device| device.store.waits_for_room())
@@ -251,8 +252,8 @@ impl Node {
 
     /// The outcome of [`Effect::Propose`]; when it was accepted, in which revision of the configuration.
     ///
-    /// A copy reigns only when this node knows the configuration up to its claim: attachments that were ended before are
-    /// fenced from the first moment on.
+    /// A copy reigns only when this node knows the configuration up to its claim: attachments that were ended before
+    /// are fenced from the first moment on.
     pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64>) {
         let claiming = self.groups.get(&(pg, device)).is_some_and(Group::is_claiming);
         match accepted {
@@ -284,8 +285,8 @@ impl Node {
         self.now = self.now.max(now);
     }
 
-    /// This process and its clock may have stood still for a time that nobody can tell: no lease from before counts any more. Promises that
-    /// this node's copies have made last longer by that, which harms nobody.
+    /// This process and its clock may have stood still for a time that nobody can tell: no lease from before counts any
+    /// more. Promises that this node's copies have made last longer by that, which harms nobody.
     pub fn void_leases(&mut self) {
         self.beats.void_stamps(self.now);
         self.groups.values_mut().for_each(Group::void_leases);

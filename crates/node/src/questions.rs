@@ -1,8 +1,8 @@
 //! Questions about layers that no client asks: what two of them show differently, what the end of one would give back.
 //!
 //! The control plane asks each node about what is on its own devices, so nothing of this travels between data planes. A
-//! question names the revision of the configuration that it was made from: a node that does not know it yet may not know on
-//! what a layer lies.
+//! question names the revision of the configuration that it was made from: a node that does not know it yet may not
+//! know on what a layer lies.
 
 use crate::devices::Under;
 use crate::effect::Effect;
@@ -14,8 +14,8 @@ use std::fmt;
 /// Why a question about layers was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another node may answer, or this one a moment later: it does not know the configuration yet, or has no primary that
-    /// may serve, or the device is not open.
+    /// Another node may answer, or this one a moment later: it does not know the configuration yet, or has no primary
+    /// that may serve, or the device is not open.
     Later,
     /// The layer is gone, or is just being merged or dropped.
     Gone,
@@ -72,8 +72,9 @@ impl Node {
         self.effects.push_back(Effect::Compared(asker, result));
     }
 
-    /// Finds out what the end of a layer would give back on one of this node's devices, as of the configuration's `revision`
-    /// or later. [`Effect::Measured`] with `token` answers: [`azekura_store::Store::measure_layer`] says what is in it.
+    /// Finds out what the end of a layer would give back on one of this node's devices, as of the configuration's
+    /// `revision` or later. [`Effect::Measured`] with `token` answers: [`azekura_store::Store::measure_layer`] says
+    /// what is in it.
     pub fn measure_layer(&mut self, token: u64, revision: u64, device: DeviceId, asked: Measure) {
         if revision > self.view.revision || self.store(device).is_none() {
             self.effects.push_back(Effect::Measured(token, Err(Refusal::Later)));

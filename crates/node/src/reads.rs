@@ -1,9 +1,9 @@
 //! Clients' reads where they enter a device: only so many are given to its store at a time, and the others wait here.
 //!
-//! A read that waits here is to everybody else a message that has not arrived yet: whether this copy may answer it is asked
-//! when its turn comes. So a crowd of readers costs little memory, what a store needs for itself (blocks for writes of parts of
-//! blocks, for copies that are brought up to date, for collection) waits behind few of them, and no queue further down is
-//! ever so long that something in it would have to fail.
+//! A read that waits here is to everybody else a message that has not arrived yet: whether this copy may answer it is
+//! asked when its turn comes. So a crowd of readers costs little memory, what a store needs for itself (blocks for
+//! writes of parts of blocks, for copies that are brought up to date, for collection) waits behind few of them, and no
+//! queue further down is ever so long that something in it would have to fail.
 
 use crate::effect::ConnKey;
 use crate::node::Node;
@@ -159,8 +159,8 @@ impl Node {
         }
     }
 
-    /// Lets reads in that have waited, as far as there is room now. To be called when the groups have done what they were
-    /// asked for.
+    /// Lets reads in that have waited, as far as there is room now. To be called when the groups have done what they
+    /// were asked for.
     pub(crate) fn let_reads_in(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
         device.reads.settled();

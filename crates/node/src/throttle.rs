@@ -1,10 +1,11 @@
-//! How much work in the background (bringing copies up to date, scrubs) a node's groups may do beside clients' requests.
+//! How much work in the background (bringing copies up to date, scrubs) a node's groups may do beside clients'
+//! requests.
 //!
 //! A control loop: the 99th percentile of the times that requests take is measured in short windows and compared with
-//! that of quiet times. While it stays below [`STRAIN_MAX`] times the quiet one, the rate grows by a constant; above, it
-//! shrinks by a factor (additive increase and multiplicative decrease, Chiu and Jain, 1989). In long work the background
-//! rests for a moment now and then, so that what is quiet is measured anew. Without requests there is no limit; with
-//! them the rate never falls below [`RATE_MIN`], so that work always ends.
+//! that of quiet times. While it stays below [`STRAIN_MAX`] times the quiet one, the rate grows by a constant; above,
+//! it shrinks by a factor (additive increase and multiplicative decrease, Chiu and Jain, 1989). In long work the
+//! background rests for a moment now and then, so that what is quiet is measured anew. Without requests there is no
+//! limit; with them the rate never falls below [`RATE_MIN`], so that work always ends.
 
 use std::time::Duration;
 
@@ -156,7 +157,8 @@ impl Throttle {
     pub(crate) fn advance(&mut self, now: Duration, busy: bool) {
         self.now = now;
         if busy != (self.kind != Kind::Quiet) {
-            // A window without work that is long enough tells what is quiet, the last one before work begins most of all.
+            // A window without work that is long enough tells what is quiet, the last one before work begins most of
+            // all.
             self.judge();
             if busy {
                 self.rate = RATE_FIRST;

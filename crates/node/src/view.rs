@@ -29,8 +29,8 @@ pub struct ClusterView {
     pub parents: BTreeMap<LayerId, LayerId>,
     /// Layers whose space is to be given back, and the devices that still have to do it.
     pub dropped: BTreeMap<LayerId, BTreeSet<DeviceId>>,
-    /// Layers whose blocks are to become those of their only child, which is named, and the devices that still have to do
-    /// it. The tree of layers stays as it is until none is left.
+    /// Layers whose blocks are to become those of their only child, which is named, and the devices that still have to
+    /// do it. The tree of layers stays as it is until none is left.
     pub merging: BTreeMap<LayerId, (LayerId, BTreeSet<DeviceId>)>,
 }
 

@@ -140,8 +140,8 @@ impl<S: Stream> Reactor<S> {
         }
     }
 
-    /// Nothing is refused: a log write that fails ends the use of its device, and a read is held back where it enters the
-    /// store. Who asks bounds how much waits here.
+    /// Nothing is refused: a log write that fails ends the use of its device, and a read is held back where it enters
+    /// the store. Who asks bounds how much waits here.
     fn start_or_queue(&mut self, index: u32, operation: Operation) {
         self.devices.at(index).queue.push(class(&operation), operation);
         self.start_queued(index);

@@ -98,8 +98,8 @@ pub const LINGER_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 pub const SEND_PIECES_MAX: usize = 512;
 /// Bytes after which no further piece joins a send.
 pub const SEND_BYTES_MAX: usize = 1 << 20;
-/// The same for a connection that sends just in time ([`Reactor::send_just_in_time`]), and most bytes in its socket that the network has
-/// not taken, or little more. Both together are what a link of 1 MB/s takes in half a second.
+/// The same for a connection that sends just in time ([`Reactor::send_just_in_time`]), and most bytes in its socket
+/// that the network has not taken, or little more. Both together are what a link of 1 MB/s takes in half a second.
 pub const JUST_IN_TIME_BYTES: usize = 256 << 10;
 /// An outbox that has been above this many bytes when a wait began, and falls below it, makes an [`Event::Sent`]. Who
 /// stops filling an outbox and waits for that event must stop above this mark.
@@ -113,8 +113,8 @@ pub const SEND_NOW_MAX: usize = 8;
 pub const KEEP_ALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(20);
 /// Time between two such questions.
 pub const KEEP_ALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
-/// An accepted connection ends when its peer's machine has answered nothing for so long, or has taken nothing of what is to be
-/// sent: a client that is gone without a word gives back what it had.
+/// An accepted connection ends when its peer's machine has answered nothing for so long, or has taken nothing of what
+/// is to be sent: a client that is gone without a word gives back what it had.
 pub const SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 /// Connections that a listener's socket holds for us before we accept them.
 pub const ACCEPT_BACKLOG: i32 = 1024;
@@ -123,8 +123,8 @@ pub const WRITE_VECTORS_MAX: usize = 1024;
 /// Operations that the kernel works on for one device; the others wait in order. More would only fill the block
 /// layer's queue, and io_uring then hands submissions to kernel threads.
 pub const DEVICE_DEPTH_MAX: usize = 128;
-/// Of those, how many may be reads. With so many reads before it, a write on a disk that does 150 operations a second is
-/// still done in two thirds of a second; and one that comes while many read is handed to the kernel at once.
+/// Of those, how many may be reads. With so many reads before it, a write on a disk that does 150 operations a second
+/// is still done in two thirds of a second; and one that comes while many read is handed to the kernel at once.
 pub const DEVICE_READS_MAX: usize = 96;
 /// Devices open at a time.
 pub const DEVICES_MAX: usize = 256;

@@ -122,7 +122,8 @@ impl<S: Stream> Reactor<S> {
                 }
             }
             Err(error) if is_shortage(&error) => retry_at = Some(Instant::now() + SHORTAGE_RETRY),
-            // A peer that gave up before it was accepted is no reason to keep others waiting; what fails again and again is.
+            // A peer that gave up before it was accepted is no reason to keep others waiting; what fails again and
+            // again is.
             Err(_) => retry_at = Some(Instant::now() + pause_after(failures)),
         }
         if more {

@@ -1,9 +1,11 @@
-//! How much may be on its way to copies that no write waits for: those that are brought up to date, and, where writes do not wait for
-//! all copies, those that lag. What writes wait for is bounded by the gateways' windows and needs no bound here.
+//! How much may be on its way to copies that no write waits for: those that are brought up to date, and, where writes
+//! do not wait for all copies, those that lag. What writes wait for is bounded by the gateways' windows and needs no
+//! bound here.
 //!
-//! Everything that has a place in the order is sent at once: a write that is committed can't be read back from the log by its place. So what
-//! is on its way is bounded where writes get their places. New writes of a group wait for a copy that is brought up to date, as they
-//! will when it is in sync. A copy in sync that lags too much is sent nothing more, and is left behind. docs/decisions/0024 has the numbers.
+//! Everything that has a place in the order is sent at once: a write that is committed can't be read back from the log
+//! by its place. So what is on its way is bounded where writes get their places. New writes of a group wait for a copy
+//! that is brought up to date, as they will when it is in sync. A copy in sync that lags too much is sent nothing more,
+//! and is left behind. docs/decisions/0024 has the numbers.
 
 use crate::group::{Group, Role};
 use crate::peer::{Peer, Standing};
@@ -17,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Most bytes on their way to one node for copies that are brought up to date: of all groups, and of copies in sync that lag.
+/// Most bytes on their way to one node for copies that are brought up to date: of all groups, and of copies in sync
+/// that lag.
 pub const WINDOW_BYTES: usize = 16 << 20;
 /// Most bytes on their way to one node that writes need not wait for; copies in sync that lag are left behind then.
 pub const LAG_BYTES_MAX: usize = 64 << 20;
@@ -25,7 +28,8 @@ pub const LAG_BYTES_MAX: usize = 64 << 20;
 const SHARE_MIN: usize = 64 << 10;
 /// What a group begins with, before it is known how fast the copy is.
 const SHARE_FIRST: usize = 1 << 20;
-/// What is on its way to such a copy is to be durable there after this time. Less than what makes a copy slow (`sluggish.rs`).
+/// What is on its way to such a copy is to be durable there after this time. Less than what makes a copy slow
+/// (`sluggish.rs`).
 const LAG_TIME: Duration = Duration::from_millis(150);
 /// What a write counts beside its data.
 const WRITE_OVERHEAD: usize = 512;
@@ -106,7 +110,8 @@ impl Window {
     }
 }
 
-/// What was sent to a copy that writes need not wait for, and is not durable there. Counts in its node's window while it lives.
+/// What was sent to a copy that writes need not wait for, and is not durable there. Counts in its node's window while
+/// it lives.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     window: Window,
@@ -205,8 +210,8 @@ pub(crate) fn cost(body: Option<&Body>) -> usize {
     WRITE_OVERHEAD + bytes
 }
 
-/// How far a copy that is brought up to date may lag before writes wait for it: what it makes durable in [`LAG_TIME`], as measured
-/// while they waited. A bound in bytes would be seconds for a slow copy, and would look like slowness.
+/// How far a copy that is brought up to date may lag before writes wait for it: what it makes durable in [`LAG_TIME`],
+/// as measured while they waited. A bound in bytes would be seconds for a slow copy, and would look like slowness.
 #[derive(Debug)]
 pub(crate) struct Share {
     bytes_max: usize,
@@ -235,7 +240,8 @@ impl Share {
         backlog.bytes < SHARE_MIN || backlog.bytes < self.bytes_max && !backlog.window.is_full()
     }
 
-    /// There is room for a repair beside the writes, when so many are under way. One may always be: bringing the copy up to date goes on.
+    /// There is room for a repair beside the writes, when so many are under way. One may always be: bringing the copy
+    /// up to date goes on.
     pub(crate) fn has_room_for_repair(&self, backlog: &Backlog, under_way: usize) -> bool {
         under_way == 0 || backlog.bytes < self.bytes_max / 2 && !backlog.window.is_full()
     }
@@ -356,7 +362,8 @@ impl Group {
         }
     }
 
-    /// A copy is not to be brought up to date now: writes have waited for it in vain, or its node has enough on its way.
+    /// A copy is not to be brought up to date now: writes have waited for it in vain, or its node has enough on its
+    /// way.
     pub(crate) fn is_put_off(&self, device: DeviceId) -> bool {
         let Role::Primary(primary) = &self.role else { return false };
         let ahead = primary.ahead.get(&device).is_some_and(|until| self.now < *until);

@@ -147,8 +147,8 @@ impl Group {
             }
             _ => {}
         }
-        // A heartbeat may have overtaken it, and told of commits of writes that came before it. None of them is to these blocks:
-        // those that were ordered behind its contents have not come yet.
+        // A heartbeat may have overtaken it, and told of commits of writes that came before it. None of them is to
+        // these blocks: those that were ordered behind its contents have not come yet.
         repair.commit = repair.commit.max(self.tail.committed());
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.learner.repairs.push_back(repair);

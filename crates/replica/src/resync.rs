@@ -1,19 +1,18 @@
 //! Bringing a copy that was away up to date, as the primary does it.
 //!
-//! From the start the copy is sent every new write as any secondary is; nothing waits for its answers, but for new writes when too much
-//! is on its way to it (`flow.rs`). Meanwhile the
-//! primary goes through the chunks that were changed while the copy was away. It compares each with the copy by
-//! digests and sends the blocks that differ. A block is read while no write to it is under way and new ones are held
-//! back, and sent before them on the same connection, so the copy applies the repair in the right place of the order
-//! without a place of its own. Both take from what the group may do in the background (`background.rs`). A layer comes
-//! before those that lie on it, which inherit what is sent for it: a chunk of a layer is compared when nothing of the same
-//! chunk is under way for another. When all chunks are done, writes wait for the copy too, and the configuration is asked
-//! to name it in sync.
+//! From the start the copy is sent every new write as any secondary is; nothing waits for its answers, but for new
+//! writes when too much is on its way to it (`flow.rs`). Meanwhile the primary goes through the chunks that were
+//! changed while the copy was away. It compares each with the copy by digests and sends the blocks that differ. A block
+//! is read while no write to it is under way and new ones are held back, and sent before them on the same connection,
+//! so the copy applies the repair in the right place of the order without a place of its own. Both take from what the
+//! group may do in the background (`background.rs`). A layer comes before those that lie on it, which inherit what is
+//! sent for it: a chunk of a layer is compared when nothing of the same chunk is under way for another. When all chunks
+//! are done, writes wait for the copy too, and the configuration is asked to name it in sync.
 //!
-//! A chunk of which the primary can't read a block is compared by the checksums in both maps, which takes no reading: only
-//! blocks that differ have to be given. One that differs and that no copy in sync can give is lost: the copy is told so and
-//! fails reads of it, too, until somebody writes it, or a scrub finds a copy that can give it after all. A block that this copy's device
-//! refuses may be there again in a moment: it counts as damaged only after a while.
+//! A chunk of which the primary can't read a block is compared by the checksums in both maps, which takes no reading:
+//! only blocks that differ have to be given. One that differs and that no copy in sync can give is lost: the copy is
+//! told so and fails reads of it, too, until somebody writes it, or a scrub finds a copy that can give it after all. A
+//! block that this copy's device refuses may be there again in a moment: it counts as damaged only after a while.
 
 use crate::action::Action;
 use crate::digest;
@@ -498,7 +497,8 @@ impl Group {
         self.send_repairs(device, id, blocks, extents);
     }
 
-    /// The checksums are here of a chunk with a block that no copy in sync can give. False when this was not asked for that.
+    /// The checksums are here of a chunk with a block that no copy in sync can give. False when this was not asked for
+    /// that.
     pub(crate) fn send_lost(&mut self, id: u64, checksums: &Result<Vec<Option<Checksum>>, IoStatus>) -> bool {
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return false };
@@ -510,8 +510,8 @@ impl Group {
             *heard = now;
             let sum = checksums.as_ref().ok().and_then(|sums| sums.get(usize::from(blocks.first.0)).copied());
             match sum {
-                // Nobody knows what it should be. What a copy had before may be the last that there is of it; a new one has
-                // nothing to give up, and the rest of the group must not wait for this.
+                // Nobody knows what it should be. What a copy had before may be the last that there is of it; a new one
+                // has nothing to give up, and the rest of the group must not wait for this.
                 Some(Some(sum)) if sum == UNKNOWN_CHECKSUM && !resync.is_new => {
                     resync.repairing.remove(&id);
                     resync.withhold(blocks);
@@ -613,8 +613,8 @@ impl Group {
         }
         resync.progress.chunks_done += u64::from(!heir);
         if ok.differing.is_empty() && !heir {
-            // The copy must know of the change all the same: it may be the source of another resync one day. Zeros say so
-            // without taking space.
+            // The copy must know of the change all the same: it may be the source of another resync one day. Zeros say
+            // so without taking space.
             let first = own.iter().position(|digest| *digest == 0).unwrap_or(0);
             resync.mark(layer, chunk, BlockIndex(first as u16));
         }
@@ -634,9 +634,9 @@ impl Group {
         self.run_resyncs();
     }
 
-    /// What is being sent to a copy of a chunk is inherited by these layers, to which writes may have been ordered since the
-    /// changes were listed. A write that made zeros looks there like what was never written, and inherits what it must
-    /// not: they are compared, too.
+    /// What is being sent to a copy of a chunk is inherited by these layers, to which writes may have been ordered
+    /// since the changes were listed. A write that made zeros looks there like what was never written, and inherits
+    /// what it must not: they are compared, too.
     pub fn compare_heirs(&mut self, device: DeviceId, chunk: ChunkIndex, layers: impl IntoIterator<Item = LayerId>) {
         let Role::Primary(primary) = &mut self.role else { return };
         if let Some((resync, _)) = primary.resync(device) {
@@ -644,8 +644,8 @@ impl Group {
         }
     }
 
-    /// A repair can't be sent to the copy on `device`: this copy's blocks of the layer are another layer's, or about to be. What is
-    /// to be compared is listed anew.
+    /// A repair can't be sent to the copy on `device`: this copy's blocks of the layer are another layer's, or about to
+    /// be. What is to be compared is listed anew.
     pub fn source_gone(&mut self, device: DeviceId) {
         let Role::Primary(primary) = &mut self.role else { return };
         if primary.resync(device).is_some() {

@@ -300,7 +300,8 @@ fn a_process_that_starts_keeps_the_promises_of_the_one_before_although_it_may_re
     assert!(cluster.now >= since + LEASE);
 }
 
-/// The former primary, copy 0, hears nobody any more and is heard by nobody. Copy 2 comes to reign, and never beside it.
+/// The former primary, copy 0, hears nobody any more and is heard by nobody. Copy 2 comes to reign, and never beside
+/// it.
 fn reigns_alone(cluster: &mut Cluster) {
     cluster.isolate(0);
     let since = cluster.now;

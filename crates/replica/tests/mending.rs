@@ -196,8 +196,8 @@ fn a_chunk_of_which_a_copy_knows_nothing_is_written_anew_around_what_is_damaged_
     }
 }
 
-/// A block of which the only copy in sync knows nothing may be there as it should be on a copy that comes back, and nobody can
-/// tell: that copy does not give it up. A new copy has nothing to give up.
+/// A block of which the only copy in sync knows nothing may be there as it should be on a copy that comes back, and
+/// nobody can tell: that copy does not give it up. A new copy has nothing to give up.
 #[test]
 fn a_block_that_nobody_knows_is_lost_for_a_new_copy_alone() {
     let mut cluster = one_away(2, 4);

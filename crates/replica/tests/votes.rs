@@ -9,8 +9,8 @@ use azekura_replica::*;
 use std::time::Duration;
 use support::*;
 
-/// Copy 1 claims the group while copy 0, the primary, can reach neither it nor the configuration store. Ends when copy 2 has
-/// answered copy 1 and the configuration names both of these, before copy 2 has recorded the new epoch.
+/// Copy 1 claims the group while copy 0, the primary, can reach neither it nor the configuration store. Ends when copy
+/// 2 has answered copy 1 and the configuration names both of these, before copy 2 has recorded the new epoch.
 fn voted(rule: AckRule) -> Cluster {
     let mut cluster = Cluster::with_rule(3, rule, &["a", "b", "b"]);
     cluster.write(blocks(1, 0, 1)).unwrap();
@@ -150,8 +150,8 @@ fn a_copy_that_holds_more_than_the_epoch_begins_with_says_so() {
     assert_eq!(said, Some((Sequence(1), false)));
 }
 
-/// Copy 2 is invited to reign and hears late that its claim stands; until then it promises copy 0 to follow nobody else. Copy 1,
-/// which does not hear copy 0, has claimed the next epoch meanwhile.
+/// Copy 2 is invited to reign and hears late that its claim stands; until then it promises copy 0 to follow nobody
+/// else. Copy 1, which does not hear copy 0, has claimed the next epoch meanwhile.
 fn a_claimant_keeps_its_promise(rule: AckRule) {
     let mut cluster = Cluster::with_rule(3, rule, &["a", "a", "b"]);
     cluster.write(blocks(1, 0, 1)).unwrap();
@@ -205,8 +205,8 @@ fn a_claimant_keeps_its_promise_under_each_site() {
     a_claimant_keeps_its_promise(AckRule::EachSite);
 }
 
-/// The primary that a copy follows begins anew on the same connection, as one does that brings the copy up to date, when the copy
-/// knows of a newer epoch: it is refused, and what it sends after that is nothing to complain of.
+/// The primary that a copy follows begins anew on the same connection, as one does that brings the copy up to date,
+/// when the copy knows of a newer epoch: it is refused, and what it sends after that is nothing to complain of.
 #[test]
 fn what_a_refused_primary_sends_next_is_left_over() {
     let mut cluster = Cluster::new(2);

@@ -52,13 +52,13 @@ pub struct NodeArgs {
     #[arg(long, value_name = "PATH")]
     pub nbd_socket: Option<PathBuf>,
 
-    /// How many connections of NBD clients there may be at a time; further ones are refused. Other nodes have places of their
-    /// own. At most half of the files that the process may have open.
+    /// How many connections of NBD clients there may be at a time; further ones are refused. Other nodes have places of
+    /// their own. At most half of the files that the process may have open.
     #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]
     pub nbd_connections: usize,
 
-    /// Memory for the requests and answers of NBD clients that are on their way, at least 72MiB. Clients wait when there is not
-    /// enough; each has 64KiB besides.
+    /// Memory for the requests and answers of NBD clients that are on their way, at least 72MiB. Clients wait when
+    /// there is not enough; each has 64KiB besides.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub nbd_memory: Size,
 
@@ -72,13 +72,13 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT")]
     pub serve_config: Option<SocketAddr>,
 
-    /// Read and compare all copies of everything that this node is primary of, every so many days; 0: only when asked for
-    /// (azekura scrub).
+    /// Read and compare all copies of everything that this node is primary of, every so many days; 0: only when asked
+    /// for (azekura scrub).
     #[arg(long, value_name = "DAYS", default_value_t = 7)]
     pub scrub_days: u32,
 
-    /// Compare the maps of all copies of everything that this node is primary of, every so many hours; 0: only when asked
-    /// for (azekura scrub --light). No block is read, unless the maps differ.
+    /// Compare the maps of all copies of everything that this node is primary of, every so many hours; 0: only when
+    /// asked for (azekura scrub --light). No block is read, unless the maps differ.
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub light_scrub_hours: u32,
 
@@ -94,9 +94,9 @@ pub struct NodeArgs {
     #[arg(long)]
     pub power_loss_protected: bool,
 
-    /// A device of which nothing has been heard for so long, although it was asked for something, is out of service until
-    /// the node is started again: its copies get new homes as those of a failed device do. At least 2s. Nobody waits for
-    /// a device that has been silent for one second, whatever this says.
+    /// A device of which nothing has been heard for so long, although it was asked for something, is out of service
+    /// until the node is started again: its copies get new homes as those of a failed device do. At least 2s. Nobody
+    /// waits for a device that has been silent for one second, whatever this says.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = device_timeout)]
     pub device_timeout: Period,
 

@@ -1,5 +1,5 @@
-//! Which volumes this node's clients have attached: the data plane's side. A volume is attached for the first client that
-//! opens it, and given back when the last one has gone and nothing of it is under way.
+//! Which volumes this node's clients have attached: the data plane's side. A volume is attached for the first client
+//! that opens it, and given back when the last one has gone and nothing of it is under way.
 
 use super::dataplane::{DataPlane, Report};
 use super::stream::Conn;

@@ -141,7 +141,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// A keeper for this process. `told` follows the revision of the configuration that the data plane has been told last.
+    /// A keeper for this process. `told` follows the revision of the configuration that the data plane has been told
+    /// last.
     pub fn new(
         attacher: Attacher,
         client: MetaClient,
@@ -153,8 +154,8 @@ impl Keeper {
         Keeper { attacher, client, handle, told, node, incarnation, busy: Arc::default() }
     }
 
-    /// Waits until the data plane knows the configuration in which a volume is attached: before, it may know an older head of the
-    /// volume, and read what was there before a revert.
+    /// Waits until the data plane knows the configuration in which a volume is attached: before, it may know an older
+    /// head of the volume, and read what was there before a revert.
     async fn until_known(&self, volume: VolumeId, attachment: Generation) -> Result<(), String> {
         let (mut models, mut told) = (self.client.watch_model(), self.told.clone());
         let known = async {

@@ -1,9 +1,10 @@
 //! The clock that leases run on, and whether it can be believed.
 //!
-//! Leases hold for durations, so the clock must not stand still while other machines' clocks go on. `CLOCK_BOOTTIME` goes on while the
-//! machine is suspended. A virtual machine that is paused, saved or moved may find all its clocks where they were; then somebody
-//! sets the wall clock (the hypervisor's agent, or the time service), and that is what can be noticed: the wall clock has advanced by
-//! more, or by less, than the other. docs/decisions/0022 says what can't be.
+//! Leases hold for durations, so the clock must not stand still while other machines' clocks go on. `CLOCK_BOOTTIME`
+//! goes on while the machine is suspended. A virtual machine that is paused, saved or moved may find all its clocks
+//! where they were; then somebody sets the wall clock (the hypervisor's agent, or the time service), and that is what
+//! can be noticed: the wall clock has advanced by more, or by less, than the other. docs/decisions/0022 says what can't
+//! be.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -58,8 +59,8 @@ impl Clock {
         read(ClockId::Boottime).saturating_sub(self.started)
     }
 
-    /// The time since the start, and by how much the wall clock has jumped since the last look, against this clock; `None`: by
-    /// nothing worth mentioning.
+    /// The time since the start, and by how much the wall clock has jumped since the last look, against this clock;
+    /// `None`: by nothing worth mentioning.
     pub fn look(&mut self) -> (Duration, Option<Duration>) {
         let seen = Seen::now();
         let jump = seen.jump_since(self.last);

@@ -41,8 +41,8 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Opens the folder, or makes it, and counts this start. The cluster counts them, too: in a folder of one of its nodes
-    /// the count need not be kept, should there be no room for it.
+    /// Opens the folder, or makes it, and counts this start. The cluster counts them, too: in a folder of one of its
+    /// nodes the count need not be kept, should there be no room for it.
     ///
     /// # Errors
     /// When another process uses it, it can't be read, or a new one can't be written.
@@ -139,8 +139,8 @@ impl DataFolder {
         config_database(&self.path)
     }
 
-    /// The devices in the folder, in the order of their numbers, with their names, or why they can't be used; makes `count` of
-    /// `size` bytes when there are none.
+    /// The devices in the folder, in the order of their numbers, with their names, or why they can't be used; makes
+    /// `count` of `size` bytes when there are none.
     ///
     /// # Errors
     /// When the folder can't be read, or a new device can't be made.

@@ -1,8 +1,8 @@
 //! A device's folder: `device.json` (who it is), `log` (the store's log), `map.redb` (its saved map).
 //!
 //! A new log file is allocated but not yet written: its first writes would make the file system change its own
-//! metadata at every flush. So segments are written with zeros once, in order (`initialise.rs`), and the store uses only those
-//! that have been.
+//! metadata at every flush. So segments are written with zeros once, in order (`initialise.rs`), and the store uses
+//! only those that have been.
 
 use super::files::{self, write_json};
 use super::initialise::{FIRST_SEGMENTS, is_written, write_zeros};
@@ -187,8 +187,8 @@ impl DeviceDir {
     /// Opens the store; formats it first if it never was.
     ///
     /// # Errors
-    /// When the device belongs to another cluster, or can't be read or written; [`DeviceLost`] when the log or the map that
-    /// it had is not there.
+    /// When the device belongs to another cluster, or can't be read or written; [`DeviceLost`] when the log or the map
+    /// that it had is not there.
     pub fn open_store(&mut self, cluster: u128, id: DeviceId, flush: bool) -> Result<(Store, CheckpointDb)> {
         let hex = format!("{cluster:032x}");
         self.check_cluster(cluster)?;
@@ -249,8 +249,9 @@ impl DeviceDir {
         Ok((store, map))
     }
 
-    /// The device was formatted as this one although `device.json` does not say so: an older one was put back, or it could not
-    /// be written. To format the device again would be to lose what it holds, under the number that all know it by.
+    /// The device was formatted as this one although `device.json` does not say so: an older one was put back, or it
+    /// could not be written. To format the device again would be to lose what it holds, under the number that all know
+    /// it by.
     fn is_in_use(&self, identity: &Identity) -> Result<bool> {
         let path = self.log_path();
         let log = File::open(&path).with_context(|| format!("can't open {}", path.display()))?;

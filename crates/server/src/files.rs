@@ -1,5 +1,5 @@
-//! Small files that are replaced as a whole: a power cut at any moment leaves the old one or the new one, and once the call has
-//! ended the new one. All of the program's small files are written here (`clippy.toml` forbids other ways).
+//! Small files that are replaced as a whole: a power cut at any moment leaves the old one or the new one, and once the
+//! call has ended the new one. All of the program's small files are written here (`clippy.toml` forbids other ways).
 
 use anyhow::{Context, Result};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! A new log's segments are written with zeros once, at a pace that leaves the device to clients.
 //!
-//! `FALLOC_FL_ZERO_RANGE` would be quicker and of no use: on ext4 and xfs it leaves extents that count as never written, and to
-//! end that state is why the segments are initialised.
+//! `FALLOC_FL_ZERO_RANGE` would be quicker and of no use: on ext4 and xfs it leaves extents that count as never
+//! written, and to end that state is why the segments are initialised.
 
 use super::dataplane::{Command, Handle};
 use super::device::DeviceDir;
@@ -20,10 +20,11 @@ pub const FIRST_SEGMENTS: u32 = 8;
 const SEGMENTS_PER_NOTE: u32 = 4;
 /// Bytes written with one call.
 const WRITE_BYTES: usize = 4 << 20;
-/// While so many initialised segments are free (2 GiB), there is time; with fewer, clients would soon have to wait for more.
+/// While so many initialised segments are free (2 GiB), there is time; with fewer, clients would soon have to wait for
+/// more.
 const AHEAD_SEGMENTS: u32 = 64;
-/// After each write and flush the device is left alone for so many times as long as that took: it has four fifths of its time
-/// for clients.
+/// After each write and flush the device is left alone for so many times as long as that took: it has four fifths of
+/// its time for clients.
 const REST_TIMES: u32 = 4;
 /// But not for longer than this, also where a single write hangs.
 const REST_MAX: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! The tree of layers, beside a device's log: what an offline check has to know, since only the configuration tells which
-//! layer lies on which. Written before the data plane hears of a change.
+//! The tree of layers, beside a device's log: what an offline check has to know, since only the configuration tells
+//! which layer lies on which. Written before the data plane hears of a change.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 /// Name of the file in a device's folder: a JSON list of pairs, a layer and the layer below it.
 const NAME: &str = "layers.json";
 
-/// Longest wait for a folder to take the file. Everything that a node is to learn of the cluster waits for that, so a device that hangs
-/// is passed over.
+/// Longest wait for a folder to take the file. Everything that a node is to learn of the cluster waits for that, so a
+/// device that hangs is passed over.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The file in one device's folder, kept as new as the device allows.
@@ -32,8 +32,8 @@ impl Note {
         Note { folder, parents: None, writing: None }
     }
 
-    /// Writes the tree if the file says something else, in [`PATIENCE`] or later. To be called again with every change of the
-    /// configuration.
+    /// Writes the tree if the file says something else, in [`PATIENCE`] or later. To be called again with every change
+    /// of the configuration.
     pub async fn keep(&mut self, parents: &BTreeMap<LayerId, LayerId>) {
         if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) || self.parents.as_ref() == Some(parents)
         {

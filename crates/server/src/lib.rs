@@ -1,10 +1,12 @@
-//! A node: one process a machine. [`run`] starts what the options ask for, in this order: data folder, embedded configuration
-//! server, sockets, membership in the cluster, devices, data plane, control plane.
+//! A node: one process a machine. [`run`] starts what the options ask for, in this order: data folder, embedded
+//! configuration server, sockets, membership in the cluster, devices, data plane, control plane.
 //!
-//! - The driver performs what `azekura_node` asks for, on one thread with one event loop: `dataplane`, `nbd`, `stream`, `clock`;
+//! - The driver performs what `azekura_node` asks for, on one thread with one event loop: `dataplane`, `nbd`, `stream`,
+//!   `clock`;
 //!   `attaching`, `exports`, `missing` and `room` are what clients meet before their requests get that far.
 //! - What is on the disk: `data_folder`, `initialise`, `device`, `map_thread`, `files`, `layers_file`, `seen`.
-//! - The bridge between that thread and the control plane: `view` has the configuration as the thread wants it, `reports`, `found`,
+//! - The bridge between that thread and the control plane: `view` has the configuration as the thread wants it,
+//!   `reports`, `found`,
 //!   `holdings`, `scrubs` and `statistics` bring what it says, `attachments` and `layer_questions` ask it.
 
 mod args;

@@ -58,8 +58,8 @@ impl MapThread {
     /// Has the database do something.
     pub fn perform(&self, effect: Effect) {
         if let Some(effects) = &self.effects {
-            // The thread ends only after its sender has been dropped; whatever else should happen to it, the store gives a map up
-            // that does not answer.
+            // The thread ends only after its sender has been dropped; whatever else should happen to it, the store
+            // gives a map up that does not answer.
             let _ = effects.send(effect);
         }
     }

@@ -131,7 +131,8 @@ impl DataPlane {
         }
     }
 
-    /// Takes what a client has sent, as far as there is memory for it, up to the first request: that waits for its turn.
+    /// Takes what a client has sent, as far as there is memory for it, up to the first request: that waits for its
+    /// turn.
     pub(super) fn pump_nbd(&mut self, conn: ConnId) {
         self.touched.insert(conn);
         let now = self.time;

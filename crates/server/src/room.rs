@@ -1,12 +1,13 @@
-//! The room that a device needs on its file system: asked for before anything is made, and reserved for what grows later.
+//! The room that a device needs on its file system: asked for before anything is made, and reserved for what grows
+//! later.
 
 use anyhow::{Context, Result, ensure};
 use azekura_base::Size;
 use std::fs::OpenOptions;
 use std::path::Path;
 
-/// The map of a full device takes some 0.4 % of it: images of 16 KiB for each 4 MiB. One in so many bytes is reserved, so
-/// that there is also room for what a transaction writes before it gives up what it replaces.
+/// The map of a full device takes some 0.4 % of it: images of 16 KiB for each 4 MiB. One in so many bytes is reserved,
+/// so that there is also room for what a transaction writes before it gives up what it replaces.
 const MAP_SHARE: u64 = 200;
 /// And so much for a device of any size.
 const MAP_MIN: u64 = 16 << 20;
@@ -17,8 +18,8 @@ pub fn map_bytes(size: u64) -> u64 {
     size / MAP_SHARE + MAP_MIN
 }
 
-/// Refuses to make `count` devices of `size` bytes where there is no room for them. `path` is the folder they come into, or
-/// the nearest that there is.
+/// Refuses to make `count` devices of `size` bytes where there is no room for them. `path` is the folder they come
+/// into, or the nearest that there is.
 ///
 /// # Errors
 /// Says how much is needed, how much there is, and what to do.
@@ -46,8 +47,8 @@ fn enough(path: &Path, free: u64, size: u64, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Reserves the room for the map of a device of `size` bytes, behind the end of the file: the file does not look larger, and
-/// when it grows others can't have taken what it needs. What it has already counts.
+/// Reserves the room for the map of a device of `size` bytes, behind the end of the file: the file does not look
+/// larger, and when it grows others can't have taken what it needs. What it has already counts.
 ///
 /// # Errors
 /// When there is no room, or the file can't be opened. A file system that can't reserve room is none.

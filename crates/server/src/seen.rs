@@ -1,9 +1,9 @@
 //! What a node remembers of the configuration, so that an older one is not believed
 //! (docs/decisions/0019-restored-configuration.md).
 //!
-//! Two files in the data folder: `seen.json` is small and written before the node acts on a revision. `configuration.json` is
-//! a copy of everything, which follows within seconds; it tells single changes apart, and a configuration that was
-//! restored from an older backup is completed from it.
+//! Two files in the data folder: `seen.json` is small and written before the node acts on a revision.
+//! `configuration.json` is a copy of everything, which follows within seconds; it tells single changes apart, and a
+//! configuration that was restored from an older backup is completed from it.
 
 use super::files::write_json;
 use anyhow::{Context, Result, ensure};
@@ -104,7 +104,8 @@ impl Memory {
                 });
                 // A copy of another life says nothing of this one.
                 let copy = copy.filter(|copy| copy.life == seen.life && copy.revision <= seen.revision);
-                // One that the configuration does not know at all was removed, if nothing else speaks against it: `join` says so.
+                // One that the configuration does not know at all was removed, if nothing else speaks against it:
+                // `join` says so.
                 let is_known = model.nodes.values().any(|node| node.uuid == self.uuid);
                 let seen = Seen { incarnation: if is_known { seen.incarnation } else { 0 }, ..seen.clone() };
                 check(&seen, copy.as_ref().map(Copied::changes).as_ref(), &model, &self.uuid)

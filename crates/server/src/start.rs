@@ -313,8 +313,8 @@ async fn join(
     Ok((identity, node.name))
 }
 
-/// Registers and opens the node's devices. What can't be opened, or is not there any more, is reported, and the node does
-/// without it.
+/// Registers and opens the node's devices. What can't be opened, or is not there any more, is reported, and the node
+/// does without it.
 async fn open_devices(
     client: &MetaClient,
     dirs: Vec<(String, Result<DeviceDir>)>,
@@ -436,7 +436,8 @@ fn start_data_plane(
 }
 
 fn open_sockets(args: &NodeArgs, clients: ClientLimits) -> Result<(Reactor<Conn>, Listeners)> {
-    // Clients and nodes have limits of their own, and so there is a place for every node, and for every dial of this one.
+    // Clients and nodes have limits of their own, and so there is a place for every node, and for every dial of this
+    // one.
     let connections_max = clients.connections_max + 2 * (INBOUND_MAX + UNGREETED_MAX) + CLOSING_MAX;
     let options = Options { connections_max, ..Options::default() };
     let mut reactor = Reactor::new(options).context("can't start the event loop")?;
@@ -498,8 +499,8 @@ fn refusal(error: MetaError) -> anyhow::Error {
     }
 }
 
-/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before. What was
-/// seen is noted first. Ends when the configuration can't be believed any more.
+/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before.
+/// What was seen is noted first. Ends when the configuration can't be believed any more.
 async fn follow_model(
     client: MetaClient,
     handle: Handle,

@@ -1,5 +1,5 @@
-//! Attachments of the volume: gateways attach before they serve clients, an operator ends attachments by force, and what
-//! was written under an ended one must be there when that is confirmed, or never.
+//! Attachments of the volume: gateways attach before they serve clients, an operator ends attachments by force, and
+//! what was written under an ended one must be there when that is confirmed, or never.
 
 use crate::Mode;
 use crate::events::{Event, Life};

@@ -1,7 +1,7 @@
 //! The simulated configuration store: compare-and-swap of groups' configurations, and news to all nodes.
 //!
-//! A process's client asks again until it has an answer, as the real one does: an answer may be lost although the change
-//! was made.
+//! A process's client asks again until it has an answer, as the real one does: an answer may be lost although the
+//! change was made.
 
 use crate::Mode;
 use crate::events::{Event, Life};

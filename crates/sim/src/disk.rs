@@ -223,7 +223,8 @@ impl Disk {
     }
 
     /// Power fails: each write that was not completed is there wholly, in part, or not at all, and a block of it may be
-    /// unreadable; what was completed and not flushed may be gone. With `lies`, so may be some of what was called durable last.
+    /// unreadable; what was completed and not flushed may be gone. With `lies`, so may be some of what was called
+    /// durable last.
     pub(crate) fn crash(&mut self, lies: bool, random: &mut Random) {
         for (block, contents) in std::mem::take(&mut self.cached) {
             if random.chance(50) {

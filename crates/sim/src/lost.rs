@@ -1,6 +1,6 @@
-//! A class that is lost for the middle of a run: its only copy is on a node that is away. Clients of another class, none
-//! of whose copies are there, notice nothing (invariant 10), although those of the lost one go on asking through the same
-//! gateways.
+//! A class that is lost for the middle of a run: its only copy is on a node that is away. Clients of another class,
+//! none of whose copies are there, notice nothing (invariant 10), although those of the lost one go on asking through
+//! the same gateways.
 
 use crate::attachments::INSPECTOR;
 use crate::events::{Event, Life};

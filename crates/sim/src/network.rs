@@ -1,7 +1,7 @@
 //! The simulated network: connections that keep order, take their time, and break.
 //!
-//! Messages go through the real encoder and decoder, in random cuts. The links of one node may have a bandwidth: then what is sent waits
-//! in a real outbox, as in a real node, and heartbeats go ahead there.
+//! Messages go through the real encoder and decoder, in random cuts. The links of one node may have a bandwidth: then
+//! what is sent waits in a real outbox, as in a real node, and heartbeats go ahead there.
 
 use crate::Invariant;
 use crate::events::{Event, Life};
@@ -17,7 +17,8 @@ use std::time::Duration;
 
 /// A narrow link takes about so much at once.
 const DRAIN_BYTES: usize = 16 << 10;
-/// Over a narrow link a heartbeat is behind no more than this: what the link has begun to take, and what comes before the next border.
+/// Over a narrow link a heartbeat is behind no more than this: what the link has begun to take, and what comes before
+/// the next border.
 const BEAT_BEHIND_BYTES: u64 = 224 << 10;
 /// And it takes so much time besides.
 const BEAT_DELAY_MAX: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! The control plane, as far as it decides which devices are to have copies (docs/decisions/0008): new homes for what is
-//! lost or stays out of service, away from devices that are drained, and a share for new devices.
+//! The control plane, as far as it decides which devices are to have copies (docs/decisions/0008): new homes for what
+//! is lost or stays out of service, away from devices that are drained, and a share for new devices.
 //!
 //! It knows what the real one knows: what nodes note of their devices, and which nodes are absent. It changes members
 //! only; the rest is up to the groups' primaries. A device that is gone comes back as another one with a new number, as
@@ -110,7 +110,8 @@ impl World {
         let mut moving = groups.values().filter(|config| config.in_sync != config.members).count();
         for (pg, config) in groups {
             let gone = config.members.intersection(&lost).copied();
-            // What a device that lied has damaged, only copies may have that were left behind since: they are waited for.
+            // What a device that lied has damaged, only copies may have that were left behind since: they are waited
+            // for.
             let only_liars = config.in_sync.iter().all(|id| self.devices.get(id).is_some_and(|device| device.lied));
             let gone: BTreeSet<DeviceId> = gone.filter(|id| !only_liars || !self.devices.contains_key(id)).collect();
             let drained: BTreeSet<DeviceId> = config.members.intersection(&self.operator.draining).copied().collect();

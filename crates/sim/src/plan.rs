@@ -30,8 +30,8 @@ pub enum Mode {
     Snapshots,
     /// Devices are wiped, refuse, lie, are drained, removed and added; and nodes crash, and links and disks are slow.
     Devices,
-    /// One client does everything that there is to do with volumes, one operation at a time, and a model knows what each
-    /// must hold; with no faults, with crashes or with all, as the seed has it.
+    /// One client does everything that there is to do with volumes, one operation at a time, and a model knows what
+    /// each must hold; with no faults, with crashes or with all, as the seed has it.
     Fsx,
     /// One class has its only copy on a node that is away for the middle of the run; another has none there.
     Lost,
@@ -90,8 +90,8 @@ pub enum Lie {
     NoFence,
     /// The network answers a `Fence` in the place of the primary, which never hears of it.
     UnheardFence,
-    /// The network answers a `Freeze` in the place of the primary, which never hears of it: some groups go on before all
-    /// have stopped.
+    /// The network answers a `Freeze` in the place of the primary, which never hears of it: some groups go on before
+    /// all have stopped.
     UnheardFreeze,
     /// The network loses what nodes tell each other of layers.
     UnheardLayers,
@@ -290,7 +290,8 @@ fn draw_bandwidth(random: &mut Random) -> u64 {
     if random.chance(50) { random.between(2_000_000, 6_000_000) } else { random.between(300_000, 1_000_000) }
 }
 
-/// Most bytes on their way on one narrow connection: the windows of a run, what clients have under way, and what takes the same way beside that.
+/// Most bytes on their way on one narrow connection: the windows of a run, what clients have under way, and what takes
+/// the same way beside that.
 pub(crate) const LINK_BYTES_MAX: usize = 4 << 20;
 /// Blocks that one write carries at most: what a record may hold on the small segments used here.
 pub(crate) const WRITE_BLOCKS_MAX: u64 = 16;

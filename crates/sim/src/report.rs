@@ -17,8 +17,8 @@ pub enum Invariant {
     AppliedOnce,
     /// What was written under an attachment that has ended is applied before that is confirmed, or never.
     Fenced,
-    /// 5: a snapshot holds what was acknowledged before it was asked for, nothing that was asked for after it was there, is
-    /// one that a moment's stop could have left, and never changes.
+    /// 5: a snapshot holds what was acknowledged before it was asked for, nothing that was asked for after it was
+    /// there, is one that a moment's stop could have left, and never changes.
     Snapshot,
     /// What is read of a volume or a snapshot is what was written to it, whatever was done with it since.
     Model,

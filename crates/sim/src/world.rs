@@ -39,10 +39,11 @@ const LAYER: LayerId = LayerId(1);
 pub(crate) const SECOND: &str = "second";
 /// How often the copies are looked at while they settle.
 pub(crate) const SETTLE_STEP: Duration = Duration::from_millis(50);
-/// From this share of live blocks on, in percent, a copy on a device of segments and batches as small as these can't take what it
-/// lacks: each batch has a header, and what is left of a segment may be too little for the next.
+/// From this share of live blocks on, in percent, a copy on a device of segments and batches as small as these can't
+/// take what it lacks: each batch has a header, and what is left of a segment may be too little for the next.
 const NEARLY_FULL_PERCENT: u64 = 85;
-/// And from this one on there is no room for what has been let in already. A device in use takes nothing from clients then.
+/// And from this one on there is no room for what has been let in already. A device in use takes nothing from clients
+/// then.
 const FULL_PERCENT: u64 = 95;
 
 /// See the module's description.
@@ -374,8 +375,8 @@ impl World {
         nodes.map(|node| node.gateway().asked_again()).sum()
     }
 
-    /// A device is full of what volumes and snapshots hold; or a copy that is not in sync lies on one that is nearly so: it can't
-    /// take what it lacks. Devices, volumes and snapshots are drawn without regard to each other.
+    /// A device is full of what volumes and snapshots hold; or a copy that is not in sync lies on one that is nearly
+    /// so: it can't take what it lacks. Devices, volumes and snapshots are drawn without regard to each other.
     pub(crate) fn has_too_small_a_device(&self) -> bool {
         let groups = self.configuration.view().groups.values();
         let lacking: BTreeSet<DeviceId> =

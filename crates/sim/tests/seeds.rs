@@ -162,7 +162,8 @@ fn parts_of_blocks_are_written_although_the_primary_cannot_read_the_rest() {
 
 #[test]
 fn full_devices_come_to_rest_although_epochs_wait() {
-    // Reads were refused while space was short, and writes to a copy that was brought up to date over and over piled up.
+    // Reads were refused while space was short, and writes to a copy that was brought up to date over and over piled
+    // up.
     for seed in [33_094_818, 33_096_650] {
         run_with(AckRule::Majority, Mode::Devices, seed..=seed);
     }

@@ -1,5 +1,5 @@
-//! A request as its handler gets it, and the routes. Both follow the endpoints of `azekura_api`, so that a handler can neither
-//! take nor answer anything else than what is described.
+//! A request as its handler gets it, and the routes. Both follow the endpoints of `azekura_api`, so that a handler can
+//! neither take nor answer anything else than what is described.
 
 use axum::Json;
 use axum::Router;

@@ -1,8 +1,8 @@
 //! `GET /v1/volumes/{name}/snapshots/{snapshot}/diff`: what has changed since a snapshot, for incremental copies.
 //!
-//! Every group's primary compares the maps of two layers, a part of the volume at a time: all groups are asked from the same
-//! chunk on, and what they say counts as far as all of them have come. So neither they nor this node keep anything between two
-//! pages.
+//! Every group's primary compares the maps of two layers, a part of the volume at a time: all groups are asked from the
+//! same chunk on, and what they say counts as far as all of them have come. So neither they nor this node keep anything
+//! between two pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What a node knows of the cluster: the newest, or, while the configuration does not answer, what it knew when it last did.
+//! What a node knows of the cluster: the newest, or, while the configuration does not answer, what it knew when it last
+//! did.
 
 use std::sync::Arc;
 use std::time::Duration;

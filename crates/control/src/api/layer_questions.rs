@@ -42,7 +42,8 @@ async fn compare_here(api: &Api, query: CompareQuery) -> Vec<GroupDifferences> {
     answers
 }
 
-/// Asks a node, which may be this one, about groups; an error is a sentence's end. The group in `asked` is not looked at.
+/// Asks a node, which may be this one, about groups; an error is a sentence's end. The group in `asked` is not looked
+/// at.
 pub(super) async fn ask_to_compare(
     api: &Api,
     node: NodeId,

@@ -18,8 +18,8 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Largest answer accepted, bytes: 10,000 groups' counters and more.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// GETs something from every node that gives signs of life, except from this one, which has `own` (`None`: it can't be had).
-/// By node number, ascending; an error is a sentence's end.
+/// GETs something from every node that gives signs of life, except from this one, which has `own` (`None`: it can't be
+/// had). By node number, ascending; an error is a sentence's end.
 pub(super) async fn ask_all<E>(
     here: NodeId,
     model: &Model,

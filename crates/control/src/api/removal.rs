@@ -44,7 +44,8 @@ fn find_node(model: &Model, name: &str) -> Result<NodeId, MetaError> {
     found.map(|node| node.id).ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })
 }
 
-/// Waits for the leader; the groups that are left. `look` tells whether all is done, and of which devices to count groups.
+/// Waits for the leader; the groups that are left. `look` tells whether all is done, and of which devices to count
+/// groups.
 async fn wait(api: &Api, look: impl Fn(&Model) -> (bool, Vec<DeviceId>)) -> usize {
     let mut models = api.meta.watch_model();
     // If that takes longer, it goes on by itself.

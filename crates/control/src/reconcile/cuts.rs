@@ -1,5 +1,5 @@
-//! Cuts that nobody finishes are called off: a volume must not stand still because the node that was making its snapshot has
-//! died.
+//! Cuts that nobody finishes are called off: a volume must not stand still because the node that was making its
+//! snapshot has died.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::attachments::FREEZE_WAIT;
 
-/// A cut that has not been finished for so long will not be: whoever makes it gives up before. Measured by this leader's
-/// clock from when it first saw the cut.
+/// A cut that has not been finished for so long will not be: whoever makes it gives up before. Measured by this
+/// leader's clock from when it first saw the cut.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 const _: () = assert!(PATIENCE.as_secs() > FREEZE_WAIT.as_secs());

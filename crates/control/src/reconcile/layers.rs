@@ -1,5 +1,5 @@
-//! Layers that no snapshot names any more end: merged into the only one on top, or dropped when nothing lies on them; and
-//! the records of those that have ended on every device go.
+//! Layers that no snapshot names any more end: merged into the only one on top, or dropped when nothing lies on them;
+//! and the records of those that have ended on every device go.
 
 use azekura_meta::{MetaClient, MetaError, Model};
 

@@ -1,5 +1,5 @@
-//! Protected volumes: their snapshots are made when they are due, and thinned. Snapshots that end by their time, or whose
-//! volume is deleted, go here, too.
+//! Protected volumes: their snapshots are made when they are due, and thinned. Snapshots that end by their time, or
+//! whose volume is deleted, go here, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub(super) struct Protector {
     snapshots: Snapshots,
     schedule: Schedule,
     making: JoinSet<(String, Result<(), MetaError>)>,
-    /// The snapshots and volumes that were looked at last, and when the next snapshot ends by its time, seconds since 1970.
+    /// The snapshots and volumes that were looked at last, and when the next snapshot ends by its time, seconds since
+    /// 1970.
     known: Option<Known>,
     next_expiry: Option<u64>,
     /// Volumes to be thinned, each when its next snapshot is made.

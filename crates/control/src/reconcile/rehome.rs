@@ -183,8 +183,8 @@ fn is_emptied(device: &DeviceRecord) -> bool {
     device.state == DeviceState::Draining || failing
 }
 
-/// The devices that a class's copies may be on. Those of a node that is absent, or out of service, but not for long, keep
-/// theirs.
+/// The devices that a class's copies may be on. Those of a node that is absent, or out of service, but not for long,
+/// keep theirs.
 fn homes(model: &Model, class: &ClassRecord, lost: &BTreeSet<DeviceId>) -> Vec<Candidate> {
     candidates_where(model, class, |device| {
         let usable = !is_lost(device, lost) && !is_emptied(device);

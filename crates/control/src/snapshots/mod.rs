@@ -1,5 +1,5 @@
-//! Snapshots: made by a cut that all groups of a volume make before any goes on (docs/decisions/0011-snapshots.md), gone
-//! back to, cloned and thinned.
+//! Snapshots: made by a cut that all groups of a volume make before any goes on (docs/decisions/0011-snapshots.md),
+//! gone back to, cloned and thinned.
 //!
 //! - [`retention`]: which snapshots a protection keeps; pure functions.
 //! - [`schedule`]: when the next one is due.
@@ -23,8 +23,8 @@ pub mod when;
 
 /// A snapshot that keeps what a volume was before it was reverted or made smaller stays for so long, seconds: a day.
 pub const KEPT_SECONDS: u64 = 86_400;
-/// The snapshot that a clone of the present was made from is deleted by the leader after so long, seconds, if whoever made it
-/// has not come to that.
+/// The snapshot that a clone of the present was made from is deleted by the leader after so long, seconds, if whoever
+/// made it has not come to that.
 const CLONE_SOURCE_SECONDS: u64 = 600;
 
 /// Bytes that are trimmed with one request when a volume is made smaller.
@@ -116,8 +116,8 @@ impl Snapshots {
         self.cut(&wishes).await
     }
 
-    /// Makes a cut: begins it, has all groups stop, finishes it. What can't be finished is called off. Goes on when nobody
-    /// waits for it any more: all writes of the volumes wait for its end.
+    /// Makes a cut: begins it, has all groups stop, finishes it. What can't be finished is called off. Goes on when
+    /// nobody waits for it any more: all writes of the volumes wait for its end.
     pub async fn cut(&self, wishes: &[VolumeCut]) -> Result<Snapped, MetaError> {
         let (this, wishes) = (self.clone(), wishes.to_vec());
         finished(tokio::spawn(async move { this.run_cut(&wishes).await })).await
@@ -212,8 +212,8 @@ impl Snapshots {
         }
     }
 
-    /// Makes a volume smaller; what it was is kept as a snapshot for [`KEPT_SECONDS`]. What lies behind its new end is taken
-    /// away first, so that it does not come back when the volume grows again.
+    /// Makes a volume smaller; what it was is kept as a snapshot for [`KEPT_SECONDS`]. What lies behind its new end is
+    /// taken away first, so that it does not come back when the volume grows again.
     pub async fn shrink(
         &self,
         volume: &str,

@@ -1,10 +1,10 @@
 //! Which snapshots a protection keeps.
 //!
-//! A snapshot shows the volume as it was from its time until the next one's. It is kept while that is of use: in the first
-//! period, whenever any of that time lies in it; in each later one, when it shows one of the period's ticks (multiples of
-//! its pause, counted from 1970) that lie in it. The newest shows the present and is always kept. So, for any time in a
-//! period, there is a snapshot that shows the volume as it was at the tick before; thinning again and again, at
-//! whatever times, does not change that.
+//! A snapshot shows the volume as it was from its time until the next one's. It is kept while that is of use: in the
+//! first period, whenever any of that time lies in it; in each later one, when it shows one of the period's ticks
+//! (multiples of its pause, counted from 1970) that lie in it. The newest shows the present and is always kept. So, for
+//! any time in a period, there is a snapshot that shows the volume as it was at the tick before; thinning again and
+//! again, at whatever times, does not change that.
 
 use azekura_meta::MetaError;
 use azekura_meta::model::{ProtectionRecord, VOLUME_SNAPSHOTS_MAX};

@@ -12,8 +12,8 @@ use super::retention::superfluous;
 /// A volume whose snapshot is due is looked at again after so long, seconds, when its last one failed.
 pub const RETRY_SECONDS: u64 = 5;
 
-/// The protected volumes, each with the time when it is to be looked at. Made anew only when volumes have changed, so that
-/// a look costs nothing while none is due.
+/// The protected volumes, each with the time when it is to be looked at. Made anew only when volumes have changed, so
+/// that a look costs nothing while none is due.
 #[derive(Debug, Default)]
 pub struct Schedule {
     volumes: Option<Records<String, VolumeRecord>>,

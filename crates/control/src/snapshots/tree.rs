@@ -41,9 +41,9 @@ enum Fate {
     Ends(Option<LayerId>),
 }
 
-/// The layers that end when the snapshot with this layer is deleted, each with the layer that gets what it shows of it: the
-/// snapshot's own, and those below it that no snapshot names and that only wait for it, or are being merged. None when two
-/// others lie on it: then it stays until one of them is gone.
+/// The layers that end when the snapshot with this layer is deleted, each with the layer that gets what it shows of it:
+/// the snapshot's own, and those below it that no snapshot names and that only wait for it, or are being merged. None
+/// when two others lie on it: then it stays until one of them is gone.
 ///
 /// What comes back is what these layers own and their heirs do not show.
 #[must_use]

@@ -8,8 +8,8 @@ const DAY: u64 = 86_400;
 /// Units of `… ago`: their first letters, and seconds.
 const UNITS: [(&str, u64); 5] = [("weeks", 7 * DAY), ("days", DAY), ("hours", 3_600), ("minutes", 60), ("seconds", 1)];
 
-/// The time, in seconds since 1970, that `text` means at `now`; `None`: it is none. A time of day without a date is the last
-/// one that has been; a time that ends with minutes or seconds means all of that minute or second.
+/// The time, in seconds since 1970, that `text` means at `now`; `None`: it is none. A time of day without a date is the
+/// last one that has been; a time that ends with minutes or seconds means all of that minute or second.
 #[must_use]
 pub fn parse(text: &str, now: u64) -> Option<u64> {
     let text = text.trim();

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!    FOLLOWING: a secondary
-//!        │   its primary is silent · its process has started · its primary has invited it       [claim.rs, hand_over.rs]
+//!        │   its primary is silent · its process has started · its primary has invited it       [claim.rs,
+//!        hand_over.rs]
 //!        ▼
 //!    CLAIMED: proposes the next epoch, and goes on as a secondary ── refused, or overtaken ──► FOLLOWING
-//!        │   the configuration names this process                                                            [claim.rs]
+//!        │   the configuration names this process
+//!        [claim.rs]
 //!        ▼
 //!    GATHERING: asks every copy how far it is (Sync) ── a copy has more than this one ────────► proposes that copy
 //!        │   enough copies are heard; the former primary has stopped, or this copy's promise to it has run out

@@ -4,7 +4,8 @@ use crate::world::World;
 use azekura_base::DeviceId;
 
 impl World {
-    /// Counts all stores that are open, from their leaves alone. A device that has lied may have lost whom its blocks are from.
+    /// Counts all stores that are open, from their leaves alone. A device that has lied may have lost whom its blocks
+    /// are from.
     ///
     /// # Panics
     /// When one has counted something else: for the run, an assertion that does not hold.

@@ -8,7 +8,8 @@ use azekura_base::{BLOCK_SIZE, DeviceId, PgId};
 use azekura_replica::AckRule;
 use std::collections::BTreeSet;
 
-/// What one group may have on its way to a copy that learns beside its node's window: the least share, another write, a repair of twice that.
+/// What one group may have on its way to a copy that learns beside its node's window: the least share, another write, a
+/// repair of twice that.
 const BESIDE_LEARNING_BYTES: usize = (64 << 10) + 4 * WRITE_BLOCKS_MAX as usize * BLOCK_SIZE;
 /// And to a copy that lags: the writes that are committed together.
 const BESIDE_LAGGING_BYTES: usize = 12 * WRITE_BLOCKS_MAX as usize * BLOCK_SIZE;
@@ -40,7 +41,8 @@ impl World {
         }
     }
 
-    /// Clients go on, nothing fails any more, and each copy gets in at some time although its link carries less than they write.
+    /// Clients go on, nothing fails any more, and each copy gets in at some time although its link carries less than
+    /// they write.
     pub(crate) fn let_slow_copies_in(&mut self) {
         self.faults.over = true;
         self.end_faults();

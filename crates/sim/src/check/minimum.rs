@@ -1,4 +1,5 @@
-//! Invariant 1 where a class demands copies: what is acknowledged is durable on as many, as far as the network shows it.
+//! Invariant 1 where a class demands copies: what is acknowledged is durable on as many, as far as the network shows
+//! it.
 
 use crate::Invariant;
 use crate::events::Life;
@@ -26,7 +27,8 @@ impl Minimum {
 }
 
 impl World {
-    /// A process sends a message. An acknowledgement to another node's gateway must be of a write that enough copies hold.
+    /// A process sends a message. An acknowledgement to another node's gateway must be of a write that enough copies
+    /// hold.
     pub(crate) fn check_minimum(&mut self, life: Life, conn: ConnId, message: &Message) {
         if self.plan.copies_min < 2 {
             return;

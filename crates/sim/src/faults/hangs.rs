@@ -1,5 +1,5 @@
-//! Devices hang: they neither do what they are asked for nor refuse it, for a moment or for so long that their nodes do without them.
-//! Or they crawl: each write takes seconds.
+//! Devices hang: they neither do what they are asked for nor refuse it, for a moment or for so long that their nodes do
+//! without them. Or they crawl: each write takes seconds.
 
 use crate::Mode;
 use crate::device::Silence;

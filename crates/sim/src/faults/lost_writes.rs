@@ -1,11 +1,11 @@
 //! A disk calls a few writes done and keeps nothing of them, or a part, while those before and after them are there.
 //!
-//! The process that runs notices only when it reads such a block again. One that opens the log does, too, when something
-//! behind the gap proves that it was durable: then the device is refused, as a damaged one. Without any proof the log ends
-//! at the gap, and the device has forgotten as much as one that lies about its flushes.
+//! The process that runs notices only when it reads such a block again. One that opens the log does, too, when
+//! something behind the gap proves that it was durable: then the device is refused, as a damaged one. Without any proof
+//! the log ends at the gap, and the device has forgotten as much as one that lies about its flushes.
 //!
-//! A gap and an absent copy are two faults. So nothing else happens, but what clients, scrubs and drains do, until the device
-//! is refused, or somebody takes it away.
+//! A gap and an absent copy are two faults. So nothing else happens, but what clients, scrubs and drains do, until the
+//! device is refused, or somebody takes it away.
 
 use crate::events::Event;
 use crate::operator::node_of;
@@ -13,7 +13,8 @@ use crate::world::World;
 use azekura_base::DeviceId;
 use std::time::Duration;
 
-/// So many writes after the last that was lost prove that it had been durable: more than batches can be in flight, twice.
+/// So many writes after the last that was lost prove that it had been durable: more than batches can be in flight,
+/// twice.
 const PROOF_WRITES: u64 = 16;
 /// If there is nothing to lose, or no proof, by then, the node crashes as it is.
 const PATIENCE: Duration = Duration::from_secs(5);

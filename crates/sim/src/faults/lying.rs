@@ -1,5 +1,5 @@
-//! A disk has a cache that it denies: when its power fails, some of what it has called durable last is not there, in the
-//! log and in the saved map.
+//! A disk has a cache that it denies: when its power fails, some of what it has called durable last is not there, in
+//! the log and in the saved map.
 //!
 //! What is promised then (docs/decisions/0005): the other copies that are in sync have everything, and a group does not
 //! begin before they have been compared. That holds as long as they can be reached in the time that a copy waits for

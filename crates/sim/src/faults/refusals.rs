@@ -1,5 +1,5 @@
-//! A device's map does nothing any more, or the device answers reads, writes or both with an I/O error for a while. When its node does without it, and its groups can,
-//! it may go on like that for ever.
+//! A device's map does nothing any more, or the device answers reads, writes or both with an I/O error for a while.
+//! When its node does without it, and its groups can, it may go on like that for ever.
 
 use crate::world::World;
 use azekura_base::DeviceId;

@@ -1,9 +1,9 @@
 //! The configuration store loses its state and is restored from an older backup, while nodes run or are stopped
 //! (docs/decisions/0019-restored-configuration.md).
 //!
-//! Processes that run notice at different times, and end. Then an operator says that the configuration was restored: groups stay
-//! closed until every device has said, in a process that started since, what it holds. What nodes remember of layers and
-//! volumes is not lost here; `azekura-meta` has its own tests of that.
+//! Processes that run notice at different times, and end. Then an operator says that the configuration was restored:
+//! groups stay closed until every device has said, in a process that started since, what it holds. What nodes remember
+//! of layers and volumes is not lost here; `azekura-meta` has its own tests of that.
 
 use crate::Invariant;
 use crate::events::{Event, Life};

@@ -28,8 +28,8 @@ impl World {
         "stalled process"
     }
 
-    /// A process goes on whose clock has stood still since then, and so does its clock. Its driver sees by another clock that something
-    /// is wrong.
+    /// A process goes on whose clock has stood still since then, and so does its clock. Its driver sees by another
+    /// clock that something is wrong.
     pub(crate) fn resume(&mut self, life: Life, since: Duration) {
         let now = self.now;
         let machine = self.machines.get_mut(&life.node);

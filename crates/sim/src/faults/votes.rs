@@ -1,5 +1,5 @@
-//! A copy's process ends after its vote for a new primary and before the new epoch is recorded, while the former primary, which
-//! reaches neither its successor nor the configuration store, still reaches that copy.
+//! A copy's process ends after its vote for a new primary and before the new epoch is recorded, while the former
+//! primary, which reaches neither its successor nor the configuration store, still reaches that copy.
 
 use crate::events::{Event, Life};
 use crate::world::World;
@@ -11,8 +11,8 @@ use std::time::Duration;
 /// How long clients ask for nothing before the primary is parted from its successor: both have the same by then.
 const LULL: Duration = Duration::from_millis(500);
 
-/// A group in which a vote is to be forgotten. Clients ask for nothing until it is: a successor that lacks what another copy has
-/// would give way to that one.
+/// A group in which a vote is to be forgotten. Clients ask for nothing until it is: a successor that lacks what another
+/// copy has would give way to that one.
 pub(crate) struct Watched {
     pg: PgId,
     former: NodeId,
@@ -21,7 +21,8 @@ pub(crate) struct Watched {
 }
 
 impl World {
-    /// Such a fault is possible, and its turn. Where every write waits for all copies the former primary can do nothing alone.
+    /// Such a fault is possible, and its turn. Where every write waits for all copies the former primary can do nothing
+    /// alone.
     pub(super) fn is_time_for_votes(&mut self) -> bool {
         let percent = self.plan.directed_percent;
         let possible = self.plan.ack != AckRule::All && self.plan.mode.has_partitions() && !self.is_lull();

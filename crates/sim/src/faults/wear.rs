@@ -1,5 +1,5 @@
-//! What happens to devices: they are lost, refuse, lie, are drained and replaced. Never so much that acknowledged writes
-//! could be gone by right: of every group, enough copies that are in sync stay as they are.
+//! What happens to devices: they are lost, refuse, lie, are drained and replaced. Never so much that acknowledged
+//! writes could be gone by right: of every group, enough copies that are in sync stay as they are.
 
 use super::Losing;
 use crate::Mode;
@@ -62,8 +62,8 @@ impl World {
         self.trace.step(self.now, 0xfb, || format!("fault: {kind}"));
     }
 
-    /// After a lie, nothing else happens until all groups have found out: the promise goes no further. True when that is
-    /// over, or was not.
+    /// After a lie, nothing else happens until all groups have found out: the promise goes no further. True when that
+    /// is over, or was not.
     pub(super) fn is_calm_over(&mut self) -> bool {
         if self.wear.calm && self.has_lost_writes() && self.is_whole() {
             self.trace.remark(self.now, || "the lie has been found out".into());
@@ -133,8 +133,8 @@ impl World {
         (!expendable.is_empty()).then(|| *self.wear.random.pick(&expendable))
     }
 
-    /// Nodes complain by right: a device has refused something, or lied. What one had lost, others may have noted as lost while
-    /// nobody else was there to give it, and find it when it is there again, long after that device.
+    /// Nodes complain by right: a device has refused something, or lied. What one had lost, others may have noted as
+    /// lost while nobody else was there to give it, and find it when it is there again, long after that device.
     pub(crate) fn may_complain(&self) -> bool {
         self.wear.has_lied || self.devices.values().any(|device| device.hurt || device.lied)
     }
@@ -144,9 +144,9 @@ impl World {
         self.devices.values().any(|device| device.lied)
     }
 
-    /// Operations may fail by right: the device of a copy that is in sync refuses to read, or has just done so, or has lied and
-    /// may be damaged. A gateway that does not know yet of other copies has nobody else to ask. `since`: when the operation was
-    /// asked for; what it waits for beside the part that has failed may take its time.
+    /// Operations may fail by right: the device of a copy that is in sync refuses to read, or has just done so, or has
+    /// lied and may be damaged. A gateway that does not know yet of other copies has nobody else to ask. `since`: when
+    /// the operation was asked for; what it waits for beside the part that has failed may take its time.
     pub(crate) fn may_fail(&self, since: Duration) -> bool {
         let refuses = |device: &DeviceId| {
             self.devices.get(device).is_some_and(|device| {

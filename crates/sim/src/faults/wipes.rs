@@ -1,5 +1,5 @@
-//! A node crashes, and a device of it is gone with all that it held. The node comes back without it, or with an empty one,
-//! which is another device: its number is new.
+//! A node crashes, and a device of it is gone with all that it held. The node comes back without it, or with an empty
+//! one, which is another device: its number is new.
 
 use crate::events::Event;
 use crate::operator::node_of;

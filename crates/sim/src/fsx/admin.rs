@@ -183,7 +183,8 @@ impl World {
         self.delete_volume(name);
     }
 
-    /// A volume gets another size, in sectors; what is cut off is kept as a snapshot, and gone when the volume grows again.
+    /// A volume gets another size, in sectors; what is cut off is kept as a snapshot, and gone when the volume grows
+    /// again.
     pub(super) fn fsx_resize(&mut self, name: &str, size: u64) -> Option<()> {
         let before = self.fsx.volumes.get(name)?.image.size;
         self.fsx_say(|| format!("{name} is to have {size} sectors instead of {before}"));

@@ -236,8 +236,8 @@ impl World {
         Some(end.unwrap_or(End::Lost))
     }
 
-    /// Changes a volume; `patience`: turns its back on it if that takes longer. Afterwards the model knows what came of it.
-    /// True when it was done.
+    /// Changes a volume; `patience`: turns its back on it if that takes longer. Afterwards the model knows what came of
+    /// it. True when it was done.
     pub(super) fn fsx_change(&mut self, name: &str, change: Change, patience: Option<Duration>) -> Option<bool> {
         let (life, attachment) = self.fsx_attach(name, None)?;
         let (offset, len) = (change.first * SECTOR_SIZE as u64, change.count * SECTOR_SIZE as u64);

@@ -80,8 +80,8 @@ impl Image {
         }
     }
 
-    /// A change has come to an unknown end, and this is what its sectors hold now: what they held before, or what it has
-    /// made of them. Gives what has changed.
+    /// A change has come to an unknown end, and this is what its sectors hold now: what they held before, or what it
+    /// has made of them. Gives what has changed.
     ///
     /// # Errors
     /// When a sector holds something else.

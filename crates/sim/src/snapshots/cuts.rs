@@ -1,6 +1,6 @@
-//! Cuts: new heads are put into the places of some volumes' at one instant, and what were their heads become snapshots. The
-//! steps are those of docs/decisions/0011-snapshots.md: the configuration says so, all groups stop, the configuration says
-//! that it is done.
+//! Cuts: new heads are put into the places of some volumes' at one instant, and what were their heads become snapshots.
+//! The steps are those of docs/decisions/0011-snapshots.md: the configuration says so, all groups stop, the
+//! configuration says that it is done.
 
 use crate::events::{Event, Life};
 use crate::history::Stamp;

@@ -1,5 +1,5 @@
-//! Snapshots, clones and volumes that come and go by one transaction, and layers that end, as the leader of the control plane
-//! has it.
+//! Snapshots, clones and volumes that come and go by one transaction, and layers that end, as the leader of the control
+//! plane has it.
 
 use crate::events::Event;
 use crate::plan::Lie;
@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl World {
-    /// Makes a volume whose blocks are a snapshot's until it is written; gives the revision. `None` when it is not there.
+    /// Makes a volume whose blocks are a snapshot's until it is written; gives the revision. `None` when it is not
+    /// there.
     pub(crate) fn clone_snapshot(&mut self, snapshot: &str, name: &str, size: u64) -> Option<u64> {
         let view = self.configuration.view();
         let from = view.volumes.get(snapshot)?.clone();
@@ -122,8 +123,8 @@ impl World {
         self.inform_all();
     }
 
-    /// Nothing is left but the heads of volumes, in the configuration and on all devices that are in use. One that has lied
-    /// may have forgotten that it has dropped a layer.
+    /// Nothing is left but the heads of volumes, in the configuration and on all devices that are in use. One that has
+    /// lied may have forgotten that it has dropped a layer.
     pub(crate) fn layers_are_gone(&self) -> bool {
         let view = self.configuration.view();
         let heads: BTreeSet<LayerId> = view.volumes.values().map(|volume| volume.layer).collect();

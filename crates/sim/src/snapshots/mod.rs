@@ -1,10 +1,10 @@
 //! Snapshots: an operator makes, clones, reads and deletes them while clients write and faults happen.
 //!
-//! A snapshot is a read of everything at one instant between its request and its answer. Which instant that can have been
-//! is narrowed by what it holds: not before any write in it was asked for. So when the history is checked, every sector
-//! that was read of a snapshot counts as a read of the volume in the time that is left. A write that had been acknowledged
-//! by then and is missing is noticed, whatever group it is in. What is read of a clone, which nobody writes, is read of its
-//! snapshot. A second volume is cut with the first or alone: [`relay`] looks at both.
+//! A snapshot is a read of everything at one instant between its request and its answer. Which instant that can have
+//! been is narrowed by what it holds: not before any write in it was asked for. So when the history is checked, every
+//! sector that was read of a snapshot counts as a read of the volume in the time that is left. A write that had been
+//! acknowledged by then and is missing is noticed, whatever group it is in. What is read of a clone, which nobody
+//! writes, is read of its snapshot. A second volume is cut with the first or alone: [`relay`] looks at both.
 //!
 //! - [`tree`]: the records of layers.
 //! - [`cuts`]: how snapshots are made.

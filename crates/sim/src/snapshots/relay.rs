@@ -1,6 +1,6 @@
-//! One client after the other writes, each only when the write before was acknowledged, through any node, to any group and
-//! either volume: around cuts, as fast as it goes. A cut of both volumes has to be a beginning of that row of writes: it never
-//! holds one without all before it.
+//! One client after the other writes, each only when the write before was acknowledged, through any node, to any group
+//! and either volume: around cuts, as fast as it goes. A cut of both volumes has to be a beginning of that row of
+//! writes: it never holds one without all before it.
 
 use crate::Invariant;
 use crate::contents::{BLOCK_SECTORS, SECTOR_SIZE, Value, ZERO, decode, encode};

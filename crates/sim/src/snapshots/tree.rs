@@ -1,5 +1,5 @@
-//! The records of layers: the same states and transactions as the control plane's (docs/decisions/0011-snapshots.md), and what
-//! nodes are told of them.
+//! The records of layers: the same states and transactions as the control plane's (docs/decisions/0011-snapshots.md),
+//! and what nodes are told of them.
 
 use azekura_base::{DeviceId, LayerId, VolumeId};
 use azekura_node::ClusterView;
