@@ -7,6 +7,7 @@ usage: ./dev test [--quick] [--only STAGE] [-- PYTEST-ARGUMENTS...]
 
 Runs, in this order, and stops at the first that fails:
   shell     shellcheck of this command's own scripts
+  tidy      ./dev tidy
   format    cargo fmt --check
   lint      cargo clippy, warnings are errors
   unit      cargo test of the whole workspace: unit tests, properties, crash models, simulator
@@ -53,7 +54,7 @@ command_test() {
         shift
     done
     case $ONLY_STAGE in
-        '' | shell | format | lint | unit | e2e) ;;
+        '' | shell | tidy | format | lint | unit | e2e) ;;
         *) die "there is no test stage '$ONLY_STAGE' (./dev test --help)" ;;
     esac
     ensure_tools "${BUILD_TOOLS[@]}"
@@ -63,6 +64,10 @@ command_test() {
         ensure_python "${TEST_MODULES[@]}"
     fi
     stage shell run_shellcheck
+    if [[ -z $ONLY_STAGE || $ONLY_STAGE == tidy ]]; then
+        ensure_ruff
+        stage tidy run_tidy
+    fi
     stage format cargo fmt --all --check
     stage lint cargo clippy --workspace --all-targets -- -D warnings
     # Properties are tried from one fixed seed, so that a failure is the change's and not the dice's; another:

@@ -14,8 +14,8 @@ def circumstances(nodes):
     built = time.strftime("%Y-%m-%d %H:%M", time.gmtime(binary().stat().st_mtime))
     return (
         f"Measured {time.strftime('%Y-%m-%d %H:%M')} UTC with a binary built {built}, on {nodes} nodes of one machine "
-        f"with {os.cpu_count()} processors, Linux {platform.release()}; the load average over the last five minutes of it "
-        f"was {os.getloadavg()[1]:.1f}."
+        f"with {os.cpu_count()} processors, Linux {platform.release()}; the load average over the last five minutes of "
+        f"it was {os.getloadavg()[1]:.1f}."
     )
 
 
