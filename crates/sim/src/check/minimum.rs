@@ -4,7 +4,6 @@
 use crate::Invariant;
 use crate::events::Life;
 use crate::network::ConnId;
-use crate::operator::node_of;
 use crate::world::World;
 use azekura_base::{DeviceId, PgId, RequestId, Sequence, SessionId};
 use azekura_wire::Message;
@@ -55,10 +54,11 @@ impl World {
         let Some(place) = self.order.place_of(pg, name) else { return };
         let said = self.minimum.held.iter().filter(|((group, _), upto)| *group == pg && **upto >= place);
         let mut devices: BTreeSet<DeviceId> = said.map(|((_, device), _)| *device).collect();
-        // Copies on the primary's own node say nothing over the network. While a copy moves there may be two.
-        // Of a group that a restore has just closed, the configuration does not say who was in sync.
-        let Some(config) = self.configuration.view().groups.get(&pg) else { return };
-        devices.extend(config.in_sync.iter().filter(|device| node_of(**device) == life.node));
+        // Copies on the primary's own node say nothing over the network. While a copy moves there may be two. What the
+        // configuration says of them does not matter: it may have left this primary behind a moment ago.
+        let Some(node) = self.machines.get(&life.node).and_then(|machine| machine.node.as_ref()) else { return };
+        let here = node.groups().filter(|group| group.pg == pg && group.committed >= place);
+        devices.extend(here.map(|group| group.device));
         if devices.len() < self.plan.copies_min as usize {
             let what = format!("{life:?} acknowledges {name:?} at {place:?} of {pg:?}, which is on {devices:?} only");
             self.violate(Invariant::Acknowledged, what);
