@@ -42,6 +42,11 @@ pub(crate) enum Question {
 }
 
 impl Secondary {
+    /// A primary has asked how far this copy is, and the answer waits for the log.
+    pub(crate) fn is_asked(&self) -> bool {
+        matches!(self.question, Some(Question::Sync(_)))
+    }
+
     /// A copy that waits for a primary.
     pub(crate) fn new(now: Duration) -> Secondary {
         Secondary {
@@ -96,7 +101,7 @@ impl Group {
     pub fn prepare(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return self.inherit_write(from, prepare, trusted) };
-        let syncing = matches!(secondary.question, Some(Question::Sync(_)));
+        let syncing = secondary.is_asked();
         if prepare.epoch != self.epochs.followed() || secondary.primary != Some(from) || syncing {
             return Ok(()); // From before the vote of this copy, or from another connection: nobody waits for the answer.
         }

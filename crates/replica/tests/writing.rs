@@ -7,6 +7,7 @@ mod support;
 use azekura_base::*;
 use azekura_replica::*;
 use azekura_wire::WriteBody;
+use std::time::Duration;
 use support::*;
 
 const R1: RequestId = RequestId(1);
@@ -178,4 +179,36 @@ fn secondaries_send_writers_to_the_primary() {
     cluster.group(1).write(GATEWAY, blocks(1, 0, 1), false).unwrap();
     cluster.run(device(1));
     assert_eq!(cluster.answered[&R1], Err(IoStatus::Redirect));
+}
+
+#[test]
+fn a_copy_that_is_asked_twice_while_its_log_is_slow_answers_once() {
+    let mut cluster = Cluster::with_rule(3, AckRule::Majority, &["a", "a", "a"]);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    cluster.write(blocks(2, 1, 1)).unwrap();
+    assert!(cluster.deliver(device(0), device(1)));
+    // The connection breaks while this write is on its way to the log, and on the next one the primary asks again after
+    // some time: the answer to its first question is still to come.
+    cluster.connect(device(0), device(1));
+    while cluster.deliver(device(0), device(1)) {}
+    for _ in 0..9 {
+        cluster.tick_all(TICK);
+    }
+    let mut asked = 0;
+    while cluster.deliver(device(0), device(1)) {
+        asked += 1;
+    }
+    assert!(asked > 0, "it is asked again");
+    while cluster.deliver_answer(device(0), device(1)) {}
+    for n in 3..=5 {
+        cluster.write(blocks(n, n as u16, 1)).unwrap();
+        while cluster.deliver(device(0), device(1)) {}
+        cluster.persist(device(1));
+        while cluster.deliver_answer(device(0), device(1)) {}
+    }
+    cluster.pass(Duration::from_secs(10));
+    assert_eq!(cluster.map(1), cluster.map(0));
+    assert_eq!(cluster.map(1).len(), 5);
 }

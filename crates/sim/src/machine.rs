@@ -151,6 +151,7 @@ impl World {
 
     /// A node's process ends without warning, and its devices lose power.
     pub(crate) fn crash(&mut self, id: NodeId) {
+        self.note_committed(id);
         let Some(life) = self.life_of(id) else { return };
         self.collect_statistics(id);
         let Some(machine) = self.machines.get_mut(&id) else { return };

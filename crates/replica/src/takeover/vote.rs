@@ -79,9 +79,13 @@ impl Group {
         }
         if recorded == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
             // Asked twice. To begin anew would drop writes on their way here, which may be committed and are not sent
-            // again.
+            // again. While the first question waits for the log, nothing is taken that follows on an answer: there must
+            // be one answer.
             self.stay();
-            return self.report_position(sync.epoch);
+            if !matches!(&self.role, Role::Secondary(secondary) if secondary.is_asked()) {
+                self.report_position(sync.epoch);
+            }
+            return;
         }
         if !self.listen_to(from, sync.epoch) {
             return;

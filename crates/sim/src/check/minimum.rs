@@ -5,7 +5,8 @@ use crate::Invariant;
 use crate::events::Life;
 use crate::network::ConnId;
 use crate::world::World;
-use azekura_base::{DeviceId, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{DeviceId, NodeId, PgId, RequestId, Sequence, SessionId};
+use azekura_node::Node;
 use azekura_wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,15 +50,21 @@ impl World {
         }
     }
 
+    /// A process is about to end: its copies hold what they have committed.
+    pub(crate) fn note_committed(&mut self, node: NodeId) {
+        let Some(node) = self.machines.get(&node).and_then(|machine| machine.node.as_ref()) else { return };
+        node.groups().for_each(|group| self.minimum.holds(group.pg, group.device, group.committed));
+    }
+
     fn acknowledged(&mut self, life: Life, pg: PgId, name: (SessionId, RequestId)) {
         // One that no primary has sent to another copy came there as a repair.
         let Some(place) = self.order.place_of(pg, name) else { return };
         let said = self.minimum.held.iter().filter(|((group, _), upto)| *group == pg && **upto >= place);
         let mut devices: BTreeSet<DeviceId> = said.map(|((_, device), _)| *device).collect();
-        // Copies on the primary's own node say nothing over the network. While a copy moves there may be two. What the
-        // configuration says of them does not matter: it may have left this primary behind a moment ago.
-        let Some(node) = self.machines.get(&life.node).and_then(|machine| machine.node.as_ref()) else { return };
-        let here = node.groups().filter(|group| group.pg == pg && group.committed >= place);
+        // A primary says nothing of its own copy, nor what a copy holds that was primary when the write was committed.
+        // What the configuration says of these does not matter: it may have left them behind a moment ago.
+        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
+        let here = nodes.flat_map(Node::groups).filter(|group| group.pg == pg && group.committed >= place);
         devices.extend(here.map(|group| group.device));
         if devices.len() < self.plan.copies_min as usize {
             let what = format!("{life:?} acknowledges {name:?} at {place:?} of {pg:?}, which is on {devices:?} only");
