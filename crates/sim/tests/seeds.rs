@@ -17,6 +17,14 @@ fn run_with(ack: AckRule, mode: Mode, seeds: RangeInclusive<u64>) -> Report {
     total
 }
 
+/// Runs the seeds with the rules that the simulator's command line gives them.
+fn run_as_drawn(mode: Mode, seeds: &[u64]) {
+    for seed in seeds {
+        let ack = [AckRule::All, AckRule::All, AckRule::Majority, AckRule::EachSite][*seed as usize % 4];
+        run_with(ack, mode, *seed..=*seed);
+    }
+}
+
 /// Runs a seed. The panic says what it needs to run again.
 fn must_hold(seed: u64, plan: &Plan) -> Report {
     let Plan { mode, ack, devices_fail, writes_lost, .. } = plan;
@@ -85,6 +93,17 @@ fn what_waits_for_space_or_for_a_checkpoint_is_done() {
 fn partitions_lose_nothing_and_nobody_reigns_beside_another() {
     let report = run_all(Mode::Partitions, 1..=6);
     assert!(faults(&report, "isolated node") > 5 && faults(&report, "cluster split one way") > 3, "{report}");
+}
+
+#[test]
+fn a_copy_that_is_asked_twice_while_its_log_is_slow_answers_once() {
+    run_as_drawn(Mode::Crash, &[867_736_627]);
+}
+
+#[test]
+fn what_a_former_primary_holds_counts_for_the_minimum_of_copies() {
+    run_as_drawn(Mode::Partitions, &[748_939_921]);
+    run_as_drawn(Mode::Stalls, &[176_513_789, 176_513_798, 176_513_801]);
 }
 
 #[test]
