@@ -22,11 +22,28 @@ class Finding:
         return f"{where}: {self.text} [{self.rule}]"
 
 
+# What is in the project's folder and not of the project, where git can't be asked.
+NOT_OURS = {".git", "target", ".azekura", ".lab", ".torment", ".pytest_cache", "__pycache__"}
+
+
+def git(root, *words):
+    """What a git command prints; None where there is no git, or no repository (an unpacked archive)."""
+    # A build machine may have cloned as another user.
+    command = ["git", "-c", "safe.directory=*", "-C", str(root), *words]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return None
+
+
 def tracked(root=ROOT):
     """The paths of the project's files, relative to its root: those that git knows, and new ones."""
-    words = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"]
-    paths = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    return sorted(path for path in set(paths) if (Path(root) / path).is_file())
+    root = Path(root)
+    listed = git(root, "ls-files", "--cached", "--others", "--exclude-standard")
+    if listed is None:
+        below = (file.relative_to(root) for file in root.rglob("*"))
+        listed = "\n".join(str(path) for path in below if not NOT_OURS & set(path.parts))
+    return sorted(path for path in set(listed.splitlines()) if (root / path).is_file())
 
 
 class BadExcuse(Exception):

@@ -2,11 +2,10 @@
 
 import ast
 import re
-import subprocess
 from pathlib import Path, PurePosixPath
 
 from . import rust
-from .project import ROOT, Finding
+from .project import ROOT, Finding, git
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 80
@@ -154,10 +153,10 @@ def missing_decisions(sources, _excuses):
 
 def commit_titles(root=ROOT):
     """A commit has one subject, which fits into one line. Commits from before this rule are as they are."""
-    first = _git(root, "log", "--diff-filter=A", "--format=%H", "--", "tools/tidy/rules.py").split()
+    first = (git(root, "log", "--diff-filter=A", "--format=%H", "--", "tools/tidy/rules.py") or "").split()
     if not first:
         return
-    for line in _git(root, "log", "--no-merges", "--format=%h %s", f"{first[-1]}..HEAD").splitlines():
+    for line in (git(root, "log", "--no-merges", "--format=%h %s", f"{first[-1]}..HEAD") or "").splitlines():
         commit, _, title = line.partition(" ")
         if len(title) > TITLE_MAX:
             yield Finding(
@@ -165,10 +164,6 @@ def commit_titles(root=ROOT):
             )
         if title.endswith("."):
             yield Finding("commit " + commit, 0, "commit-title", f"ends with a full stop: {title}")
-
-
-def _git(root, *words):
-    return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout
 
 
 OF_FILES = [

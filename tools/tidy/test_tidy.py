@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from . import rules, rust
-from .project import BadExcuse, Excuses
+from .project import BadExcuse, Excuses, tracked
 
 NONE = Excuses("")
 
@@ -105,6 +105,13 @@ def test_decisions_exist(source):
     code = source("crates/a/src/lib.rs", "// As decision 0001 says.\n// 0002: never.\n/// (decision 0003)\n")
     found = [finding.text for finding in rules.missing_decisions([page, code], NONE)]
     assert found == ["there is no decision 0002", "there is no decision 0003"]
+
+
+def test_an_archive_without_git_has_its_files_too(source, tmp_path):
+    source("crates/a/src/lib.rs", "")
+    source("target/debug/a.rs", "")
+    assert tracked(tmp_path) == ["crates/a/src/lib.rs"]
+    assert list(rules.commit_titles(tmp_path)) == []
 
 
 def test_commit_titles_since_the_rule(tmp_path):
