@@ -17,12 +17,13 @@ fn run_with(ack: AckRule, mode: Mode, seeds: RangeInclusive<u64>) -> Report {
     total
 }
 
-/// Runs the seeds with the rules that the simulator's command line gives them.
+/// The rule that the simulator's command line gives a seed.
+fn drawn_rule(seed: u64) -> AckRule {
+    [AckRule::All, AckRule::All, AckRule::Majority, AckRule::EachSite][seed as usize % 4]
+}
+
 fn run_as_drawn(mode: Mode, seeds: &[u64]) {
-    for seed in seeds {
-        let ack = [AckRule::All, AckRule::All, AckRule::Majority, AckRule::EachSite][*seed as usize % 4];
-        run_with(ack, mode, *seed..=*seed);
-    }
+    seeds.iter().for_each(|seed| drop(run_with(drawn_rule(*seed), mode, *seed..=*seed)));
 }
 
 /// Runs a seed. The panic says what it needs to run again.
@@ -84,8 +85,7 @@ fn records_without_payload_leave_garbage_collection_its_space() {
 fn what_waits_for_space_or_for_a_checkpoint_is_done() {
     // An epoch's record behind others on a full device, and a group given up on a device that nobody writes to.
     for (mode, seed) in [(Mode::Connections, 983_697_035), (Mode::All, 893_675_380)] {
-        let ack = [AckRule::All, AckRule::All, AckRule::Majority, AckRule::EachSite][seed as usize % 4];
-        must_hold(seed, &Plan { devices_fail: false, ..Plan::draw(mode, seed).with_rule(ack) });
+        must_hold(seed, &Plan { devices_fail: false, ..Plan::draw(mode, seed).with_rule(drawn_rule(seed)) });
     }
 }
 
