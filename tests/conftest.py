@@ -1,21 +1,14 @@
 """Fixtures: clusters in folders of their own, and the cleaning up after whatever happens."""
 
 import itertools
-import os
 import shutil
 
 import pytest
 
-from .harness.cluster import Cluster, binary
-from .harness.folders import new_folder
+from tools.harness.cluster import Cluster, binary
+from tools.harness.folders import new_folder
 
 _volume_numbers = itertools.count(1)
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.get_closest_marker("root") and os.geteuid() != 0:
-            item.add_marker(pytest.mark.skip(reason="needs root for loop devices and mounts"))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from .acked_writer import Ledger, outlive
-from .harness.cluster import CliError
+from tools.harness.acked_writer import Ledger, outlive
+from tools.harness.cluster import CliError
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from .acked_writer import Ledger, Writer
-from .harness.cluster import CliError
-from .harness.nbd import CMD_WRITE, Client, NbdError
-from .harness.process import wait_until
+from tools.harness.acked_writer import Ledger, Writer
+from tools.harness.cluster import CliError
+from tools.harness.nbd import CMD_WRITE, Client, NbdError
+from tools.harness.process import wait_until
 
 BLOCK = 4096
 WORKERS, SESSIONS = 6, 60

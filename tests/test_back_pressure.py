@@ -2,7 +2,7 @@
 
 import pytest
 
-from .harness.run import run
+from tools.harness.run import run
 
 # 64 clients with 1 MiB each are more than the 32 MiB that one volume may have under way.
 CLIENTS, REQUESTS_EACH = 64, 4

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from .harness.nbd import OPT_GO, OPT_LIST, OPTION_MAGIC, REQUEST_MAGIC, Client
-from .harness.raw_nbd import Handshake
+from tools.harness.nbd import OPT_GO, OPT_LIST, OPTION_MAGIC, REQUEST_MAGIC, Client
+from tools.harness.raw_nbd import Handshake
 
 HOST = "127.0.0.1"
 

@@ -11,9 +11,9 @@ import subprocess
 
 import pytest
 
-from .harness.cluster import HOST, ROOT, binary, run_cli
-from .harness.nbd import Client
-from .harness.process import wait_until
+from tools.harness.cluster import HOST, ROOT, binary, run_cli
+from tools.harness.nbd import Client
+from tools.harness.process import wait_until
 
 PAGE = ROOT / "docs" / "operations" / "configuration-backup.md"
 MIB = 1 << 20

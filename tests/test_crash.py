@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from .acked_writer import Ledger, Writer
-from .harness.process import wait_until
-from .harness.run import run
+from tools.harness.acked_writer import Ledger, Writer
+from tools.harness.process import wait_until
+from tools.harness.run import run
 
 
 def test_acknowledged_writes_survive_the_death_of_all_nodes(each_cluster):

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from .harness.cluster import run_cli
-from .harness.device import find_blocks, flip_bit, log_files
-from .harness.nbd import EIO, Client, NbdError
-from .harness.process import wait_until
+from tools.harness.cluster import run_cli
+from tools.harness.device import find_blocks, flip_bit, log_files
+from tools.harness.nbd import EIO, Client, NbdError
+from tools.harness.process import wait_until
 
 BLOCK = 4096
 BLOCKS = 256

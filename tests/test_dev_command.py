@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from .harness.cluster import ROOT, binary
-from .harness.nbd import Client
-from .harness.process import free_port
+from tools.harness.cluster import ROOT, binary
+from tools.harness.nbd import Client
+from tools.harness.process import free_port
 
 MARK = b"kept over down and up" + bytes(491)
 

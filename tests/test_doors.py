@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from .harness.nbd import CMD_READ, CMD_WRITE, OPT_INFO, REQUEST_MAGIC, Client
-from .harness.process import wait_until
-from .harness.raw_nbd import Handshake
+from tools.harness.nbd import CMD_READ, CMD_WRITE, OPT_INFO, REQUEST_MAGIC, Client
+from tools.harness.process import wait_until
+from tools.harness.raw_nbd import Handshake
 
 MIB = 1 << 20
 # The least that a node takes; one half of it is for requests above 1 MiB.

@@ -2,9 +2,9 @@
 
 import pytest
 
-from .acked_writer import Ledger, Writer
-from .harness.cluster import CliError
-from .harness.process import wait_until
+from tools.harness.acked_writer import Ledger, Writer
+from tools.harness.cluster import CliError
+from tools.harness.process import wait_until
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from .acked_writer import Ledger, Writer
-from .harness.cluster import run_cli
-from .harness.device import find_blocks, flip_bit, log_files
-from .harness.nbd import Client
-from .harness.process import wait_until
+from tools.harness.acked_writer import Ledger, Writer
+from tools.harness.cluster import run_cli
+from tools.harness.device import find_blocks, flip_bit, log_files
+from tools.harness.nbd import Client
+from tools.harness.process import wait_until
 
 GROUPS = 64
 BLOCK = 4096

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from .acked_writer import Ledger, Writer, outlive
+from tools.harness.acked_writer import Ledger, Writer, outlive
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """More requests than a gateway takes at a time, from several clients: some wait, none is lost, no node ends."""
 
-from .harness.run import run
+from tools.harness.run import run
 
 CLIENTS = 8
 DEPTH = 512

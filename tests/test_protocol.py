@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from .harness.nbd import (
+from tools.harness.nbd import (
     CMD_READ,
     CMD_WRITE,
     EINVAL,
@@ -20,9 +20,9 @@ from .harness.nbd import (
     Client,
     NbdError,
 )
-from .harness.process import wait_until
-from .harness.raw_nbd import Handshake
-from .harness.run import run
+from tools.harness.process import wait_until
+from tools.harness.raw_nbd import Handshake
+from tools.harness.run import run
 
 GIB = 2**30
 MIB = 2**20
@@ -212,11 +212,11 @@ def test_qcow2_image_in_and_out_with_qemu_img(shared_cluster, volume, folder):
 
 def make_ext4_image(folder, mib):
     """A file system image with real files in it: this project's own sources."""
-    from .harness.cluster import ROOT
+    from tools.harness.cluster import ROOT
 
     tree = folder / "tree"
     tree.mkdir()
-    for part in ("crates", "tests", "bench", "scripts"):
+    for part in ("crates", "tests", "tools", "scripts"):
         run("cp", "-r", ROOT / part, tree / part)
     image = folder / "image.raw"
     run("mkfs.ext4", "-q", "-d", tree, image, f"{mib}M")

@@ -5,11 +5,12 @@ import random
 
 import pytest
 
-from .acked_writer import Ledger, Writer
-from .harness.cluster import run_cli
-from .harness.device import log_files
-from .harness.nbd import Client
-from .harness.process import wait_until
+from tools.harness.acked_writer import Ledger, Writer
+from tools.harness.cluster import run_cli
+from tools.harness.device import log_files
+from tools.harness.nbd import Client
+from tools.harness.process import wait_until
+
 from .test_failed_device import check_everywhere, device_of
 
 # Two copies of it on four devices are ten segments on each; the ledger has what is before it.

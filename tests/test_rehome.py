@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from .acked_writer import Ledger, Writer
-from .harness.cluster import Node, run_cli
-from .harness.process import wait_until
+from tools.harness.acked_writer import Ledger, Writer
+from tools.harness.cluster import Node, run_cli
+from tools.harness.process import wait_until
 
 GROUPS = 64
 

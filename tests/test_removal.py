@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from .harness.cluster import CliError, run_cli
-from .harness.nbd import Client
-from .harness.process import wait_until
+from tools.harness.cluster import CliError, run_cli
+from tools.harness.nbd import Client
+from tools.harness.process import wait_until
 
 BLOCK = 4096
 

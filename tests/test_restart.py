@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from .acked_writer import BLOCK, Ledger, Writer
-from .harness.nbd import CMD_WRITE, Client
-from .harness.run import run
+from tools.harness.acked_writer import BLOCK, Ledger, Writer
+from tools.harness.nbd import CMD_WRITE, Client
+from tools.harness.run import run
 
 CHUNK = 4 << 20
 CHUNKS_A_TURN = 6000

@@ -4,9 +4,10 @@ import json
 import random
 import urllib.request
 
-from .harness.cluster import run_cli
-from .harness.device import find_blocks, forge_block, log_files
-from .harness.nbd import Client
+from tools.harness.cluster import run_cli
+from tools.harness.device import find_blocks, forge_block, log_files
+from tools.harness.nbd import Client
+
 from .test_damage import BLOCK, damage, write_marked
 
 

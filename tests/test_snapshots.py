@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from .harness.cluster import CliError
-from .harness.nbd import Client, NbdError
-from .harness.process import wait_until
-from .harness.run import run
-from .test_filesystems import CHECK, MAKE, Attached, kernel_mounts, tree_digests
+from tools.harness.cluster import CliError
+from tools.harness.filesystems import CHECK, MAKE, Attached, kernel_mounts, tree_digests
+from tools.harness.nbd import Client, NbdError
+from tools.harness.process import wait_until
+from tools.harness.run import run
 
 BLOCK, MIB, GIB = 4096, 2**20, 2**30
 

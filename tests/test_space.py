@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from .harness.cluster import CliError
-from .harness.nbd import ENOSPC, Client, NbdError
-from .harness.process import wait_until
+from tools.harness.cluster import CliError
+from tools.harness.nbd import ENOSPC, Client, NbdError
+from tools.harness.process import wait_until
 
 MIB = 2**20
 

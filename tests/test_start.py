@@ -4,9 +4,9 @@ import socket
 import subprocess
 import time
 
-from .harness.cluster import Cluster, binary, run_cli
-from .harness.process import wait_until
-from .harness.run import run
+from tools.harness.cluster import Cluster, binary, run_cli
+from tools.harness.process import wait_until
+from tools.harness.run import run
 
 
 def start_that_fails(node, within_s=60):
@@ -116,7 +116,7 @@ def test_a_clean_stop_ends_with_code_zero_and_soon(make_cluster):
     cluster = make_cluster()
     cluster.create_volume(shared=True)
     # Clients that stay connected must not hold up a stop.
-    from .harness.nbd import Client
+    from tools.harness.nbd import Client
 
     clients = [Client(node.uri(tcp=True)) for node in cluster.nodes]
     time.sleep(0.1)

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from .harness.nbd import CMD_READ, CMD_WRITE, Client, NbdError
-from .harness.process import wait_until
+from tools.harness.nbd import CMD_READ, CMD_WRITE, Client, NbdError
+from tools.harness.process import wait_until
 
 BLOCK = 4096
 CHUNK = 4 << 20

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from .harness.cluster import CliError, run_cli
-from .harness.nbd import Client
-from .harness.process import free_port
-from .harness.run import run
+from tools.harness.cluster import CliError, run_cli
+from tools.harness.nbd import Client
+from tools.harness.process import free_port
+from tools.harness.run import run
 
 MIB, GIB = 2**20, 2**30
 

@@ -1,18 +1,18 @@
 # shellcheck shell=bash
-# The benchmark: see bench/ for what it measures and how.
+# The benchmark: see tools/bench/ for what it measures and how.
 
 help_bench() {
     cat <<'TEXT'
 usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--only REGEX]
-                   [--before BINARY] [--rounds N] [--json FILE] [--markdown FILE]
-       ./dev bench sustained [--minutes 10] [--json FILE]
-       ./dev bench idle [--json FILE]
-       ./dev bench snapshots [--snapshots 1000] [--secs N] [--rounds N] [--size 1G] [--json FILE]
+                   [--before BINARY] [--rounds N] [--json FILE] [--record]
+       ./dev bench sustained [--minutes 10] [--json FILE] [--record]
+       ./dev bench idle [--json FILE] [--record]
+       ./dev bench snapshots [--snapshots 1000] [--secs N] [--rounds N] [--size 1G] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
 latency, server CPU a request, memory, and the ratio to qemu-nbd. With --before it also runs another build's binary, turn by
-turn, and prints the ratios to it.
+turn, and prints the ratios to it. --record writes the figures into docs/performance.md.
 `sustained` writes at random for minutes over a volume that fills 70 % of its devices and shows the rate every
 10 seconds; `idle` shows what a node uses when nobody asks anything of it. `snapshots` reads and writes a volume with a thousand
 snapshots and one with none turn by turn, and writes to a volume with and without protection every ten seconds.
@@ -23,5 +23,5 @@ command_bench() {
     ensure_tools "${BENCH_TOOLS[@]}"
     build_binary
     cd "$ROOT" || die "cannot enter $ROOT"
-    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec python3 -m bench "$@"
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec python3 -m tools.bench "$@"
 }

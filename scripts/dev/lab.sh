@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The lab: see lab/ for the experiments and the targets.
+# The lab: see tools/lab/ for the experiments and the targets.
 
 help_lab() {
     cat <<'TEXT'
@@ -25,5 +25,5 @@ command_lab() {
         *) locate_binary ;;
     esac
     cd "$ROOT" || die "cannot enter $ROOT"
-    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m lab "$@"
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m tools.lab "$@"
 }

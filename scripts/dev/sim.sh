@@ -46,7 +46,7 @@ command_sim() {
     if [[ $record == yes ]]; then
         cargo build --release --quiet -p azekura-sim || die "the simulator could not be built (messages above)"
         ensure_python "${TEST_MODULES[@]}"
-        exec "$PYTHON" -m tests.torment.simulated \
+        exec "$PYTHON" -m tools.torment.simulated \
             --binary "${CARGO_TARGET_DIR:-$ROOT/target}/release/azekura-sim" --minutes "$minutes" --threads "$threads"
     fi
     exec cargo run --release --quiet -p azekura-sim -- \

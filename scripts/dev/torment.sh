@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The torment: see tests/torment/.
+# The torment: see tools/torment/.
 
 help_torment() {
     cat <<'TEXT'
@@ -29,5 +29,5 @@ command_torment() {
     ensure_python json:python3
     build_binary
     cd "$ROOT" || die "cannot enter $ROOT"
-    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m tests.torment "$@"
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m tools.torment "$@"
 }

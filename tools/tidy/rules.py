@@ -13,7 +13,7 @@ COMMENT_WIDTH_MAX = 120
 TITLE_MAX = 72
 SOURCES = (".rs", ".py", ".sh")
 # Texts of others, and records of what was measured.
-FOREIGN = ("LICENSE", "lab/recorded/", "bench/recorded/", "lab/published.yaml")
+FOREIGN = ("LICENSE", "tools/lab/recorded/", "tools/bench/recorded/", "tools/lab/published.yaml")
 
 
 class Source:
@@ -108,7 +108,7 @@ def banned_words(sources, _excuses):
 
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-_PATH = re.compile(r"`((?:crates|docs|tests|scripts|bench|lab|tools)/[\w./-]+)`")
+_PATH = re.compile(r"`((?:crates|docs|tests|scripts|tools)/[\w./-]+)`")
 
 
 def missing_files(sources, _excuses, root=ROOT):
@@ -151,6 +151,45 @@ def missing_decisions(sources, _excuses):
                     yield Finding(source.path, number, "missing-decision", f"there is no decision {decision}")
 
 
+# What the Python of a folder may import beside itself; ARCHITECTURE.md has the same as a table.
+MAY_USE = {
+    "tests": {"tools.harness"},
+    "tools.harness": set(),
+    "tools.bench": {"tools.harness"},
+    "tools.lab": {"tools.harness", "tools.bench"},
+    "tools.torment": {"tools.harness"},
+    "tools.tidy": set(),
+}
+
+
+def wrong_imports(sources, _excuses):
+    """The tools depend on each other one way, and on no test."""
+    for source in sources:
+        home = _part(source.path.removesuffix(".py").replace("/", "."))
+        if home is None or not source.path.endswith(".py"):
+            continue
+        for number, module in _imports(source):
+            used = _part(module)
+            if used not in (None, home) and used not in MAY_USE[home]:
+                yield Finding(source.path, number, "wrong-import", f"{home} does not use {used}")
+
+
+def _part(module):
+    return next((part for part in MAY_USE if f"{module}.".startswith(f"{part}.")), None)
+
+
+def _imports(source):
+    """Line and full name of every module that a file imports, `from .. import` included."""
+    package = source.path.split("/")[:-1]
+    for node in ast.walk(ast.parse(source.text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{name.name}") for name in node.names)
+
+
 def commit_titles(root=ROOT):
     """A commit has one subject, which fits into one line. Commits from before this rule are as they are."""
     first = (git(root, "log", "--diff-filter=A", "--format=%H", "--", "tools/tidy/rules.py") or "").split()
@@ -174,4 +213,5 @@ OF_FILES = [
     banned_words,
     missing_files,
     missing_decisions,
+    wrong_imports,
 ]

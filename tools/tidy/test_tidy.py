@@ -93,8 +93,8 @@ def test_banned_words_come_from_the_glossary(source):
 
 
 def test_files_that_documents_name_exist(source, tmp_path):
-    code = source("crates/a/src/lib.rs", "//! See `tests/harness` and `docs/gone.md`.\n")
-    (tmp_path / "tests" / "harness").mkdir(parents=True)
+    code = source("crates/a/src/lib.rs", "//! See `tools/harness` and `docs/gone.md`.\n")
+    (tmp_path / "tools" / "harness").mkdir(parents=True)
     document = source("docs/page.md", "[a](../crates/a/src/lib.rs#L1) [b](b.md) [c](https://example.org) `crates/a`\n")
     found = [finding.text for finding in rules.missing_files([code, document], NONE, tmp_path)]
     assert found == ["there is no docs/gone.md", "there is no b.md"]
@@ -105,6 +105,19 @@ def test_decisions_exist(source):
     code = source("crates/a/src/lib.rs", "// As decision 0001 says.\n// 0002: never.\n/// (decision 0003)\n")
     found = [finding.text for finding in rules.missing_decisions([page, code], NONE)]
     assert found == ["there is no decision 0002", "there is no decision 0003"]
+
+
+def test_imports_go_one_way(source):
+    test = source("tests/test_a.py", "from tools.harness.run import run\nfrom .b import x\nimport tools.bench.fio\n")
+    harness = source("tools/harness/a.py", "import os\nfrom .run import run\nfrom ..bench import fio\nimport tests.b\n")
+    lab = source("tools/lab/a.py", "from tools.bench import fio\nfrom .plan import load\nfrom tools import torment\n")
+    found = [(finding.path, finding.line) for finding in rules.wrong_imports([test, harness, lab], NONE)]
+    assert found == [
+        ("tests/test_a.py", 3),
+        ("tools/harness/a.py", 3),
+        ("tools/harness/a.py", 4),
+        ("tools/lab/a.py", 3),
+    ]
 
 
 def test_an_archive_without_git_has_its_files_too(source, tmp_path):

@@ -1,4 +1,4 @@
-//! Lengths of time as people write them: `90s`, `10m`, `2h`, `1d`.
+//! Lengths of time as people write them: `90s`, `10m`, `2h`, `1d`, `1h30m`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,15 @@ impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Period, String> {
-        let refused = || format!("'{text}' is not a length of time; write 90s, 10m, 2h or 1d");
-        let unit = text.chars().last().ok_or_else(refused)?;
-        let (_, seconds) = UNITS.iter().find(|(letter, _)| *letter == unit).ok_or_else(refused)?;
-        let number: u64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| refused())?;
-        number.checked_mul(*seconds).map(Period).ok_or_else(refused)
+        let refused = |reason: &dyn fmt::Display| {
+            format!("'{text}' is not a length of time ({reason}); write 90s, 10m, 2h, 1d or 1h30m")
+        };
+        let period = humantime::parse_duration(text).map_err(|error| refused(&error))?;
+        if period.subsec_nanos() == 0 {
+            Ok(Period(period.as_secs()))
+        } else {
+            Err(refused(&"whole seconds are wanted"))
+        }
     }
 }
 
@@ -43,8 +47,12 @@ mod tests {
             assert_eq!(text.parse(), Ok(Period(seconds)), "{text}");
             assert_eq!(Period(seconds).to_string(), shown);
         }
-        for bad in ["", "10", "m", "-1s", "1.5h", "10 m", "5w", "ä", "99999999999999999999d", "999999999999999999d"] {
-            assert!(bad.parse::<Period>().is_err(), "{bad}");
+        for (text, seconds) in [("1h30m", 5_400), ("1.5h", 5_400), ("2 hours", 7_200), ("1w", 604_800)] {
+            assert_eq!(text.parse(), Ok(Period(seconds)), "{text}");
+        }
+        for bad in ["", "10", "m", "-1s", "1.5s", "500ms", "ä", "99999999999999999999d", "999999999999999999d"] {
+            let error = bad.parse::<Period>().unwrap_err();
+            assert!(error.contains("90s"), "{bad}: {error}");
         }
     }
 }

@@ -7,7 +7,7 @@ mod store;
 use std::process::ExitCode;
 
 use azekura_cli::{CliError, Here};
-use azekura_meta::MetaError;
+use azekura_model::MetaError;
 use azekura_server::NodeArgs;
 
 /// Page-aligned blocks of one page cost a page with it; with the C library's they cost two.

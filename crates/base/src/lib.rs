@@ -12,6 +12,7 @@ mod io_queue;
 mod outbox;
 mod repeats;
 mod size;
+mod slab;
 mod time;
 
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
@@ -28,6 +29,7 @@ pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
 pub use outbox::Outbox;
 pub use repeats::{REPEAT_INTERVAL, Repeats};
 pub use size::{Size, SizeError};
+pub use slab::Slab;
 pub use time::{day_number, rfc3339_seconds};
 
 /// Size of a block in bytes: the unit of allocation, checksumming and replication.

@@ -1,6 +1,5 @@
 //! `azekura device drain`, `azekura node drain`, and back.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use azekura_client::Client;
 use clap::Args;
 
 use super::output::{print, print_json};
+use super::progress::Progress;
 use super::removal::Member;
 use super::{ApiArgs, CliError, lists};
 
@@ -89,7 +89,8 @@ fn in_the_way(client: &Client, ids: &[DeviceId]) -> String {
 fn wait(client: &Client, drained: &[DeviceView], time: Duration) -> Result<Vec<DeviceView>, CliError> {
     let ids: Vec<DeviceId> = drained.iter().map(|device| device.id).collect();
     let deadline = Instant::now() + time;
-    let mut told = None;
+    let groups = left(drained);
+    let mut progress = Progress::new();
     loop {
         let mut devices = client.ask::<DeviceList>([], &NoQuery {})?;
         devices.retain(|device| ids.contains(&device.id));
@@ -97,10 +98,7 @@ fn wait(client: &Client, drained: &[DeviceView], time: Duration) -> Result<Vec<D
         if left == 0 {
             return Ok(devices);
         }
-        if told.replace(left) != Some(left) {
-            // Progress for people; if it can't be shown, the outcome still is.
-            let _shown = writeln!(std::io::stderr(), "draining: {left} groups left");
-        }
+        progress.part(groups.saturating_sub(left) as u64, groups as u64, format!("draining: {left} groups left"));
         if Instant::now() + WAIT_STEP >= deadline {
             let reason = format!("{left} groups are left after {} s", time.as_secs());
             return Err(CliError::new(reason).hint(format!("it goes on by itself{}", in_the_way(client, &ids))));

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::drain::{DrainArgs, UndrainArgs};
 use super::output::{print, print_json};
 use super::removal::{Member, RemoveArgs};
+use super::screen::Tone;
 use super::scrub::scrub_time;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
@@ -99,7 +100,8 @@ pub fn nodes(nodes: &[NodeView]) -> String {
         ("MEMORY", Align::Right),
         ("VERSION", Align::Left),
         ("ROLE", Align::Left),
-    ]);
+    ])
+    .toned("ALIVE", |alive| if alive == "NO" { Tone::Bad } else { Tone::Plain });
     for node in nodes {
         table.row(vec![
             node.name.clone(),
@@ -145,7 +147,9 @@ pub fn devices(devices: &[DeviceView]) -> String {
         ("GROUPS", Align::Right),
         ("PRIMARIES", Align::Right),
         ("PROBLEM", Align::Left),
-    ]);
+    ])
+    .toned("STATUS", |status| if status == "open" { Tone::Plain } else { Tone::Notice })
+    .toned("PROBLEM", |_| Tone::Bad);
     for device in devices {
         let share = device.used_bytes as f64 / device.capacity_bytes.max(1) as f64 * 100.0;
         table.row(vec![
@@ -177,7 +181,8 @@ fn groups(groups: &[GroupView]) -> String {
         ("COMMITTED", Align::Right),
         ("DEEP SCRUB", Align::Left),
         ("LIGHT SCRUB", Align::Left),
-    ]);
+    ])
+    .toned("HEALTH", super::status::health_tone);
     let numbers = |ids: &[azekura_base::DeviceId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     for group in groups {
         table.row(vec![

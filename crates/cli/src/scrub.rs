@@ -1,7 +1,6 @@
 //! `azekura scrub`: compares all copies of a volume or a device.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use azekura_base::{DeviceId, rfc3339_seconds};
 use clap::Args;
 
 use super::output::{print, print_json};
+use super::progress::Progress;
 use super::{ApiArgs, CliError};
 
 /// Pause between two looks with --wait.
@@ -65,12 +65,13 @@ impl ScrubArgs {
         }
         let wanted: BTreeSet<_> = started.groups.iter().copied().collect();
         let times = |group: &GroupView| if self.light { group.scrub.light } else { group.scrub.deep };
-        let mut told = usize::MAX;
+        let mut progress = Progress::new();
         loop {
             let groups = client.ask::<GroupList>([], &NoQuery {})?;
             let ours: Vec<&GroupView> = groups.iter().filter(|group| wanted.contains(&group.id)).collect();
             let left = ours.iter().filter(|group| times(group).done < started.wanted).count();
             if left == 0 {
+                drop(progress);
                 let findings: u64 = ours.iter().map(|group| times(group).findings).sum();
                 let found = ours.iter().flat_map(|group| &group.scrub.found).filter(|found| found.at >= started.wanted);
                 let found: Vec<&FoundBlock> = found.collect();
@@ -81,11 +82,8 @@ impl ScrubArgs {
                 }
                 return Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
-            if left != told {
-                // Progress for people; if it can't be shown, the outcome still is.
-                let _shown = writeln!(std::io::stderr(), "scrubbing: {left} of {} groups left", ours.len());
-                told = left;
-            }
+            let text = format!("scrubbing: {left} of {} groups left", ours.len());
+            progress.part((ours.len() - left) as u64, ours.len() as u64, text);
             std::thread::sleep(WAIT_STEP);
         }
     }

@@ -1,6 +1,5 @@
 //! `azekura status`: is everything well, and if not, what to do.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -8,10 +7,13 @@ use azekura_api::endpoint::Status;
 use azekura_api::{ClusterStatus, GroupHealth, NoQuery, ResyncStatus};
 use azekura_client::Client;
 use clap::Args;
+use indicatif::HumanCount;
 
 use super::output::{print, print_json};
 use super::period::about;
+use super::progress::Progress;
 use super::rates::{ResyncRate, rate};
+use super::screen::{Screen, Tone};
 use super::scrub::last_scrubs;
 use super::{ApiArgs, CliError, lists};
 use azekura_base::Size;
@@ -71,6 +73,7 @@ fn look(client: &Client, nodes: Option<usize>) -> Result<ClusterStatus, CliError
 /// Looks until the cluster is healthy or the time is over; the last look's outcome.
 fn wait(client: &Client, nodes: Option<usize>, time: Duration) -> Result<ClusterStatus, CliError> {
     let deadline = Instant::now() + time;
+    let mut progress = Progress::new();
     let mut told = String::new();
     let mut resync: Option<(ResyncStatus, Instant)> = None;
     loop {
@@ -83,16 +86,16 @@ fn wait(client: &Client, nodes: Option<usize>, time: Duration) -> Result<Cluster
         if Instant::now() + WAIT_STEP >= deadline {
             return outcome;
         }
+        // Beside a resync, whose lines are told more often, it is told when it changes.
         if waiting_for != told {
-            // Progress for people; if it can't be shown, the outcome still is.
-            let _shown = writeln!(std::io::stderr(), "waiting: {waiting_for}");
+            progress.tell(format!("waiting: {waiting_for}"));
             told = waiting_for;
         }
         if let Ok(ClusterStatus { resync: Some(now), .. }) = &outcome
             && resync.as_ref().is_none_or(|(_, looked)| looked.elapsed() >= RESYNC_STEP)
         {
             let rate = resync.as_ref().map(|(before, at)| rate(now, Some(before), at.elapsed().as_secs_f64()));
-            let _shown = writeln!(std::io::stderr(), "resync: {}", resync_line(now, rate));
+            progress.part(now.chunks_done, now.chunks, format!("resync: {}", resync_line(now, rate)));
             resync = Some((now.clone(), Instant::now()));
         }
         std::thread::sleep(WAIT_STEP);
@@ -109,17 +112,13 @@ pub fn health_word(health: GroupHealth) -> &'static str {
     }
 }
 
-/// A number with commas between its thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+/// How much a health in a word asks for.
+pub fn health_tone(word: &str) -> Tone {
+    match word {
+        "healthy" => Tone::Plain,
+        "degraded" => Tone::Notice,
+        _ => Tone::Bad,
     }
-    text
 }
 
 /// How far copies are brought up to date, and, between two looks, how fast.
@@ -128,8 +127,8 @@ pub fn resync_line(status: &ResyncStatus, rate: Option<ResyncRate>) -> String {
         "{} of {} groups, {} of {} chunks",
         status.groups_active,
         status.groups,
-        grouped(status.chunks_done),
-        grouped(status.chunks)
+        HumanCount(status.chunks_done),
+        HumanCount(status.chunks)
     );
     match rate {
         None => text += &format!(", {} sent", Size::new(status.bytes)),
@@ -148,7 +147,8 @@ fn describe(status: &ClusterStatus) -> String {
         "The cluster is healthy.\n".to_owned()
     } else {
         let problems = status.problems.iter().map(|problem| format!("  - {problem}\n"));
-        format!("The cluster is NOT healthy:\n{}", problems.collect::<String>())
+        let outcome = Screen::stdout().paint("The cluster is NOT healthy:", Tone::Bad);
+        format!("{outcome}\n{}", problems.collect::<String>())
     };
     for note in &status.notes {
         text += &format!("  note: {note}\n");
@@ -207,6 +207,5 @@ mod tests {
             ResyncRate { bytes_per_second: 85.0 * 1_048_576.0, chunks_per_second: 49.0, seconds_left: Some(120.0) };
         let line = "12 of 64 groups, 3,120 of 9,000 chunks, 85 MiB/s, about 2 min left";
         assert_eq!(resync_line(&status, Some(rate)), line);
-        assert_eq!((grouped(0), grouped(100), grouped(1_000_000)), ("0".into(), "100".into(), "1,000,000".into()));
     }
 }

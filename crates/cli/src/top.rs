@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::output::{print, print_json};
 use super::rates::ResyncRate;
+use super::screen::Tone;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 use azekura_base::Size;
@@ -223,7 +224,8 @@ fn describe(measured: &Measurement) -> String {
         ("LOG MiB/s", Align::Right),
         ("GC MiB/s", Align::Right),
         ("PROBLEM", Align::Left),
-    ]);
+    ])
+    .toned("PROBLEM", |_| Tone::Bad);
     for node in &measured.nodes {
         nodes.row(vec![
             node.name.clone(),

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
-use azekura_meta::client::EtcdError;
+use azekura_meta::MetaClient;
 use azekura_meta::cluster::ChangedAttachments;
-use azekura_meta::model::{
-    AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
-};
 use azekura_meta::time::now_rfc3339;
-use azekura_meta::{Kind, MetaClient, MetaError, Model};
+use azekura_model::transitions::attachments::AttachRequest;
+use azekura_model::{
+    AttachmentRecord, AttachmentsRecord, EtcdError, InTheWay, Kind, MetaError, Model, VOLUME_ATTACHMENTS_MAX,
+};
 use tokio::time::Instant;
 
 use crate::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
@@ -166,8 +166,7 @@ impl Attacher {
 
     /// Gives an attachment back of which nothing is under way.
     pub async fn give_back(&self, volume: &str, node: NodeId, attachment: Generation) -> Result<(), MetaError> {
-        let given_back = self.meta.change_attachments(volume, |_, now| Ok(now.give_back(node, attachment))).await;
-        match given_back {
+        match self.meta.give_back(volume, node, attachment).await {
             Ok(_) | Err(MetaError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -176,11 +175,11 @@ impl Attacher {
     /// Ends a volume's attachment to a node, or all of them.
     pub async fn detach(&self, volume: &str, node: Option<&str>) -> Result<ChangedAttachments, MetaError> {
         let wanted = node.map(|name| node_of(&self.meta.model(), name)).transpose()?;
-        let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?;
+        let known = self.meta.attachments_of(volume).await?;
         if known.attachments.detach(wanted).is_none() && !known.attachments.fence_due {
             return Err(MetaError::NotAttached { volume: volume.to_owned(), node: node.map(ToOwned::to_owned) });
         }
-        let changed = self.meta.change_attachments(volume, |_, now| Ok(now.detach(wanted))).await?;
+        let changed = self.meta.detach(volume, wanted).await?;
         self.fence(changed).await
     }
 
@@ -191,7 +190,7 @@ impl Attacher {
         loop {
             let mut models = self.meta.watch_model();
             models.mark_unchanged();
-            let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?.attachments;
+            let known = self.meta.attachments_of(volume).await?.attachments;
             let gone = self.gone(volume).await?;
             let stands = |entry: &AttachmentRecord| entry.pinned || !gone.contains(&(entry.node, entry.incarnation));
             if !known.attachments.iter().any(stands) {
@@ -207,7 +206,7 @@ impl Attacher {
 
     /// Ends the attachments of a volume whose users have all ended without giving it back.
     pub async fn forget_gone(&self, volume: &str) -> Result<(), MetaError> {
-        let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?;
+        let known = self.meta.attachments_of(volume).await?;
         if known.attachments.attachments.is_empty() && !known.attachments.fence_due {
             return Ok(());
         }
@@ -225,21 +224,18 @@ impl Attacher {
         shared: Option<bool>,
         force: bool,
     ) -> Result<ChangedAttachments, MetaError> {
-        let now = now_rfc3339();
         let gone = self.gone(volume).await?;
-        let changed = self.meta.change_attachments(volume, |record, attachments| {
-            let shared = shared.unwrap_or(record.access == VolumeAccess::Shared);
-            let wish = AttachWish { node, incarnation, shared, force };
-            let next = attachments.attach(&wish, |node, incarnation| gone.contains(&(node, incarnation)), &now);
-            next.map(Some).map_err(|what| self.refusal(volume, node, &what))
-        });
-        self.fence(changed.await?).await
+        let wish = AttachRequest { node, incarnation, shared, force };
+        let refusal = |what| self.refusal(volume, node, &what);
+        let now = now_rfc3339();
+        let changed = self.meta.attach(volume, &wish, &gone, &now, refusal).await?;
+        self.fence(changed).await
     }
 
     /// Of the processes that have the volume, those that have certainly ended: they give no sign of life, or the data
     /// plane has met their successor, or knows that nobody is there.
     async fn gone(&self, volume: &str) -> Result<BTreeSet<(NodeId, u64)>, MetaError> {
-        let known = self.meta.change_attachments(volume, |_, _| Ok(None)).await?;
+        let known = self.meta.attachments_of(volume).await?;
         // As new as the attachments: whoever has attached since was alive.
         let model = self.meta.model_at(known.revision).await?;
         let processes: Vec<(NodeId, u64)> =

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use azekura_base::{DeviceId, LayerId, PgId, VolumeId};
+use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
-use azekura_meta::model::{
-    ClosedRecord, ClusterRecord, FailureKind, GroupRecord, LayerRecord, LayerState, RestoredRecord, Unknown,
+use azekura_model::{
+    ClosedRecord, ClusterRecord, FailureKind, GroupRecord, LayerRecord, LayerState, MetaError, Model, RestoredRecord,
+    Unknown,
 };
-use azekura_meta::{MetaClient, MetaError, Model};
 use azekura_replica::{AckRule, GroupConfig, Heard, Held, reopen};
 
 /// Groups opened in one round, so that the first need not wait for all.
@@ -173,7 +174,7 @@ fn next_record(model: &Model, group: &GroupRecord, restored: &RestoredRecord) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_meta::etcd::KeyValue;
+    use azekura_model::KeyValue;
     use serde_json::{Value, json};
 
     /// Two devices; what they hold of the one group, if they have spoken.

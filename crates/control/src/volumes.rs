@@ -1,8 +1,9 @@
 //! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
 
-use azekura_meta::cluster::{ClassSpec, VolumeSpec, check_overcommit};
-use azekura_meta::model::{AckRule, ClassRecord, Model, Unknown, VolumeAccess, VolumeRecord};
-use azekura_meta::{Kind, MetaClient, MetaError};
+use azekura_meta::MetaClient;
+use azekura_meta::cluster::ClassSpec;
+use azekura_model::transitions::volumes::{VolumeSpec, check_overcommit};
+use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, Unknown, VolumeAccess, VolumeRecord};
 
 use crate::placement::{candidates, group_count, place_class};
 

@@ -32,7 +32,7 @@ impl NodeStatistics for Obedient {
         Box::pin(async move {
             let model = self.meta.model();
             let held = model.groups.values().filter(|group| group.members.contains(&self.device));
-            let copy = |group: &azekura_meta::model::GroupRecord| GroupSnapshot {
+            let copy = |group: &azekura_model::GroupRecord| GroupSnapshot {
                 id: group.id.0,
                 device: self.device.0,
                 role: if group.primary == self.device { "primary" } else { "secondary" }.to_owned(),
@@ -396,7 +396,7 @@ async fn snapshots_through_the_api() {
     }
     let model = one.meta.model_of_snapshots().await.unwrap();
     assert!(model.volumes.values().all(|volume| volume.cut.is_none()) && model.snapshots.len() == 3);
-    assert!(model.layers.values().all(|layer| layer.state != azekura_meta::model::LayerState::Next));
+    assert!(model.layers.values().all(|layer| layer.state != azekura_model::LayerState::Next));
     // Back to a name, or to a time.
     let revert = |to: &str, force: bool| Some(json!({ "to": to, "force": force }));
     let (status, body) = ask(&two, "POST", "/v1/volumes/v/revert", revert("monday", false)).await;
@@ -477,7 +477,7 @@ async fn snapshots_through_the_api() {
     assert_eq!((status, &body["protection"]), (200, &policy), "{body}");
     let mut models = one.meta.watch_model();
     let made = models.wait_for(|model| {
-        let by_schedule = azekura_meta::model::SnapshotOrigin::Schedule;
+        let by_schedule = azekura_model::SnapshotOrigin::Schedule;
         model.snapshots_of(VolumeId(1)).filter(|snapshot| snapshot.origin == by_schedule).count() >= 2
     });
     tokio::time::timeout(Duration::from_secs(30), made).await.unwrap().unwrap();
@@ -509,7 +509,7 @@ async fn a_cut_that_nobody_finishes_is_called_off() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(ask(&one, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB }))).await.0, 201);
-    let wish = azekura_meta::cluster::VolumeCut::snapshot("v", "s", azekura_meta::model::SnapshotOrigin::Person);
+    let wish = azekura_model::transitions::cuts::VolumeCut::snapshot("v", "s", azekura_model::SnapshotOrigin::Person);
     one.meta.begin_cut("lost", NodeId(2), &[wish]).await.unwrap();
     let mut models = one.meta.watch_model();
     let over = models.wait_for(|model| model.volumes.get("v").is_some_and(|volume| volume.cut.is_none()));

@@ -1,6 +1,10 @@
-//! What stands between clients' connections and the gateway, sans-IO and for every protocol: how many connections there
-//! may be, how much memory they may take, and whose request is next.
+//! What stands between clients' connections and the gateway, sans-IO and for every protocol.
 //!
+//! A [`Protocol`] turns what its client sends into [`Event`]s, and outcomes into answers. The [`Frontend`] does the
+//! rest for all protocols: it attaches the volumes that clients open, finds out about names that are not known yet, and
+//! lets requests in. It is put together from parts:
+//!
+//! - [`Exports`]: what a connection can open, and whether it can now.
 //! - [`Doors`]: a limit of connections, and of the time that a client takes to say what it wants.
 //! - [`Memory`]: the node's budget for payloads and answers on their way, from which each connection draws.
 //! - [`Turns`]: requests enter in turn, and no connection takes the whole window while others wait.
@@ -8,12 +12,24 @@
 //! None of them knows a socket or a clock. Their owner names connections by a key, tells them what happens and when,
 //! and asks what may go on.
 
+mod attaching;
+mod client;
 mod doors;
+mod exports;
+mod frontend;
 mod memory;
+mod missing;
+mod protocol;
+mod request;
 mod turns;
 
+pub use client::Client;
 pub use doors::Doors;
+pub use exports::{Export, Exports, Listing, MakeListing, Opening};
+pub use frontend::{Clients, Close, Context, Effect, Frontend};
 pub use memory::{Memory, MemoryLimits};
+pub use protocol::{Event, Protocol, StreamProtocol, Tag};
+pub use request::Request;
 pub use turns::{TurnLimits, Turns};
 
 use std::time::Duration;
@@ -22,6 +38,10 @@ use std::time::Duration;
 pub const CLIENTS_MAX: usize = 4096;
 /// Time that a client may take for each step until it has opened what it wants to use.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// The longest read or write, in bytes (32 MiB).
+pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// Requests that one connection may have under way.
+pub const CONNECTION_REQUESTS_MAX: usize = 1024;
 /// Bytes that the requests and answers of all clients of a node may take (256 MiB). One half is for requests of up to
 /// [`LARGE_REQUEST_BYTES`], the other for larger ones.
 pub const MEMORY_BYTES_MAX: usize = 256 << 20;
@@ -40,3 +60,18 @@ pub const STALL_BYTES_MIN: usize = 160 << 10;
 pub const TURN_REQUESTS_MAX: u32 = 8;
 /// Bytes after which a turn is over (256 KiB).
 pub const TURN_BYTES_MAX: usize = 256 << 10;
+
+/// What a node's clients may take.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// Connections.
+    pub connections_max: usize,
+    /// Bytes of requests and answers.
+    pub memory_bytes_max: usize,
+}
+
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits { connections_max: CLIENTS_MAX, memory_bytes_max: MEMORY_BYTES_MAX }
+    }
+}

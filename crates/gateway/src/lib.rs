@@ -6,6 +6,7 @@
 //! than once; its session and number let the primary apply it once.
 
 mod answers;
+mod backend;
 mod cut;
 mod ended;
 mod gateway;
@@ -21,6 +22,7 @@ mod stuck_tests;
 mod tests;
 mod view;
 
+pub use backend::Backend;
 pub use gateway::{Effect, Gateway, Op, Outcome, Piece};
 pub use statistics::{Counters, LATENCY_BUCKETS, VolumeStatistics};
 pub use view::{GroupView, VolumeView};

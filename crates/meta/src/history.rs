@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::MetaError;
-use crate::model::{Key, Model};
+use azekura_model::{Key, MetaError, Model};
 
 /// Version of [`Seen`] and [`Copied`] as files.
 pub const FORMAT: u32 = 1;
@@ -169,7 +168,7 @@ fn contradiction(seen: &Seen, changes: Option<&Changes<'_>>, model: &Model, node
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::KeyValue;
+    use azekura_model::KeyValue;
 
     const LIFE: &str = "a1";
 

@@ -4,18 +4,21 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{DeviceId, LayerId, NodeId};
-use azekura_meta::cluster::{
-    ClassSpec, CloneSpec, DeviceSpec, MetaClient, NewGroup, NodeSpec, VolumeCut, VolumeDeletion, VolumeSpec,
-};
-use azekura_meta::model::{
-    AttachWish, LayerEnd, LayerHolders, LayerState, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord,
+use azekura_meta::cluster::{ClassSpec, DeviceSpec, MetaClient, NodeSpec};
+use azekura_model::transitions::attachments::AttachRequest;
+use azekura_model::transitions::cuts::VolumeCut;
+use azekura_model::transitions::groups::NewGroup;
+use azekura_model::transitions::snapshots::CloneSpec;
+use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec};
+use azekura_model::{
+    Kind, LayerEnd, LayerHolders, LayerState, MetaError, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord,
     VolumeAccess, VolumeRecord,
 };
-use azekura_meta::{Kind, MetaError};
 use support::Server;
 
 const GIB: u64 = 1 << 30;
@@ -39,7 +42,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
         client.register_device(&spec).await.unwrap();
     }
     client.create_class(&ClassSpec::new("c", 2)).await.unwrap();
-    let on_both = |model: &Model, _: &azekura_meta::model::ClassRecord, count: u32| {
+    let on_both = |model: &Model, _: &azekura_model::ClassRecord, count: u32| {
         let members: Vec<DeviceId> = model.devices.keys().copied().collect();
         Ok(vec![NewGroup { primary: members[0], members }; count as usize])
     };
@@ -154,14 +157,14 @@ async fn reverts_and_clones(server: &mut Server) {
     client.resize_volume("v", 2 * GIB).await.unwrap();
     let back = VolumeCut { back_to: Some("monday".into()), unattached: true, ..of("v", "before") };
     // Somebody who has it is in the way.
-    let wish = AttachWish { node: NodeId(1), incarnation: Some(7), shared: false, force: false };
-    let attach = client.change_attachments("v", |_, now| Ok(now.attach(&wish, |_, _| false, "").ok()));
-    let attached = attach.await.unwrap().attachments;
+    let wish = AttachRequest { node: NodeId(1), incarnation: Some(7), shared: Some(false), force: false };
+    let free = |what| panic!("{what:?} is in the way");
+    let attached = client.attach("v", &wish, &BTreeSet::new(), "", free).await.unwrap().attachments;
     let begun = client.begin_cut("2", NodeId(1), std::slice::from_ref(&back)).await.unwrap();
     assert!(matches!(client.finish_cut(&begun).await, Err(MetaError::InUse { .. })));
     client.call_off_cut("2", &["v".to_owned()]).await.unwrap();
     let generation = attached.of(NodeId(1)).unwrap().generation;
-    client.change_attachments("v", |_, now| Ok(now.give_back(NodeId(1), generation))).await.unwrap();
+    client.give_back("v", NodeId(1), generation).await.unwrap();
     let kept = cut(&client, "3", std::slice::from_ref(&back)).await.unwrap();
     assert_eq!((kept[0].layer, kept[0].size_bytes), (LayerId(2), 2 * GIB));
     let model = now(&client).await;

@@ -2,23 +2,25 @@
 //!
 //! `cargo run --release -p azekura-nbd --example rate`
 
+use azekura_base::VolumeId;
+use azekura_frontend::{Export, Exports, Listing, MakeListing};
 use azekura_nbd::numbers::{
     CMD_READ, CMD_WRITE, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, IHAVEOPT, OPT_EXPORT_NAME, OPT_STRUCTURED_REPLY,
     REQUEST_MAGIC,
 };
-use azekura_nbd::{Command, Event, Export, Exports, Listing, ReadPiece, Session};
+use azekura_nbd::{Command, Event, ReadPiece, Session};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
 struct One;
 
 impl Exports for One {
-    fn list(&self) -> Listing {
-        Listing::of([("vol1", "")])
+    fn listing(&self, _: &'static str, make: &MakeListing<'_>) -> Listing {
+        make(&mut [("vol1", "")].into_iter())
     }
 
     fn find(&self, _: &str) -> Option<Export> {
-        Some(Export::new("vol1", 1 << 30))
+        Some(Export::new("vol1", VolumeId(1), 1 << 30))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The handshake: greeting, client flags, option haggling (*Newstyle negotiation*, *Fixed newstyle negotiation*).
 
-use crate::export::{Export, Exports, Opening, cut};
+use crate::export::{self, PROTOCOL, block_sizes, cut, description};
 use crate::fields::{Fields, Malformed, string};
 use crate::numbers::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES,
@@ -14,6 +14,7 @@ use crate::session::Step;
 use crate::violation::Violation;
 use crate::{OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX};
 use azekura_base::{Inbox, Outbox};
+use azekura_frontend::{Export, Exports, Opening};
 use std::borrow::Cow;
 
 /// Bytes before an option's data: magic number, option, length.
@@ -169,7 +170,7 @@ impl Handshake {
         let opened = Opened {
             size: export.size,
             read_only: export.read_only,
-            block_sizes: export.block_sizes(),
+            block_sizes: block_sizes(&export),
             structured: self.structured,
             // A context that was selected for another export does not count (`NBD_OPT_SET_META_CONTEXT`).
             block_status: self.meta_context.as_ref() == Some(&export.name),
@@ -202,13 +203,13 @@ impl Handshake {
         let unknown = || Violation::NoSuchExport(name.to_owned());
         let export = match exports.open(name) {
             // Who opens this way can't have learnt of block sizes, so an export that insists on some is out of reach.
-            Opening::Ready(export) if export.block_sizes().min == 1 => export,
+            Opening::Ready(export) if block_sizes(&export).min == 1 => export,
             Opening::Ready(_) | Opening::Unknown => return Err(unknown()),
             Opening::Refused(why) => return Err(Violation::Refused { name: name.to_owned(), why }),
             Opening::Later(own_name) => return Ok(Step::Wait(own_name)),
         };
         out.put(&export.size.to_be_bytes());
-        out.put(&export.flags(self.structured).to_be_bytes());
+        out.put(&export::flags(&export, self.structured).to_be_bytes());
         if flags & FLAG_C_NO_ZEROES == 0 {
             out.put(&[0; 124]);
         }
@@ -265,7 +266,7 @@ impl Handshake {
         }
         fields.end()?;
         let export = find(name)?;
-        let sizes = export.block_sizes();
+        let sizes = block_sizes(&export);
         let insists = sizes.min != 1;
         if wants_sizes || insists {
             let [a, b] = INFO_BLOCK_SIZE.to_be_bytes();
@@ -276,13 +277,13 @@ impl Handshake {
         if insists && !wants_sizes {
             return Err((REP_ERR_BLOCK_SIZE_REQD, "ask for the block sizes of this export, and keep to them".into()));
         }
-        let (size, flags) = (export.size.to_be_bytes(), export.flags(self.structured).to_be_bytes());
+        let (size, flags) = (export.size.to_be_bytes(), export::flags(&export, self.structured).to_be_bytes());
         put_reply(out, option, REP_INFO, &[&INFO_EXPORT.to_be_bytes(), &size, &flags]);
         if wants_name {
             put_reply(out, option, REP_INFO, &[&INFO_NAME.to_be_bytes(), export.name.as_bytes()]);
         }
         if wants_description && !export.description.is_empty() {
-            put_reply(out, option, REP_INFO, &[&INFO_DESCRIPTION.to_be_bytes(), export.description().as_bytes()]);
+            put_reply(out, option, REP_INFO, &[&INFO_DESCRIPTION.to_be_bytes(), description(&export).as_bytes()]);
         }
         Ok(export)
     }
@@ -354,7 +355,7 @@ fn list(data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Result<(), Opti
     if !data.is_empty() {
         return Err((REP_ERR_INVALID, "the option takes no data".into()));
     }
-    match exports.list().0 {
+    match exports.listing(PROTOCOL, &export::listing) {
         Some(listing) => out.put_payload(listing),
         None => return Err((REP_ERR_TOO_BIG, "there are too many exports to list; ask for one by its name".into())),
     }

@@ -13,15 +13,17 @@
 //! 4. sends what [`Session::outbox_mut`] holds, and polls again when it had stopped short.
 //!
 //! ```
-//! use azekura_nbd::{Command, Event, Export, Exports, Listing, Session};
+//! use azekura_base::VolumeId;
+//! use azekura_frontend::{Export, Exports, Listing, MakeListing};
+//! use azekura_nbd::{Command, Event, Session};
 //!
 //! struct One;
 //! impl Exports for One {
-//!     fn list(&self) -> Listing {
-//!         Listing::of([("vol1", "")])
+//!     fn listing(&self, _: &'static str, make: &MakeListing<'_>) -> Listing {
+//!         make(&mut [("vol1", "")].into_iter())
 //!     }
 //!     fn find(&self, name: &str) -> Option<Export> {
-//!         ["", "vol1"].contains(&name).then(|| Export::new("vol1", 1 << 30))
+//!         ["", "vol1"].contains(&name).then(|| Export::new("vol1", VolumeId(1), 1 << 30))
 //!     }
 //! }
 //!
@@ -37,6 +39,7 @@
 //! assert!(session.poll(&One).is_none() && session.wants_bytes());
 //! ```
 
+mod connection;
 mod export;
 mod fields;
 mod handshake;
@@ -46,7 +49,8 @@ mod request;
 mod session;
 mod violation;
 
-pub use export::{BlockSizes, Export, Exports, Listing, Opening};
+pub use connection::Connection;
+pub use export::{BlockSizes, block_sizes};
 pub use reply::{ErrorCode, Extent, ReadPiece};
 pub use request::{Command, RequestToken};
 pub use session::{Event, Session};

@@ -1,6 +1,5 @@
 //! One connection: where it is in the protocol, and the events and replies that move it on.
 
-use crate::export::Exports;
 use crate::handshake::Handshake;
 use crate::numbers::{CMD_DISC, REQUEST_MAGIC};
 use crate::reply::{self, ErrorCode, Extent, ReadPiece};
@@ -8,6 +7,7 @@ use crate::request::{Answer, Command, Header, Opened, Refusal, RequestToken};
 use crate::violation::Violation;
 use crate::{HANDSHAKE_OUTBOX_MAX, OUTBOX_MAX, STRING_MAX};
 use azekura_base::{Inbox, Outbox};
+use azekura_frontend::Exports;
 use bytes::Bytes;
 
 /// What a client has done.

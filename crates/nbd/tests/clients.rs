@@ -3,7 +3,8 @@
 
 mod support;
 
-use azekura_nbd::Export;
+use azekura_base::VolumeId;
+use azekura_frontend::Export;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::server::Server;
@@ -87,7 +88,7 @@ fn image(length: u64) -> Vec<u8> {
 #[test]
 fn nbdinfo_describes_an_export() {
     let folder = Folder::new("info");
-    let export = Export { description: "a volume".into(), ..Export::new("vol1", 64 * MIB) };
+    let export = Export { description: "a volume".into(), ..Export::new("vol1", VolumeId(1), 64 * MIB) };
     let server = Server::start(&folder.0, vec![export]);
     for uri in [server.uri("vol1"), server.tcp_uri("vol1"), server.uri("")] {
         let json = libnbd(&folder, "nbdinfo", &["--json", &uri]);
@@ -119,8 +120,8 @@ fn nbdinfo_describes_an_export() {
 #[test]
 fn nbdinfo_lists_exports_and_knows_read_only_ones() {
     let folder = Folder::new("list");
-    let frozen = Export { read_only: true, ..Export::new("snapshot", 8 * MIB) };
-    let server = Server::start(&folder.0, vec![Export::new("vol1", MIB), frozen]);
+    let frozen = Export { read_only: true, ..Export::new("snapshot", VolumeId(1), 8 * MIB) };
+    let server = Server::start(&folder.0, vec![Export::new("vol1", VolumeId(1), MIB), frozen]);
     let list = libnbd(&folder, "nbdinfo", &["--list", &server.tcp_uri("")]);
     assert!(list.contains("export=\"vol1\"") && list.contains("export=\"snapshot\""), "{list}");
     libnbd(&folder, "nbdinfo", &["--is", "read-only", &server.uri("snapshot")]);
@@ -136,7 +137,7 @@ fn nbdinfo_lists_exports_and_knows_read_only_ones() {
 #[test]
 fn nbdinfo_maps_holes() {
     let folder = Folder::new("map");
-    let server = Server::start(&folder.0, vec![Export::new("vol1", 4 * MIB)]);
+    let server = Server::start(&folder.0, vec![Export::new("vol1", VolumeId(1), 4 * MIB)]);
     server.volume("vol1").memory().write(MIB, &[1; 8192]);
     let map = libnbd(&folder, "nbdinfo", &["--map", &server.uri("vol1")]);
     let lines: Vec<Vec<&str>> = map.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -151,7 +152,7 @@ fn nbdinfo_maps_holes() {
 #[test]
 fn nbdcopy_brings_an_image_in_and_out() {
     let folder = Folder::new("copy");
-    let server = Server::start(&folder.0, vec![Export::new("vol1", 48 * MIB)]);
+    let server = Server::start(&folder.0, vec![Export::new("vol1", VolumeId(1), 48 * MIB)]);
     let bytes = image(48 * MIB);
     std::fs::write(folder.file("in.img"), &bytes).unwrap();
     libnbd(&folder, "nbdcopy", &["--flush", "in.img", &server.uri("vol1")]);
@@ -171,7 +172,7 @@ fn nbdcopy_brings_an_image_in_and_out() {
 #[test]
 fn qemu_io_reads_back_its_patterns() {
     let folder = Folder::new("qemu-io");
-    let server = Server::start(&folder.0, vec![Export::new("vol1", 16 * MIB)]);
+    let server = Server::start(&folder.0, vec![Export::new("vol1", VolumeId(1), 16 * MIB)]);
     let script = [
         "write -P 0x11 0 1M",
         "write -P 0x22 -f 1000 3001",
@@ -208,7 +209,7 @@ fn qemu_io_reads_back_its_patterns() {
 #[test]
 fn qemu_img_converts_and_compares() {
     let folder = Folder::new("qemu-img");
-    let server = Server::start(&folder.0, vec![Export::new("vol1", 32 * MIB)]);
+    let server = Server::start(&folder.0, vec![Export::new("vol1", VolumeId(1), 32 * MIB)]);
     let bytes = image(32 * MIB);
     std::fs::write(folder.file("in.img"), &bytes).unwrap();
     qemu(&folder, "qemu-img", &["convert", "-f", "raw", "-O", "qcow2", "in.img", "in.qcow2"]);
@@ -230,7 +231,7 @@ fn qemu_img_converts_and_compares() {
 #[test]
 fn fio_verifies_what_it_wrote() {
     let folder = Folder::new("fio");
-    let server = Server::start(&folder.0, vec![Export::new("vol1", 32 * MIB)]);
+    let server = Server::start(&folder.0, vec![Export::new("vol1", VolumeId(1), 32 * MIB)]);
     let uri = format!("--uri={}", server.uri("vol1"));
     let job = |name: &str, more: &[&str]| {
         let name = format!("--name={name}");

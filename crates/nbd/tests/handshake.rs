@@ -3,8 +3,10 @@
 
 mod support;
 
+use azekura_base::VolumeId;
+use azekura_frontend::Export;
 use azekura_nbd::numbers::*;
-use azekura_nbd::{Event, Export, LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX, Session, Violation};
+use azekura_nbd::{Event, LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX, Session, Violation};
 use support::Fixed;
 use support::client::{Heard, Say, hear, info_data, meta_data, sent};
 
@@ -12,12 +14,13 @@ const COMMON: u16 = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_CAN_
 const WRITABLE: u16 = COMMON | FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO;
 
 fn one() -> Fixed {
-    Fixed(vec![Export::new("vol1", 1 << 30)])
+    Fixed(vec![Export::new("vol1", VolumeId(1), 1 << 30)])
 }
 
 fn two() -> Fixed {
-    let frozen = Export { read_only: true, description: "as of Monday".into(), ..Export::new("frozen", 5000) };
-    Fixed(vec![Export::new("vol1", 1 << 30), frozen])
+    let frozen =
+        Export { read_only: true, description: "as of Monday".into(), ..Export::new("frozen", VolumeId(1), 5000) };
+    Fixed(vec![Export::new("vol1", VolumeId(1), 1 << 30), frozen])
 }
 
 fn opened(name: &str) -> Vec<Event> {
@@ -161,7 +164,7 @@ fn list_names_all_exports() {
 fn endless_list_is_refused() {
     let named = |i: usize| Export {
         description: "d".repeat(STRING_MAX + 1),
-        ..Export::new(&format!("{i:0>width$}", width = STRING_MAX), 4096)
+        ..Export::new(&format!("{i:0>width$}", width = STRING_MAX), VolumeId(1), 4096)
     };
     let few: Vec<Export> = (0..LIST_REPLY_MAX / (2 * STRING_MAX + 24)).map(named).collect();
     let many: Vec<Export> = (0..few.len() + 1).map(named).collect();
@@ -274,7 +277,10 @@ fn go_opens() {
 /// *Block size constraints*, `NBD_REP_ERR_BLOCK_SIZE_REQD`: who does not ask for unusual sizes can't get in.
 #[test]
 fn unusual_block_sizes_must_be_asked_for() {
-    let strict = Fixed(vec![Export { block_size_min: 512, ..Export::new("strict", 8192) }, Export::new("vol1", 4096)]);
+    let strict = Fixed(vec![
+        Export { block_size_min: 512, ..Export::new("strict", VolumeId(1), 8192) },
+        Export::new("vol1", VolumeId(1), 4096),
+    ]);
     for option in [OPT_INFO, OPT_GO] {
         assert_eq!(
             replies(&strict, Say::hello(), option, &info_data("strict", &[INFO_NAME])),

@@ -4,8 +4,10 @@
 
 mod support;
 
+use azekura_base::VolumeId;
+use azekura_frontend::{Export, Exports, Listing, MakeListing, Opening};
 use azekura_nbd::numbers::*;
-use azekura_nbd::{Command, Event, Export, Exports, Listing, Opening, Session, Violation};
+use azekura_nbd::{Command, Event, Session, Violation};
 use std::cell::{Cell, RefCell};
 use support::client::{Heard, Say, info_data, meta_data, sent};
 
@@ -13,12 +15,12 @@ use support::client::{Heard, Say, info_data, meta_data, sent};
 struct Attached(RefCell<Opening>);
 
 impl Exports for Attached {
-    fn list(&self) -> Listing {
-        Listing::of([("vol1", "")])
+    fn listing(&self, _: &'static str, make: &MakeListing<'_>) -> Listing {
+        make(&mut [("vol1", "")].into_iter())
     }
 
     fn find(&self, name: &str) -> Option<Export> {
-        ["", "vol1"].contains(&name).then(|| Export::new("vol1", 1 << 30))
+        ["", "vol1"].contains(&name).then(|| Export::new("vol1", VolumeId(1), 1 << 30))
     }
 
     fn open(&self, _: &str) -> Opening {
@@ -46,7 +48,7 @@ fn opening_can_take_time() {
             assert!(!session.wants_bytes() && !session.is_open());
             assert!(sent(&mut session).is_empty(), "nothing is promised");
         }
-        exports.0.replace(Opening::Ready(Export::new("vol1", 1 << 30)));
+        exports.0.replace(Opening::Ready(Export::new("vol1", VolumeId(1), 1 << 30)));
         assert_eq!(session.poll(&exports), Some(Event::Opened { name: "vol1".into() }));
         assert!(matches!(session.poll(&exports), Some(Event::Request { command: Command::Flush, .. })));
     }
@@ -59,8 +61,8 @@ struct Hearsay {
 }
 
 impl Exports for Hearsay {
-    fn list(&self) -> Listing {
-        Listing::of(self.known.borrow().iter().map(|export| (&*export.name, "")))
+    fn listing(&self, _: &'static str, make: &MakeListing<'_>) -> Listing {
+        make(&mut self.known.borrow().iter().map(|export| (&*export.name, "")))
     }
 
     fn find(&self, name: &str) -> Option<Export> {
@@ -91,7 +93,7 @@ fn exports_can_turn_up() {
             }
             exports.certain.set(true);
             if comes {
-                exports.known.borrow_mut().push(Export::new("vol1", 1 << 30));
+                exports.known.borrow_mut().push(Export::new("vol1", VolumeId(1), 1 << 30));
             }
             sent(&mut session);
             let event = session.poll(&exports);

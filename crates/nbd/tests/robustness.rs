@@ -3,8 +3,10 @@
 
 mod support;
 
+use azekura_base::VolumeId;
+use azekura_frontend::Export;
 use azekura_nbd::numbers::*;
-use azekura_nbd::{Command, ErrorCode, Event, Export, Extent, LIST_REPLY_MAX, OUTBOX_MAX, ReadPiece, Session};
+use azekura_nbd::{Command, ErrorCode, Event, Extent, LIST_REPLY_MAX, OUTBOX_MAX, ReadPiece, Session};
 use bytes::Bytes;
 use proptest::prelude::*;
 use support::Fixed;
@@ -13,7 +15,10 @@ use support::client::{Say, feed, info_data, meta_data, sent};
 const SIZE: u64 = 1 << 20;
 
 fn exports() -> Fixed {
-    Fixed(vec![Export::new("vol1", SIZE), Export { read_only: true, ..Export::new("frozen", SIZE) }])
+    Fixed(vec![
+        Export::new("vol1", VolumeId(1), SIZE),
+        Export { read_only: true, ..Export::new("frozen", VolumeId(1), SIZE) },
+    ])
 }
 
 /// What a session did with a stream: its events as text, and all its bytes.

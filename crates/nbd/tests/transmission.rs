@@ -5,25 +5,25 @@ mod support;
 
 use azekura_nbd::numbers::*;
 use azekura_nbd::{
-    Command, EXTENTS_MAX, ErrorCode, Event, Export, Extent, OUTBOX_MAX, REQUEST_MAX, ReadPiece, RequestToken,
-    STRING_MAX, Session, Violation,
+    Command, EXTENTS_MAX, ErrorCode, Event, Extent, OUTBOX_MAX, REQUEST_MAX, ReadPiece, RequestToken, STRING_MAX,
+    Session, Violation,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
-use support::Fixed;
 use support::client::{Chunk, Heard, Say, feed, hear, meta_data, sent};
+use support::{Export, Fixed, VolumeId};
 
 const SIZE: u64 = 1 << 40;
 
 fn exports() -> Fixed {
-    let frozen = Export { read_only: true, ..Export::new("frozen", SIZE) };
+    let frozen = Export { read_only: true, ..Export::new("frozen", VolumeId(1), SIZE) };
     let sectors = Export {
         block_size_min: 512,
         block_size_preferred: 512,
         block_size_max: 1 << 20,
-        ..Export::new("sectors", SIZE)
+        ..Export::new("sectors", VolumeId(1), SIZE)
     };
-    Fixed(vec![Export::new("vol1", SIZE), frozen, sectors, Export::new("odd", 10_001)])
+    Fixed(vec![Export::new("vol1", VolumeId(1), SIZE), frozen, sectors, Export::new("odd", VolumeId(1), 10_001)])
 }
 
 /// A session in the transmission phase on an export, with nothing left to send.

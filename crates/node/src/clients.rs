@@ -2,8 +2,32 @@
 
 use crate::effect::Effect;
 use crate::node::Node;
-use azekura_base::Generation;
-use azekura_gateway::Op;
+use azekura_base::{Generation, VolumeId};
+use azekura_gateway::{Backend, Op, VolumeView};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Backend for Node {
+    fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>> {
+        self.gateway.volumes()
+    }
+
+    fn revision(&self) -> u64 {
+        Node::revision(self)
+    }
+
+    fn has_room(&self, volume: &str) -> bool {
+        Node::has_room(self, volume)
+    }
+
+    fn is_ended(&self, volume: VolumeId, attachment: Generation) -> bool {
+        Node::is_ended(self, volume, attachment)
+    }
+
+    fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op) {
+        Node::submit(self, token, volume, attachment, op);
+    }
+}
 
 impl Node {
     /// The request of a client that has opened a volume under an attachment; [`Effect::Complete`] with `token` answers

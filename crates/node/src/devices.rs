@@ -4,8 +4,8 @@ use crate::effect::{Breakdown, ConnKey, Effect};
 use crate::hanging::Hanging;
 use crate::node::Node;
 use crate::reads::Reads;
-use crate::tokens::Tokens;
 use crate::{DAMAGED_BLOCKS_MAX, REFUSED_READS_MAX};
+use azekura_base::Slab;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId,
     RequestId, Sequence,
@@ -28,7 +28,7 @@ pub(crate) struct Device {
     pub(crate) open: bool,
     /// The store takes no more data.
     pub(crate) full: bool,
-    pub(crate) under: Tokens<Under>,
+    pub(crate) under: Slab<Under>,
     /// Layers whose dropping has been started.
     dropping: BTreeSet<LayerId>,
     /// Layers whose merging has been started.
@@ -183,7 +183,7 @@ impl Node {
             store,
             open: false,
             full: false,
-            under: Tokens::default(),
+            under: Slab::default(),
             dropping: BTreeSet::new(),
             merging: BTreeSet::new(),
             forgetting: BTreeSet::new(),

@@ -11,7 +11,8 @@
 //! bring copies up to date, and which hand over; `throttle.rs` how much of that there may be beside clients' requests.
 //! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all
 //! groups of a volume have stopped before a snapshot is made. `heads.rs` knows which layer takes a volume's writes,
-//! `layers.rs` the tree of layers; `questions.rs` answers what the control plane asks about them.
+//! `layers.rs` the tree of layers; `questions.rs` answers what the control plane asks about them. `views.rs` makes of
+//! the configuration's records what a node needs to know of them.
 
 mod balance;
 mod clients;
@@ -29,8 +30,8 @@ mod questions;
 mod reads;
 mod routing;
 mod throttle;
-mod tokens;
 mod view;
+mod views;
 
 pub use effect::{Breakdown, ConnKey, Effect, FoundBlock};
 pub use fences::Attachments;
@@ -39,6 +40,7 @@ pub use questions::Refusal;
 pub use reads::ReadLimits;
 pub use throttle::ThrottleReport;
 pub use view::{ClusterView, Place};
+pub use views::{Views, group_config, proposal_of};
 
 use std::time::Duration;
 

@@ -41,6 +41,9 @@ const HOLD_SLOW_MAX: Duration = Duration::from_secs(3);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// ... up to this.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Where nothing has been written for so long, nobody waits for the copy: it is tried at once. Twenty times
+/// [`HOLD_MAX`], so that a useless copy costs those who write now and then no more than others.
+const RETRY_IDLE: Duration = Duration::from_secs(10);
 /// A copy in sync that was left behind because it lagged is not tried before.
 pub(crate) const LAGGED_RETRY: Duration = Duration::from_secs(1);
 /// Who has not been given up for so long after that has a clean slate.
@@ -362,13 +365,14 @@ impl Group {
         }
     }
 
-    /// A copy is not to be brought up to date now: writes have waited for it in vain, or its node has enough on its
-    /// way.
+    /// A copy is not to be brought up to date now: writes have waited for it in vain, and will again; or its node has
+    /// enough on its way.
     pub(crate) fn is_put_off(&self, device: DeviceId) -> bool {
         let Role::Primary(primary) = &self.role else { return false };
         let ahead = primary.ahead.get(&device).is_some_and(|until| self.now < *until);
+        let written = primary.ordered_at.is_some_and(|at| self.now < at + RETRY_IDLE);
         ahead
-            || primary.retries.are_due_later(device, self.now)
+            || written && primary.retries.are_due_later(device, self.now)
             || self.windows.get(&device).is_some_and(Window::is_full)
     }
 

@@ -10,6 +10,7 @@ use crate::primary::Primary;
 use crate::quorum::AckRule;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
+use crate::sluggish::Yields;
 use crate::takeover::Claim;
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PgId, RequestId, Sequence, SessionId};
 use azekura_wire::Body;
@@ -202,6 +203,8 @@ pub struct Group {
     pub(crate) leaving: bool,
     /// This copy's device does not answer: no promise is given, and nobody is to wait for this copy.
     pub(crate) hung: bool,
+    /// This copy's device is slow: until when nobody is to wait for this copy.
+    pub(crate) yields: Yields,
     pub(crate) now: Duration,
     /// When [`Group::tick`] was last called.
     ticked: Duration,
@@ -268,6 +271,7 @@ impl Group {
             full: false,
             leaving: false,
             hung: false,
+            yields: Yields::default(),
             now,
             ticked: now,
             low_watermark: Sequence::ZERO,
@@ -403,11 +407,6 @@ impl Group {
         self.log_life += 1;
         self.epochs.record(epoch);
         self.actions.push_back(Action::StartEpoch { epoch, keep });
-    }
-
-    /// The copy is given up, because its device has failed: whoever waits here is sent to ask again.
-    pub fn close(&mut self) {
-        self.step_down();
     }
 
     /// It is `now`: to be called before the group is told of anything.

@@ -1,6 +1,6 @@
-//! A copy whose device neither completes operations nor fails them (decision 0021). Nobody is to wait for such a copy,
-//! so the copy takes leave as one does whose process is about to end: it promises nothing, answers no reader, and says
-//! so. Nothing of that needs the device.
+//! A copy whose device neither completes operations nor fails them (decision 0021), or a primary whose device has been
+//! slow for long (`sluggish.rs`). Nobody is to wait for such a copy, so the copy takes leave as one does whose process
+//! is about to end: it promises nothing, answers no reader, and says so. Nothing of that needs the device.
 //!
 //! A primary hands over. Its successor claims the group and leaves the former primary in the set at first; in answer to
 //! its Sync it hears that the former primary has taken leave, and leaves that one behind before it commits what it has
@@ -12,7 +12,7 @@
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
-use crate::peer::Standing;
+use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
 use azekura_base::DeviceId;
 use azekura_wire::{Learn, Leaving, Message};
@@ -39,13 +39,16 @@ impl Primary {
         }
     }
 
-    /// The in-sync copy that should reign in the place of one whose device hangs.
+    /// The in-sync copy that should reign in the place of one whose device hangs or is slow.
     fn successor(&self, now: Duration) -> Option<DeviceId> {
         let fit = self.peers.iter().filter(|(_, peer)| {
             let there = peer.synced && now < peer.lease_until || !self.is_open();
             matches!(peer.standing, Standing::InSync) && !peer.leaving && peer.diverged_at.is_none() && there
         });
-        fit.max_by_key(|(device, peer)| (peer.synced, peer.acked, Reverse(**device))).map(|(device, _)| *device)
+        let rank = |(device, peer): &(&DeviceId, &Peer)| {
+            (peer.synced, !self.is_slower(**device, now), peer.acked, Reverse(**device))
+        };
+        fit.max_by_key(rank).map(|(device, _)| *device)
     }
 }
 
@@ -64,11 +67,14 @@ impl Group {
     /// Nobody is to wait for this copy. Where too few would stay in sync for writing, all wait for the device instead
     /// (0021).
     pub(crate) fn keeps_out(&self) -> bool {
-        let missed = self.config.in_sync.contains(&self.me);
-        self.hung && (!missed || self.config.in_sync.len() > self.config.copies_min as usize)
+        let (in_sync, now) = (self.config.in_sync.len(), self.now);
+        if !self.config.in_sync.contains(&self.me) {
+            return self.hung || self.yields.keep_away(now);
+        }
+        (self.hung || self.yields.hold(in_sync, now)) && in_sync > self.config.copies_min as usize
     }
 
-    /// While the device hangs: another copy is to reign, and no primary is to wait for this one.
+    /// While the device hangs, or is slow: another copy is to reign, and no primary is to wait for this one.
     pub(crate) fn give_way(&mut self) {
         if !self.keeps_out() {
             return;
@@ -104,10 +110,11 @@ impl Group {
         self.give_way();
     }
 
-    /// A primary wants to bring this copy up to date. While this device hangs the primary is to try again later; false
-    /// when the device does not hang.
+    /// A primary wants to bring this copy up to date. While this device hangs, and for some time after it was slow, the
+    /// primary is to try again later; false at other times.
     pub(crate) fn refuse_to_learn(&mut self, from: Client, learn: &Learn) -> bool {
-        if self.hung {
+        let refuses = self.hung || self.yields.keep_away(self.now);
+        if refuses {
             let leaving = Leaving { pg: self.pg, device: self.me, epoch: learn.epoch };
             self.actions.push_back(Action::Answer(from, Message::Leaving(leaving)));
             // The writes that come behind the question begin at a place that this copy has not jumped to.
@@ -115,6 +122,6 @@ impl Group {
                 secondary.primary.take_if(|primary| *primary == from);
             }
         }
-        self.hung
+        refuses
     }
 }

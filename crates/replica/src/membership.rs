@@ -132,6 +132,7 @@ impl Group {
     pub(crate) fn watch_copies(&mut self, stalled: bool) {
         let (now, durable) = (self.now, self.durable);
         self.raise_low_watermark();
+        self.watch_own_pace();
         let Group { role: Role::Primary(primary), config, connected, departed, .. } = self else { return };
         primary.ask_who_stayed(connected, departed, now);
         let slow = primary.too_slow(config, departed, now);

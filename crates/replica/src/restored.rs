@@ -55,7 +55,11 @@ pub struct Contradiction {
 }
 
 /// The configuration with which a group opens again: in sync are the copies of the latest recorded epoch that have
-/// everything which the furthest of them has committed. That one orders writes.
+/// everything which the furthest of them has prepared. That one orders writes.
+///
+/// What is prepared counts, not what is recorded as committed. The furthest copy may have been alone in sync in the
+/// configuration that is lost, and then have had a write acknowledged whose commit its log does not tell yet. A copy
+/// without that write must not take over alone.
 ///
 /// # Errors
 /// When copies contradict each other: people must say which counts.
@@ -85,6 +89,8 @@ pub fn reopen(config: &GroupConfig, heard: &Heard) -> Result<GroupConfig, Contra
         return Err(Contradiction { latest: *primary, ahead: *ahead });
     }
     let has_all =
+        |held: &Held| held.epoch == furthest.epoch && held.is_complete() && held.prepared >= furthest.prepared;
+    let is_beginning =
         |held: &Held| held.epoch == furthest.epoch && held.is_complete() && held.prepared >= furthest.committed;
     let in_sync = held.iter().filter(|(device, held)| *device == primary || has_all(held)).map(|(device, _)| *device);
     next.in_sync = in_sync.collect();
@@ -92,7 +98,7 @@ pub fn reopen(config: &GroupConfig, heard: &Heard) -> Result<GroupConfig, Contra
     next.epoch = config.epoch.max(furthest.epoch).next();
     // A copy that lacks something stays if all that it has is sure to be right; else it is made anew, from nothing.
     let behind = |device: &DeviceId| held.get(device).filter(|_| !next.in_sync.contains(device));
-    let stays = |device: &DeviceId| behind(device).is_none() || heard.one_history;
+    let stays = |device: &DeviceId| behind(device).is_none_or(|held| heard.one_history || is_beginning(held));
     let others: Vec<DeviceId> =
         next.members.iter().copied().filter(|d| !next.in_sync.contains(d) && stays(d)).collect();
     let room = (config.copies as usize).saturating_sub(next.in_sync.len());
@@ -129,12 +135,23 @@ mod tests {
     #[test]
     fn the_copies_of_the_latest_epoch_with_everything_are_in_sync() {
         // The third had been left behind; the backup does not know.
-        let heard = heard(&[(1, held(3, 90, 95)), (2, held(3, 88, 99)), (3, held(3, 50, 60))], true);
+        let heard = heard(&[(1, held(3, 90, 99)), (2, held(3, 88, 99)), (3, held(3, 50, 60))], true);
         let next = reopen(&config(&[1, 2, 3]), &heard).unwrap();
-        assert_eq!((next.primary, &next.in_sync), (DeviceId(2), &set(&[1, 2])));
+        assert_eq!((next.primary, &next.in_sync), (DeviceId(1), &set(&[1, 2])));
         assert_eq!((next.members, next.leaving), (set(&[1, 2, 3]), set(&[])));
         assert_eq!(next.away, BTreeMap::from([(DeviceId(3), Sequence(50))]));
         assert_eq!((next.epoch, next.version, next.primary_incarnation), (Epoch(1001), 1001, 0));
+    }
+
+    #[test]
+    fn a_write_that_one_copy_alone_has_may_have_been_acknowledged() {
+        // The first had left the second behind; the backup does not know, and neither does the first one's log.
+        for one_history in [true, false] {
+            let heard = heard(&[(1, held(3, 87, 89)), (2, held(3, 87, 87))], one_history);
+            let next = reopen(&config(&[1, 2]), &heard).unwrap();
+            assert_eq!((next.primary, next.in_sync), (DeviceId(1), set(&[1])));
+            assert_eq!((next.members, next.away), (set(&[1, 2]), BTreeMap::from([(DeviceId(2), Sequence(87))])));
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Copies that are much slower than the others, for long. Every write waits for the slowest copy in sync, so one slow
 //! copy makes the whole group slow although nothing fails. A slow copy is left behind where enough copies stay. While
 //! it is being brought up to date it is sent every write and nobody waits for it, and it joins when it keeps pace.
-//! Decision 0021 argues for the numbers.
+//!
+//! A primary measures its own device by the same rule. Under every rule of acknowledgement all writes wait for the
+//! primary, so a slow primary hands over and takes leave, as one does whose device hangs (`hung.rs`). Decision 0021
+//! argues for the numbers.
 
-use crate::group::GroupConfig;
+use crate::group::{Group, GroupConfig, Role};
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
@@ -34,6 +37,8 @@ pub(crate) struct Pace {
     probe: Option<(Sequence, Duration)>,
     /// The mean of the latest times; the last counts for an eighth.
     usual: Duration,
+    /// The last of them.
+    last: Duration,
     /// When the last one was measured.
     measured: Option<Duration>,
     /// Since when the copy has been slow.
@@ -51,7 +56,7 @@ impl Pace {
         let Some((_, sent)) = self.probe.take_if(|(probe, _)| *probe <= sequence) else { return };
         let time = now.saturating_sub(sent);
         self.usual = if self.measured.is_none() { time } else { (self.usual * 7 + time) / 8 };
-        self.measured = Some(now);
+        (self.last, self.measured) = (time, Some(now));
     }
 
     /// What was sent before has perhaps not arrived.
@@ -66,6 +71,13 @@ impl Pace {
         usual.max(waiting)
     }
 
+    /// As [`Pace::time`], or the last time that was measured, if that is longer: a copy whose writes all take seconds
+    /// is slow from the first one on, long before the mean says so.
+    fn worst(&self, now: Duration) -> Option<Duration> {
+        let last = self.measured.filter(|at| now < *at + STALE).map(|_| self.last);
+        self.time(now).max(last)
+    }
+
     /// The copy has been slow for so long that it may be left behind: it is to answer no reader by then.
     pub(crate) fn is_slow(&self, now: Duration) -> bool {
         self.slow_since.is_some_and(|since| now >= since + SLOW_FOR)
@@ -77,17 +89,58 @@ impl Pace {
     }
 }
 
+/// The wish of a slow copy that nobody waits for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Yields {
+    until: Duration,
+    /// So many other copies were in sync when that began: with fewer, all wait for this copy.
+    others_min: usize,
+}
+
+impl Yields {
+    /// The copy, one of `in_sync`, is not to be waited for.
+    pub(crate) fn hold(&self, in_sync: usize, now: Duration) -> bool {
+        now < self.until && in_sync > self.others_min
+    }
+
+    /// The copy is not to be brought up to date yet.
+    pub(crate) fn keep_away(&self, now: Duration) -> bool {
+        now < self.until
+    }
+}
+
 impl Primary {
-    /// The time that a write takes on a copy, if that is much more than on the others.
-    fn slowness(&self, device: DeviceId, now: Duration) -> Option<Duration> {
-        let time = self.peers.get(&device)?.pace.time(now).filter(|time| *time >= SLOW)?;
+    /// `time` is much more than what the copies in sync take, the one on `device` not counted; this copy itself is
+    /// `None`.
+    fn stands_out(&self, time: Duration, device: Option<DeviceId>, now: Duration) -> bool {
+        if time < SLOW {
+            return false;
+        }
         let in_sync =
-            |(other, peer): &(&DeviceId, &Peer)| **other != device && matches!(peer.standing, Standing::InSync);
-        let others = self.peers.iter().filter(in_sync).map(|(_, peer)| &peer.pace).chain([&self.pace]);
+            |(other, peer): &(&DeviceId, &Peer)| Some(**other) != device && matches!(peer.standing, Standing::InSync);
+        let peers = self.peers.iter().filter(in_sync).map(|(_, peer)| &peer.pace);
+        let others = peers.chain(device.is_some().then_some(&self.pace));
         let mut others: Vec<Duration> = others.map(|pace| pace.time(now).unwrap_or_default()).collect();
         others.sort_unstable();
-        let median = others[(others.len() - 1) / 2];
-        (time >= median * SLOW_TIMES).then_some(time)
+        let median = others.len().checked_sub(1).map(|last| others[last / 2]);
+        median.is_some_and(|median| time >= median * SLOW_TIMES)
+    }
+
+    /// The time that a write takes on a copy, if that is much more than on the others.
+    fn slowness(&self, device: DeviceId, now: Duration) -> Option<Duration> {
+        let time = self.peers.get(&device)?.pace.worst(now)?;
+        self.stands_out(time, Some(device), now).then_some(time)
+    }
+
+    /// The copy on `device` takes much longer than others.
+    pub(crate) fn is_slower(&self, device: DeviceId, now: Duration) -> bool {
+        let time = self.peers.get(&device).and_then(|peer| peer.pace.time(now));
+        time.is_some_and(|time| self.stands_out(time, Some(device), now))
+    }
+
+    /// The time that a write takes on this primary's own device, if that is much more than on the others.
+    fn own_slowness(&self, now: Duration) -> Option<Duration> {
+        self.pace.worst(now).filter(|time| self.stands_out(*time, None, now))
     }
 
     /// The copy that is to be left behind because it is slow, if there is one: it stays away for a while, as those in
@@ -112,8 +165,7 @@ impl Primary {
                 continue;
             };
             peer.pace.slow_since.get_or_insert(now);
-            let staying_min = if time >= UNBEARABLE { 1 } else { STAYING_MIN };
-            if peer.pace.is_slow(now) && in_sync > staying_min.max(least) {
+            if peer.pace.is_slow(now) && in_sync > staying_min(time).max(least) {
                 departed.insert(device, now + STAYS_AWAY);
                 self.was_slow.insert(device);
                 return Some(device);
@@ -128,7 +180,40 @@ impl Primary {
             |peer: &Peer| peer.pace.is_unknown() || self.was_slow.contains(&device) && peer.pace.measured.is_none();
         // Where nobody writes, nobody waits.
         let unknown = is_recent(self.ordered_at, now) && self.peers.get(&device).is_some_and(unmeasured);
-        !unknown && self.slowness(device, now).is_none()
+        !unknown && !self.is_slower(device, now)
+    }
+}
+
+/// So many copies must stay in sync without one that takes `time`.
+fn staying_min(time: Duration) -> usize {
+    if time >= UNBEARABLE { 1 } else { STAYING_MIN }
+}
+
+/// The copies of a configuration but for `me` are enough: nobody waits for this copy when another one reigns, and it
+/// may even be left behind, where its writes take `time`.
+fn can_spare(config: &GroupConfig, me: DeviceId, time: Duration) -> bool {
+    let (in_sync, least) = (config.in_sync.len(), config.copies_min as usize);
+    match config.ack {
+        AckRule::All => in_sync > staying_min(time).max(least),
+        _ => in_sync > least && config.could_acknowledge(&config.in_sync, |device| device != me),
+    }
+}
+
+impl Group {
+    /// A primary looks how slow its own device is. A slow one wants to hand over, and takes leave as soon as another
+    /// copy reigns. What a primary that is cut off does not hear of the others says nothing.
+    pub(crate) fn watch_own_pace(&mut self) {
+        let (now, me) = (self.now, self.me);
+        let time = self.primary().and_then(|primary| primary.own_slowness(now)).filter(|_| self.may_serve(now));
+        let Group { role: Role::Primary(primary), config, yields, .. } = self else { return };
+        let since = time.map(|_| primary.pace.slow_since.unwrap_or(now));
+        primary.pace.slow_since = since;
+        *yields = match time {
+            Some(time) if primary.pace.is_slow(now) && can_spare(config, me, time) => {
+                Yields { until: now + STAYS_AWAY, others_min: config.in_sync.len() - 1 }
+            }
+            _ => Yields::default(),
+        };
     }
 }
 

@@ -147,6 +147,29 @@ fn a_copy_that_takes_nothing_costs_clients_little() {
 }
 
 #[test]
+fn a_copy_that_was_put_off_is_tried_when_nobody_writes() {
+    let (mut cluster, _window) = second_away();
+    let mut load = Load::new(1000, 4);
+    cluster.heal();
+    // It takes nothing, time after time, and is put off for longer each time: at last for 26 s.
+    let (mut learns, mut given_up, mut steps) = (false, 0, 0);
+    while given_up < 3 {
+        load.go_on(&mut cluster, 16);
+        step(&mut cluster, &[10_000, usize::from(steps % 100 < 3) * 3]);
+        let before = std::mem::replace(&mut learns, cluster.group(0).resyncs().count() > 0);
+        given_up += u32::from(before && !learns);
+        steps += 1;
+        assert!(steps < 3000, "it is tried");
+    }
+    let start = cluster.now;
+    while cluster.config.in_sync.len() < 2 {
+        step(&mut cluster, &[10_000, 10_000]);
+        assert!(cluster.now < start + 13 * SECOND, "it does not get in");
+    }
+    assert!(cluster.now > start + 9 * SECOND, "somebody might have written on");
+}
+
+#[test]
 fn nothing_is_begun_for_a_copy_while_much_waits_to_be_sent_to_its_node() {
     let (mut cluster, window) = second_away();
     window.set_unsent(WINDOW_BYTES);

@@ -1,46 +1,22 @@
 //! A node: one process a machine. [`run`] starts what the options ask for, in this order: data folder, embedded
 //! configuration server, sockets, membership in the cluster, devices, data plane, control plane.
 //!
-//! - The driver performs what `azekura_node` asks for, on one thread with one event loop: `dataplane`, `nbd`, `stream`,
-//!   `clock`;
-//!   `attaching`, `exports`, `missing` and `room` are what clients meet before their requests get that far.
-//! - What is on the disk: `data_folder`, `initialise`, `device`, `map_thread`, `files`, `layers_file`, `seen`.
-//! - The bridge between that thread and the control plane: `view` has the configuration as the thread wants it,
-//!   `reports`, `found`,
-//!   `holdings`, `scrubs` and `statistics` bring what it says, `attachments` and `layer_questions` ask it.
+//! - `driver`: the thread of the data plane.
+//! - `disk`: what is on the disks.
+//! - `bridge`: between that thread and the control plane.
 
 mod args;
-mod attaching;
-mod attachments;
-mod clock;
-mod data_folder;
-mod dataplane;
-mod device;
-mod exports;
-mod files;
-mod found;
-mod holdings;
-mod initialise;
-mod layer_questions;
-mod layers_file;
-mod map_thread;
-mod missing;
-mod nbd;
+mod bridge;
+mod disk;
+mod driver;
 mod random;
-mod reports;
-mod room;
-mod scrubs;
-mod seen;
 mod start;
-mod statistics;
-mod stream;
-mod view;
 
 pub use args::NodeArgs;
-pub use data_folder::config_database;
-pub use device::LogFile;
-pub use layers_file::read as read_layers;
-pub use seen::read_copy;
+pub use disk::data_folder::config_database;
+pub use disk::device::LogFile;
+pub use disk::layers_file::read as read_layers;
+pub use disk::seen::read_copy;
 
 use anyhow::{Context, Result};
 use std::io::IsTerminal;

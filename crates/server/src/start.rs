@@ -1,32 +1,30 @@
 //! Starting and stopping a node.
 
-use super::args::NodeArgs;
-use super::attachments::{Keeper, Plane};
-use super::data_folder::DataFolder;
-use super::dataplane::{DataPlane, Handle, Listeners, OpenDevice, Report};
-use super::device::{DeviceDir, DeviceLost};
-use super::holdings::{self, Parents};
-use super::layers_file::Note;
-use super::map_thread::MapThread;
-use super::nbd::ClientLimits;
-use super::scrubs::{self, Intervals};
-use super::seen::Memory;
-use super::statistics::{Failures, Statistics};
-use super::stream::Conn;
-use super::{dataplane, initialise, layers_file, reports, seen, view};
+use crate::args::NodeArgs;
+use crate::bridge::attachments::{Keeper, Plane};
+use crate::bridge::following::{self, known_parents};
+use crate::bridge::holdings;
+use crate::bridge::reports;
+use crate::bridge::scrubs::{self, Intervals};
+use crate::bridge::statistics::{Failures, Statistics};
+use crate::disk::data_folder::DataFolder;
+use crate::disk::device::{DeviceDir, DeviceLost};
+use crate::disk::initialise;
+use crate::disk::map_thread::MapThread;
+use crate::disk::seen::{self, Memory};
+use crate::driver::dataplane::{self, DataPlane, Handle, Listeners, OpenDevice, Report, speak_nbd};
+use crate::driver::stream::Conn;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::DeviceId;
 use azekura_control::Attacher;
-use azekura_frontend::MEMORY_BYTES_MIN;
-use azekura_meta::client::EtcdError;
+use azekura_frontend::{ClientLimits, MEMORY_BYTES_MIN};
+use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, NodeSpec};
-use azekura_meta::model::{DeviceFailure, DeviceRecord, FailureKind};
 use azekura_meta::server::EmbeddedServer;
 use azekura_meta::time::now_rfc3339;
-use azekura_meta::{Kind, MetaClient, MetaError};
-use azekura_node::{Breakdown, ClusterView, INBOUND_MAX, Identity, UNGREETED_MAX};
+use azekura_model::{DeviceFailure, DeviceRecord, EtcdError, FailureKind, Kind, MetaError};
+use azekura_node::{Breakdown, INBOUND_MAX, Identity, UNGREETED_MAX};
 use azekura_reactor::{DeviceOptions, Options, Reactor};
-
 use azekura_store::{CheckpointDb, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -123,7 +121,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
     let holdings = tokio::spawn(holdings::tell(client.clone(), handle.clone(), parents.clone()));
     let (told_sender, told) = watch::channel(0);
-    let following = follow_model(client.clone(), handle.clone(), told_sender, folders, parents, memory);
+    let following = following::follow_model(client.clone(), handle.clone(), told_sender, folders, parents, memory);
     let mut follow = tokio::spawn(following);
     let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, Intervals::of(&args)));
     let alive = client.keep_alive(identity.node);
@@ -446,11 +444,13 @@ fn open_sockets(args: &NodeArgs, clients: ClientLimits) -> Result<(Reactor<Conn>
     let peers = reactor.listen_tcp(args.listen).with_context(|| listen("--listen", args.listen.to_string()))?;
     listeners.peers.push(peers);
     if let Some(address) = args.nbd {
-        listeners.nbd.push(reactor.listen_tcp(address).with_context(|| listen("--nbd", address.to_string()))?);
+        let socket = reactor.listen_tcp(address).with_context(|| listen("--nbd", address.to_string()))?;
+        listeners.clients.push((socket, speak_nbd));
     }
     if let Some(path) = &args.nbd_socket {
         let socket = reactor.listen_unix(path);
-        listeners.nbd.push(socket.with_context(|| listen("--nbd-socket", path.display().to_string()))?);
+        let socket = socket.with_context(|| listen("--nbd-socket", path.display().to_string()))?;
+        listeners.clients.push((socket, speak_nbd));
     }
     Ok((reactor, listeners))
 }
@@ -479,64 +479,10 @@ fn assemble(
     Ok(data_plane)
 }
 
-/// The tree of layers as the devices' folders have it.
-fn known_parents(folders: &[PathBuf]) -> Parents {
-    let mut parents = Parents::new();
-    for folder in folders {
-        match layers_file::read(folder) {
-            Ok(known) => parents.extend(known),
-            Err(error) => tracing::warn!("the layers of {} can't be read: {error}", folder.display()),
-        }
-    }
-    parents
-}
-
 /// An error of the configuration, with what to do about it.
 fn refusal(error: MetaError) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow!("{error}\nhint: {hint}"),
         None => error.into(),
-    }
-}
-
-/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before.
-/// What was seen is noted first. Ends when the configuration can't be believed any more.
-async fn follow_model(
-    client: MetaClient,
-    handle: Handle,
-    told: watch::Sender<u64>,
-    folders: Vec<PathBuf>,
-    known: Parents,
-    mut memory: Memory,
-) -> MetaError {
-    let mut models = client.watch_model();
-    let mut views = view::Views::default();
-    let mut notes: Vec<Note> = folders.into_iter().map(Note::new).collect();
-    let mut last: Option<ClusterView> = None;
-    loop {
-        let model = models.borrow_and_update().clone();
-        if let Err(error) = memory.follow(&client, &model).await {
-            return error;
-        }
-        let mut view = views.of(&model);
-        if model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some()) {
-            // What a device holds of layers that the restored configuration does not know lies on others all the same.
-            let unknown = known.iter().filter(|(layer, _)| !model.layers.contains_key(layer));
-            view.parents.extend(unknown.map(|(layer, parent)| (*layer, *parent)));
-        }
-        let revision = std::mem::take(&mut view.revision);
-        for note in &mut notes {
-            note.keep(&view.parents).await;
-        }
-        if last.as_ref() == Some(&view) {
-            handle.send(dataplane::Command::Known(revision));
-        } else {
-            last = Some(view.clone());
-            handle.send(dataplane::Command::Configure(Box::new(ClusterView { revision, ..view })));
-        }
-        told.send_replace(revision);
-        if models.changed().await.is_err() {
-            return MetaError::Interrupted { reason: "the configuration is not followed any more".to_owned() };
-        }
     }
 }

@@ -1,12 +1,15 @@
 //! Attachments of the volume: gateways attach before they serve clients, an operator ends attachments by force, and
 //! what was written under an ended one must be there when that is confirmed, or never.
 
-use crate::Mode;
 use crate::events::{Event, Life};
 use crate::history::Stamp;
 use crate::random::Random;
-use crate::world::{VOLUME_ID, World};
-use azekura_base::{Generation, PgId};
+use crate::records::CLASS;
+use crate::world::{VOLUME, VOLUME_ID, World};
+use crate::{Invariant, Mode};
+use azekura_base::{Generation, NodeId, PgId};
+use azekura_model::transitions::attachments::{AttachRequest, Attached, attach, confirm_fenced, detach};
+use azekura_model::{AttachmentRecord, AttachmentsRecord, MetaError, Outcome, Records};
 use azekura_node::Attachments;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,8 +38,6 @@ pub(crate) struct Holders {
     held: BTreeMap<Life, Generation>,
     /// Processes that have asked for an attachment.
     waiting: BTreeSet<Life>,
-    /// Attachments of processes: also of those that are gone.
-    made: BTreeMap<Generation, Life>,
     /// Ended attachments, the generation that they ended in, and when that was first confirmed.
     ended: BTreeMap<Generation, (Generation, Option<Stamp>)>,
     fences: BTreeMap<u64, Fence>,
@@ -50,7 +51,6 @@ impl Holders {
             on: matches!(mode, Mode::Attachments | Mode::All),
             held: BTreeMap::new(),
             waiting: BTreeSet::new(),
-            made: BTreeMap::new(),
             ended: BTreeMap::new(),
             fences: BTreeMap::new(),
             asked: 0,
@@ -95,8 +95,10 @@ impl World {
         held
     }
 
-    fn attachments(&self) -> Attachments {
-        self.configuration.view().attachments.get(&VOLUME_ID).cloned().unwrap_or_default()
+    /// The record of the volume's attachments.
+    fn attachments(&self) -> AttachmentsRecord {
+        let record = self.configuration.model().attachments.get(&VOLUME_ID);
+        record.map_or_else(|| AttachmentsRecord::none(VOLUME_ID), |record| record.record.clone())
     }
 
     /// A process attaches the volume; attachments of processes that are gone end.
@@ -108,43 +110,56 @@ impl World {
             self.queue.push(until, Event::Attach(life));
             return;
         }
-        let mut next = self.attachments();
-        next.generation.0 += 1;
-        let made = &self.holders.made;
-        let gone: Vec<Generation> =
-            next.standing.iter().copied().filter(|name| self.life_of(made[name].node) != Some(made[name])).collect();
-        next.standing.retain(|name| !gone.contains(name));
-        next.standing.push(next.generation);
-        let name = next.generation;
-        self.holders.made.insert(name, life);
-        self.trace.step(self.now, name.0, || format!("{life:?} attaches as {name:?}; gone are {gone:?}"));
-        self.end_attachments(&gone, next);
-        self.fence(life, Some((life, name)));
+        let Life { node, incarnation } = life;
+        let wish = AttachRequest { node, incarnation: Some(incarnation), shared: Some(true), force: false };
+        let owner = |entry: &AttachmentRecord| Life { node: entry.node, incarnation: entry.incarnation };
+        let owners = self.attachments().attachments.iter().map(owner).collect::<Vec<_>>();
+        let gone = owners.into_iter().filter(|owner| self.life_of(owner.node) != Some(*owner));
+        let gone: BTreeSet<(NodeId, u64)> = gone.map(|owner| (owner.node, owner.incarnation)).collect();
+        let refusal = |what| MetaError::CutEnded { volume: format!("{VOLUME}: {what:?}") };
+        self.trace.step(self.now, incarnation, || format!("{life:?} attaches; gone are {gone:?}"));
+        let next = self.change_attachments(|records| attach(records, VOLUME, &wish, &gone, "", refusal));
+        let name = next.and_then(|next| next.of(node).map(|mine| mine.generation));
+        self.fence(life, name.map(|name| (life, name)));
     }
 
-    /// The configuration says which attachments stand.
-    fn end_attachments(&mut self, gone: &[Generation], next: Attachments) {
-        for name in gone {
-            self.holders.ended.insert(*name, (next.generation, None));
+    /// The configuration says which attachments stand; those that did before and do not any more have ended.
+    fn change_attachments(
+        &mut self,
+        transition: impl FnOnce(&Records<'_>) -> Outcome<Attached>,
+    ) -> Option<AttachmentsRecord> {
+        let before = self.attachments();
+        let next = match self.configuration.run(transition) {
+            Ok(((_, next), _)) => next,
+            Err(error) => {
+                self.violate(Invariant::Protocol, format!("the attachments can't be changed: {error}"));
+                return None;
+            }
+        };
+        let standing = next.standing();
+        for name in before.standing().into_iter().filter(|name| !standing.contains(name)) {
+            self.holders.ended.insert(name, (next.generation, None));
         }
-        self.configuration.set_attachments(VOLUME_ID, next);
-        self.inform_all();
+        if next != before {
+            self.trace.step(self.now, next.generation.0, || format!("attachments: {next:?}"));
+            self.inform_all();
+        }
+        Some(next)
     }
 
     /// Waits until all groups keep out what has ended, if anything has.
     fn fence(&mut self, from: Life, for_whom: Option<(Life, Generation)>) {
-        let due = self.holders.ended.values().any(|(_, confirmed)| confirmed.is_none());
-        if !due {
+        let record = self.attachments();
+        if !record.fence_due {
             self.attached(for_whom);
             return;
         }
-        let attachments = self.attachments();
         self.holders.asked += 1;
         let token = self.holders.asked;
-        let generation = attachments.generation;
+        let (generation, standing) = (record.generation, record.standing());
         self.holders.fences.insert(token, Fence { from, generation, for_whom });
-        let groups: Vec<PgId> = self.configuration.group_ids();
-        self.tell(from, |node| node.fence(token, VOLUME_ID, attachments, groups, PATIENCE));
+        let groups = self.configuration.groups_of(CLASS);
+        self.tell(from, |node| node.fence(token, VOLUME_ID, Attachments { generation, standing }, groups, PATIENCE));
     }
 
     fn attached(&mut self, whom: Option<(Life, Generation)>) {
@@ -172,17 +187,25 @@ impl World {
                 confirmed.get_or_insert(now);
             }
         }
-        self.attached(for_whom);
+        if let Some(until) = self.configuration.away(from.node, self.now) {
+            // Nobody learns of it: whoever waits asks all groups again.
+            for_whom.into_iter().for_each(|(life, _)| self.queue.push(until, Event::FenceAgain(life)));
+            return;
+        }
+        self.change_attachments(|records| confirm_fenced(records, VOLUME, generation));
+        // Others may have ended since.
+        self.fence(from, for_whom);
     }
 
     /// A process that has attached the volume still waits for the fence.
     pub(crate) fn fence_again(&mut self, life: Life) {
-        let mine = self.holders.made.iter().rev().find(|(_, owner)| **owner == life).map(|(name, _)| *name);
-        let Some(mine) = mine.filter(|_| self.life_of(life.node) == Some(life)) else { return };
-        if self.holders.has_ended(mine) {
-            self.holders.waiting.remove(&life);
-        } else {
-            self.fence(life, Some((life, mine)));
+        if self.life_of(life.node) != Some(life) {
+            return;
+        }
+        let mine = self.attachments().of(life.node).filter(|mine| mine.incarnation == life.incarnation).cloned();
+        match mine {
+            Some(mine) => self.fence(life, Some((life, mine.generation))),
+            None => drop(self.holders.waiting.remove(&life)),
         }
     }
 
@@ -210,24 +233,19 @@ impl World {
         let pause = if self.plan.mode == Mode::Attachments { 1500 } else { 20_000 };
         let again = self.now + self.holders.random.spread_millis(20, pause);
         self.queue.push(again, Event::Usurp);
-        let mut next = self.attachments();
-        let lives: Vec<Life> =
-            self.machines.keys().copied().collect::<Vec<_>>().into_iter().filter_map(|n| self.life_of(n)).collect();
-        let reaching: Vec<Life> =
-            lives.into_iter().filter(|life| self.configuration.away(life.node, self.now).is_none()).collect();
-        if next.standing.is_empty() || reaching.is_empty() {
+        let standing = self.attachments().attachments;
+        let reaching = self.reaching();
+        if standing.is_empty() || reaching.is_empty() {
             return;
         }
         let random = &mut self.holders.random;
         let from = *random.pick(&reaching);
         let all = random.chance(40);
-        let one = *random.pick(&next.standing);
-        let gone: Vec<Generation> = next.standing.iter().copied().filter(|name| all || *name == one).collect();
-        next.standing.retain(|name| !gone.contains(name));
-        next.generation.0 += 1;
+        let one = random.pick(&standing).node;
+        let whose = (!all).then_some(one);
         *self.faults.counts.entry("attachment ended by force").or_default() += 1;
-        self.trace.step(self.now, next.generation.0, || format!("operator at {from:?} ends {gone:?}"));
-        self.end_attachments(&gone, next);
+        self.trace.step(self.now, u64::from(one.0), || format!("operator at {from:?} ends attachments of {whose:?}"));
+        self.change_attachments(|records| detach(records, VOLUME, whose));
         self.fence(from, None);
     }
 }

@@ -12,7 +12,8 @@ use crate::snapshots::relay;
 use crate::world::{VOLUME, World};
 use crate::{Invariant, Mode};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Generation, IoStatus, NodeId};
-use azekura_gateway::{Op, Outcome, Piece};
+use azekura_gateway::{Op, Outcome, Piece, RETRY_INTERVAL_MAX};
+use azekura_node::ReadLimits;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -262,6 +263,15 @@ impl World {
         }
     }
 
+    /// How long the reads under way may take where a device lets only so few in. Each read has two parts at most, and
+    /// all of them go to one device at worst. Those for which there is no room come again together, half a second later
+    /// at most, and each time only so few are let in.
+    pub(crate) fn queueing_max(&self) -> Duration {
+        let ReadLimits { reads_max, waiting_max, .. } = self.plan.reads;
+        let parts = 2 * self.clients.running.len();
+        RETRY_INTERVAL_MAX * parts.div_ceil(reads_max + waiting_max) as u32
+    }
+
     /// Starts reads of all snapshots, at a node.
     pub(crate) fn read_snapshots(&mut self, node: NodeId) {
         for name in self.snapshots.kept() {
@@ -325,7 +335,7 @@ impl World {
             format!("{:?} operation {id}: {what}, ends at {end}", op.life.node)
         });
         let time = self.now - op.asked;
-        let crawled = self.devices.values().any(|device| device.silent.crawls_until > op.asked);
+        let crawled = self.devices.values().any(|device| device.crawls_until(self.now) > op.asked);
         let limit = if crawled { OPERATION_MAX + SLOW_MAX } else { OPERATION_MAX };
         if self.plan.mode == Mode::Hangs && time > limit {
             let what = format!("operation {id} took {time:?} although one device hung at most");

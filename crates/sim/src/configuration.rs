@@ -1,4 +1,5 @@
-//! The simulated configuration store: compare-and-swap of groups' configurations, and news to all nodes.
+//! The simulated configuration store: the records in memory, changed by the transitions of `azekura-model`, and news to
+//! all nodes.
 //!
 //! A process's client asks again until it has an answer, as the real one does: an answer may be lost although the
 //! change was made.
@@ -7,11 +8,16 @@ use crate::Mode;
 use crate::events::{Event, Life};
 use crate::plan::Lie;
 use crate::random::Random;
-use crate::snapshots::tree::Tree;
-use crate::world::World;
-use azekura_base::{DeviceId, NodeId, PgId, VolumeId};
-use azekura_node::{Attachments, ClusterView};
-use azekura_replica::GroupConfig;
+use crate::records::{CLASS, record_rule};
+use crate::world::{CLUSTER, World};
+use azekura_base::{DeviceId, Epoch, NodeId, PgId};
+use azekura_model::transitions::groups::{Proposed, confirm_copy_forgotten, propose, replace_group};
+use azekura_model::{
+    ClassRecord, ClosedRecord, ClusterRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome, Records,
+    RestoredRecord, Step, Txn, Unknown,
+};
+use azekura_node::{ClusterView, Views, group_config, proposal_of};
+use azekura_replica::{AckRule, GroupConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +27,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The store. It takes its time, and nodes may lose it for a while.
 pub(crate) struct Configuration {
-    /// Its revision counts changes.
+    /// The records. Each change has its own revision.
+    store: Memory,
+    views: Views,
+    /// What nodes are told of the records.
     view: Arc<ClusterView>,
-    /// The records of layers.
-    tree: Tree,
+    /// How long requests on volumes wait: also times that are no whole seconds, as the records have them.
+    io_timeouts: BTreeMap<String, Duration>,
     /// The latest news that each process has had: news that it overtook is void.
     told: BTreeMap<Life, u64>,
     /// Until when nodes do not reach the store.
@@ -35,9 +44,7 @@ pub(crate) struct Configuration {
     far: Option<NodeId>,
     random: Random,
     /// The groups as they were when somebody made a backup.
-    backup: Option<BTreeMap<PgId, GroupConfig>>,
-    /// Groups that wait for all devices after a restore.
-    closed: BTreeMap<PgId, GroupConfig>,
+    backup: Option<Vec<GroupRecord>>,
     /// Processes that ran when the configuration was last restored.
     former: BTreeSet<Life>,
 }
@@ -46,20 +53,106 @@ pub(crate) struct Configuration {
 const NUMBERS_PER_MILLISECOND: u64 = 1 << 20;
 
 impl Configuration {
-    pub(crate) fn new(view: ClusterView, far: Option<NodeId>, random: Random) -> Configuration {
-        let tree = Tree::of(&view);
-        let (told, away) = (BTreeMap::new(), BTreeMap::new());
-        Configuration {
-            view: Arc::new(view),
-            tree,
-            told,
-            away,
+    pub(crate) fn new(
+        store: Memory,
+        io_timeouts: BTreeMap<String, Duration>,
+        far: Option<NodeId>,
+        random: Random,
+    ) -> Configuration {
+        let mut configuration = Configuration {
+            store,
+            views: Views::default(),
+            view: Arc::default(),
+            io_timeouts,
+            told: BTreeMap::new(),
+            away: BTreeMap::new(),
             is_quick: false,
             far,
             random,
             backup: None,
-            closed: BTreeMap::new(),
             former: BTreeSet::new(),
+        };
+        configuration.show();
+        configuration
+    }
+
+    /// Makes the view anew.
+    fn show(&mut self) {
+        let mut view = self.views.of(self.store.model());
+        // Devices are so small that some percent of them are a few writes: they are used to the last.
+        view.full_percent = None;
+        for (name, time) in &self.io_timeouts {
+            if let Some(volume) = view.volumes.get_mut(name) {
+                Arc::make_mut(volume).io_timeout = Some(*time);
+            }
+        }
+        self.view = Arc::new(view);
+    }
+
+    /// The records.
+    pub(crate) fn model(&self) -> &Model {
+        self.store.model()
+    }
+
+    /// Executes a transition; gives what it comes to, and the revision.
+    ///
+    /// # Errors
+    /// When it is refused, or something is in the way that will be over soon.
+    pub(crate) fn run<T>(
+        &mut self,
+        transition: impl FnOnce(&Records<'_>) -> Outcome<T>,
+    ) -> Result<(T, u64), MetaError> {
+        match transition(&Records::known(self.store.model())) {
+            Ok(Step::Done(value, _)) => Ok((value, self.view.revision)),
+            Ok(Step::Run(txn, value)) => Ok((value, self.change(&txn))),
+            Ok(Step::Again) => Err(MetaError::Contended { what: "it".into(), seconds: 0 }),
+            Err(Halt::Refused(error)) => Err(error),
+            Err(halt) => unreachable!("everything is known: {halt:?}"),
+        }
+    }
+
+    /// Executes a change that was made from what is; gives its revision.
+    pub(crate) fn change(&mut self, txn: &Txn) -> u64 {
+        self.try_change(txn).expect("nobody was faster")
+    }
+
+    /// Executes a change; `None` when somebody was faster.
+    pub(crate) fn try_change(&mut self, txn: &Txn) -> Option<u64> {
+        self.store.run(txn)?;
+        self.show();
+        Some(self.view.revision)
+    }
+
+    /// Replaces a group's record by another one, whatever version it has.
+    pub(crate) fn replace(&mut self, next: &GroupRecord) {
+        let now = self.model().groups.get(&next.id).map_or(0, |group| group.mod_revision);
+        self.change(&replace_group(next, now));
+    }
+
+    /// Other devices are to have copies of a group.
+    pub(crate) fn change_members(&mut self, pg: PgId, members: BTreeSet<DeviceId>) {
+        let Some(group) = self.model().groups.get(&pg) else { return };
+        let next = group.with_members(&Vec::from_iter(members));
+        self.replace(&next);
+    }
+
+    /// A device has given up its copy of a group. Gives the version of the group's record if that has changed.
+    pub(crate) fn forget_copy(&mut self, pg: PgId, device: DeviceId) -> Option<u64> {
+        let version = |model: &Model| model.groups.get(&pg).map(|group| group.version);
+        let before = version(self.model());
+        self.run(|records| confirm_copy_forgotten(records, pg, device)).ok()?;
+        version(self.model()).filter(|after| Some(*after) != before)
+    }
+
+    /// The class has another ack rule, of which its groups hear.
+    pub(crate) fn set_rule(&mut self, ack: AckRule) {
+        let model = self.model().clone();
+        let Some(class) = model.classes.get(CLASS) else { return };
+        let class_now = ClassRecord { ack_rule: record_rule(ack), ..class.record.clone() };
+        for group in model.groups.values() {
+            let next = GroupRecord { version: group.version + 1, ..group.record.clone() };
+            let txn = replace_group(&next, group.mod_revision).put(&Key::Class(CLASS).to_string(), &class_now);
+            self.change(&txn);
         }
     }
 
@@ -69,39 +162,45 @@ impl Configuration {
 
     /// Somebody makes a backup; not of groups that are closed, of which nothing is known.
     pub(crate) fn back_up(&mut self) {
-        if self.closed.is_empty() {
-            self.backup = Some(self.view.groups.clone());
+        if !self.is_closed() {
+            self.backup = Some(self.model().groups.values().map(|group| group.record.clone()).collect());
         }
     }
 
     /// The groups are as the backup has them.
     pub(crate) fn go_back(&mut self) {
-        if let Some(groups) = self.backup.clone() {
-            let view = Arc::make_mut(&mut self.view);
-            view.revision += 1;
-            view.groups = groups;
-        }
+        self.put_back(Txn::new(), |group| group);
+    }
+
+    fn put_back(&mut self, txn: Txn, change: impl Fn(GroupRecord) -> GroupRecord) {
+        let groups = self.backup.iter().flatten().cloned().map(change);
+        let txn = groups.fold(txn, |txn, group| txn.put(&Key::Group(group.id).to_string(), &group));
+        self.change(&txn);
     }
 
     /// The same, and somebody says so: the groups are closed, and `running` processes are not told any more.
     pub(crate) fn close_as_of_backup(&mut self, running: BTreeSet<Life>, now: Duration) {
-        self.go_back();
-        let view = Arc::make_mut(&mut self.view);
-        self.closed = std::mem::take(&mut view.groups);
-        for config in self.closed.values_mut() {
-            let beyond = now.as_millis() as u64 * NUMBERS_PER_MILLISECOND;
-            (config.version, config.epoch.0) = (beyond, beyond);
-        }
+        let beyond = now.as_millis() as u64 * NUMBERS_PER_MILLISECOND;
+        let txn = Txn::new().put(&Key::Cluster.to_string(), &cluster(Some(RestoredRecord::default())));
+        self.put_back(txn, |group| {
+            let closed = Some(ClosedRecord { one_history: false, problem: None });
+            GroupRecord { version: beyond, epoch: Epoch(beyond), closed, ..group }
+        });
         self.former = running;
     }
 
     /// All groups, also those that are closed.
     pub(crate) fn group_ids(&self) -> Vec<PgId> {
-        self.view.groups.keys().chain(self.closed.keys()).copied().collect()
+        self.model().groups.keys().copied().collect()
+    }
+
+    /// The groups of a class.
+    pub(crate) fn groups_of(&self, class: &str) -> Vec<PgId> {
+        self.model().classes.get(class).map(|class| class.groups.clone()).unwrap_or_default()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        !self.closed.is_empty()
+        self.model().groups.values().any(|group| group.closed.is_some())
     }
 
     /// Whether a process has run since before the configuration was last restored.
@@ -109,16 +208,37 @@ impl Configuration {
         self.former.contains(&life)
     }
 
-    pub(crate) fn take_closed(&mut self) -> BTreeMap<PgId, GroupConfig> {
-        std::mem::take(&mut self.closed)
+    /// Groups that wait for all devices after a restore.
+    pub(crate) fn closed(&self) -> Vec<(PgId, GroupConfig)> {
+        let model = self.model();
+        let closed = model.groups.values().filter(|group| group.closed.is_some());
+        let config =
+            |group: &GroupRecord| Some((group.id, group_config(model, group, model.classes.get(&group.class)?)));
+        closed.filter_map(|group| config(&group.record)).collect()
+    }
+
+    /// A closed group is open again, like this.
+    pub(crate) fn reopen(&mut self, pg: PgId, next: GroupConfig) {
+        let Some(group) = self.model().groups.get(&pg).map(|group| group.record.clone()) else { return };
+        self.replace(&GroupRecord {
+            version: next.version,
+            epoch: next.epoch,
+            primary: next.primary,
+            reign: next.primary_incarnation,
+            in_sync: next.in_sync.into_iter().collect(),
+            away: next.away,
+            members: next.members.into_iter().collect(),
+            leaving: next.leaving,
+            closed: None,
+            ..group
+        });
+        if !self.is_closed() {
+            self.change(&Txn::new().put(&Key::Cluster.to_string(), &cluster(None)));
+        }
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
         &self.view
-    }
-
-    pub(crate) fn tree(&self) -> &Tree {
-        &self.tree
     }
 
     /// Up to which revision a process knows the configuration.
@@ -137,30 +257,6 @@ impl Configuration {
         self.away.clear();
     }
 
-    /// An operator changes a group.
-    pub(crate) fn replace(&mut self, pg: PgId, config: GroupConfig) {
-        let view = Arc::make_mut(&mut self.view);
-        view.revision += 1;
-        view.groups.insert(pg, config);
-        self.tree.show(view);
-    }
-
-    /// Attachments of a volume change.
-    pub(crate) fn set_attachments(&mut self, volume: VolumeId, attachments: Attachments) {
-        let view = Arc::make_mut(&mut self.view);
-        view.revision += 1;
-        view.attachments.insert(volume, attachments);
-    }
-
-    /// The control plane changes something; gives the revision.
-    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut ClusterView, &mut Tree)) -> u64 {
-        let view = Arc::make_mut(&mut self.view);
-        view.revision += 1;
-        change(view, &mut self.tree);
-        self.tree.show(view);
-        view.revision
-    }
-
     pub(crate) fn away(&self, node: NodeId, now: Duration) -> Option<Duration> {
         self.away.get(&node).copied().filter(|until| now < *until)
     }
@@ -173,18 +269,28 @@ impl Configuration {
         }
     }
 
-    /// Makes the change if nobody was faster. True when it is made.
-    fn swap(&mut self, pg: PgId, config: &GroupConfig) -> bool {
-        let view = Arc::make_mut(&mut self.view);
-        match view.groups.get_mut(&pg) {
-            Some(current) if current.version + 1 == config.version => {
-                *current = config.clone();
-                view.revision += 1;
-                self.tree.show(view);
-                true
+    /// Makes the change that a copy proposes, if nobody was faster. Gives whether it stands, and whether it did before.
+    fn propose(&mut self, pg: PgId, config: &GroupConfig) -> (bool, bool) {
+        match propose(self.model(), pg, &proposal_of(config)) {
+            Proposed::Stands => (true, true),
+            Proposed::Void => (false, false),
+            Proposed::Replace(record, mod_revision) => {
+                self.change(&replace_group(&record, mod_revision));
+                (true, false)
             }
-            _ => false,
         }
+    }
+}
+
+fn cluster(restored: Option<RestoredRecord>) -> ClusterRecord {
+    ClusterRecord {
+        id: format!("{CLUSTER:032x}"),
+        name: String::new(),
+        created: String::new(),
+        life: String::new(),
+        former_lives: Vec::new(),
+        restored,
+        unknown: Unknown::default(),
     }
 }
 
@@ -247,8 +353,7 @@ impl World {
             self.queue.push(self.now + RETRY_PAUSE, Event::Propose { from, pg, device, config });
             return;
         }
-        let stands = self.configuration.view.groups.get(&pg) == Some(&config);
-        let accepted = stands || self.configuration.swap(pg, &config);
+        let (accepted, stands) = self.configuration.propose(pg, &config);
         self.trace.step(self.now, version, || {
             let GroupConfig { epoch, primary, in_sync, .. } = &config;
             format!(
@@ -265,7 +370,8 @@ impl World {
 
     /// The store gets a proposal whose sender does not learn of it.
     pub(crate) fn execute(&mut self, pg: PgId, config: GroupConfig) {
-        let accepted = self.configuration.swap(pg, &config);
+        let (stands, before) = self.configuration.propose(pg, &config);
+        let accepted = stands && !before;
         self.trace
             .step(self.now, config.version, || format!("version {} of {pg:?} comes late: {accepted}", config.version));
         if accepted {

@@ -9,9 +9,12 @@ use azekura_base::{ChunkIndex, DeviceId, IoClass, IoQueue, LayerId, NodeId};
 use azekura_store::{
     DeviceError, Done, Effect, Identity, IoId, MapDamage, MapError, MemoryMap, Options, SavedMap, Store,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+/// Times that a write takes on a device that crawls.
+const CRAWL_MIN: Duration = Duration::from_secs(1);
+const CRAWL_MAX: Duration = Duration::from_secs(3);
 /// Transactions that a lying device's saved map may lose.
 const DENIED_TRANSACTIONS: usize = 3;
 
@@ -83,6 +86,10 @@ pub(crate) struct Device {
     held: Vec<(Life, IoId)>,
     /// The life whose map keeps silent.
     held_map: Option<Life>,
+    /// Writes that it was asked for while it crawled, and that have not ended: each still takes seconds.
+    crawling: BTreeSet<IoId>,
+    /// When the last of them ended, or its map will have.
+    crawled_until: Duration,
     /// It has refused something since a process last opened it.
     pub(crate) hurt: bool,
     /// It has lied, and may be damaged.
@@ -136,6 +143,8 @@ impl Device {
             silent: Silence::default(),
             held: Vec::new(),
             held_map: None,
+            crawling: BTreeSet::new(),
+            crawled_until: Duration::ZERO,
             hurt: false,
             lied: false,
             lost_writes: false,
@@ -165,6 +174,7 @@ impl Device {
         let forgets = std::mem::take(&mut self.lies);
         self.held.clear();
         self.held_map = None;
+        self.crawling.clear();
         // Whoever opens it next may find out.
         self.hurt |= self.lost_writes;
         self.queue.clear();
@@ -241,11 +251,25 @@ impl Device {
         }
     }
 
+    /// Until when it crawls, as far as is known: not over while something takes long that it was asked
+    /// for before.
+    pub(crate) fn crawls_until(&self, now: Duration) -> Duration {
+        let under_way = if self.crawling.is_empty() { Duration::ZERO } else { now + CRAWL_MAX };
+        self.silent.crawls_until.max(self.crawled_until).max(under_way)
+    }
+
     fn latency(&mut self, now: Duration, effect: &Effect) -> Duration {
         let random = &mut self.random;
-        if now < self.silent.crawls_until && matches!(effect, Effect::Write { .. } | Effect::Checkpoint { .. }) {
+        if now < self.silent.crawls_until
+            && let Effect::Write { io, .. } | Effect::Checkpoint { io, .. } = effect
+        {
             self.hurt = true;
-            return random.micros(1_000_000, 3_000_000);
+            let latency = random.micros(CRAWL_MIN.as_micros() as u64, CRAWL_MAX.as_micros() as u64);
+            match effect {
+                Effect::Write { .. } => drop(self.crawling.insert(*io)),
+                _ => self.crawled_until = self.crawled_until.max(now + latency),
+            }
+            return latency;
         }
         let usual = match effect {
             Effect::Checkpoint { .. } => random.micros(500, 10_000),
@@ -315,6 +339,9 @@ impl World {
             device.hurt = true;
             device.held.push((life, io));
             return;
+        }
+        if device.crawling.remove(&io) {
+            device.crawled_until = device.crawled_until.max(self.now);
         }
         device.queue.ended(if is_read { IoClass::Read } else { IoClass::Write });
         let done = device.finish(io, self.now);

@@ -25,6 +25,7 @@ mod network;
 mod operator;
 mod plan;
 mod random;
+mod records;
 mod report;
 mod snapshots;
 mod trace;

@@ -7,12 +7,13 @@
 
 use crate::device::{Device, Honesty, Silence};
 use crate::events::Event;
-use crate::faults::with_members;
 use crate::plan::{Lie, Plan};
 use crate::random::Random;
+use crate::records::device_record;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_model::{Key, Txn};
 use azekura_node::Breakdown;
 use azekura_replica::GroupConfig;
 use azekura_store::Options;
@@ -127,10 +128,10 @@ impl World {
             };
             let Some(members) = next else { continue };
             moving += 1;
-            let next = with_members(&config, members);
-            self.trace.step(self.now, next.version, || format!("{why}: members of {pg:?} are {:?}", next.members));
+            let version = config.version + 1;
+            self.trace.step(self.now, version, || format!("{why}: members of {pg:?} are {members:?}"));
             *self.faults.counts.entry(why).or_default() += 1;
-            self.configuration.replace(pg, next);
+            self.configuration.change_members(pg, members);
             self.inform_all();
         }
         self.trust_again();
@@ -294,9 +295,8 @@ impl World {
             Err(what) => return self.violate(Invariant::StoreKeeps, what),
         }
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?} of {node:?} is new and empty"));
-        self.configuration.edit(|view, _| {
-            view.devices.insert(id, node);
-        });
+        let record = device_record(id, node);
+        self.configuration.change(&Txn::new().put(&Key::Device(id).to_string(), &record));
         self.inform_all();
     }
 

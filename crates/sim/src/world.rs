@@ -15,26 +15,24 @@ use crate::history::{History, Register};
 use crate::lost::{LOST, Lost};
 use crate::machine::Machine;
 use crate::network::{Narrow, Network};
-use crate::operator::{Operator, numbers_of};
+use crate::operator::Operator;
 use crate::plan::{Lie, Plan, QUIET_MAX, WORKLOAD_MAX};
 use crate::random::Random;
+use crate::records;
 use crate::report::{Invariant, Report, Violation};
 use crate::snapshots::{CLEARING_MAX, Snapshots};
 use crate::trace::Trace;
 use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
-use azekura_gateway::{ANSWER_WAIT, VolumeView};
-use azekura_node::ClusterView;
+use azekura_gateway::ANSWER_WAIT;
+use azekura_node::Views;
 use azekura_replica::{AckRule, GroupConfig, GroupState};
 use azekura_wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const CLUSTER: u128 = 0x617a_656b;
 pub(crate) const VOLUME: &str = "volume";
 pub(crate) const VOLUME_ID: VolumeId = VolumeId(1);
-const LAYER: LayerId = LayerId(1);
 /// The second volume, where there is one.
 pub(crate) const SECOND: &str = "second";
 /// How often the copies are looked at while they settle.
@@ -85,7 +83,8 @@ impl World {
         let mut random = Random::new(seed);
         let options = plan.store_options(&mut random);
         let lost = Lost::new(plan.mode, Random::new(seed ^ 0x6c6f_7374));
-        let view = draw_view(plan, lost.io_timeout, &mut random);
+        let store = records::draw(plan, &mut random);
+        let view = Views::default().of(store.model());
         let honesty = match plan.lie {
             Some(Lie::LosingDisk) => Honesty::Liar,
             _ if plan.devices_fail => Honesty::Doubtful,
@@ -110,7 +109,7 @@ impl World {
             machines: view.nodes.keys().map(|node| (*node, Machine::new(random.fork()))).collect(),
             devices,
             network: Network::new(random.fork(), narrow),
-            configuration: Configuration::new(view, far, random.fork()),
+            configuration: Configuration::new(store, io_timeouts(plan, &lost), far, random.fork()),
             clients: Clients::new(plan, random.fork()),
             faults: Faults::new(random.fork(), Random::new(seed ^ 0x766f_7465), decaying),
             holders: Holders::new(plan.mode, random.fork()),
@@ -250,7 +249,7 @@ impl World {
             self.read_snapshots(node);
             self.relay_reads_all(node);
             self.read_everything(node);
-            let limit = self.now + QUIET_MAX;
+            let limit = self.now + QUIET_MAX + self.queueing_max();
             if !self.run_until(limit, |world| world.clients.idle() && world.snapshots.idle()) {
                 let what = format!("final reads are not done: {}", self.clients.describe());
                 return self.violate(Invariant::Liveness, what);
@@ -520,63 +519,8 @@ impl World {
     }
 }
 
-/// Nodes, devices, groups and volumes.
-fn draw_view(plan: &Plan, lost_timeout: Option<Duration>, random: &mut Random) -> ClusterView {
-    let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
-    let address = |node: NodeId| SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + node.0 as u16));
-    let of = |node: NodeId| numbers_of(node).take(plan.devices_per_node as usize);
-    let devices = nodes.iter().flat_map(|node| of(*node).map(|device| (device, *node)));
-    let mut groups = BTreeMap::new();
-    for pg in (1..=plan.groups).map(PgId) {
-        let mut candidates = nodes.clone();
-        if plan.mode == Mode::Lost {
-            candidates.pop();
-        }
-        let mut members = Vec::new();
-        for _ in 0..plan.copies.min(candidates.len() as u32) {
-            let node = candidates.swap_remove(random.below(candidates.len() as u64) as usize);
-            let devices: Vec<DeviceId> = of(node).collect();
-            members.push(*random.pick(&devices));
-        }
-        // Two sites; the rule that asks for them has a copy on every node.
-        let site = |node: NodeId| if node.0 % 2 == 1 { "east" } else { "west" };
-        let sites = nodes.iter().flat_map(|node| numbers_of(*node).map(|device| (device, site(*node).into())));
-        let sites = if plan.ack == AckRule::EachSite { sites.collect() } else { BTreeMap::new() };
-        let config = GroupConfig::new(members[0], members.into_iter().collect());
-        groups.insert(pg, GroupConfig { ack: plan.ack, copies_min: plan.copies_min, sites, ..config });
-    }
-    let volume = VolumeView {
-        id: VOLUME_ID,
-        name: VOLUME.into(),
-        size: u64::from(plan.chunks) * CHUNK_SIZE as u64,
-        layer: LAYER,
-        cut: None,
-        read_only: false,
-        io_timeout: plan.io_timeout,
-        groups: groups.keys().copied().collect(),
-        group_offset: random.below(u64::from(plan.groups)) as u32,
-    };
-    let mut volumes = BTreeMap::from([(VOLUME.to_string(), Arc::new(volume.clone()))]);
-    if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) {
-        let (id, layer, group_offset) = (VolumeId(2), LayerId(2), random.below(u64::from(plan.groups)) as u32);
-        let second = VolumeView { id, name: SECOND.into(), layer, group_offset, ..volume.clone() };
-        volumes.insert(SECOND.into(), Arc::new(second));
-    }
-    if plan.mode == Mode::Lost
-        && let Some(device) = nodes.last().and_then(|node| of(*node).next())
-    {
-        let (pg, layer) = (PgId(plan.groups + 1), LayerId(3));
-        groups.insert(pg, GroupConfig::new(device, BTreeSet::from([device])));
-        let (id, name, io_timeout) = (VolumeId(3), LOST.to_owned(), lost_timeout);
-        let lost = VolumeView { id, name, layer, io_timeout, groups: [pg].into(), group_offset: 0, ..volume };
-        volumes.insert(LOST.into(), Arc::new(lost));
-    }
-    ClusterView {
-        nodes: nodes.iter().map(|node| (*node, address(*node))).collect(),
-        devices: devices.collect(),
-        groups,
-        volumes,
-        revision: 1,
-        ..ClusterView::default()
-    }
+/// How long requests on volumes wait, where they don't for ever.
+fn io_timeouts(plan: &Plan, lost: &Lost) -> BTreeMap<String, Duration> {
+    let volumes = [(VOLUME, plan.io_timeout), (SECOND, plan.io_timeout), (LOST, lost.io_timeout)];
+    volumes.into_iter().filter_map(|(volume, time)| Some((volume.to_owned(), time?))).collect()
 }

@@ -128,6 +128,21 @@ fn operations_end_in_time_while_a_device_hangs() {
 }
 
 #[test]
+fn a_second_device_hangs_only_when_the_first_has_done_what_it_crawled_over() {
+    run_as_drawn(Mode::Hangs, &[4_888_877, 4_889_356, 20_099_404, 20_099_445, 20_099_456, 20_099_617]);
+}
+
+#[test]
+fn reads_of_a_device_that_lets_in_one_at_a_time_take_their_time() {
+    run_as_drawn(Mode::Snapshots, &[216_536_499]);
+}
+
+#[test]
+fn a_copy_that_was_put_off_gets_in_when_the_load_is_gone() {
+    run_as_drawn(Mode::Slow, &[922_429_099]);
+}
+
+#[test]
 fn copies_behind_narrow_links_get_in_and_what_is_on_its_way_is_bounded() {
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
         let report = run_with(ack, Mode::Slow, 1..=5);
@@ -268,6 +283,20 @@ fn single_writes_that_disks_lose_are_found_and_mended() {
 fn who_claims_a_group_after_another_has_keeps_what_it_promised_the_primary_before() {
     let plan = Plan::draw(Mode::Snapshots, 283_624_363).with_rule(AckRule::EachSite);
     must_hold(283_624_363, &Plan { devices_fail: true, writes_lost: true, ..plan });
+}
+
+#[test]
+fn layers_do_not_end_while_groups_are_closed_after_a_restore() {
+    for seed in [5002, 5003] {
+        let plan = Plan::draw(Mode::Snapshots, seed).with_rule(drawn_rule(seed));
+        must_hold(seed, &Plan { goes_back: true, devices_fail: false, ..plan });
+    }
+}
+
+#[test]
+fn what_one_copy_alone_had_acknowledged_survives_a_restore() {
+    let plan = Plan::draw(Mode::Snapshots, 5001).with_rule(drawn_rule(5001));
+    must_hold(5001, &Plan { goes_back: true, devices_fail: false, ..plan });
 }
 
 #[test]

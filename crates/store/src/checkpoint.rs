@@ -6,6 +6,7 @@ use crate::jobs::Job;
 use crate::leaf::{LeafImage, LeafKey, SavedLeaf};
 use crate::options::Identity;
 use crate::record::{Checksums, PreparedInfo};
+use crate::requests::Requests;
 use azekura_base::{
     BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId, checksum,
 };
@@ -41,6 +42,8 @@ pub struct GroupRow {
     pub note: Bytes,
     /// Durable writes that are not in the saved leaves yet and lie before the replay position.
     pub pending: Vec<PendingRow>,
+    /// Who asked for writes that were committed since the note was given and may lie before the replay position.
+    pub requests: Requests,
 }
 
 /// A write that replay would not find any more.
@@ -195,7 +198,9 @@ pub trait SavedMap {
 }
 
 const MAGIC: &[u8; 8] = b"AZKROOT\0";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
+/// The oldest version that can be read: its groups name no requests.
+const VERSION_WITHOUT_REQUESTS: u16 = 3;
 /// Stands for a group that is complete up to its commit point.
 const COMPLETE: u64 = u64::MAX;
 
@@ -229,6 +234,7 @@ impl Root {
             out.extend_from_slice(&(group.pending.len() as u64).to_le_bytes());
             out.extend_from_slice(&group.note);
             group.pending.iter().for_each(|row| row.encode(&mut out));
+            group.requests.encode(&mut out);
         }
         for job in &self.jobs {
             let (kind, first, second) = match job {
@@ -254,7 +260,7 @@ impl Root {
             return Err(MapError::Failed("the checkpoint root is damaged: wrong magic".into()));
         }
         let version = u16::from_le_bytes(reader.take().ok_or_else(short)?);
-        if version != VERSION {
+        if !(VERSION_WITHOUT_REQUESTS..=VERSION).contains(&version) {
             return Err(MapError::Failed(format!("checkpoint format version {version} is not known")));
         }
         let mut copy = bytes.to_vec();
@@ -263,7 +269,7 @@ impl Root {
             return Err(MapError::Failed("the checkpoint root is damaged: its checksum does not match".into()));
         }
         reader.take::<6>().ok_or_else(short)?;
-        let root = reader.root().ok_or_else(short)?;
+        let root = reader.root(version).ok_or_else(short)?;
         if !reader.bytes.is_empty() {
             return Err(MapError::Failed("the checkpoint root is damaged: it is too long".into()));
         }
@@ -271,7 +277,7 @@ impl Root {
     }
 }
 
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
 }
 
@@ -286,11 +292,11 @@ impl Reader<'_> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn root(&mut self) -> Option<Root> {
+    fn root(&mut self, version: u16) -> Option<Root> {
         let cluster = u128::from_le_bytes(self.take()?);
         let device = DeviceId(self.u32()?);
         let segment = self.u32()?;
@@ -316,7 +322,8 @@ impl Reader<'_> {
             for _ in 0..pending_count {
                 pending.push(self.pending()?);
             }
-            groups.push(GroupRow { pg, epoch, committed, complete, note_version, note, pending });
+            let requests = if version > VERSION_WITHOUT_REQUESTS { self.requests()? } else { Requests::default() };
+            groups.push(GroupRow { pg, epoch, committed, complete, note_version, note, pending, requests });
         }
         let mut jobs = Vec::new();
         for _ in 0..job_count {

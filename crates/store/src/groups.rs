@@ -1,7 +1,8 @@
 //! Placement groups: epoch, commit point, and the writes that are not applied to the map yet.
 
 use crate::record::{Checksums, GroupState, PreparedInfo};
-use azekura_base::{Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
+use crate::requests::Requests;
+use azekura_base::{Epoch, LayerId, PgId, Sequence};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -59,8 +60,8 @@ pub(crate) struct Group {
     pub copies_waiting: VecDeque<Sequence>,
     /// Replay has seen a write or an epoch of the group.
     pub replayed: bool,
-    /// Who asked for the writes that replay has committed, the latest of each session.
-    pub replayed_requests: BTreeMap<SessionId, VecDeque<RequestId>>,
+    /// Who asked for the writes that replay has committed since the note was given.
+    pub replayed_requests: Requests,
     /// The commit point of the last checkpoint, until replay has ended.
     pub committed_saved: Sequence,
 }
@@ -73,6 +74,13 @@ impl Group {
             prepared_end: self.prepared_end,
             complete: self.incomplete.unwrap_or(self.committed),
         }
+    }
+
+    /// Keeps a note, which names all that was committed until now.
+    pub fn take_note(&mut self, note: Bytes) {
+        self.note = note;
+        self.note_version += 1;
+        self.replayed_requests.clear();
     }
 
     pub fn index(&self, sequence: Sequence) -> Option<usize> {

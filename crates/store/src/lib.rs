@@ -70,6 +70,7 @@ mod recording;
 mod recovery;
 mod replay;
 mod report;
+mod requests;
 mod rereading;
 mod saving;
 mod segments;
@@ -92,5 +93,6 @@ pub use report::{
     ChangedChunk, ChangedPage, ChunkDifference, ChunkDigest, Comparison, DifferencePage, DigestRun, Measure,
     MeasuredPage, Report,
 };
+pub use requests::{REPLAYED_REQUESTS_MAX, Requests};
 pub use statistics::{Space, Statistics};
-pub use store::{Format, REPLAYED_REQUESTS_MAX, Store};
+pub use store::{Format, Store};

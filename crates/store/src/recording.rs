@@ -5,7 +5,7 @@ use crate::groups::Pending;
 use crate::log::{Item, Queued};
 use crate::ops::{CopyState, Op};
 use crate::record::{Body, Copy, Mark, PreparedInfo, Record, Write};
-use crate::store::{REPLAYED_REQUESTS_MAX, Store};
+use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, PgId, Sequence};
 
 impl Store {
@@ -125,11 +125,7 @@ impl Store {
             let chunk = info.chunk;
             sequence = info.sequence;
             if recovering {
-                let requests = group.replayed_requests.entry(info.session).or_default();
-                if requests.len() == REPLAYED_REQUESTS_MAX {
-                    requests.pop_front();
-                }
-                requests.push_back(info.request);
+                group.replayed_requests.committed(info.session, info.request);
             }
             self.submit((pg, chunk), Op::Apply { pg, sequence, stamp });
         }

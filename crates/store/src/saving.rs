@@ -121,8 +121,7 @@ impl Store {
         assert!(self.saving.is_none(), "one checkpoint at a time");
         for (pg, group) in self.groups.iter_mut() {
             if let Some(note) = note(pg) {
-                group.note = note;
-                group.note_version += 1;
+                group.take_note(note);
             }
         }
         let floor = self.segments.chain().front().copied().or_else(|| self.replaying_link());
@@ -265,6 +264,7 @@ impl Store {
             note_version: group.note_version,
             note: group.note.clone(),
             pending: Vec::new(),
+            requests: group.replayed_requests.clone(),
         });
         Root {
             identity: self.identity,

@@ -32,9 +32,6 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Requests that opening remembers of one session in one group: its window.
-pub const REPLAYED_REQUESTS_MAX: usize = 1024;
-
 /// What formatting writes: the superblock to the device, then the first checkpoint to the saved map.
 #[derive(Debug)]
 pub struct Format {
@@ -203,12 +200,12 @@ impl Store {
         for row in checkpoint.root.groups {
             let pg = row.pg;
             let group = store.groups.get_mut(pg);
-            group.epoch = row.epoch;
-            group.epoch_durable = row.epoch;
+            (group.epoch, group.epoch_durable) = (row.epoch, row.epoch);
             group.committed_saved = row.committed;
             group.incomplete = row.complete;
             group.note = row.note;
             group.note_version = row.note_version;
+            group.replayed_requests = row.requests;
             for row in row.pending {
                 store.restore_pending(pg, row);
             }
@@ -241,11 +238,10 @@ impl Store {
         store
     }
 
-    /// Who asked for the writes of `pg` that opening has found committed since the checkpoint whose note
-    /// [`Store::note`] gives: of each session the latest [`REPLAYED_REQUESTS_MAX`], oldest first.
+    /// Who asked for the writes of `pg` that openings have found committed since [`Store::note`] was given: of each
+    /// session those that lie less than [`REPLAYED_REQUESTS_MAX`] below its highest.
     pub fn replayed_requests(&self, pg: PgId) -> impl Iterator<Item = (SessionId, RequestId)> + '_ {
-        let sessions = self.groups.get(pg).into_iter().flat_map(|group| &group.replayed_requests);
-        sessions.flat_map(|(session, requests)| requests.iter().map(|request| (*session, *request)))
+        self.groups.get(pg).into_iter().flat_map(|group| group.replayed_requests.iter())
     }
 
     /// Keeps `note`, of at most 1 KiB, for `pg` in place of the last one. [`Completion::Durable`] with `token` follows.
@@ -258,8 +254,7 @@ impl Store {
             return;
         }
         let group = self.groups.get_mut(pg);
-        group.note = note.clone();
-        group.note_version += 1;
+        group.take_note(note.clone());
         let item = Item::Note { pg, version: group.note_version, note };
         let id = self.new_id();
         self.log.queue.push_back(Queued { token: Some(token), id, item });

@@ -4,7 +4,7 @@
 
 mod common;
 
-use azekura_base::{ChunkIndex, LayerId, PgId};
+use azekura_base::{ChunkIndex, LayerId, PgId, RequestId, SessionId};
 use azekura_store::{Body, Completion, Copy, ReadError, Run};
 use common::*;
 
@@ -286,4 +286,31 @@ fn a_log_of_many_segments_is_replayed_from_summaries() {
     rig.store.commit(PgId(1), sequence(80));
     assert_eq!(rig.read(1, 10, 0, 0, 20).unwrap(), expected);
     rig.check_accounts();
+}
+
+#[test]
+fn requests_committed_by_replay_are_named_until_a_note_is_given() {
+    let mut rig = Rig::format(&tiny());
+    (0..20).for_each(|n| rig.write(1, 10, 0, n * 4, filled(1, 4), 4));
+    let mut want = Vec::new();
+    // Nobody gives a note: each process ends before its group is there.
+    for opening in 0..4 {
+        let (disk, map) = rig.crash(|_, _| false);
+        rig = Rig::open(&tiny(), disk, map).unwrap();
+        let committed = rig.store.group(PgId(1)).committed;
+        let names: Vec<_> = rig.store.replayed_requests(PgId(1)).collect();
+        if opening == 0 {
+            assert!(committed >= sequence(19), "committed up to {committed}");
+            want = (0..committed.0).map(|n| (SessionId(1), RequestId(n))).collect();
+        }
+        assert_eq!(names, want, "after opening {opening}");
+        rig.checkpoint();
+        assert_eq!(rig.store.statistics().replay_bytes, 64 * 4096, "replay begins behind most of the writes");
+    }
+    rig.store.begin_checkpoint(|_| Some(bytes::Bytes::from_static(b"names them")));
+    rig.settle();
+    let (disk, map) = rig.crash(|_, _| false);
+    let rig = Rig::open(&tiny(), disk, map).unwrap();
+    let found_again: Vec<_> = rig.store.replayed_requests(PgId(1)).collect();
+    assert!(found_again.len() < 16 && want.ends_with(&found_again), "{found_again:?}");
 }

@@ -7,7 +7,7 @@ mod common;
 use azekura_base::{BlockIndex, Checksum, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
 use azekura_store::{
     Body, Copy, DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, PreparedInfo,
-    ReadDevice, Root, SegmentRow, Store, Write,
+    ReadDevice, Requests, Root, SegmentRow, Store, Write,
 };
 use bytes::Bytes;
 use common::*;
@@ -27,6 +27,11 @@ fn golden(name: &str, bytes: &[u8]) {
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{name}");
     assert_eq!(from_golden(&text), bytes);
+}
+
+fn read_golden(name: &str) -> Vec<u8> {
+    let path = format!("{}/tests/golden/{name}.hex", env!("CARGO_MANIFEST_DIR"));
+    from_golden(&std::fs::read_to_string(path).unwrap())
 }
 
 fn from_golden(text: &str) -> Vec<u8> {
@@ -218,6 +223,10 @@ fn root() {
     let data = PendingRow { info, log: 70, generation: 4, address: 400, checksums: Some(sums[..].into()) };
     let zero = PreparedInfo { sequence: Sequence(42), zero: true, ..info };
     let zero = PendingRow { info: zero, log: 71, generation: 4, address: 0, checksums: None };
+    let mut requests = Requests::default();
+    [(6, 3), (6, 4), (6, 90), (9, 1 << 40)]
+        .iter()
+        .for_each(|(session, request)| requests.committed(SessionId(*session), RequestId(*request)));
     let group = GroupRow {
         pg: PgId(1),
         epoch: Epoch(3),
@@ -226,6 +235,7 @@ fn root() {
         note_version: 2,
         note: Bytes::from_static(b"a note"),
         pending: vec![data, zero],
+        requests,
     };
     let root = Root {
         identity: IDENTITY,
@@ -241,7 +251,10 @@ fn root() {
     };
     let image = root.encode();
     golden("root", &image);
-    assert_eq!(Root::decode(&image).unwrap().encode(), image);
+    assert_eq!(Root::decode(&image).unwrap(), root);
+    let mut earlier = root;
+    earlier.groups.iter_mut().for_each(|group| group.requests.clear());
+    assert_eq!(Root::decode(&read_golden("root-3")).unwrap(), earlier, "the version before named no requests");
     let row = SegmentRow { generation: 4, live: 17, used: true };
     golden("segment-row", &row.encode());
     assert_eq!(SegmentRow::decode(&row.encode()), Some(row));

@@ -2,8 +2,7 @@
 
 use azekura_api::endpoint::{ClassCreate, ClassList, ClassShow};
 use azekura_meta::cluster::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
-use azekura_meta::model::{AckRule, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS};
-use azekura_meta::{Kind, MetaError};
+use azekura_model::{AckRule, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Kind, MetaError};
 
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};

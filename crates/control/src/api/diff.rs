@@ -11,7 +11,7 @@ use azekura_api::endpoint::SnapshotDiff;
 use azekura_api::layers::{Differences, DifferingBlocks, GroupDifferences, NotTold};
 use azekura_api::{DiffKind, DiffQuery, DiffRange, DiffView, ErrorCode};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, LayerId, NodeId, PgId};
-use azekura_meta::{Kind, MetaError, Model};
+use azekura_model::{Kind, MetaError, Model};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

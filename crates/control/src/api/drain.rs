@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use azekura_api::endpoint::{DeviceDrain, DeviceUndrain, NodeDrain, NodeUndrain};
 use azekura_api::{ClusterStats, DeviceView};
 use azekura_base::{DeviceId, Size};
-use azekura_meta::model::DeviceState;
-use azekura_meta::{Kind, MetaError, Model};
+use azekura_model::{DeviceState, Kind, MetaError, Model};
 
 use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
@@ -61,7 +60,7 @@ async fn set(
 /// Whether the rest of the cluster can take what these devices hold.
 fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) -> Result<(), MetaError> {
     let refuse = |reason: String| Err(MetaError::DrainRefused { what: what.to_owned(), reason });
-    let stays = |device: &azekura_meta::model::DeviceRecord| {
+    let stays = |device: &azekura_model::DeviceRecord| {
         let alive = model.alive.contains_key(&device.node);
         (device.is_sound() && alive && !devices.contains(&device.id)).then_some(true)
     };

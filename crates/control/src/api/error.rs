@@ -6,8 +6,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use azekura_api::endpoint::ROUTES;
 use azekura_api::{ErrorBody, ErrorCode, Method, Route};
-use azekura_meta::MetaError;
-use azekura_meta::client::EtcdError;
+use azekura_model::{EtcdError, MetaError};
 
 /// An error; its status follows from its code.
 #[derive(Debug)]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use azekura_base::{ChunkIndex, DeviceId, LayerId, NodeId};
-use azekura_meta::Model;
-use azekura_meta::model::LayerHolders;
+use azekura_model::{LayerHolders, Model};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_api::Stale;
-use azekura_meta::client::EtcdError;
-use azekura_meta::{MetaError, Model};
+use azekura_model::{EtcdError, MetaError, Model};
 
 use super::Api;
 

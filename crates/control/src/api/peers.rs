@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use azekura_api::{Answer as _, Endpoint, NoQuery};
 use azekura_base::NodeId;
-use azekura_meta::Model;
+use azekura_model::Model;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use azekura_api::endpoint::{ClassDelete, DeviceRemove, NodeRemove};
 use azekura_api::{RemoveMember, RemovedView};
 use azekura_base::{DeviceId, NodeId};
-use azekura_meta::{Kind, MetaError, Model};
+use azekura_model::{Kind, MetaError, Model};
 
 use super::Api;
 use super::call::{Answer, Call};

@@ -2,8 +2,7 @@
 
 use azekura_api::{ClusterStats, ResyncStatus, ResyncView};
 use azekura_base::{DeviceId, PgId};
-use azekura_meta::Model;
-use azekura_meta::model::GroupRecord;
+use azekura_model::{GroupRecord, Model};
 
 /// What is under way and what waits; `None` when every copy that can be is in sync.
 pub(super) fn status(model: &Model, stats: &ClusterStats) -> Option<ResyncStatus> {

@@ -3,9 +3,8 @@
 use azekura_api::endpoint::ScrubStart;
 use azekura_api::{LastScrubs, ScrubStarted, ScrubTarget};
 use azekura_base::PgId;
-use azekura_meta::model::{GroupRecord, ScrubTimes};
 use azekura_meta::time::unix_seconds;
-use azekura_meta::{Kind, MetaError, Model};
+use azekura_model::{GroupRecord, Kind, MetaError, Model, ScrubTimes};
 
 use super::call::{Answer, Call};
 

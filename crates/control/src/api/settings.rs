@@ -3,7 +3,7 @@
 use azekura_api::endpoint::{SettingsChange, SettingsShow};
 use azekura_api::{ChangeSettings, SettingsView};
 use azekura_meta::cluster;
-use azekura_meta::model::SettingsRecord;
+use azekura_model::SettingsRecord;
 
 use super::call::{Answer, Call};
 

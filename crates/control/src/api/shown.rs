@@ -3,7 +3,7 @@
 //! The two are apart on purpose: how the configuration is kept and what clients were promised change at different times
 //! (docs/decisions/0025-api-crate.md).
 
-use azekura_meta::model;
+use azekura_model as model;
 
 /// Something of the configuration that the API shows.
 pub(super) trait Shown {

@@ -9,8 +9,7 @@ use azekura_api::endpoint::{
 };
 use azekura_api::{CloneVolume, ErrorCode, NoContent, ProtectVolume, RevertVolume, RevertedView, SnapshotView};
 use azekura_base::{LayerId, rfc3339_seconds};
-use azekura_meta::model::{ProtectionRecord, SnapshotRecord, VolumeAccess};
-use azekura_meta::{Kind, MetaError, Model};
+use azekura_model::{Kind, MetaError, Model, ProtectionRecord, SnapshotRecord, VolumeAccess};
 
 use super::call::{Answer, Call};
 use super::error::ApiError;

@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use azekura_api::endpoint::{NodeLayers, Space};
 use azekura_api::{ClassSpace, ClusterSpace, ClusterStats, DeviceSpace, SpaceView, VolumeSpace, Written};
 use azekura_base::LayerId;
-use azekura_meta::Model;
-use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
-use azekura_meta::model::{LayerRecord, LayerState};
+use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
+use azekura_model::{LayerRecord, LayerState, Model};
 
 use super::call::{Answer, Call};
 use super::error::ApiError;

@@ -2,7 +2,7 @@
 
 use azekura_api::endpoint::{NodeStatistics, Stats};
 use azekura_api::{ClusterStats, NodeSnapshot, NodeStats};
-use azekura_meta::Model;
+use azekura_model::Model;
 
 use super::call::{Answer, Call};
 use super::error::ApiError;

@@ -8,9 +8,8 @@ use azekura_api::{
     READ_ONLY, Stale,
 };
 use azekura_base::{DeviceId, PgId};
-use azekura_meta::Model;
-use azekura_meta::cluster::{promised_bytes, usable_capacity_bytes};
-use azekura_meta::model::{GroupRecord, named};
+use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
+use azekura_model::{GroupRecord, Model, named};
 
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};

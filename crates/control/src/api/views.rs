@@ -4,8 +4,7 @@ use azekura_api::{
     AckRule, AttachmentView, ClassView, ClusterStats, DeviceSnapshot, DeviceView, GroupView, NodeView, VolumeView,
 };
 use azekura_base::DeviceId;
-use azekura_meta::Model;
-use azekura_meta::model::{AttachmentRecord, ClassRecord, FailureKind, VolumeRecord};
+use azekura_model::{AttachmentRecord, ClassRecord, FailureKind, Model, VolumeRecord};
 
 use super::scrub;
 use super::shown::Shown;

@@ -4,9 +4,8 @@ use azekura_api::endpoint::{
     VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeList, VolumeResize, VolumeShow,
 };
 use azekura_api::{AttachVolume, CreateVolume, DeleteVolume, DetachVolume, NoContent, ResizeVolume, ResizedView};
-use azekura_meta::cluster::VolumeDeletion;
-use azekura_meta::model::VolumeAccess;
-use azekura_meta::{Kind, MetaError};
+use azekura_model::transitions::volumes::VolumeDeletion;
+use azekura_model::{Kind, MetaError, VolumeAccess};
 
 use super::call::{Answer, Call, Reply};
 use super::known::{Known, Wanted, known};

@@ -11,9 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_base::DeviceId;
-use azekura_meta::MetaError;
-use azekura_meta::cluster::NewGroup;
-use azekura_meta::model::{AckRule, ClassRecord, DeviceRecord, FailureDomain, Model};
+use azekura_model::transitions::groups::NewGroup;
+use azekura_model::{AckRule, ClassRecord, DeviceRecord, FailureDomain, MetaError, Model};
 
 mod primaries;
 mod quota;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use azekura_meta::{MetaClient, MetaError, Model};
+use azekura_meta::MetaClient;
+use azekura_model::{MetaError, Model};
 use tokio::time::Instant;
 
 use crate::attachments::FREEZE_WAIT;

@@ -1,23 +1,22 @@
-//! Layers that no snapshot names any more end: merged into the only one on top, or dropped when nothing lies on them;
-//! and the records of those that have ended on every device go.
+//! Layers that no snapshot names any more end, and the records of those that have ended on every device go.
 
-use azekura_meta::{MetaClient, MetaError, Model};
-
-/// Ends begun in one round: each takes two or three writes to the configuration.
-const ENDS_AT_ONCE_MAX: usize = 64;
+use azekura_meta::MetaClient;
+use azekura_model::plans::layers::{LayerPlan, step};
+use azekura_model::{MetaError, Model};
 
 /// Takes the next steps.
 pub(super) async fn reconcile(meta: &MetaClient, model: &Model) -> Result<(), MetaError> {
-    if model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some()) {
-        return Ok(()); // Devices may hold layers that lie on these and that the configuration does not know yet.
-    }
-    for layer in model.ended_layers() {
-        meta.remove_layer(layer).await?;
-        tracing::debug!("layer {layer} is gone from every device");
-    }
-    for (layer, end) in model.layers_to_end().into_iter().take(ENDS_AT_ONCE_MAX) {
-        tracing::debug!("layer {layer} is not needed any more: {end:?}");
-        meta.begin_layer_end(model, layer, end).await?;
+    for plan in step(model) {
+        match plan {
+            LayerPlan::Remove(layer) => {
+                meta.remove_layer(layer).await?;
+                tracing::debug!("layer {layer} is gone from every device");
+            }
+            LayerPlan::Begin(layer, end) => {
+                tracing::debug!("layer {layer} is not needed any more: {end:?}");
+                meta.begin_layer_end(model, layer, end).await?;
+            }
+        }
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_meta::{MetaClient, MetaError, Model};
+use azekura_meta::MetaClient;
+use azekura_model::{MetaError, Model};
 
 use crate::snapshots::Snapshots;
 use tokio::sync::watch;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::VolumeId;
-use azekura_meta::cluster::VolumeCut;
-use azekura_meta::model::{Records, SnapshotOrigin, SnapshotRecord, VolumeRecord};
+use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
-use azekura_meta::{MetaClient, MetaError, Model};
+use azekura_model::plans;
+use azekura_model::transitions::cuts::VolumeCut;
+use azekura_model::{MetaError, Model, RecordMap, SnapshotOrigin, SnapshotRecord, VolumeRecord};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ const CUTS_AT_ONCE_MAX: usize = 8;
 const DELETIONS_MAX: usize = 64;
 
 /// Snapshots and volumes as of a model.
-type Known = (Records<(VolumeId, String), SnapshotRecord>, Records<String, VolumeRecord>);
+type Known = (RecordMap<(VolumeId, String), SnapshotRecord>, RecordMap<String, VolumeRecord>);
 
 /// A leader's work on protected volumes.
 pub(super) struct Protector {
@@ -123,18 +124,11 @@ impl Protector {
         if same && self.next_expiry.is_none_or(|at| now < at) {
             return Ok(());
         }
-        let volumes: BTreeSet<VolumeId> = model.volumes.values().map(|volume| volume.id).collect();
-        let mut left = DELETIONS_MAX;
-        self.next_expiry = None;
-        for snapshot in model.snapshots.values() {
-            let over = snapshot.expires.is_some_and(|at| at <= now) || !volumes.contains(&snapshot.volume);
-            if over && left > 0 {
-                left -= 1;
-                self.meta.delete_snapshot(snapshot.volume, &snapshot.name).await?;
-            } else if let Some(at) = snapshot.expires {
-                self.next_expiry = Some(self.next_expiry.map_or(at, |next| next.min(at)));
-            }
+        let over: Vec<(VolumeId, &str)> = plans::snapshots::step(model, now).collect();
+        for (volume, snapshot) in over.iter().take(DELETIONS_MAX) {
+            self.meta.delete_snapshot(*volume, snapshot).await?;
         }
+        self.next_expiry = plans::snapshots::next(model, now, over.len() <= DELETIONS_MAX);
         // Its deletions change the snapshots, and so call for the next look.
         self.known = Some((Arc::clone(&model.snapshots), Arc::clone(&model.volumes)));
         Ok(())

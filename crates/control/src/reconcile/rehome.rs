@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
-use azekura_meta::model::{ClassRecord, DeviceRecord, DeviceState, FailureKind, GroupRecord};
-use azekura_meta::{MetaClient, MetaError, Model};
+use azekura_model::{ClassRecord, DeviceRecord, DeviceState, FailureKind, GroupRecord, MetaError, Model};
 use tokio::time::Instant;
 
 use crate::placement::{Candidate, candidates_where, place};

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use azekura_meta::etcd::KeyValue;
-use azekura_meta::model::DeviceFailure;
+use azekura_model::{DeviceFailure, KeyValue};
 
 use super::*;
 
@@ -15,7 +14,7 @@ fn put(model: &mut Model, key: &str, value: &str) {
         value: value.as_bytes().to_vec(),
         ..KeyValue::default()
     };
-    let event = azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None };
+    let event = azekura_model::Change::Put(kv);
     model.apply([&event], 1);
     assert!(model.problems.is_empty(), "{:?}", model.problems);
 }

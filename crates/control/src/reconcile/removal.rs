@@ -1,7 +1,7 @@
 //! What was removed is taken out of the groups, then its records go.
 
-use azekura_meta::model::RemovalStep;
-use azekura_meta::{MetaClient, MetaError, Model};
+use azekura_meta::MetaClient;
+use azekura_model::{MetaError, Model, RemovalStep};
 
 /// Takes the next steps.
 pub(super) async fn reconcile(meta: &MetaClient, model: &Model) -> Result<(), MetaError> {

@@ -9,10 +9,15 @@
 use std::sync::Arc;
 
 use azekura_base::{Generation, NodeId, PgId, rfc3339_seconds};
-use azekura_meta::cluster::{CloneSpec, Cut, Snapped, VolumeCut, check_size, random_uuid};
-use azekura_meta::model::{ProtectionRecord, SnapshotOrigin, SnapshotRecord, VolumeAccess, VolumeRecord};
+use azekura_meta::MetaClient;
+use azekura_meta::cluster::{Snapped, random_uuid};
 use azekura_meta::time::{unix_seconds, unix_time};
-use azekura_meta::{Kind, MetaClient, MetaError, Model};
+use azekura_model::transitions::cuts::{Cut, VolumeCut};
+use azekura_model::transitions::snapshots::CloneSpec;
+use azekura_model::transitions::volumes::check_size;
+use azekura_model::{
+    Kind, MetaError, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord, VolumeAccess, VolumeRecord,
+};
 
 use crate::attachments::{Attacher, FREEZE_WAIT};
 

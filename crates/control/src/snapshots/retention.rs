@@ -6,8 +6,7 @@
 //! any time in a period, there is a snapshot that shows the volume as it was at the tick before; thinning again and
 //! again, at whatever times, does not change that.
 
-use azekura_meta::MetaError;
-use azekura_meta::model::{ProtectionRecord, VOLUME_SNAPSHOTS_MAX};
+use azekura_model::{MetaError, ProtectionRecord, VOLUME_SNAPSHOTS_MAX};
 
 /// Shortest pause between two snapshots, seconds.
 pub const EVERY_SECONDS_MIN: u64 = 1;
@@ -83,7 +82,7 @@ fn shows_something(protection: &ProtectionRecord, from: u64, until: u64, now: u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_meta::model::Thinning;
+    use azekura_model::Thinning;
     use proptest::prelude::*;
 
     fn protection(every: u64, keep: u64, then: &[(u64, u64)]) -> ProtectionRecord {

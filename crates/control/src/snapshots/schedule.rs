@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use azekura_base::VolumeId;
-use azekura_meta::Model;
-use azekura_meta::model::{Records, SnapshotOrigin, SnapshotRecord, Versioned, VolumeRecord};
+use azekura_model::{Model, RecordMap, SnapshotOrigin, SnapshotRecord, Versioned, VolumeRecord};
 
 use super::retention::superfluous;
 
@@ -16,7 +15,7 @@ pub const RETRY_SECONDS: u64 = 5;
 /// that a look costs nothing while none is due.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    volumes: Option<Records<String, VolumeRecord>>,
+    volumes: Option<RecordMap<String, VolumeRecord>>,
     due: BTreeMap<String, u64>,
     /// Volumes whose snapshot is being made.
     busy: BTreeSet<String>,
@@ -122,7 +121,7 @@ pub fn to_delete(model: &Model, volume: &VolumeRecord, now: u64) -> Vec<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_meta::etcd::KeyValue;
+    use azekura_model::KeyValue;
     use serde_json::{Value, json};
 
     fn model(revision: i64, records: &[(&str, Value)]) -> Model {

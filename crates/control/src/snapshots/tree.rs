@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use azekura_base::LayerId;
-use azekura_meta::Model;
-use azekura_meta::model::LayerState;
+use azekura_model::{LayerState, Model};
 
 /// A layer and those that it lies on, nearest first.
 fn path(model: &Model, layer: LayerId) -> impl Iterator<Item = LayerId> + '_ {
@@ -79,8 +78,7 @@ pub fn ends_with(model: &Model, snapshot: LayerId) -> Vec<(LayerId, Option<Layer
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_meta::etcd::KeyValue;
-    use azekura_meta::model::Key;
+    use azekura_model::{Key, KeyValue};
 
     /// A tree of layers: number, parent (0: none), state.
     fn model(layers: &[(u64, u64, &str)]) -> Model {

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use azekura_model::{EtcdError, KeyValue};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::etcd::{
-    CompactionRequest, DeleteRangeRequest, KVClient, KeyValue, LeaseClient, LeaseGrantRequest, LeaseRevokeRequest,
-    RangeRequest, TxnResponse, prefix_end,
+    CompactionRequest, DeleteRangeRequest, KVClient, LeaseClient, LeaseGrantRequest, LeaseRevokeRequest, RangeRequest,
+    TxnResponse, prefix_end,
 };
 
 mod keep_alive;
@@ -40,41 +41,6 @@ pub const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 const PAGE_KEYS: i64 = 2_000;
 /// Largest answer accepted: a page of keys, each as large as etcd lets it be, does not fit, but ours are small.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-
-/// Why a request failed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum EtcdError {
-    /// An endpoint that isn't `host:port` or `http://host:port`.
-    #[error("'{endpoint}' is not an address of a configuration server: {reason}")]
-    Endpoint {
-        /// As it was given.
-        endpoint: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// No endpoint answered in time.
-    #[error("no configuration server answers at {endpoints}: {reason}")]
-    Unreachable {
-        /// All endpoints, separated by commas.
-        endpoints: String,
-        /// The last failure.
-        reason: String,
-    },
-    /// A write whose answer was lost.
-    #[error("the configuration server at {endpoint} did not confirm a change: {reason}")]
-    Uncertain {
-        /// The endpoint that the write was sent to.
-        endpoint: String,
-        /// The failure.
-        reason: String,
-    },
-    /// History before the wanted revision is gone.
-    #[error("the configuration server's history no longer reaches back to the wanted revision")]
-    Compacted,
-    /// The server refused the request.
-    #[error("the configuration server refused: {0}")]
-    Refused(String),
-}
 
 #[derive(Debug)]
 struct Connection {
@@ -245,7 +211,7 @@ impl EtcdClient {
                 revision = page.header.as_ref().map_or(0, |header| header.revision);
             }
             let last = page.kvs.last().map(|kv| kv.key.clone());
-            found.extend(page.kvs);
+            found.extend(page.kvs.into_iter().map(KeyValue::from));
             match last {
                 Some(key) if page.more => {
                     start = key;

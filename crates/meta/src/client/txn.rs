@@ -1,8 +1,10 @@
 //! Building a transaction: conditions on keys' revisions, and writes when all of them hold.
 
+use azekura_model::{KeyValue, Write};
+
 use crate::etcd::{
-    Compare, CompareResult, CompareTarget, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp,
-    TxnRequest, TxnResponse, compare::TargetUnion, prefix_end, request_op::Request, response_op::Response,
+    Compare, CompareResult, CompareTarget, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    TxnResponse, compare::TargetUnion, prefix_end, request_op::Request, response_op::Response,
 };
 
 /// A transaction under construction.
@@ -80,13 +82,25 @@ impl Txn {
     }
 }
 
+impl From<azekura_model::Txn> for Txn {
+    fn from(txn: azekura_model::Txn) -> Txn {
+        let sent =
+            txn.conditions().iter().fold(Txn::new(), |sent, (key, revision)| sent.when_unchanged(key, *revision));
+        txn.writes().iter().fold(sent, |sent, write| match write {
+            Write::Put(key, value) => sent.put(key, value.clone()),
+            Write::Delete(key) => sent.delete(key),
+            Write::DeletePrefix(prefix) => sent.delete_prefix(prefix),
+        })
+    }
+}
+
 /// The first key-value of each read of a transaction.
 pub(super) fn first_key_values(answer: TxnResponse) -> Vec<Option<KeyValue>> {
     answer
         .responses
         .into_iter()
         .filter_map(|operation| match operation.response {
-            Some(Response::Range(range)) => Some(range.kvs.into_iter().next()),
+            Some(Response::Range(range)) => Some(range.kvs.into_iter().next().map(Into::into)),
             _ => None,
         })
         .collect()

@@ -1,5 +1,6 @@
 //! Following the changes of a range of keys.
 
+use azekura_model::Change;
 use tokio::sync::{mpsc, watch};
 use tonic::Streaming;
 
@@ -71,7 +72,7 @@ impl EtcdClient {
 
 impl WatchStream {
     /// The next changes, whole revisions of them, and the last revision that they reach.
-    pub async fn next(&mut self) -> Result<(Vec<Event>, i64), WatchEnd> {
+    pub async fn next(&mut self) -> Result<(Vec<Change>, i64), WatchEnd> {
         loop {
             let message = tokio::select! {
                 message = self.answers.message() => message,
@@ -87,7 +88,7 @@ impl WatchStream {
             }
             let last = answer.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
             if let Some(last) = last {
-                return Ok((answer.events, last));
+                return Ok((answer.events.into_iter().filter_map(Event::into_change).collect(), last));
             }
         }
     }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::NodeId;
+use azekura_model::{AliveRecord, EtcdError, Key, LeaderRecord, Model};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{MetaClient, encode};
-use crate::client::{EtcdClient, EtcdError, LeaseStream, Txn};
-use crate::model::{AliveRecord, Key, LeaderRecord, Model};
+use crate::client::{EtcdClient, LeaseStream, Txn};
 use crate::time::now_rfc3339;
 
 /// A key ends this long after its holder's last renewal.

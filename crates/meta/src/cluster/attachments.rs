@@ -1,11 +1,12 @@
 //! Attachments of volumes: one record each, changed by compare-and-swap.
 
-use azekura_base::Generation;
+use std::collections::BTreeSet;
 
-use super::{Attempt, MetaClient, Try, encode};
-use crate::client::Txn;
-use crate::error::{Kind, MetaError};
-use crate::model::{AttachmentsRecord, Key, VolumeRecord};
+use azekura_base::{Generation, NodeId};
+use azekura_model::transitions::attachments::{self, AttachRequest};
+use azekura_model::{AttachmentsRecord, InTheWay, MetaError, Outcome, Records, VolumeRecord};
+
+use super::MetaClient;
 
 /// A volume's attachments after a change.
 #[derive(Clone, Debug)]
@@ -19,49 +20,50 @@ pub struct ChangedAttachments {
 }
 
 impl MetaClient {
-    /// Replaces a volume's attachments by what `change` makes of them, which is called again when somebody else was
-    /// faster; `Ok(None)` leaves them as they are.
-    pub async fn change_attachments(
+    async fn change_attachments(
+        &self,
+        transition: impl Fn(&Records<'_>) -> Outcome<attachments::Attached> + Sync,
+    ) -> Result<ChangedAttachments, MetaError> {
+        let ((volume, attachments), revision) = self.run("attaching the volume", transition).await?;
+        Ok(ChangedAttachments { volume, attachments, revision })
+    }
+
+    /// A volume's attachments as they are.
+    pub async fn attachments_of(&self, volume: &str) -> Result<ChangedAttachments, MetaError> {
+        self.change_attachments(|records| attachments::change_attachments(records, volume, |_, _| Ok(None))).await
+    }
+
+    /// Attaches a volume. `gone`: processes (node and incarnation) that have certainly ended; `now`: the time, RFC
+    /// 3339; `refusal` says what is in the way.
+    pub async fn attach(
         &self,
         volume: &str,
-        change: impl Fn(&VolumeRecord, &AttachmentsRecord) -> Result<Option<AttachmentsRecord>, MetaError> + Sync,
+        wish: &AttachRequest,
+        gone: &BTreeSet<(NodeId, u64)>,
+        now: &str,
+        refusal: impl Fn(InTheWay) -> MetaError + Sync,
     ) -> Result<ChangedAttachments, MetaError> {
-        let volume_key = &Key::Volume(volume);
-        let change = &change;
-        self.settle("attaching the volume", |Try { deadline, .. }| async move {
-            let [found] = self.get_all([volume_key], deadline).await?;
-            let not_found = || MetaError::NotFound { kind: Kind::Volume, name: volume.to_owned() };
-            let record: VolumeRecord = found.record()?.ok_or_else(not_found)?;
-            let key = Key::Attachments(record.id);
-            let [attachments] = self.get_all([&key], deadline).await?;
-            let now = attachments.record()?.unwrap_or_else(|| AttachmentsRecord::none(record.id));
-            let Some(next) = change(&record, &now)?.filter(|next| *next != now) else {
-                let revision = attachments.mod_revision();
-                return Ok(Attempt::Done(ChangedAttachments { volume: record, attachments: now, revision }));
-            };
-            let txn = Txn::new()
-                // The volume may be deleted meanwhile, and its attachments with it.
-                .when_unchanged(&found.key, found.mod_revision())
-                .when_unchanged(&attachments.key, attachments.mod_revision())
-                .put(&attachments.key, encode(&next));
-            let answer = self.inner.etcd.txn(txn).await?;
-            if !answer.succeeded {
-                return Ok(Attempt::Conflict);
-            }
-            let revision = answer.header.map_or(0, |header| header.revision);
-            Ok(Attempt::Done(ChangedAttachments { volume: record, attachments: next, revision }))
-        })
-        .await
+        self.change_attachments(|records| attachments::attach(records, volume, wish, gone, now, &refusal)).await
+    }
+
+    /// Gives an attachment back of which nothing is under way.
+    pub async fn give_back(
+        &self,
+        volume: &str,
+        node: NodeId,
+        attachment: Generation,
+    ) -> Result<ChangedAttachments, MetaError> {
+        self.change_attachments(|records| attachments::give_back(records, volume, node, attachment)).await
+    }
+
+    /// Ends a volume's attachment to a node, or all of them.
+    pub async fn detach(&self, volume: &str, node: Option<NodeId>) -> Result<ChangedAttachments, MetaError> {
+        self.change_attachments(|records| attachments::detach(records, volume, node)).await
     }
 
     /// Notes that every group has confirmed that it takes nothing of the attachments that had ended by `generation`.
     /// Answers the record, which still says that a fence is due when others have ended since.
     pub async fn confirm_fenced(&self, volume: &str, generation: Generation) -> Result<ChangedAttachments, MetaError> {
-        self.change_attachments(volume, |_, now| {
-            let all = now.generation == generation && now.fence_due;
-            let raised = Generation(now.generation.0 + 1);
-            Ok(all.then(|| AttachmentsRecord { fence_due: false, generation: raised, ..now.clone() }))
-        })
-        .await
+        self.change_attachments(|records| attachments::confirm_fenced(records, volume, generation)).await
     }
 }

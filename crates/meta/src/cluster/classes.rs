@@ -1,10 +1,10 @@
 //! Storage classes.
 
-use super::volumes::check_name;
+use azekura_model::transitions::volumes::check_name;
+use azekura_model::{AckRule, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Kind, MetaError, Unknown};
+
 use super::{Attempt, MetaClient, Try, encode};
 use crate::client::Txn;
-use crate::error::{Kind, MetaError};
-use crate::model::{AckRule, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Unknown};
 use crate::time::now_rfc3339;
 
 /// Overcommit ratio of a class that names none.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use azekura_model::{EtcdError, Model, PREFIX};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::client::{BACK_OFF_MAX, BACK_OFF_MIN, EtcdClient, EtcdError, WatchEnd};
-use crate::model::{Model, PREFIX};
+use crate::client::{BACK_OFF_MAX, BACK_OFF_MIN, EtcdClient, WatchEnd};
 
 use super::LinkLoss;
 
@@ -65,12 +65,12 @@ async fn watch_from(
     link.send_replace(None);
     *pause = BACK_OFF_MIN;
     loop {
-        let (events, revision) = match watch.next().await {
-            Ok(changes) => changes,
+        let (changes, revision) = match watch.next().await {
+            Ok(news) => news,
             Err(end) => return end,
         };
         let mut changed = Model::clone(&model.borrow());
-        changed.apply(&events, revision);
+        changed.apply(&changes, revision);
         model.send_replace(Arc::new(changed));
     }
 }

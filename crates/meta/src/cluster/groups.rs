@@ -1,28 +1,21 @@
 //! Placement groups: made once for a class, changed only by compare-and-swap.
 
-use azekura_base::{DeviceId, Epoch, PgId};
+use azekura_base::{DeviceId, PgId};
+use azekura_model::transitions::groups::{NewGroup, confirm_copy_forgotten, replace_group};
+use azekura_model::{
+    ClassRecord, EtcdError, GroupPlan, GroupRecord, Key, Kind, MetaError, Model, ScrubRecord, Versioned,
+};
 use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Attempt, MetaClient, Try, encode};
-use crate::client::{EtcdError, Txn};
-use crate::error::{Kind, MetaError};
-use crate::model::{ClassRecord, GroupPlan, GroupRecord, Key, Model, ScrubRecord, ScrubTimes, Unknown, Versioned};
+use crate::client::Txn;
 use crate::time::unix_seconds;
 
 /// Groups of one class.
 pub const GROUPS_PER_CLASS_MAX: u32 = 8_192;
 /// Groups written by one transaction; etcd takes 128 operations.
 const GROUPS_PER_TXN: usize = 100;
-
-/// Where a new group's copies go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewGroup {
-    /// Its devices.
-    pub members: Vec<DeviceId>,
-    /// The member that orders writes.
-    pub primary: DeviceId,
-}
 
 /// Outcome of a compare-and-swap.
 #[derive(Debug)]
@@ -59,9 +52,7 @@ impl MetaClient {
                 }
                 // Not executed yet. If it still will be: its condition and ours admit only one of the two.
             }
-            let name = key.to_string();
-            let txn = Txn::new().when_unchanged(&name, expected_mod_revision).put(&name, encode(wanted));
-            let answer = self.inner.etcd.txn(txn).await?;
+            let answer = self.inner.etcd.txn(replace_group(wanted, expected_mod_revision).into()).await?;
             if answer.succeeded {
                 let mod_revision = answer.header.map_or(0, |header| header.revision);
                 return Ok(Attempt::Done(CasOutcome::Updated { mod_revision }));
@@ -95,22 +86,8 @@ impl MetaClient {
 
     /// Notes that a device has given up its copy of a group that it was to leave.
     pub async fn confirm_copy_forgotten(&self, group: PgId, device: DeviceId) -> Result<(), MetaError> {
-        let key = &Key::Group(group);
-        self.settle("noting that a copy is gone", |Try { deadline, .. }| async move {
-            let (record, mod_revision) = self.read_group(key, deadline).await?;
-            let Some(mut record) = record.filter(|record| record.leaving.contains(&device)) else {
-                return Ok(Attempt::Done(()));
-            };
-            if record.needs(device) {
-                // It is wanted again, which nobody asks for before the copy is gone. Nothing of it must be forgotten.
-                return Ok(Attempt::Done(()));
-            }
-            record.leaving.remove(&device);
-            record.version += 1;
-            let name = key.to_string();
-            self.commit(Txn::new().when_unchanged(&name, mod_revision).put(&name, encode(&record)), ()).await
-        })
-        .await
+        self.run("noting that a copy is gone", |records| confirm_copy_forgotten(records, group, device)).await?;
+        Ok(())
     }
 
     async fn read_group(&self, key: &Key<'_>, deadline: Instant) -> Result<(Option<GroupRecord>, i64), MetaError> {
@@ -168,7 +145,8 @@ impl MetaClient {
             }
             let ids: Vec<PgId> = (plan.first.0..plan.first.0 + plan.count).map(PgId).collect();
             let placed = place(&self.model(), &record, plan.count)?;
-            let groups: Vec<GroupRecord> = ids.iter().zip(placed).map(|(id, new)| new_group(*id, class, new)).collect();
+            let groups: Vec<GroupRecord> =
+                ids.iter().zip(placed).map(|(id, new)| new.into_record(*id, class, unix_seconds())).collect();
             for part in groups.chunks(GROUPS_PER_TXN) {
                 self.write_absent_groups(part, deadline).await?;
             }
@@ -205,23 +183,4 @@ impl MetaClient {
 
 fn conflict(current: Option<GroupRecord>, mod_revision: i64) -> CasOutcome<GroupRecord> {
     CasOutcome::Conflict { current: current.map(|record| Versioned { record, mod_revision }) }
-}
-
-fn new_group(id: PgId, class: &str, new: NewGroup) -> GroupRecord {
-    let new_scrub = ScrubTimes { done: unix_seconds(), ..ScrubTimes::default() };
-    GroupRecord {
-        id,
-        class: class.to_owned(),
-        version: 1,
-        epoch: Epoch(1),
-        reign: 0,
-        away: std::collections::BTreeMap::new(),
-        scrub: ScrubRecord { deep: new_scrub, light: new_scrub, ..ScrubRecord::default() },
-        primary: new.primary,
-        in_sync: new.members.clone(),
-        members: new.members,
-        leaving: std::collections::BTreeSet::new(),
-        closed: None,
-        unknown: Unknown::default(),
-    }
 }

@@ -1,11 +1,10 @@
 //! Which cluster this is.
 
+use azekura_model::{ClusterRecord, Key, MetaError, Unknown};
 use tokio::time::Instant;
 
 use super::{Attempt, MetaClient, OPERATION_TIMEOUT, Try, encode, random_uuid};
 use crate::client::Txn;
-use crate::error::MetaError;
-use crate::model::{ClusterRecord, Key, Unknown};
 use crate::time::now_rfc3339;
 
 impl MetaClient {

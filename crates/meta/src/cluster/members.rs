@@ -4,15 +4,16 @@
 use std::net::SocketAddr;
 
 use azekura_base::{DeviceId, NodeId};
+use azekura_model::transitions::volumes::check_name;
+use azekura_model::{
+    AckRule, DeviceFailure, DeviceRecord, DeviceState, FailureKind, Found, GroupRecord, Key, Kind, MetaError, Model,
+    NodeRecord, Unknown,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Attempt, Found, MetaClient, Try, encode};
+use super::{Attempt, MetaClient, Try, encode};
 use crate::client::Txn;
-use crate::error::{Kind, MetaError};
-use crate::model::{
-    AckRule, DeviceFailure, DeviceRecord, DeviceState, FailureKind, GroupRecord, Key, Model, NodeRecord, Unknown,
-};
 
 /// What a node says about itself.
 #[derive(Clone, Debug)]
@@ -161,7 +162,7 @@ impl Member for DeviceRecord {
 impl MetaClient {
     /// Registers a start of a node. Returns its record, with its id and an incarnation beyond all earlier ones.
     pub async fn register_node(&self, spec: &NodeSpec) -> Result<NodeRecord, MetaError> {
-        super::volumes::check_name(Kind::Node, &spec.name)?;
+        check_name(Kind::Node, &spec.name)?;
         self.register(NodeRecord {
             id: NodeId(0),
             uuid: spec.uuid.clone(),
@@ -230,7 +231,7 @@ impl MetaClient {
 
     /// Registers a device, or brings its record up to date (its state stays). Returns the record with its id.
     pub async fn register_device(&self, spec: &DeviceSpec) -> Result<DeviceRecord, MetaError> {
-        super::volumes::check_name(Kind::Device, &spec.name)?;
+        check_name(Kind::Device, &spec.name)?;
         self.register(DeviceRecord {
             id: DeviceId(0),
             uuid: spec.uuid.clone(),

@@ -4,16 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use azekura_model::{EtcdError, Found, Gathered, Halt, Key, MetaError, Model, Outcome, PREFIX, Records, Step, encode};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::client::{EtcdClient, EtcdError, Txn};
-use crate::error::MetaError;
-use crate::etcd::KeyValue;
-use crate::model::{Key, Model, PREFIX};
+use crate::client::{EtcdClient, Txn};
 
 mod alive;
 mod attachments;
@@ -33,13 +29,11 @@ mod volumes;
 pub use alive::{LIFE_TTL_SECONDS, LeaseHold};
 pub use attachments::ChangedAttachments;
 pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
-pub use cuts::{CUT_VOLUMES_MAX, Cut, Snapped, VolumeCut};
-pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX, NewGroup};
+pub use cuts::Snapped;
+pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX};
 pub use members::{DeviceSpec, NodeSpec};
 pub use restored::{NUMBERS_PER_SECOND, Restoration, RestoredSummary};
 pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};
-pub use snapshots::CloneSpec;
-pub use volumes::{VolumeDeletion, VolumeSpec, check_overcommit, check_size, promised_bytes, usable_capacity_bytes};
 
 /// How long [`MetaClient::connect`] waits for a server.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -188,11 +182,48 @@ impl MetaClient {
         Ok(std::array::from_fn(|index| Found { key: names[index].clone(), kv: values.next().flatten() }))
     }
 
-    /// The same for any number of keys.
-    async fn get_each(&self, keys: &[Key<'_>], deadline: Instant) -> Result<Vec<Found>, MetaError> {
-        let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
-        let (values, _) = self.inner.etcd.get_all(&names, deadline).await?;
-        Ok(names.into_iter().zip(values).map(|(key, kv)| Found { key, kv }).collect())
+    /// Runs a transition until it is done, refused, or out of time: reads what it asks for, sends the change that it
+    /// comes to. Also gives the revision since which what was wanted is so, or a later one.
+    async fn run<T: Send>(
+        &self,
+        what: &str,
+        transition: impl Fn(&Records<'_>) -> Outcome<T> + Sync,
+    ) -> Result<(T, i64), MetaError> {
+        let transition = &transition;
+        self.settle(what, |attempt| self.try_transition(attempt, transition)).await
+    }
+
+    /// One attempt at a transition.
+    async fn try_transition<T>(
+        &self,
+        Try { deadline, uncertain }: Try,
+        transition: impl Fn(&Records<'_>) -> Outcome<T>,
+    ) -> Result<Attempt<(T, i64)>, MetaError> {
+        let (mut model, mut read) = (self.model(), Gathered::new());
+        loop {
+            match transition(&Records::gathered(&model, &read, uncertain)) {
+                Ok(step) => return self.take(step).await,
+                Err(Halt::Refused(error)) => return Err(error),
+                Err(Halt::Wait(revision)) => model = self.model_at(revision).await?,
+                Err(Halt::Read(keys)) => {
+                    let (values, _) = self.inner.etcd.get_all(&keys, deadline).await?;
+                    read.extend(keys.into_iter().zip(values));
+                }
+            }
+        }
+    }
+
+    /// Does what an attempt has come to.
+    async fn take<T>(&self, step: Step<T>) -> Result<Attempt<(T, i64)>, MetaError> {
+        match step {
+            Step::Done(value, revision) => Ok(Attempt::Done((value, revision))),
+            Step::Again => Ok(Attempt::Conflict),
+            Step::Run(txn, value) => {
+                let answer = self.inner.etcd.txn(txn.into()).await?;
+                let revision = answer.header.map_or(0, |header| header.revision);
+                Ok(if answer.succeeded { Attempt::Done((value, revision)) } else { Attempt::Conflict })
+            }
+        }
     }
 
     /// Sends a transaction; a failed condition is a conflict.
@@ -200,39 +231,6 @@ impl MetaClient {
         let answer = self.inner.etcd.txn(txn).await?;
         Ok(if answer.succeeded { Attempt::Done(done) } else { Attempt::Conflict })
     }
-}
-
-/// A key as it was found.
-#[derive(Debug)]
-struct Found {
-    key: String,
-    kv: Option<KeyValue>,
-}
-
-impl Found {
-    /// Revision of its last change; 0: it is not there.
-    fn mod_revision(&self) -> i64 {
-        self.kv.as_ref().map_or(0, |kv| kv.mod_revision)
-    }
-
-    /// Its record; `None`: it is not there.
-    fn record<T: DeserializeOwned>(&self) -> Result<Option<T>, MetaError> {
-        let Some(kv) = &self.kv else { return Ok(None) };
-        serde_json::from_slice(&kv.value)
-            .map(Some)
-            .map_err(|error| MetaError::Broken { key: self.key.clone(), reason: error.to_string() })
-    }
-
-    /// The next id of a counter.
-    fn next_id(&self) -> Result<u64, MetaError> {
-        Ok(self.record::<u64>()?.unwrap_or(1))
-    }
-}
-
-/// A record as it is kept.
-fn encode<T: Serialize>(record: &T) -> Vec<u8> {
-    // Our records have string keys and finite numbers only, so this can't fail.
-    serde_json::to_vec(record).expect("records are JSON objects")
 }
 
 /// 128 random bits as 32 hexadecimal digits.

@@ -2,11 +2,10 @@
 //! takes it out of the groups and removes its record (`model/removal.rs` decides each step).
 
 use azekura_base::{DeviceId, NodeId};
+use azekura_model::{ClassRecord, DeviceRecord, DeviceState, Key, Kind, MetaError, Model, NodeRecord, RemovalStep};
 
 use super::{Attempt, MetaClient, Try, encode};
 use crate::client::Txn;
-use crate::error::{Kind, MetaError};
-use crate::model::{ClassRecord, DeviceRecord, DeviceState, Key, Model, NodeRecord, RemovalStep};
 
 /// Groups deleted by one transaction; etcd takes 128 operations.
 const GROUPS_PER_TXN: usize = 100;

@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_base::DeviceId;
+use azekura_model::{
+    ClusterRecord, DoubtRecord, EtcdError, HoldingsRecord, Key, LayerRecord, LayerState, MetaError, Model, PREFIX,
+    RestoredRecord, Unknown,
+};
 use serde_json::{Map, Value, json};
 
 use super::{MetaClient, Try, encode, random_uuid};
-use crate::client::{EtcdError, Txn};
-use crate::error::MetaError;
+use crate::client::Txn;
 use crate::history::{Changes, Copied, is_lasting};
-use crate::model::{
-    ClusterRecord, DoubtRecord, HoldingsRecord, Key, LayerRecord, LayerState, Model, PREFIX, RestoredRecord, Unknown,
-};
 use crate::time::{now_rfc3339, unix_seconds};
 
 /// Numbers of layers and volumes, epochs, versions of groups and generations of attachments jump to the time, in
@@ -344,7 +344,7 @@ impl MetaClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::etcd::KeyValue;
+    use azekura_model::KeyValue;
 
     const NOW: u64 = 1_800_000_000;
 

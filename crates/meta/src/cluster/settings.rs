@@ -1,9 +1,9 @@
 //! The cluster's settings.
 
+use azekura_model::{Key, MetaError, SettingsRecord};
+
 use super::{Attempt, MetaClient, Try, encode};
 use crate::client::Txn;
-use crate::error::MetaError;
-use crate::model::{Key, SettingsRecord};
 
 /// Most groups that may move at once.
 pub const MOVES_AT_ONCE_MAX: u32 = 1_024;

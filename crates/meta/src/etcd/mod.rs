@@ -28,6 +28,23 @@ pub use stubs::lease::{lease_client::LeaseClient, lease_server};
 pub use stubs::maintenance::maintenance_server;
 pub use stubs::watch::{watch_client::WatchClient, watch_server};
 
+impl From<KeyValue> for azekura_model::KeyValue {
+    fn from(kv: KeyValue) -> azekura_model::KeyValue {
+        let KeyValue { key, value, mod_revision, lease, .. } = kv;
+        azekura_model::KeyValue { key, value, mod_revision, lease }
+    }
+}
+
+impl Event {
+    /// What has changed; `None` for an event that names no key.
+    #[must_use]
+    pub fn into_change(self) -> Option<azekura_model::Change> {
+        let kv = self.kv?;
+        let deleted = self.r#type == i32::from(EventType::Delete);
+        Some(if deleted { azekura_model::Change::Delete(kv.key) } else { azekura_model::Change::Put(kv.into()) })
+    }
+}
+
 /// The end of the range that holds every key starting with `prefix` (etcd API, "Range"): the prefix with its last
 /// byte below 0xff raised by one; `[0]`, meaning "to the last key", when there is none.
 #[must_use]

@@ -1,7 +1,8 @@
 //! The client's half of the protocol: bytes to say, and what the server answered, taken apart.
 
+use azekura_frontend::Exports;
 use azekura_nbd::numbers::*;
-use azekura_nbd::{Event, Exports, Session};
+use azekura_nbd::{Event, Session};
 use bytes::Bytes;
 
 /// What a client says, gathered.

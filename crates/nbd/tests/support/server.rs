@@ -1,7 +1,8 @@
 //! A server with volumes in memory, a thread for each connection: enough to meet real clients.
 
 use azekura_base::BLOCK_SIZE;
-use azekura_nbd::{Command, ErrorCode, Event, Export, Exports, Extent, Listing, ReadPiece, Session};
+use azekura_frontend::{Export, Exports, Listing, MakeListing};
+use azekura_nbd::{Command, ErrorCode, Event, Extent, ReadPiece, Session};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -77,8 +78,8 @@ impl Memory {
 pub struct Volumes(pub Arc<Vec<Arc<Volume>>>);
 
 impl Exports for Volumes {
-    fn list(&self) -> Listing {
-        Listing::of(self.0.iter().map(|volume| (&*volume.export.name, &*volume.export.description)))
+    fn listing(&self, _: &'static str, make: &MakeListing<'_>) -> Listing {
+        make(&mut self.0.iter().map(|volume| (&*volume.export.name, &*volume.export.description)))
     }
 
     fn find(&self, name: &str) -> Option<Export> {

@@ -11,6 +11,7 @@ use crate::group::{Group, Role};
 use crate::lease::GRACE;
 use crate::membership::{AFTER_STALL, readers_until};
 use crate::primary::Primary;
+use crate::sluggish::Yields;
 use azekura_base::{DeviceId, Epoch};
 use std::time::Duration;
 
@@ -126,6 +127,7 @@ impl Group {
         }
         let mut primary = Primary::new(claim.epoch, takeover, self.me, &self.config.in_sync, self.now);
         primary.ordered_at = secondary.ordered_at;
+        self.yields = Yields::default();
         self.role = Role::Primary(Box::new(primary));
         self.begin_gathering();
     }

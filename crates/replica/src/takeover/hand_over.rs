@@ -75,7 +75,8 @@ impl Group {
         }
         secondary.inheritance = None;
         let whole = self.durable >= committed && config.in_sync.contains(&self.me);
-        if config.epoch == epoch && whole && !self.leaving && !self.hung && config.primary != self.me {
+        let fit = !self.leaving && !self.hung && !self.yields.keep_away(self.now);
+        if config.epoch == epoch && whole && fit && config.primary != self.me {
             self.claim(true);
         }
     }

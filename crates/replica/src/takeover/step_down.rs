@@ -6,6 +6,11 @@ use crate::secondary::Secondary;
 use azekura_base::{DeviceId, IoStatus, Sequence};
 
 impl Group {
+    /// The copy is given up, because its device has failed: whoever waits here is sent to ask again.
+    pub fn close(&mut self) {
+        self.step_down();
+    }
+
     /// Proposes another copy as primary; this one serves nobody from now on.
     pub(crate) fn propose_primary(&mut self, to: DeviceId) {
         let (None, Some(primary)) = (&self.proposal, self.primary()) else { return };

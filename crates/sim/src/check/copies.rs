@@ -74,11 +74,7 @@ impl World {
         if self.plan.ack == AckRule::All {
             return;
         }
-        for (pg, mut config) in self.configuration.view().groups.clone() {
-            config.version += 1;
-            config.ack = ack;
-            self.configuration.replace(pg, config);
-        }
+        self.configuration.set_rule(ack);
         self.inform_all();
     }
 

@@ -21,7 +21,9 @@ impl World {
         let next = if alone { Duration::from_millis(LOOK_MS) } else { self.hangs.spread_millis(1000, 40_000) };
         self.queue.push(self.now + next, Event::Hang);
         let now = self.now;
-        let hangs = self.devices.values().any(|device| device.silent.is_on(now));
+        // What a device was asked for while it crawled still takes seconds when that is over: with a second device that
+        // hangs meanwhile it would be two at a time.
+        let hangs = self.devices.values().any(|device| device.silent.is_on(now) || now < device.crawls_until(now));
         if self.wear.calm || alone && (hangs || !self.is_whole()) {
             return;
         }

@@ -23,15 +23,16 @@ impl World {
         } else {
             self.without_member(&config)
         };
-        let Some((what, config)) = change else { return "nothing" };
-        self.trace.step(self.now, config.version, || format!("operator: {what} of {pg:?}: {:?}", config.members));
-        self.configuration.replace(pg, config);
+        let Some((what, members)) = change else { return "nothing" };
+        let version = config.version + 1;
+        self.trace.step(self.now, version, || format!("operator: {what} of {pg:?}: {members:?}"));
+        self.configuration.change_members(pg, members);
         self.inform_all();
         what
     }
 
     /// One more copy, on a node that has none.
-    fn with_new_member(&mut self, config: &GroupConfig) -> Option<(&'static str, GroupConfig)> {
+    fn with_new_member(&mut self, config: &GroupConfig) -> Option<(&'static str, BTreeSet<DeviceId>)> {
         let node_of = |device: &DeviceId| self.devices.get(device).map(|device| device.node);
         let taken: Vec<NodeId> = config.members.iter().filter_map(node_of).collect();
         // A device that is giving its copy up can't have another yet.
@@ -46,40 +47,28 @@ impl World {
         }
         let mut members = config.members.clone();
         members.insert(*self.faults.random.pick(&free));
-        Some(("new member", with_members(config, members)))
+        Some(("new member", members))
     }
 
     /// One copy less, which may be the primary's.
-    fn without_member(&mut self, config: &GroupConfig) -> Option<(&'static str, GroupConfig)> {
+    fn without_member(&mut self, config: &GroupConfig) -> Option<(&'static str, BTreeSet<DeviceId>)> {
         let mut members = config.members.clone();
         let all: Vec<DeviceId> = members.iter().copied().collect();
         members.remove(self.faults.random.pick(&all));
-        Some(("member removed", with_members(config, members)))
+        Some(("member removed", members))
     }
 
     /// A device has given up its copy.
     pub(crate) fn copy_forgotten(&mut self, device: DeviceId, pg: PgId) {
-        let Some(mut config) = self.configuration.view().groups.get(&pg).cloned() else { return };
-        if !config.needs(device) && config.leaving.remove(&device) {
-            config.version += 1;
-            if self.plan.goes_back && config.members.len() < config.copies as usize {
-                // As the control plane does with a group that has too few.
-                config.members.insert(device);
-            }
-            self.trace.step(self.now, config.version, || format!("{device:?} has no copy of {pg:?} any more"));
-            self.configuration.replace(pg, config);
-            self.inform_all();
+        let Some(version) = self.configuration.forget_copy(pg, device) else { return };
+        self.trace.step(self.now, version, || format!("{device:?} has no copy of {pg:?} any more"));
+        let Some(config) = self.configuration.view().groups.get(&pg) else { return };
+        if self.plan.goes_back && config.members.len() < config.copies as usize {
+            // As the control plane does with a group that has too few.
+            let mut members = config.members.clone();
+            members.insert(device);
+            self.configuration.change_members(pg, members);
         }
+        self.inform_all();
     }
-}
-
-/// The configuration with other members, as the control plane makes it.
-pub(crate) fn with_members(config: &GroupConfig, members: BTreeSet<DeviceId>) -> GroupConfig {
-    let mut new = config.clone();
-    new.version += 1;
-    new.leaving.extend(config.members.iter().chain(&config.in_sync));
-    new.leaving.retain(|device| !members.contains(device));
-    new.away.retain(|device, _| members.contains(device));
-    new.members = members;
-    new
 }

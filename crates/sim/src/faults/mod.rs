@@ -20,7 +20,6 @@ mod wear;
 mod wipes;
 
 use lost_writes::Losing;
-pub(crate) use members::with_members;
 pub(crate) use partitions::Cuts;
 use votes::Watched;
 pub(crate) use wear::Wear;

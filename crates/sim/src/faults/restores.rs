@@ -55,13 +55,13 @@ impl World {
             return;
         };
         let one_history = self.faults.random.chance(ONE_HISTORY_PERCENT);
-        for (pg, config) in self.configuration.take_closed() {
+        for (pg, config) in self.configuration.closed() {
             let held = said.iter().filter_map(|(device, groups)| Some((*device, *groups.get(&pg)?)));
             let heard = Heard { held: held.collect(), without: BTreeSet::new(), one_history };
             match reopen(&config, &heard) {
                 Ok(next) => {
                     self.trace.step(self.now, next.version, || format!("{pg:?} opens again: {next:?} of {heard:?}"));
-                    self.configuration.replace(pg, next);
+                    self.configuration.reopen(pg, next);
                 }
                 Err(told) => {
                     let what = format!("{pg:?} can't open again: {told:?} of {heard:?}");

@@ -157,9 +157,8 @@ impl World {
 
     /// A new, empty volume.
     pub(super) fn fsx_create(&mut self, name: &str, size: u64) -> Option<()> {
-        let offset = self.fsx.random.below(u64::from(self.plan.groups)) as u32;
         self.fsx_say(|| format!("makes {name}, of {size} sectors"));
-        let since = self.create_volume(name, size * SECTOR_SIZE as u64, offset);
+        let since = self.create_volume(name, size * SECTOR_SIZE as u64)?;
         self.fsx_add(name, Image::new(size), since)
     }
 
@@ -199,7 +198,7 @@ impl World {
                 tries.next()?;
             }
         }
-        let since = self.resize_volume(name, size * SECTOR_SIZE as u64);
+        let since = self.resize_volume(name, size * SECTOR_SIZE as u64)?;
         let volume = self.fsx.volumes.get_mut(name)?;
         volume.image.size = size;
         volume.since = volume.since.max(since);

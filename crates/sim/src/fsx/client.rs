@@ -4,9 +4,12 @@ use super::model::{Change, Image, Kind, Sectors};
 use crate::Invariant;
 use crate::contents::{SECTOR_SIZE, decode, encode};
 use crate::events::Life;
+use crate::records::CLASS;
 use crate::world::World;
 use azekura_base::{Generation, IoStatus, NodeId, PgId, VolumeId};
 use azekura_gateway::{Op, Outcome, Piece};
+use azekura_model::transitions::attachments::{AttachRequest, Attached, attach, confirm_fenced, detach, give_back};
+use azekura_model::{AttachmentsRecord, MetaError, Records};
 use azekura_node::Attachments;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,15 +29,15 @@ pub(super) struct Volume {
     pub(super) image: Image,
     /// The process that it is attached to, and the attachment's name.
     held: Option<(Life, Generation)>,
-    /// An attachment has ended without having been given back.
-    fence_due: bool,
+    /// The client has turned its back on its attachment without giving it back.
+    abandoned: bool,
     /// The revision that a gateway has to know before it may be used.
     pub(super) since: u64,
 }
 
 impl Volume {
     pub(super) fn new(id: VolumeId, image: Image, since: u64) -> Volume {
-        Volume { id, image, held: None, fence_due: false, since }
+        Volume { id, image, held: None, abandoned: false, since }
     }
 }
 
@@ -88,7 +91,7 @@ impl World {
         self.fsx.volumes.values_mut().filter(|volume| volume.held.is_some_and(|(at, _)| at == life)).for_each(
             |volume| {
                 volume.held = None;
-                volume.fence_due = true;
+                volume.abandoned = true;
             },
         );
     }
@@ -106,23 +109,26 @@ impl World {
     /// Gives a volume back: nobody has it then.
     pub(super) fn fsx_give_back(&mut self, name: &str) {
         let Some(volume) = self.fsx.volumes.get_mut(name) else { return };
-        if volume.held.take().is_none() {
-            return;
-        }
-        let id = volume.id;
+        let Some((life, attachment)) = volume.held.take() else { return };
         self.fsx_say(|| format!("gives {name} back"));
-        self.fsx_set_attachments(id, None);
+        self.fsx_change_attachments(|records| give_back(records, name, life.node, attachment));
     }
 
-    /// Changes who has a volume; gives the name of an attachment that stands, and the revision.
-    fn fsx_set_attachments(&mut self, id: VolumeId, wanted: Option<Life>) -> (Attachments, u64) {
-        let before = self.configuration.view().attachments.get(&id).map_or(Generation(0), |now| now.generation);
-        let generation = Generation(before.0 + 1);
-        let attachments = Attachments { generation, standing: wanted.map(|_| generation).into_iter().collect() };
-        let new = attachments.clone();
-        let revision = self.configuration.edit(|view, _| drop(view.attachments.insert(id, new)));
-        self.inform_all();
-        (attachments, revision)
+    /// Changes who has a volume; gives the record of its attachments, and the revision.
+    fn fsx_change_attachments(
+        &mut self,
+        transition: impl FnOnce(&Records<'_>) -> azekura_model::Outcome<Attached>,
+    ) -> Option<(AttachmentsRecord, u64)> {
+        match self.configuration.run(transition) {
+            Ok(((_, attachments), revision)) => {
+                self.inform_all();
+                Some((attachments, revision))
+            }
+            Err(error) => {
+                self.violate(Invariant::Protocol, format!("the attachments can't be changed: {error}"));
+                None
+            }
+        }
     }
 
     /// The process that a volume is attached to; it is attached, at this node or at any, if it is not.
@@ -164,31 +170,44 @@ impl World {
         }
         let reaching: Vec<Life> = self.reaching().into_iter().filter(wanted).collect();
         let life = *self.fsx.random.pick(&reaching);
-        let volume = self.fsx.volumes.get(name)?;
-        let (id, fence_due) = (volume.id, volume.fence_due);
-        let (attachments, revision) = self.fsx_set_attachments(id, Some(life));
-        let generation = attachments.generation;
-        self.fsx_say(|| format!("attaches {name} to {life:?} as {generation:?}, fence due: {fence_due}"));
-        if fence_due && !self.fsx_fence(life, id, attachments)? {
-            return Some(()); // Again, perhaps elsewhere.
+        let Volume { id, abandoned, .. } = *self.fsx.volumes.get(name)?;
+        if abandoned {
+            // Whatever of it is still on its way must not come later.
+            self.fsx_change_attachments(|records| detach(records, name, None))?;
         }
-        if self.life_of(life.node) == Some(life) {
-            let volume = self.fsx.volumes.get_mut(name)?;
+        let Life { node, incarnation } = life;
+        let wish = AttachRequest { node, incarnation: Some(incarnation), shared: Some(false), force: true };
+        let refusal = |what| MetaError::CutEnded { volume: format!("{name}: {what:?}") };
+        let attached = |records: &Records<'_>| attach(records, name, &wish, &BTreeSet::new(), "", refusal);
+        let (mut record, mut revision) = self.fsx_change_attachments(attached)?;
+        self.fsx.volumes.get_mut(name)?.abandoned = false;
+        let generation = record.of(node)?.generation;
+        self.fsx_say(|| format!("attaches {name} to {life:?} as {generation:?}, fence due: {}", record.fence_due));
+        if record.fence_due {
+            if !self.fsx_fence(life, id, &record)? {
+                return Some(()); // Again, perhaps elsewhere.
+            }
+            let fenced = record.generation;
+            (record, revision) = self.fsx_change_attachments(|records| confirm_fenced(records, name, fenced))?;
+        }
+        let lives = self.life_of(life.node) == Some(life);
+        let volume = self.fsx.volumes.get_mut(name)?;
+        if !lives {
+            volume.abandoned = true;
+        } else if !record.fence_due {
             volume.held = Some((life, generation));
-            volume.fence_due = false;
             volume.since = volume.since.max(revision);
-        } else {
-            self.fsx.volumes.get_mut(name)?.fence_due = true;
         }
         Some(())
     }
 
     /// Waits until all groups keep out what has ended. False when they have not confirmed it.
-    fn fsx_fence(&mut self, life: Life, id: VolumeId, attachments: Attachments) -> Option<bool> {
+    fn fsx_fence(&mut self, life: Life, id: VolumeId, record: &AttachmentsRecord) -> Option<bool> {
         self.fsx.requests.names += 1;
         let token = FENCES + self.fsx.requests.names;
         self.fsx.requests.fence = Some((token, None));
-        let groups: Vec<PgId> = self.configuration.group_ids();
+        let groups: Vec<PgId> = self.configuration.groups_of(CLASS);
+        let attachments = Attachments { generation: record.generation, standing: record.standing() };
         self.tell(life, |node| node.fence(token, id, attachments, groups, FENCE_PATIENCE));
         let over = |world: &World| {
             world.life_of(life.node) != Some(life) || world.fsx.requests.fence.is_none_or(|(_, end)| end.is_some())
@@ -269,7 +288,7 @@ impl World {
                 self.report.unknown += 1;
                 let volume = self.fsx.volumes.get_mut(name)?;
                 volume.held = None;
-                volume.fence_due = true;
+                volume.abandoned = true;
             }
         }
         let seen = self.fsx_fetch(name, first, count)?;

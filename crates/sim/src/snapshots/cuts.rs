@@ -2,15 +2,16 @@
 //! The steps are those of docs/decisions/0011-snapshots.md: the configuration says so, all groups stop, the
 //! configuration says that it is done.
 
+use crate::Invariant;
 use crate::events::{Event, Life};
 use crate::history::Stamp;
-use crate::snapshots::tree::State;
+use crate::records::CLASS;
 use crate::world::World;
 use azekura_base::{LayerId, NodeId, PgId, VolumeId};
-use azekura_gateway::VolumeView;
+use azekura_model::transitions::cuts::{Cut, VolumeCut, begin_cut, call_off_cut, finish_cut};
+use azekura_model::{CutRecord, SnapshotOrigin};
 use azekura_node::ClusterView;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long groups may take to freeze.
@@ -36,6 +37,16 @@ impl Wish {
         Wish { volume: volume.into(), name: name.into(), back_to: None }
     }
 
+    /// What the control plane is asked for.
+    fn to_cut(&self) -> VolumeCut {
+        let of_volume = |name: &String| name.split_once('@').map_or_else(|| name.clone(), |(_, name)| name.to_owned());
+        VolumeCut {
+            back_to: self.back_to.as_ref().map(of_volume),
+            unattached: self.back_to.is_some(),
+            ..VolumeCut::snapshot(&self.volume, &self.name, SnapshotOrigin::Person)
+        }
+    }
+
     /// The whole name of the snapshot.
     pub(crate) fn full_name(&self) -> String {
         format!("{}@{}", self.volume, self.name)
@@ -43,19 +54,13 @@ impl Wish {
 }
 
 /// A cut under way.
-pub(crate) struct Cut {
+pub(crate) struct UnderWay {
     from: Life,
     wishes: Vec<Wish>,
-    heads: Vec<Head>,
+    cut: Cut,
     pub(crate) asked: Stamp,
     /// Volumes whose groups have not all stopped.
     left: usize,
-}
-
-struct Head {
-    volume: VolumeId,
-    layer: LayerId,
-    next: LayerId,
 }
 
 /// A cut that is finished.
@@ -70,7 +75,7 @@ pub(crate) struct Done {
 /// All cuts.
 #[derive(Default)]
 pub(crate) struct Cuts {
-    pub(crate) under_way: BTreeMap<u64, Cut>,
+    pub(crate) under_way: BTreeMap<u64, UnderWay>,
     begun: u64,
     /// Heads that reverts have made, and the heads before them, for a lie.
     reverted: BTreeMap<LayerId, LayerId>,
@@ -87,12 +92,6 @@ impl Cuts {
     }
 }
 
-fn change_volume(view: &mut ClusterView, name: &str, change: impl FnOnce(&mut VolumeView)) {
-    if let Some(volume) = view.volumes.get_mut(name) {
-        change(Arc::make_mut(volume));
-    }
-}
-
 impl World {
     /// Nodes that run and reach the configuration store.
     pub(crate) fn reaching(&self) -> Vec<Life> {
@@ -103,43 +102,34 @@ impl World {
 
     /// Asks a node for a cut; `None` when one of the volumes is being cut, or what it is to go back to is not there.
     pub(crate) fn begin_cut(&mut self, from: Life, wishes: Vec<Wish>) -> Option<u64> {
-        let volumes = &self.configuration.view().volumes;
-        let mut heads = Vec::new();
-        for wish in &wishes {
-            let volume = volumes.get(&wish.volume).filter(|volume| volume.cut.is_none())?;
-            let below = match &wish.back_to {
-                Some(name) => volumes.get(name)?.layer,
-                None => volume.layer,
-            };
-            heads.push((volume.id, volume.layer, below));
-        }
+        let id = self.snapshots.cuts.begun + 1;
+        let volumes: Vec<VolumeCut> = wishes.iter().map(Wish::to_cut).collect();
+        let now = (self.now.as_secs(), self.now.subsec_nanos());
+        let begun = self.configuration.run(|records| begin_cut(records, &id.to_string(), from.node, &volumes, now));
+        let (volumes, revision) = begun.ok()?;
+        self.snapshots.cuts.begun = id;
         let asked = self.history.stamp();
-        let mut made = Vec::new();
-        let reverted = &mut self.snapshots.cuts.reverted;
-        let revision = self.configuration.edit(|view, tree| {
-            for ((volume, layer, below), wish) in heads.into_iter().zip(&wishes) {
-                let next = tree.make(Some(below), State::Next);
-                if wish.back_to.is_some() {
-                    reverted.insert(next, layer);
-                }
-                change_volume(view, &wish.volume, |volume| volume.cut = Some(next));
-                made.push(Head { volume, layer, next });
+        let mut heads: Vec<(VolumeId, LayerId, LayerId)> = Vec::new();
+        for (wish, volume) in &volumes {
+            let Some(CutRecord { next, .. }) = &volume.cut else { continue };
+            heads.push((volume.id, volume.head, *next));
+            if wish.back_to.is_some() {
+                self.snapshots.cuts.reverted.insert(*next, volume.head);
             }
-        });
-        self.snapshots.cuts.begun += 1;
-        let id = self.snapshots.cuts.begun;
+        }
         self.trace.step(self.now, id, || {
-            let heads: Vec<_> = made.iter().map(|head| format!("{:?} on {:?}", head.next, head.layer)).collect();
+            let heads: Vec<_> = heads.iter().map(|(_, layer, next)| format!("{next:?} on {layer:?}")).collect();
             format!("{from:?} begins cut {id} at {asked}: {wishes:?}, {}", heads.join(", "))
         });
         self.inform_all();
-        let groups: Vec<PgId> = self.configuration.group_ids();
-        for (index, head) in (0..).zip(&made) {
+        let groups: Vec<PgId> = self.configuration.groups_of(CLASS);
+        for (index, (volume, layer, _)) in (0..).zip(&heads) {
             let (token, groups) = (TOKENS + id * TOKENS_PER_CUT + index, groups.clone());
-            self.tell(from, |node| node.freeze(token, head.volume, head.layer, revision, groups, PATIENCE));
+            self.tell(from, |node| node.freeze(token, *volume, *layer, revision, groups, PATIENCE));
         }
-        let left = made.len();
-        self.snapshots.cuts.under_way.insert(id, Cut { from, wishes, heads: made, asked, left });
+        let left = heads.len();
+        let cut = Cut { id: id.to_string(), volumes, revision: i64::try_from(revision).unwrap_or(i64::MAX) };
+        self.snapshots.cuts.under_way.insert(id, UnderWay { from, wishes, cut, asked, left });
         // Whoever leads ends what the caller does not.
         let latest = self.now + PATIENCE + self.snapshots.random.spread_millis(500, 2000);
         self.queue.push(latest, Event::CallOff(id));
@@ -173,28 +163,15 @@ impl World {
 
     /// The next heads are the heads from now on, and what were the heads are snapshots.
     pub(crate) fn cut_done(&mut self, id: u64) {
-        let Some(Cut { from, wishes, heads, asked, .. }) = self.snapshots.cuts.under_way.remove(&id) else { return };
-        let answered = self.history.stamp();
-        let revision = self.configuration.edit(|view, tree| {
-            for (wish, head) in wishes.iter().zip(&heads) {
-                let Some(before) = view.volumes.get(&wish.volume).cloned() else { continue };
-                let back_to = wish.back_to.as_ref().and_then(|name| view.volumes.get(name)).map(|to| to.size);
-                let snapshot = VolumeView {
-                    id: VolumeView::snapshot_id(head.layer),
-                    name: wish.full_name(),
-                    cut: None,
-                    read_only: true,
-                    ..VolumeView::clone(&before)
-                };
-                view.volumes.insert(wish.full_name(), Arc::new(snapshot));
-                change_volume(view, &wish.volume, |volume| {
-                    (volume.layer, volume.cut) = (head.next, None);
-                    volume.size = back_to.unwrap_or(volume.size);
-                });
-                tree.becomes(head.layer, State::Frozen);
-                tree.becomes(head.next, State::Head);
+        let Some(UnderWay { from, wishes, cut, asked, .. }) = self.snapshots.cuts.under_way.remove(&id) else { return };
+        let revision = match self.configuration.run(|records| finish_cut(records, &cut)) {
+            Ok((_, revision)) => revision,
+            Err(error) => {
+                self.trace.step(self.now, id, || format!("{from:?} can't finish cut {id}: {error}"));
+                return self.end_cut(id, &cut);
             }
-        });
+        };
+        let answered = self.history.stamp();
         self.trace.step(self.now, id, || format!("{from:?} has finished cut {id} at {answered}"));
         for wish in &wishes {
             let kind = if wish.back_to.is_some() { "revert" } else { "snapshot" };
@@ -209,11 +186,16 @@ impl World {
 
     /// A cut that is not finished by now is not to be.
     pub(crate) fn call_off(&mut self, id: u64) {
-        let Some(Cut { wishes, heads, .. }) = self.snapshots.cuts.under_way.remove(&id) else { return };
-        self.configuration.edit(|view, tree| {
-            heads.iter().for_each(|head| tree.call_off(head.next));
-            wishes.iter().for_each(|wish| change_volume(view, &wish.volume, |volume| volume.cut = None));
-        });
+        if let Some(UnderWay { cut, .. }) = self.snapshots.cuts.under_way.remove(&id) {
+            self.end_cut(id, &cut);
+        }
+    }
+
+    fn end_cut(&mut self, id: u64, cut: &Cut) {
+        let volumes: Vec<String> = cut.volumes.iter().map(|(wish, _)| wish.volume.clone()).collect();
+        if let Err(error) = self.configuration.run(|records| call_off_cut(records, &cut.id, &volumes)) {
+            return self.violate(Invariant::Protocol, format!("cut {id} can't be called off: {error}"));
+        }
         self.trace.step(self.now, id, || format!("cut {id} is called off"));
         *self.faults.counts.entry("snapshot called off").or_default() += 1;
         self.inform_all();

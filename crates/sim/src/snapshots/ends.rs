@@ -1,125 +1,136 @@
 //! Snapshots, clones and volumes that come and go by one transaction, and layers that end, as the leader of the control
 //! plane has it.
 
+use crate::Invariant;
 use crate::events::Event;
 use crate::plan::Lie;
-use crate::snapshots::tree::{State, holders};
+use crate::records::CLASS;
 use crate::world::{VOLUME, World};
 use azekura_base::{DeviceId, LayerId};
-use azekura_gateway::VolumeView;
+use azekura_model::plans::{self, layers::LayerPlan};
+use azekura_model::transitions::layers::{begin_layer_end, confirm_layer_gone, remove_layer};
+use azekura_model::transitions::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
+use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
+use azekura_model::{Key, LayerEnd, LayerRecord, MetaError, Txn, VolumeAccess};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 impl World {
     /// Makes a volume whose blocks are a snapshot's until it is written; gives the revision. `None` when it is not
     /// there.
     pub(crate) fn clone_snapshot(&mut self, snapshot: &str, name: &str, size: u64) -> Option<u64> {
-        let view = self.configuration.view();
-        let from = view.volumes.get(snapshot)?.clone();
-        let mut below = from.layer;
-        if self.plan.lie == Some(Lie::CloneOfHead) {
-            let source = snapshot.split('@').next().unwrap_or_default();
-            below = view.volumes.get(source).map_or(below, |source| source.layer);
-        }
+        let below = self.configuration.view().volumes.get(snapshot)?.layer;
+        let (source, of_source) = snapshot.split_once('@')?;
+        let spec = CloneSpec {
+            volume: source.into(),
+            snapshot: of_source.into(),
+            name: name.into(),
+            size_bytes: Some(size),
+            access: None,
+        };
         self.trace.step(self.now, below.0, || format!("{name} is cloned from {snapshot}, on {below:?}"));
         *self.faults.counts.entry("clone").or_default() += 1;
-        let revision = self.configuration.edit(|view, tree| {
-            let (id, layer) = (tree.volume_id(), tree.make(Some(below), State::Head));
-            let clone = VolumeView { id, name: name.into(), size, layer, read_only: false, ..VolumeView::clone(&from) };
-            view.volumes.insert(name.into(), Arc::new(clone));
-        });
+        let made = self.configuration.run(|records| clone_snapshot(records, &spec, name, ""));
+        let (clone, mut revision) = self.must(made)?;
+        if self.plan.lie == Some(Lie::CloneOfHead) {
+            let model = self.configuration.model();
+            let parent = model.volumes.get(source).map(|source| source.head);
+            let head = LayerRecord { parent, ..model.layers.get(&clone.head)?.record.clone() };
+            revision = self.configuration.change(&Txn::new().put(&Key::Layer(clone.head).to_string(), &head));
+        }
         self.inform_all();
         Some(revision)
     }
 
     /// Makes an empty volume; gives the revision.
-    pub(crate) fn create_volume(&mut self, name: &str, size: u64, group_offset: u32) -> u64 {
-        let groups = self.configuration.group_ids().into();
-        self.trace.step(self.now, size, || format!("{name} is made, of {size} bytes"));
-        let revision = self.configuration.edit(|view, tree| {
-            let (id, layer) = (tree.volume_id(), tree.make(None, State::Head));
-            let name: String = name.into();
-            let (name_of, cut, read_only, io_timeout) = (name.clone(), None, false, None);
-            let volume =
-                VolumeView { id, name: name_of, size, layer, cut, read_only, io_timeout, groups, group_offset };
-            view.volumes.insert(name, Arc::new(volume));
-        });
+    pub(crate) fn create_volume(&mut self, name: &str, size_bytes: u64) -> Option<u64> {
+        let access = VolumeAccess::Exclusive;
+        let spec = VolumeSpec { name: name.into(), size_bytes, class: CLASS.into(), access };
+        self.trace.step(self.now, size_bytes, || format!("{name} is made, of {size_bytes} bytes"));
+        let made = self.configuration.run(|records| create_volume(records, &spec, name, ""));
+        let (_, revision) = self.must(made)?;
         self.inform_all();
-        revision
+        Some(revision)
     }
 
     /// Deletes a snapshot.
     pub(crate) fn delete_snapshot(&mut self, name: &str) {
+        let model = self.configuration.model();
+        let volume = |name: &str| model.volumes.get(name).map(|volume| volume.id);
+        let Some((volume, snapshot)) = name.split_once('@').and_then(|(of, name)| Some((volume(of)?, name))) else {
+            return;
+        };
         self.trace.step(self.now, 0xde, || format!("{name} is deleted"));
         *self.faults.counts.entry("snapshot deleted").or_default() += 1;
-        self.configuration.edit(|view, tree| {
-            if let Some(snapshot) = view.volumes.remove(name) {
-                tree.becomes(snapshot.layer, State::Hidden);
-            }
-        });
+        let deleted = self.configuration.run(|records| delete_snapshot(records, volume, snapshot));
+        self.must(deleted);
         self.inform_all();
     }
 
     /// Deletes a volume with its snapshots, while it is not being cut.
     pub(crate) fn delete_volume(&mut self, name: &str) {
+        let Some(id) = self.configuration.model().volumes.get(name).map(|volume| volume.id) else { return };
         self.trace.step(self.now, 0xdf, || format!("{name} is deleted with its snapshots"));
         *self.faults.counts.entry("volume deleted").or_default() += 1;
-        let of_it = format!("{name}@");
-        self.configuration.edit(|view, tree| {
-            if let Some(volume) = view.volumes.remove(name) {
-                tree.becomes(volume.layer, State::Deleted);
-                view.attachments.remove(&volume.id);
-            }
-            let snapshots: Vec<String> =
-                view.volumes.keys().filter(|snapshot| snapshot.starts_with(&of_it)).cloned().collect();
-            for snapshot in snapshots.iter().filter_map(|snapshot| view.volumes.remove(snapshot)) {
-                tree.becomes(snapshot.layer, State::Hidden);
-            }
-        });
+        let by_force = VolumeDeletion { attached: true, snapshots: true };
+        let deleted = self.configuration.run(|records| delete_volume(records, name, id, by_force));
+        self.must(deleted);
         self.inform_all();
     }
 
     /// A volume has another size; gives the revision.
-    pub(crate) fn resize_volume(&mut self, name: &str, size: u64) -> u64 {
+    pub(crate) fn resize_volume(&mut self, name: &str, size: u64) -> Option<u64> {
         self.trace.step(self.now, size, || format!("{name} has {size} bytes from now on"));
         *self.faults.counts.entry("resize").or_default() += 1;
-        let revision = self.configuration.edit(|view, _| {
-            if let Some(volume) = view.volumes.get_mut(name) {
-                Arc::make_mut(volume).size = size;
-            }
-        });
+        let resized = self.configuration.run(|records| resize_volume(records, name, size, true));
+        let (_, revision) = self.must(resized)?;
         self.inform_all();
-        revision
+        Some(revision)
     }
 
-    /// The leader looks at what layers are due.
+    /// What the control plane must not refuse.
+    fn must<T>(&mut self, outcome: Result<T, MetaError>) -> Option<T> {
+        outcome.map_err(|error| self.violate(Invariant::Protocol, format!("the control plane refuses: {error}"))).ok()
+    }
+
+    /// The leader looks at what layers are due, and at the snapshots of deleted volumes.
     pub(crate) fn leader_turn(&mut self) {
         let again = self.now + self.snapshots.random.spread_millis(10, 400);
         self.queue.push(again, Event::Leader);
-        let settled = !self.configuration.is_closed()
-            && self.configuration.view().groups.values().all(|group| group.in_sync == group.members);
-        let holders = holders(self.configuration.view());
-        let due = self.configuration.tree().to_end(settled);
-        let over = self.configuration.tree().ended(&holders);
-        if due.is_empty() && over.is_empty() {
+        let model = self.configuration.model().clone();
+        let plans = plans::layers::step(&model);
+        let snapshots = plans::snapshots::step(&model, self.now.as_secs());
+        let snapshots: Vec<_> = snapshots.map(|(volume, name)| (volume, name.to_owned())).collect();
+        if plans.is_empty() && snapshots.is_empty() {
             return;
         }
+        for (volume, name) in &snapshots {
+            let deleted = self.configuration.run(|records| delete_snapshot(records, *volume, name));
+            self.must(deleted);
+        }
         let lies = self.plan.lie == Some(Lie::DroppingMerge);
-        self.configuration.edit(|_, tree| {
-            over.iter().for_each(|layer| tree.remove(*layer));
-            for (layer, into) in &due {
-                let state = into.filter(|_| !lies).map_or(State::Deleted, State::Merging);
-                tree.becomes(*layer, state);
+        for plan in &plans {
+            match *plan {
+                LayerPlan::Remove(layer) => {
+                    let removed = self.configuration.run(|records| remove_layer(records, layer));
+                    self.must(removed);
+                }
+                LayerPlan::Begin(layer, end) => {
+                    let end = if lies { LayerEnd::Drop } else { end };
+                    // What has changed since it was planned is left to the next turn.
+                    let _ = begin_layer_end(&model, layer, end).and_then(|txn| self.configuration.try_change(&txn));
+                }
             }
-        });
-        self.trace.step(self.now, due.len() as u64, || format!("layers {over:?} are gone, {due:?} are to end"));
+        }
+        let begun = plans.iter().filter(|plan| matches!(plan, LayerPlan::Begin(..))).count() as u64;
+        self.trace.step(self.now, begun, || format!("the leader deletes {snapshots:?}, and of layers: {plans:?}"));
         self.inform_all();
     }
 
     /// A device has nothing of a layer any more.
     pub(crate) fn layer_ended(&mut self, device: DeviceId, layer: LayerId) {
         self.trace.step(self.now, layer.0, || format!("{device:?} has ended {layer:?}"));
-        self.configuration.edit(|_, tree| tree.confirm(layer, device));
+        let noted = self.configuration.run(|records| confirm_layer_gone(records, layer, device));
+        self.must(noted);
         self.inform_all();
     }
 
@@ -152,7 +163,10 @@ impl World {
         });
         let held: Vec<String> = held.collect();
         let volumes: Vec<_> = view.volumes.values().map(|v| (v.name.clone(), v.layer, v.cut)).collect();
-        format!("volumes {volumes:?}, {:?}; {}", self.configuration.tree(), held.join("; "))
+        let model = self.configuration.model();
+        let layers: Vec<_> =
+            model.layers.values().map(|layer| (layer.id, layer.parent, layer.state, layer.into)).collect();
+        format!("volumes {volumes:?}, layers {layers:?}, confirmed {:?}; {}", model.dropped, held.join("; "))
     }
 
     /// The name of every volume but the one that stays.

@@ -6,7 +6,6 @@
 //! acknowledged by then and is missing is noticed, whatever group it is in. What is read of a clone, which nobody
 //! writes, is read of its snapshot. A second volume is cut with the first or alone: [`relay`] looks at both.
 //!
-//! - [`tree`]: the records of layers.
 //! - [`cuts`]: how snapshots are made.
 //! - [`ends`]: how snapshots, volumes and layers come and go.
 //! - [`relay`]: writes that depend on each other, in all groups and both volumes.
@@ -14,7 +13,6 @@
 pub(crate) mod cuts;
 mod ends;
 pub(crate) mod relay;
-pub(crate) mod tree;
 
 use crate::Mode;
 use crate::contents::{Value, ZERO};

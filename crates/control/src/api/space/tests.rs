@@ -3,7 +3,7 @@
 use super::*;
 use azekura_api::{DeviceSnapshot, NodeSnapshot, NodeStats};
 use azekura_base::NodeId;
-use azekura_meta::etcd::KeyValue;
+use azekura_model::KeyValue;
 
 fn model(records: &[(&str, &str)]) -> Model {
     let kvs: Vec<KeyValue> = records

@@ -1,7 +1,7 @@
 //! The judgement of a cluster's health.
 
 use azekura_api::{DeviceSnapshot, NodeSnapshot, NodeStats};
-use azekura_meta::etcd::KeyValue;
+use azekura_model::KeyValue;
 
 use super::*;
 
@@ -114,7 +114,7 @@ fn a_group_that_nobody_has_used_since_a_copy_fell_silent_is_degraded_not_unserve
     // It is still named in sync, and the next write finds too few.
     let class = CLASS.replace(r#""copies_min":1"#, r#""copies_min":2"#);
     let kv = KeyValue { key: "/azekura/v1/classes/c".into(), value: class.into(), ..KeyValue::default() };
-    model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+    model.apply([&azekura_model::Change::Put(kv)], 2);
     for state in [IDLE, ACTIVE, READ_ONLY] {
         if let Some(snapshot) = &mut stats.nodes[0].snapshot {
             snapshot.groups[0].state = state.into();
@@ -148,7 +148,7 @@ fn a_dead_node_that_holds_nothing_is_not_missed() {
     let mut put = |key: &str, value: String| {
         let kv =
             KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
-        model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+        model.apply([&azekura_model::Change::Put(kv)], 2);
     };
     put("nodes/3", NODE.replace("ID", "3"));
     put("devices/3", DEVICE.replace("ID", "3").replace("up", "draining"));
@@ -162,7 +162,7 @@ fn a_dead_node_that_holds_nothing_is_not_missed() {
     // While a group still has its copy there, it is.
     let group = GROUP.replace(r#""in_sync":[1,2]"#, r#""in_sync":[1,2,3]"#);
     let kv = KeyValue { key: "/azekura/v1/groups/1".into(), value: group.into(), ..KeyValue::default() };
-    model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 3);
+    model.apply([&azekura_model::Change::Put(kv)], 3);
     let status = judged(&model, &with_three);
     assert!(status.problems.iter().any(|problem| problem.contains("n3 gives no sign of life")));
     assert!(status.notes.iter().any(|note| note.contains("1 groups left")), "{:?}", status.notes);
@@ -177,7 +177,7 @@ fn a_group_below_its_minimum_is_read_only() {
     ] {
         let kv =
             KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
-        model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+        model.apply([&azekura_model::Change::Put(kv)], 2);
     }
     let mut stats = stats();
     if let Some(snapshot) = &mut stats.nodes[0].snapshot {
@@ -192,7 +192,7 @@ fn a_volume_whose_former_users_may_still_write_is_named() {
     let mut put = |key: &str, value: &str| {
         let key = format!("/azekura/v1/{key}").into_bytes();
         let kv = KeyValue { key, value: value.as_bytes().to_vec(), mod_revision: 2, ..KeyValue::default() };
-        model.apply(&[azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+        model.apply(&[azekura_model::Change::Put(kv)], 2);
     };
     put(
         "volumes/v",
@@ -212,7 +212,7 @@ fn a_failed_device_is_told_with_its_reason_until_it_holds_nothing() {
         let mut put = |key: &str, value: String| {
             let kv =
                 KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
-            model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+            model.apply([&azekura_model::Change::Put(kv)], 2);
         };
         let failure = format!(r#""failure":{{"kind":"{kind}","reason":"smoke","since":""}},"state""#);
         put("devices/2", DEVICE.replace("ID", "2").replace(r#""state""#, &failure));
@@ -224,7 +224,7 @@ fn a_failed_device_is_told_with_its_reason_until_it_holds_nothing() {
         let mut put = |key: &str, value: String| {
             let kv =
                 KeyValue { key: format!("/azekura/v1/{key}").into_bytes(), value: value.into(), ..KeyValue::default() };
-            model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 3);
+            model.apply([&azekura_model::Change::Put(kv)], 3);
         };
         put("classes/c", CLASS.replace(r#""copies":2"#, r#""copies":1"#));
         put("groups/1", GROUP.replace("[1,2]", "[1]"));
@@ -265,7 +265,7 @@ fn a_drain_tells_which_copies_it_waits_for() {
     let mut model = model();
     let put = |model: &mut Model, key: &str, value: String| {
         let kv = KeyValue { key: key.into(), value: value.into(), ..KeyValue::default() };
-        model.apply([&azekura_meta::etcd::Event { r#type: 0, kv: Some(kv), prev_kv: None }], 2);
+        model.apply([&azekura_model::Change::Put(kv)], 2);
     };
     put(&mut model, "/azekura/v1/devices/1", DEVICE.replace("ID", "1").replace("\"up\"", "\"draining\""));
     let note = |model: &Model| judged(model, &stats()).notes.into_iter().find(|note| note.contains("drained")).unwrap();

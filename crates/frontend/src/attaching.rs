@@ -1,0 +1,204 @@
+//! Which volumes this node's clients have attached. A volume is attached for the first client that opens it, and given
+//! back when the last one has gone and nothing of it is under way.
+//!
+//! | state | on | next |
+//! |---|---|---|
+//! | absent | a client wants it | `Wanted` |
+//! | `Wanted` | attached; refused; another volume has the name | `Held`; absent; `Wanted`, asked again |
+//! | `Held` | its last client and request are gone; fenced or deleted | `Leaving`; absent |
+//! | `Leaving` | given back, and a client wants it by now; nobody does | `Wanted`; absent |
+
+use crate::exports::{Export, Opening};
+use azekura_base::{Generation, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How far a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It is being attached.
+    Wanted,
+    /// Its clients' requests carry this attachment.
+    Held(Generation),
+    /// It is being given back; whoever wants it now waits until that is done.
+    Leaving,
+}
+
+/// One volume.
+#[derive(Debug)]
+struct Volume<K> {
+    id: VolumeId,
+    state: State,
+    /// Connections that have opened it, or want to.
+    users: BTreeSet<K>,
+    /// Requests under way, also of clients that are gone.
+    requests: u64,
+}
+
+/// The volumes that this node's clients use. See the module's description.
+#[derive(Debug)]
+pub(crate) struct Attaching<K> {
+    volumes: BTreeMap<String, Volume<K>>,
+    /// Names for which an attachment was asked and has not been answered: they may have come to be another volume's.
+    asked: BTreeSet<String>,
+    /// What to tell connections whose wish was refused.
+    refused: BTreeMap<K, String>,
+}
+
+/// What comes of an attachment, or of its refusal.
+pub(crate) struct Attached<K> {
+    /// Connections that have waited for it.
+    pub waiting: Vec<K>,
+    /// The volume is to be attached anew: another one has, or had, the name.
+    pub again: bool,
+    /// Nobody wants it any more: this is to be given back.
+    pub unwanted: Option<Generation>,
+}
+
+impl<K> Default for Attaching<K> {
+    fn default() -> Attaching<K> {
+        Attaching { volumes: BTreeMap::new(), asked: BTreeSet::new(), refused: BTreeMap::new() }
+    }
+}
+
+impl<K: Copy + Ord> Attaching<K> {
+    /// Whether a connection can open an export.
+    pub fn opening(&self, conn: K, export: Export) -> Opening {
+        if let Some(why) = self.refused.get(&conn) {
+            return Opening::Refused(why.clone());
+        }
+        // Nobody writes to a snapshot: any number of clients may read it, anywhere.
+        if export.read_only {
+            return Opening::Ready(export);
+        }
+        match self.volumes.get(&export.name).map(|volume| volume.state) {
+            Some(State::Held(_)) => Opening::Ready(export),
+            _ => Opening::Later(export.name),
+        }
+    }
+
+    /// A connection has opened a volume that is held; answers the attachment that its requests carry. Clients after the
+    /// first have not asked for the volume: they are counted from here on. Snapshots are attached to nobody.
+    pub fn opened(&mut self, conn: K, name: &str) -> Option<Generation> {
+        let volume = self.volumes.get_mut(name)?;
+        let State::Held(attachment) = volume.state else { return None };
+        volume.users.insert(conn);
+        Some(attachment)
+    }
+
+    /// A refusal was told, or is void.
+    pub fn forget_refusal(&mut self, conn: K) {
+        self.refused.remove(&conn);
+    }
+
+    /// A client wants to open a volume. True when the volume is to be attached.
+    #[must_use]
+    pub fn want(&mut self, conn: K, name: &str, id: VolumeId) -> bool {
+        if let Some(volume) = self.volumes.get_mut(name) {
+            volume.users.insert(conn);
+            return false;
+        }
+        let volume = Volume { id, state: State::Wanted, users: BTreeSet::from([conn]), requests: 0 };
+        self.volumes.insert(name.to_owned(), volume);
+        self.asked.insert(name.to_owned())
+    }
+
+    /// A volume is attached to this node, or is not, and why.
+    pub fn attached(&mut self, name: &str, outcome: Result<(VolumeId, Generation), String>) -> Attached<K> {
+        self.asked.remove(name);
+        let mut attached = Attached { waiting: Vec::new(), again: false, unwanted: None };
+        let Some(volume) = self.volumes.get_mut(name) else {
+            if let Ok((id, attachment)) = outcome {
+                let leaving = Volume { id, state: State::Leaving, users: BTreeSet::new(), requests: 0 };
+                self.volumes.insert(name.to_owned(), leaving);
+                attached.unwanted = Some(attachment);
+            }
+            return attached;
+        };
+        match outcome {
+            Ok((id, _)) if id != volume.id => attached.again = self.asked.insert(name.to_owned()),
+            Ok((_, attachment)) => {
+                volume.state = State::Held(attachment);
+                attached.waiting.extend(&volume.users);
+            }
+            Err(why) => {
+                attached.waiting.extend(&volume.users);
+                self.refused.extend(volume.users.iter().map(|conn| (*conn, why.clone())));
+                self.volumes.remove(name);
+            }
+        }
+        attached
+    }
+
+    /// A volume is given back. True when it is to be attached again, because somebody has come to want it.
+    #[must_use]
+    pub fn given_back(&mut self, name: &str) -> bool {
+        let Some(volume) = self.volumes.get_mut(name).filter(|volume| volume.state == State::Leaving) else {
+            return false;
+        };
+        if volume.users.is_empty() {
+            self.volumes.remove(name);
+            return false;
+        }
+        volume.state = State::Wanted;
+        self.asked.insert(name.to_owned())
+    }
+
+    /// A client's connection has ended; answers the volumes that it has used.
+    #[must_use]
+    pub fn gone(&mut self, conn: K) -> Vec<String> {
+        self.forget_refusal(conn);
+        let used =
+            self.volumes.iter_mut().filter_map(|(name, volume)| volume.users.remove(&conn).then(|| name.clone()));
+        used.collect()
+    }
+
+    /// A client's request begins under an attachment of a volume.
+    pub fn begin(&mut self, volume: &str, attachment: Generation) {
+        if let Some(volume) = self.holding(volume, attachment) {
+            volume.requests += 1;
+        }
+    }
+
+    /// And ends.
+    pub fn end(&mut self, volume: &str, attachment: Generation) {
+        if let Some(volume) = self.holding(volume, attachment) {
+            volume.requests = volume.requests.saturating_sub(1);
+        }
+    }
+
+    fn holding(&mut self, volume: &str, attachment: Generation) -> Option<&mut Volume<K>> {
+        self.volumes.get_mut(volume).filter(|volume| volume.state == State::Held(attachment))
+    }
+
+    /// Gives a volume back if nobody uses it; answers the attachment that is to be given back.
+    #[must_use]
+    pub fn leave(&mut self, name: &str) -> Option<Generation> {
+        let volume = self.volumes.get_mut(name)?;
+        let State::Held(attachment) = volume.state else { return None };
+        let unused = volume.users.is_empty() && volume.requests == 0;
+        if unused {
+            volume.state = State::Leaving;
+        }
+        unused.then_some(attachment)
+    }
+
+    /// Takes out the volumes whose attachment has ended; answers their names and users.
+    pub fn take_ended(&mut self, is_ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<(String, BTreeSet<K>)> {
+        let is_over = |volume: &Volume<K>| match volume.state {
+            State::Held(attachment) => is_ended(volume.id, attachment),
+            State::Wanted | State::Leaving => false,
+        };
+        self.take(|_, volume| is_over(volume))
+    }
+
+    /// Takes out the volumes that are gone; answers their names and users.
+    pub fn take_deleted(&mut self, is_gone: impl Fn(&str, VolumeId) -> bool) -> Vec<(String, BTreeSet<K>)> {
+        self.take(|name, volume| is_gone(name, volume.id))
+    }
+
+    fn take(&mut self, is_over: impl Fn(&str, &Volume<K>) -> bool) -> Vec<(String, BTreeSet<K>)> {
+        let over = self.volumes.iter().filter(|(name, volume)| is_over(name, volume)).map(|(name, _)| name.clone());
+        let over: Vec<String> = over.collect();
+        over.into_iter().filter_map(|name| self.volumes.remove_entry(&name)).map(|(name, v)| (name, v.users)).collect()
+    }
+}

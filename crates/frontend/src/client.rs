@@ -1,0 +1,43 @@
+//! One client's connection.
+
+use crate::protocol::{StreamProtocol, Tag};
+use azekura_base::Generation;
+use azekura_gateway::Op;
+use std::sync::Arc;
+
+/// A connection, kept by whoever keeps its socket, and driven by the [`Frontend`](crate::Frontend).
+pub struct Client {
+    protocol: Box<dyn StreamProtocol>,
+    /// A request that waits for its turn.
+    pub(crate) ready: Option<Ready>,
+    /// Bytes that had been received when it was looked at last.
+    pub(crate) received_bytes: u64,
+    /// The volume that it has opened, and the attachment that its requests carry.
+    pub(crate) volume: Option<(Arc<str>, Generation)>,
+}
+
+/// A request that waits for its turn.
+pub(crate) struct Ready {
+    pub tag: Tag,
+    pub memory_bytes: usize,
+    pub op: Op,
+}
+
+impl Client {
+    /// A client that has just connected and speaks `protocol`.
+    #[must_use]
+    pub fn new(protocol: Box<dyn StreamProtocol>) -> Client {
+        Client { protocol, ready: None, received_bytes: 0, volume: None }
+    }
+
+    /// Its protocol, to be sent from and received into.
+    pub fn protocol(&mut self) -> &mut dyn StreamProtocol {
+        &mut *self.protocol
+    }
+
+    /// True while it can take more bytes. What it has sent that waits for its turn is not looked at meanwhile: more
+    /// would overflow its inbox.
+    pub fn wants_bytes(&mut self) -> bool {
+        self.protocol.wants_bytes() && self.ready.is_none() || self.protocol.inbox_mut().is_filling()
+    }
+}

@@ -1,0 +1,145 @@
+//! What clients can open: volumes and snapshots, as one connection sees them.
+
+use crate::REQUEST_BYTES_MAX;
+use crate::attaching::Attaching;
+use azekura_base::{BLOCK_SIZE, VolumeId};
+use azekura_gateway::VolumeView;
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The exports of a node, as they are now.
+pub trait Exports {
+    /// The export called `name`, which was sent by a client. The empty name is the default export: the only one, where
+    /// there is just one, and unknown otherwise.
+    fn find(&self, name: &str) -> Option<Export>;
+
+    /// No export is called `name`: true if one may be, as far as is known yet. Then the protocol stands still, gives
+    /// [`Event::Missing`](crate::Event::Missing) at each poll, and asks again at the next.
+    fn may_come(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
+
+    /// The client wants to send requests to the export called `name`.
+    fn open(&self, name: &str) -> Opening {
+        self.find(name).map_or(Opening::Unknown, Opening::Ready)
+    }
+
+    /// A protocol's listing of all exports that a client may see: the bytes that `make` makes of them, in order.
+    /// They are made once for all connections of `protocol`, and again when the exports have changed.
+    fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing;
+}
+
+/// Makes a listing of exports' names and descriptions.
+pub type MakeListing<'a> = dyn Fn(&mut dyn Iterator<Item = (&str, &str)>) -> Listing + 'a;
+
+/// A protocol's listing of exports; `None` where it would be too long to be sent.
+pub type Listing = Option<Bytes>;
+
+/// Whether an export can be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Yes.
+    Ready(Export),
+    /// There is none of this name.
+    Unknown,
+    /// It is not known yet: the protocol stands still, gives [`Event::Wanted`](crate::Event::Wanted) with the export's
+    /// own name at each poll, and asks again at the next.
+    Later(String),
+    /// It is not, and this is what to tell people.
+    Refused(String),
+}
+
+/// One export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Its name.
+    pub name: String,
+    /// Names it for ever: another export of the same name has another one.
+    pub id: VolumeId,
+    /// What to tell people about it; empty for nothing.
+    pub description: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Only [`Request::Read`](crate::Request::Read), `Flush`, `Extents` and `Cache` may be asked of it.
+    pub read_only: bool,
+    /// Alignment that requests must have, in bytes.
+    pub block_size_min: u32,
+    /// Alignment that requests should have, in bytes.
+    pub block_size_preferred: u32,
+    /// Longest read or write, in bytes; a protocol may allow less.
+    pub block_size_max: u32,
+}
+
+impl Export {
+    /// A writable export without description, that takes requests of any alignment up to [`REQUEST_BYTES_MAX`] and
+    /// prefers whole blocks of 4 KiB. `size` is in bytes.
+    #[must_use]
+    pub fn new(name: &str, id: VolumeId, size: u64) -> Export {
+        Export {
+            name: name.to_owned(),
+            id,
+            description: String::new(),
+            size,
+            read_only: false,
+            block_size_min: 1,
+            block_size_preferred: BLOCK_SIZE as u32,
+            block_size_max: REQUEST_BYTES_MAX,
+        }
+    }
+
+    fn of(volume: &VolumeView) -> Export {
+        Export { read_only: volume.read_only, ..Export::new(&volume.name, volume.id, volume.size) }
+    }
+}
+
+/// Listings that were asked for since the exports have changed.
+#[derive(Debug, Default)]
+pub(crate) struct Listings(RefCell<BTreeMap<&'static str, Listing>>);
+
+impl Listings {
+    /// The exports have changed.
+    pub fn clear(&mut self) {
+        self.0.get_mut().clear();
+    }
+}
+
+/// All volumes that this node's gateway knows, as one connection sees them.
+pub(crate) struct Volumes<'a, K> {
+    /// The volumes by name.
+    pub all: &'a BTreeMap<String, Arc<VolumeView>>,
+    pub listings: &'a Listings,
+    /// Which of them are attached here.
+    pub attaching: &'a Attaching<K>,
+    /// What is not among them is certainly not there.
+    pub is_certain: bool,
+    /// The connection.
+    pub conn: K,
+}
+
+impl<K: Copy + Ord> Exports for Volumes<'_, K> {
+    fn find(&self, name: &str) -> Option<Export> {
+        let only = || {
+            let mut volumes = self.all.values().filter(|volume| name.is_empty() && !volume.read_only);
+            volumes.next().filter(|_| volumes.next().is_none())
+        };
+        self.all.get(name).or_else(only).map(|volume| Export::of(volume))
+    }
+
+    fn may_come(&self, _: &str) -> bool {
+        !self.is_certain
+    }
+
+    fn open(&self, name: &str) -> Opening {
+        self.find(name).map_or(Opening::Unknown, |export| self.attaching.opening(self.conn, export))
+    }
+
+    /// Snapshots can be opened by their names; there may be very many, so that they are not listed.
+    fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing {
+        let mut listings = self.listings.0.borrow_mut();
+        let volumes = self.all.values().filter(|volume| !volume.read_only);
+        listings.entry(protocol).or_insert_with(|| make(&mut volumes.map(|volume| (volume.name.as_str(), "")))).clone()
+    }
+}

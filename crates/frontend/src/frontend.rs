@@ -1,0 +1,485 @@
+//! Clients' connections: from their requests to the gateway, and back.
+
+use crate::attaching::Attaching;
+use crate::client::{Client, Ready};
+use crate::doors::Doors;
+use crate::exports::{Listings, Volumes};
+use crate::memory::{Memory, MemoryLimits};
+use crate::missing::Missing;
+use crate::protocol::{Event, Tag};
+use crate::turns::{TurnLimits, Turns};
+use crate::{CONNECTION_REQUESTS_MAX, ClientLimits, HANDSHAKE_MAX};
+use azekura_base::{Generation, Repeats, VolumeId};
+use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, VolumeView, WRITE_WINDOW};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the connections are: whoever has their sockets keeps a [`Client`] for each.
+pub trait Clients<K> {
+    /// The client of a connection; `None` when it has ended.
+    fn client(&mut self, conn: K) -> Option<&mut Client>;
+
+    /// Bytes that wait to be sent to it, those among them that the system has not taken yet.
+    fn unsent_bytes(&mut self, conn: K) -> usize;
+}
+
+/// What a front end works on.
+pub struct Context<'a, K> {
+    /// The connections.
+    pub clients: &'a mut dyn Clients<K>,
+    /// The volumes.
+    pub backend: &'a mut dyn Backend,
+    /// The time since some fixed moment.
+    pub now: Duration,
+}
+
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// At once.
+    AtOnce,
+    /// When what waits to be sent has been.
+    AfterDrain,
+}
+
+/// What a front end wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect<K> {
+    /// There may be something to send to a client, or it can take more: at least once after each change of either.
+    Touched(K),
+    /// Close a connection.
+    Close(K, Close),
+    /// Attach a volume to this node; [`Frontend::volume_attached`] answers.
+    Attach(String),
+    /// Give an attachment of a volume back; [`Frontend::volume_given_back`] answers.
+    GiveBack(String, Generation),
+    /// Read the configuration, because clients ask for exports that are not known here; [`Frontend::looked`] answers.
+    Look,
+    /// A request of [`Frontend::submit`] has ended.
+    Answered(u64, Outcome),
+    /// Something that people should know.
+    Warn(String),
+}
+
+/// What is told at most once a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Notice {
+    TooMany,
+    Silent,
+    Stalled,
+}
+
+/// Whose request it is.
+enum Owner<K> {
+    /// A client's; absent when the client has gone.
+    Client { waits: Option<(K, Tag, usize)>, volume: Arc<str>, attachment: Generation },
+    /// One of [`Frontend::submit`].
+    Other(u64),
+}
+
+/// The clients of a node, sans-IO and for all protocols.
+///
+/// Its owner keeps the sockets and a [`Client`] for each connection, names connections by keys, and tells what
+/// happens: [`Frontend::connect`], [`Frontend::pump`] when bytes have come or gone, [`Frontend::gone`], and
+/// [`Frontend::complete`] for answers of the gateway. In each turn of its loop it calls [`Frontend::close_late`] and
+/// [`Frontend::admit`] before the gateway works, and [`Frontend::settle`] at the end, and performs what
+/// [`Frontend::next_effect`] gives.
+///
+/// A request goes this way: memory for it and its answer ([`Memory`]), the protocol's event, its turn ([`Turns`]), the
+/// gateway, the protocol's reply. One request of each connection waits for its turn; those behind it wait in the
+/// connection, and so in the client.
+pub struct Frontend<K> {
+    running: BTreeMap<u64, Owner<K>>,
+    last: u64,
+    attaching: Attaching<K>,
+    missing: Missing<K>,
+    /// Connections that have opened a volume or a snapshot, and which, as it was then.
+    opened: BTreeMap<K, Arc<VolumeView>>,
+    listings: Listings,
+    doors: Doors<K>,
+    memory: Memory<K>,
+    turns: Turns<K>,
+    notices: Repeats<Notice>,
+    /// Some attachments may have ended.
+    look_for_ended: bool,
+    /// Some volumes may be gone.
+    look_for_deleted: bool,
+    effects: VecDeque<Effect<K>>,
+}
+
+impl<K: Copy + Ord> Frontend<K> {
+    /// No clients yet.
+    #[must_use]
+    pub fn new(limits: ClientLimits) -> Frontend<K> {
+        Frontend {
+            running: BTreeMap::new(),
+            last: 0,
+            attaching: Attaching::default(),
+            missing: Missing::default(),
+            opened: BTreeMap::new(),
+            listings: Listings::default(),
+            doors: Doors::new(limits.connections_max),
+            memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
+            turns: Turns::new(TurnLimits {
+                connection_requests_max: CONNECTION_REQUESTS_MAX,
+                window_requests: WRITE_WINDOW as usize,
+                window_bytes: IN_FLIGHT_BYTES_MAX,
+            }),
+            notices: Repeats::default(),
+            look_for_ended: false,
+            look_for_deleted: false,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<Effect<K>> {
+        self.effects.pop_front()
+    }
+
+    /// Connections that have opened a volume or a snapshot, and which, as it was then.
+    #[must_use]
+    pub fn opened(&self) -> &BTreeMap<K, Arc<VolumeView>> {
+        &self.opened
+    }
+
+    /// Connections.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.doors.len()
+    }
+
+    /// When [`Frontend::close_late`] is to be called at the latest.
+    #[must_use]
+    pub fn next_look(&self) -> Option<Duration> {
+        [self.doors.next_overdue(), self.memory.next_look()].into_iter().flatten().min()
+    }
+
+    /// A client has connected. False when there are too many: the connection is to be closed.
+    #[must_use]
+    pub fn connect(&mut self, conn: K, now: Duration) -> bool {
+        if self.doors.connect(conn, now) {
+            return true;
+        }
+        let most = self.doors.connections_max();
+        let what = format!("refusing a client: {most} are connected, and --nbd-connections allows no more");
+        self.notice(Notice::TooMany, now, &what);
+        false
+    }
+
+    fn notice(&mut self, notice: Notice, now: Duration, what: &str) {
+        if let Some(more) = self.notices.note(&notice, now) {
+            self.effects.push_back(Effect::Warn(format!("{what}{more}")));
+        }
+    }
+
+    /// The connection is gone: nobody waits for its answers.
+    pub fn gone(&mut self, conn: K) {
+        for owner in self.running.values_mut() {
+            if let Owner::Client { waits, .. } = owner {
+                waits.take_if(|(owner, ..)| *owner == conn);
+            }
+        }
+        self.doors.gone(conn);
+        self.memory.gone(conn);
+        self.turns.gone(conn);
+        self.opened.remove(&conn);
+        self.missing.forget(conn);
+        self.attaching.gone(conn).iter().for_each(|name| self.leave_if_unused(name));
+    }
+
+    /// Takes what a client has sent, as far as there is memory for it, up to the first request: that waits for its
+    /// turn.
+    pub fn pump(&mut self, conn: K, cx: &mut Context<'_, K>) {
+        self.effects.push_back(Effect::Touched(conn));
+        loop {
+            let exports = Volumes {
+                all: cx.backend.volumes(),
+                listings: &self.listings,
+                attaching: &self.attaching,
+                is_certain: self.missing.is_certain(conn),
+                conn,
+            };
+            let Some(client) = cx.clients.client(conn) else { return };
+            if client.ready.is_some() {
+                return;
+            }
+            let Some(event) = client.protocol().poll(&exports) else {
+                match client.protocol().wants_room() {
+                    Some(bytes) if self.memory.take(conn, bytes, cx.now) => client.protocol().give_room(),
+                    Some(_) => return,
+                    None => {
+                        // A refusal has been told; whoever asks again gets another answer.
+                        self.attaching.forget_refusal(conn);
+                        self.missing.told(conn);
+                        self.doors.heard(conn, cx.now);
+                        return;
+                    }
+                }
+                continue;
+            };
+            if !self.event(conn, event, cx) {
+                return;
+            }
+        }
+    }
+
+    /// Deals with what a client has done. False when nothing more is to be taken from it for now.
+    fn event(&mut self, conn: K, event: Event, cx: &mut Context<'_, K>) -> bool {
+        let Some(client) = cx.clients.client(conn) else { return false };
+        match event {
+            Event::Missing { .. } => {
+                self.doors.answering(conn);
+                self.missing.ask(conn);
+                self.look_if_asked();
+                false
+            }
+            Event::Wanted { name } => {
+                self.doors.answering(conn);
+                if let Some(volume) = cx.backend.volumes().get(&name)
+                    && self.attaching.want(conn, &name, volume.id)
+                {
+                    self.effects.push_back(Effect::Attach(name));
+                }
+                false
+            }
+            Event::Opened { name } => {
+                self.doors.opened(conn);
+                // The volume was there a moment ago, in the protocol's poll.
+                let attachment = self.attaching.opened(conn, &name).unwrap_or_default();
+                client.volume = Some((name.as_str().into(), attachment));
+                let view = cx.backend.volumes().get(&name).cloned();
+                self.opened.extend(view.map(|view| (conn, view)));
+                true
+            }
+            Event::Request { tag, memory_bytes, request } => {
+                self.memory.received(conn);
+                let Some(op) = request.op() else {
+                    self.memory.answered(conn, memory_bytes);
+                    client.protocol().reply(tag, Outcome::Done);
+                    return true;
+                };
+                client.ready = Some(Ready { tag, memory_bytes, op });
+                self.turns.ask(conn, memory_bytes);
+                false
+            }
+            Event::Closed => {
+                self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
+                false
+            }
+            Event::Violation(violation) => {
+                self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
+                self.effects.push_back(Effect::Warn(format!("closing a client's connection: {violation}")));
+                false
+            }
+        }
+    }
+
+    /// What a client has sent, and has taken of its answers, since the last look: to be told whenever either changes.
+    pub fn note_traffic(&mut self, conn: K, cx: &mut Context<'_, K>) {
+        let unsent = cx.clients.unsent_bytes(conn);
+        self.memory.unsent(conn, unsent, cx.now);
+        if let Some(client) = cx.clients.client(conn) {
+            let received = client.protocol().inbox_mut().received_bytes();
+            let new = received - std::mem::replace(&mut client.received_bytes, received);
+            self.memory.moved(conn, new as usize);
+        }
+    }
+
+    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
+    pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
+        self.feed_waiting(cx);
+        if !self.turns.has_waiting() {
+            return false;
+        }
+        let mut admitted = false;
+        self.turns.begin_round();
+        while let Some(conn) = self.next_in_turn(&*cx.backend) {
+            self.submit_ready(conn, cx);
+            self.pump(conn, cx);
+            admitted = true;
+        }
+        admitted
+    }
+
+    /// The connection whose request enters now: the next one whose volume has room.
+    fn next_in_turn(&mut self, backend: &dyn Backend) -> Option<K> {
+        let Frontend { turns, opened, .. } = self;
+        turns.let_in(|conn| opened.get(&conn).is_none_or(|volume| backend.has_room(&volume.name)))
+    }
+
+    fn submit_ready(&mut self, conn: K, cx: &mut Context<'_, K>) {
+        let Some(client) = cx.clients.client(conn) else { return self.turns.gone(conn) };
+        let (Some(ready), Some((volume, attachment))) = (client.ready.take(), client.volume.clone()) else {
+            return self.turns.gone(conn);
+        };
+        self.last += 1;
+        self.attaching.begin(&volume, attachment);
+        cx.backend.submit(self.last, &volume, attachment, ready.op);
+        let waits = Some((conn, ready.tag, ready.memory_bytes));
+        self.running.insert(self.last, Owner::Client { waits, volume, attachment });
+    }
+
+    /// Lets connections go on that have waited for memory.
+    fn feed_waiting(&mut self, cx: &mut Context<'_, K>) {
+        if !self.memory.has_waiting() {
+            return;
+        }
+        // Small answers leave without an event.
+        let holders: Vec<K> = self.memory.holders().collect();
+        holders.into_iter().for_each(|conn| self.note_traffic(conn, cx));
+        while let Some(conn) = self.memory.next(cx.now) {
+            if let Some(client) = cx.clients.client(conn) {
+                client.protocol().give_room();
+            }
+            self.pump(conn, cx);
+        }
+    }
+
+    /// Closes the connections of clients that do not say what they want, or that hold memory that others wait for.
+    pub fn close_late(&mut self, now: Duration) {
+        if self.next_look().is_none_or(|at| now < at) {
+            return;
+        }
+        let silent = self.doors.overdue(now);
+        if !silent.is_empty() {
+            let what = format!("closing {} connections: no export opened in {HANDSHAKE_MAX:?}", silent.len());
+            self.notice(Notice::Silent, now, &what);
+        }
+        let stalled = self.memory.stalled(now);
+        if !stalled.is_empty() {
+            let what = format!(
+                "closing {} clients' connections: they neither send nor read, and others wait for the memory that they hold",
+                stalled.len()
+            );
+            self.notice(Notice::Stalled, now, &what);
+        }
+        let late = silent.into_iter().chain(stalled);
+        self.effects.extend(late.map(|conn| Effect::Close(conn, Close::AtOnce)));
+    }
+
+    /// A request of no client's, on a volume that is attached otherwise. [`Effect::Answered`] with `token` follows.
+    pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, backend: &mut dyn Backend) {
+        self.last += 1;
+        self.running.insert(self.last, Owner::Other(token));
+        backend.submit(self.last, volume, attachment, op);
+    }
+
+    /// The gateway has answered.
+    pub fn complete(&mut self, id: u64, outcome: Outcome, cx: &mut Context<'_, K>) {
+        match self.running.remove(&id) {
+            None => {}
+            Some(Owner::Other(token)) => self.effects.push_back(Effect::Answered(token, outcome)),
+            Some(Owner::Client { waits, volume, attachment }) => {
+                if let Some((conn, tag, memory_bytes)) = waits {
+                    self.memory.answered(conn, memory_bytes);
+                    self.turns.ended(conn, memory_bytes);
+                    if let Some(client) = cx.clients.client(conn) {
+                        client.protocol().reply(tag, outcome);
+                        self.effects.push_back(Effect::Touched(conn));
+                    }
+                }
+                self.attaching.end(&volume, attachment);
+                self.leave_if_unused(&volume);
+            }
+        }
+    }
+
+    fn leave_if_unused(&mut self, name: &str) {
+        if let Some(attachment) = self.attaching.leave(name) {
+            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
+        }
+    }
+
+    /// A volume is attached to this node, or is not, and why.
+    pub fn volume_attached(
+        &mut self,
+        name: &str,
+        outcome: Result<(VolumeId, Generation), String>,
+        cx: &mut Context<'_, K>,
+    ) {
+        let attached = self.attaching.attached(name, outcome);
+        if attached.again {
+            self.effects.push_back(Effect::Attach(name.to_owned()));
+        }
+        if let Some(attachment) = attached.unwanted {
+            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
+        }
+        attached.waiting.into_iter().for_each(|conn| self.pump(conn, cx));
+        self.leave_if_unused(name);
+    }
+
+    /// A volume is given back.
+    pub fn volume_given_back(&mut self, name: &str) {
+        if self.attaching.given_back(name) {
+            self.effects.push_back(Effect::Attach(name.to_owned()));
+        }
+    }
+
+    fn look_if_asked(&mut self) {
+        if self.missing.begin() {
+            self.effects.push_back(Effect::Look);
+        }
+    }
+
+    /// The configuration was read, and this node will know it up to `revision`; 0 if it could not be read.
+    pub fn looked(&mut self, revision: u64, cx: &mut Context<'_, K>) {
+        self.missing.looked(revision);
+        self.known(cx);
+    }
+
+    /// The node may know more of the configuration.
+    pub fn known(&mut self, cx: &mut Context<'_, K>) {
+        let certain = self.missing.known(cx.backend.revision());
+        certain.into_iter().for_each(|conn| self.pump(conn, cx));
+        self.look_if_asked();
+    }
+
+    /// The node's volumes may have changed.
+    pub fn volumes_changed(&mut self, cx: &mut Context<'_, K>) {
+        self.look_for_deleted = true;
+        self.listings.clear();
+        self.known(cx);
+    }
+
+    /// Some attachments may have ended.
+    pub fn attachments_ended(&mut self) {
+        self.look_for_ended = true;
+    }
+
+    /// Closes connections to what has ended or is gone.
+    pub fn settle(&mut self, cx: &mut Context<'_, K>) {
+        self.close_ended(&*cx.backend);
+        self.close_deleted(cx);
+    }
+
+    /// Closes the connections of attachments that have ended.
+    fn close_ended(&mut self, backend: &dyn Backend) {
+        if !std::mem::take(&mut self.look_for_ended) {
+            return;
+        }
+        let ended = self.attaching.take_ended(|volume, attachment| backend.is_ended(volume, attachment));
+        for (name, users) in ended.into_iter().filter(|(_, users)| !users.is_empty()) {
+            let text =
+                format!("volume {name} is not attached here any more: its {} connections are closed", users.len());
+            self.effects.push_back(Effect::Warn(text));
+            self.effects.extend(users.into_iter().map(|conn| Effect::Close(conn, Close::AfterDrain)));
+        }
+    }
+
+    /// Closes the connections to volumes and snapshots that are gone: whatever comes to have their name is another's.
+    fn close_deleted(&mut self, cx: &mut Context<'_, K>) {
+        if !std::mem::take(&mut self.look_for_deleted) {
+            return;
+        }
+        let known = cx.backend.volumes();
+        let is_gone = |name: &str, id: VolumeId| known.get(name).is_none_or(|volume| volume.id != id);
+        let opened = self.opened.iter().filter(|(_, view)| is_gone(&view.name, view.id));
+        self.effects.extend(opened.map(|(conn, _)| Effect::Close(*conn, Close::AfterDrain)));
+        let users = self.attaching.take_deleted(is_gone).into_iter().flat_map(|(_, users)| users);
+        // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
+        let waiting: Vec<K> = users.filter(|conn| !self.opened.contains_key(conn)).collect();
+        waiting.into_iter().for_each(|conn| self.pump(conn, cx));
+    }
+}

@@ -1,0 +1,82 @@
+//! What a protocol has to do to be served.
+
+use crate::exports::Exports;
+use crate::request::Request;
+use azekura_base::{Inbox, Outbox};
+use azekura_gateway::Outcome;
+
+/// Names a request among those of its connection that have no answer yet. The protocol chooses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u64);
+
+/// What a client has done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The client wants to open this export, and [`Exports::open`] could not tell yet whether it can: the protocol asks
+    /// again at the next [`Protocol::poll`].
+    Wanted {
+        /// The export's own name.
+        name: String,
+    },
+    /// The client names an export that is not known, and [`Exports::may_come`] says that it may be there: the protocol
+    /// asks again at the next [`Protocol::poll`].
+    Missing {
+        /// What the client calls it.
+        name: String,
+    },
+    /// The client has opened an export: its requests follow. Once for each connection.
+    Opened {
+        /// The export's own name, also where the client asked by another one.
+        name: String,
+    },
+    /// A request, which is owed one [`Protocol::reply`].
+    Request {
+        /// Its name.
+        tag: Tag,
+        /// The most bytes that the request and its answer take; those for which [`Protocol::wants_room`] asked.
+        memory_bytes: usize,
+        /// What is wanted.
+        request: Request,
+    },
+    /// The client said goodbye: what waits to be sent is sent, then the connection is closed.
+    Closed,
+    /// The client broke the protocol, and how: what waits to be sent is sent, then the connection is closed.
+    Violation(String),
+}
+
+/// One client's connection, in the words of its protocol: sans-IO, driven by the [`Frontend`](crate::Frontend).
+///
+/// The owner polls until there is no event. Then the protocol waits for more from its client, for room to be given, for
+/// an export that was wanted, or for replies.
+///
+/// What a protocol offers follows from what it opens: an [`Export`](crate::Export) says what may be asked of it.
+pub trait Protocol {
+    /// The next thing that the client has done. `exports` is what this connection may see now.
+    fn poll(&mut self, exports: &dyn Exports) -> Option<Event>;
+
+    /// The answer to a request: [`Outcome::Read`] to a read, as long as it asked for; [`Outcome::Status`] to
+    /// [`Request::Extents`]; [`Outcome::Done`] to any other; or [`Outcome::Failed`].
+    ///
+    /// # Panics
+    /// When the answer does not fit the request, or the request was answered before.
+    fn reply(&mut self, tag: Tag, outcome: Outcome);
+
+    /// The bytes that the next request and its answer take, if the last [`Protocol::poll`] ended because they have not
+    /// been given.
+    fn wants_room(&self) -> Option<usize>;
+
+    /// Gives the bytes that it wants; to be polled again.
+    fn give_room(&mut self);
+}
+
+/// A [`Protocol`] that comes as a stream of bytes in both directions.
+pub trait StreamProtocol: Protocol {
+    /// What to receive into; only while [`StreamProtocol::wants_bytes`], or it may overflow.
+    fn inbox_mut(&mut self) -> &mut Inbox;
+
+    /// What to send.
+    fn outbox_mut(&mut self) -> &mut Outbox;
+
+    /// True when the last [`Protocol::poll`] ended because it needs more bytes, and none are being received yet.
+    fn wants_bytes(&self) -> bool;
+}

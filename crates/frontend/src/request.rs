@@ -1,0 +1,71 @@
+//! What clients ask of an export, in the words of no protocol.
+
+use azekura_gateway::Op;
+use bytes::Bytes;
+
+/// A request on the export that a connection has opened. Offsets and lengths are bytes, of any alignment, inside the
+/// export, and never empty. The protocol has checked all of that.
+///
+/// No request asks for durability: whatever is answered is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Read; answered with pieces.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Write; best in page-aligned memory.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// What to write.
+        bytes: Bytes,
+    },
+    /// Make all durable that was answered before, on any connection.
+    Flush,
+    /// The contents are not needed any more. What is read afterwards may be zeros or the old contents.
+    Trim {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Make bytes read as zeros. Whole blocks give their space back.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Which bytes hold data? Answered with runs, which may cover less than was asked for.
+    Extents {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// The client will soon read this. A hint.
+    Cache {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Request {
+    /// What the gateway has to do; `None` where nothing is to be done.
+    pub(crate) fn op(self) -> Option<Op> {
+        Some(match self {
+            Request::Read { offset, len } => Op::Read { offset, len },
+            Request::Write { offset, bytes } => Op::Write { offset, bytes },
+            Request::Trim { offset, len } => Op::Trim { offset, len },
+            Request::Zero { offset, len } => Op::Zero { offset, len },
+            Request::Extents { offset, len } => Op::Status { offset, len },
+            // Whatever has been answered is durable; and there is no cache to warm before a client reads.
+            Request::Flush | Request::Cache { .. } => return None,
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! What to do about an error.
+
+use super::{EtcdError, Kind, MetaError};
+use crate::FailureDomain;
+
+/// The way on after the configuration was restored, for people.
+const RESTORED: &str = "'azekura cluster restored' (docs/operations/configuration-backup.md)";
+
+impl MetaError {
+    /// What to do about it, when there is something to say.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        use MetaError as E;
+        Some(match self {
+            E::Etcd(EtcdError::Endpoint { .. }) => "give it as host:port, for example 127.0.0.1:2379".into(),
+            E::Etcd(EtcdError::Unreachable { .. }) => {
+                "check that etcd, or the node with the embedded server, runs and that the address is right".into()
+            }
+            E::Etcd(EtcdError::Uncertain { .. }) => "look whether the change was made, and try again if not".into(),
+            E::Etcd(_) => return None,
+            E::Exists { kind, .. } => format!("choose another name, or delete the existing {kind} first"),
+            E::NotFound { kind: Kind::Volume, .. } => "'azekura volume list' shows all volumes".into(),
+            E::NotFound { kind: Kind::Class, .. } => {
+                "'azekura class list' shows all classes, 'azekura class create' makes one".into()
+            }
+            E::NotFound { kind: Kind::Node, .. } => "'azekura node list' shows all nodes".into(),
+            E::NotFound { kind: Kind::Device, .. } => {
+                "'azekura device list' shows all devices; name one by its number, or as NODE/NAME".into()
+            }
+            E::NotFound { kind: Kind::Snapshot, .. } => "'azekura snapshot list' shows all snapshots".into(),
+            E::NotFound { .. } => return None,
+            E::InvalidName { .. } => {
+                "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
+            }
+            E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
+            E::InvalidClass { .. } | E::InvalidSetting { .. } => return None,
+            E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),
+            E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
+                FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),
+                domain => format!(
+                    "add {domain}s, or use a class with fewer than {copies} copies or a smaller failure domain than {domain}"
+                ),
+            },
+            E::Overcommit { .. } => "add devices, delete volumes, or use a class with a larger overcommit ratio".into(),
+            E::ShrinkRefused { .. } => "--shrink makes a volume smaller, and keeps a snapshot of what it was".into(),
+            E::NotStopped { .. } => "'azekura status' tells what is wrong with the groups; try again when it is well".into(),
+            E::TooManySnapshots { volume, .. } => {
+                format!("'azekura snapshot list {volume}' shows them, 'azekura snapshot delete' deletes one")
+            }
+            E::TooManyVolumes { .. } => "make snapshots of fewer volumes at once".into(),
+            E::InUse { volume, what: "deleted" } => format!(
+                "stop its clients first ('azekura volume show {volume}' tells where they are); --force deletes it under them"
+            ),
+            E::InUse { volume, .. } => format!(
+                "unmount it and stop its clients first ('azekura volume show {volume}' tells where they are); --force cuts \
+                 them off"
+            ),
+            E::HasSnapshots { volume, .. } => format!(
+                "--snapshots deletes them, too; clones of it stay as they are. 'azekura snapshot list {volume}' shows them, \
+                 'azekura volume clone {volume}@SNAPSHOT NAME' keeps one as a volume"
+            ),
+            E::NoSnapshotThen { volume, .. } | E::NoSuchSnapshot { volume, .. } => format!(
+                "'azekura snapshot list {volume}' shows its snapshots; times are UTC, such as 14:03:20, \
+                 2026-01-31T14:03:20Z or '10 minutes ago'"
+            ),
+            E::InvalidProtection { .. } => {
+                "for example --every 10s --keep 1h --then 1h:24h,1d:30d: one every 10 s for an hour, then one an hour for a \
+                 day, then one a day for a month"
+                    .into()
+            }
+            E::NotTrimmed { .. } => {
+                "the snapshot that was made holds all of it; look at 'azekura status', and try again".into()
+            }
+            E::Interrupted { .. } | E::CutEnded { .. } | E::NoGroups { .. } | E::Contended { .. } => "try again".into(),
+            E::WrongCluster { .. } => {
+                "start the node with its own cluster's servers (--config), or with a new data folder".into()
+            }
+            E::ClusterMissing { .. } => format!(
+                "check --config. If the configuration was lost: start no node yet, restore the newest backup, and then run \
+                 {RESTORED}"
+            ),
+            E::WentBack { .. } | E::Doubted { .. } => format!(
+                "check --config. If the configuration was restored from a backup: stop all nodes, and run {RESTORED}. No node \
+                 serves before, because what an older configuration says of copies and of free numbers is wrong"
+            ),
+            E::RestoreUnderWay => format!("run {RESTORED} again, to its end"),
+            E::NewLife => "start the node again".into(),
+            E::NothingRestored { .. } => {
+                "restore the newest backup first, or name the data folders of nodes with --data".into()
+            }
+            E::NodesRunning { .. } => "stop all nodes first".into(),
+            E::Attached { volume, wanted, .. } => format!(
+                "'azekura volume attach {volume} --node {wanted} --force' cuts that node off; where clients agree on \
+                 who writes what, attach with --shared on every node"
+            ),
+            E::TooManyAttachments { volume, .. } => format!("'azekura volume detach {volume} --node NODE' ends one"),
+            E::NotAttached { volume, .. } => format!("'azekura volume show {volume}' tells where it is attached"),
+            E::NodeAbsent { .. } => "'azekura node list' shows which nodes are alive".into(),
+            E::NotFenced { .. } => {
+                "their attachments have ended; wait until 'azekura status' is well, then attach again".into()
+            }
+            E::NameTaken { kind: Kind::Node, name } => format!(
+                "give this node another name (--name), or, if the machine that had the name has lost its data folder or will \
+                 never come back, free the name with 'azekura node replace {name}' and start this node again"
+            ),
+            E::NameTaken { kind, .. } => format!("give this {kind} another name"),
+            E::Removed { kind: Kind::Node, .. } => format!(
+                "start it with an empty data folder to let it join as a new node, and move the former one away; if nobody has \
+                 removed it, an older configuration was restored: keep the folder, and run {RESTORED}"
+            ),
+            E::Removed { .. } => "move its folder away; the node makes a new device in its place when it is started with \
+                 --device-size"
+                .into(),
+            E::RemovalRefused { hint, .. } => hint.clone(),
+            E::NotNow { .. } => "what is attached already goes on; try again when etcd, or the node with the embedded server, runs".into(),
+            E::ClassInUse { volumes, .. } if volumes.is_empty() => "that takes moments while all nodes run; try again".into(),
+            E::ClassInUse { .. } => "delete the volumes first ('azekura volume delete NAME'); a volume can't change its class".into(),
+            E::Ambiguous { devices, .. } => format!(
+                "name it with its node, for example {}, or by its number ('azekura device list')",
+                devices.first().map_or("NODE/NAME", String::as_str)
+            ),
+            E::Broken { .. } => "repair or remove the record with etcdctl".into(),
+        })
+    }
+}

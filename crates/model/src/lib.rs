@@ -1,0 +1,48 @@
+//! The cluster's configuration as a value: its records, the names of their keys, and what follows from them.
+//!
+//! Nothing here does I/O: no sockets, no clock, no randomness, no async runtime. `azekura-meta` keeps these records on
+//! a configuration server, `azekura-control` decides what is to be done with them, and the simulator does both in
+//! memory.
+//!
+//! - [`Model`]: the whole cluster as one value.
+//! - [`transitions`]: how it changes, as functions from [`Records`] to a [`Txn`].
+//! - [`plans`]: what reconcilers do next.
+//! - [`Memory`]: executes those changes without a server.
+
+mod attachments;
+mod error;
+mod key_value;
+mod keys;
+mod layer_ends;
+mod memory;
+mod model;
+pub mod plans;
+mod read;
+mod records;
+mod removal;
+mod restored;
+mod snapshots;
+pub mod transitions;
+mod txn;
+mod usage;
+
+pub use attachments::{
+    AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
+};
+pub use error::{EtcdError, Kind, MetaError};
+pub use key_value::{Change, KeyValue};
+pub use keys::{Key, PREFIX};
+pub use layer_ends::{LayerEnd, LayerHolders};
+pub use memory::Memory;
+pub use model::{Model, RecordMap, Versioned, group_of};
+pub use read::{Found, Gathered, Halt, Outcome, Records, Step};
+pub use records::{
+    AckRule, AliveRecord, BlockFlaw, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState,
+    FOUND_BLOCKS_MAX, FailureDomain, FailureKind, FoundBlockRecord, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS,
+    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes, SettingsRecord, Unknown, VolumeRecord,
+};
+pub use removal::RemovalStep;
+pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};
+pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};
+pub use txn::{Txn, Write, encode};
+pub use usage::named;

@@ -1,0 +1,267 @@
+//! The whole cluster as one value: every record by its id, as of one revision.
+//!
+//! A model never changes; the next one shares what did not change with it. A record that can't be read is left out and
+//! reported in [`Model::problems`]: one broken record must not take the others away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use azekura_base::{ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GroupRecord,
+    HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, SettingsRecord, SnapshotRecord, VolumeRecord,
+};
+
+/// A record with the revision of its last change, which a compare-and-swap names.
+#[derive(Debug, PartialEq)]
+pub struct Versioned<T> {
+    /// The record.
+    pub record: T,
+    /// Revision of its last change.
+    pub mod_revision: i64,
+}
+
+impl<T> Deref for Versioned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.record
+    }
+}
+
+/// Records by id or name. Cloning is cheap; a change copies the map's pointers, not its records.
+pub type RecordMap<K, T> = Arc<BTreeMap<K, Arc<Versioned<T>>>>;
+
+/// The cluster as of one revision.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// Every change up to this revision is in it.
+    pub revision: i64,
+    /// The cluster's identity; `None` before the first node made it.
+    pub cluster: Option<Arc<Versioned<ClusterRecord>>>,
+    /// The cluster's settings; `None` while all have their default.
+    pub settings: Option<Arc<Versioned<SettingsRecord>>>,
+    /// The leader of the control plane, if there is one.
+    pub leader: Option<Arc<Versioned<LeaderRecord>>>,
+    /// The next id of each kind.
+    pub counters: Arc<BTreeMap<String, u64>>,
+    /// Nodes.
+    pub nodes: RecordMap<NodeId, NodeRecord>,
+    /// Nodes that are alive.
+    pub alive: RecordMap<NodeId, AliveRecord>,
+    /// Devices.
+    pub devices: RecordMap<DeviceId, DeviceRecord>,
+    /// Storage classes.
+    pub classes: RecordMap<String, ClassRecord>,
+    /// Placement groups.
+    pub groups: RecordMap<PgId, GroupRecord>,
+    /// Volumes.
+    pub volumes: RecordMap<String, VolumeRecord>,
+    /// Attachments of volumes; volumes that never had one are not in it.
+    pub attachments: RecordMap<VolumeId, AttachmentsRecord>,
+    /// Layers.
+    pub layers: RecordMap<LayerId, LayerRecord>,
+    /// Snapshots, by volume and name. Those of a deleted volume stay until the leader has deleted them.
+    pub snapshots: RecordMap<(VolumeId, String), SnapshotRecord>,
+    /// Devices that have nothing of a deleted or merging layer any more.
+    pub dropped: Arc<BTreeSet<(LayerId, DeviceId)>>,
+    /// What nodes have against this configuration, by the identity of their data folders.
+    pub doubts: RecordMap<String, DoubtRecord>,
+    /// What devices hold, said after the configuration was restored.
+    pub holdings: RecordMap<DeviceId, HoldingsRecord>,
+    /// Every key-value as it is kept, those that end with a lease left out.
+    pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
+    /// How often everything has been read, instead of followed: what was known before is to be compared with it.
+    pub readings: u64,
+    /// Records that could not be read: key and reason.
+    pub problems: Arc<BTreeMap<String, String>>,
+}
+
+/// Places `record` under `key`, or takes it away.
+fn place<K: Ord + Clone, T>(records: &mut RecordMap<K, T>, key: K, record: Option<Arc<Versioned<T>>>) {
+    match record {
+        Some(record) => {
+            Arc::make_mut(records).insert(key, record);
+        }
+        None if records.contains_key(&key) => {
+            Arc::make_mut(records).remove(&key);
+        }
+        None => {}
+    }
+}
+
+/// Reads a record and checks that it is the one that its key names.
+fn read<T: DeserializeOwned>(
+    kv: &KeyValue,
+    problem: &mut Option<String>,
+    names: impl Fn(&T) -> bool,
+) -> Option<Arc<Versioned<T>>> {
+    match serde_json::from_slice::<T>(&kv.value) {
+        Ok(record) if names(&record) => Some(Arc::new(Versioned { record, mod_revision: kv.mod_revision })),
+        Ok(_) => {
+            *problem = Some("the record names another id than its key".to_owned());
+            None
+        }
+        Err(error) => {
+            *problem = Some(error.to_string());
+            None
+        }
+    }
+}
+
+impl Model {
+    /// The model of these key-values as of `revision`.
+    #[must_use]
+    pub fn from_keys<'a>(kvs: impl IntoIterator<Item = &'a KeyValue>, revision: i64) -> Model {
+        let mut model = Model { revision, ..Model::default() };
+        for kv in kvs {
+            model.set(&kv.key, Some(kv));
+        }
+        model
+    }
+
+    /// Applies changes that reach up to `revision`.
+    pub fn apply<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>, revision: i64) {
+        for change in changes {
+            match change {
+                Change::Put(kv) => self.set(&kv.key, Some(kv)),
+                Change::Delete(key) => self.set(key, None),
+            }
+        }
+        self.revision = revision;
+    }
+
+    fn set(&mut self, key: &[u8], kv: Option<&KeyValue>) {
+        let Some(parsed) = Key::parse(key) else {
+            // Another version's key, or a person's note.
+            return;
+        };
+        let mut problem = None;
+        let p = &mut problem;
+        match parsed {
+            Key::Cluster => {
+                self.cluster = kv.and_then(|kv| read(kv, p, |cluster: &ClusterRecord| cluster.number().is_some()))
+            }
+            Key::Settings => self.settings = kv.and_then(|kv| read(kv, p, |_| true)),
+            Key::Leader => self.leader = kv.and_then(|kv| read(kv, p, |_| true)),
+            Key::Counter(name) => {
+                let next = kv.and_then(|kv| read::<u64>(kv, p, |_| true));
+                match next {
+                    Some(next) => Arc::make_mut(&mut self.counters).insert(name.to_owned(), next.record),
+                    None => Arc::make_mut(&mut self.counters).remove(name),
+                };
+            }
+            Key::Node(id) => {
+                place(&mut self.nodes, id, kv.and_then(|kv| read(kv, p, |node: &NodeRecord| node.id == id)))
+            }
+            Key::Alive(id) => {
+                place(&mut self.alive, id, kv.and_then(|kv| read(kv, p, |alive: &AliveRecord| alive.node == id)));
+            }
+            Key::Device(id) => {
+                place(&mut self.devices, id, kv.and_then(|kv| read(kv, p, |device: &DeviceRecord| device.id == id)));
+            }
+            Key::Class(name) => {
+                let record = kv.and_then(|kv| read(kv, p, |class: &ClassRecord| class.name == name));
+                place(&mut self.classes, name.to_owned(), record);
+            }
+            Key::Group(id) => {
+                let sound = |group: &GroupRecord| group.id == id && group.in_sync.contains(&group.primary);
+                place(&mut self.groups, id, kv.and_then(|kv| read(kv, p, sound)));
+            }
+            Key::Volume(name) => {
+                let record = kv.and_then(|kv| read(kv, p, |volume: &VolumeRecord| volume.name == name));
+                place(&mut self.volumes, name.to_owned(), record);
+            }
+            Key::Attachments(id) => {
+                let record = kv.and_then(|kv| read(kv, p, |record: &AttachmentsRecord| record.volume == id));
+                place(&mut self.attachments, id, record);
+            }
+            Key::Layer(id) => {
+                place(&mut self.layers, id, kv.and_then(|kv| read(kv, p, |layer: &LayerRecord| layer.id == id)));
+            }
+            Key::Snapshot(volume, name) => {
+                let sound = |record: &SnapshotRecord| record.volume == volume && record.name == name;
+                let record = kv.and_then(|kv| read(kv, p, sound));
+                place(&mut self.snapshots, (volume, name.to_owned()), record);
+            }
+            Key::Doubt(node) => {
+                place(&mut self.doubts, node.to_owned(), kv.and_then(|kv| read(kv, p, |_: &DoubtRecord| true)));
+            }
+            Key::Holdings(id) => {
+                let record = kv.and_then(|kv| read(kv, p, |holdings: &HoldingsRecord| holdings.device == id));
+                place(&mut self.holdings, id, record);
+            }
+            Key::LayerDropped(layer, device) => {
+                let dropped = Arc::make_mut(&mut self.dropped);
+                if kv.is_some() {
+                    dropped.insert((layer, device))
+                } else {
+                    dropped.remove(&(layer, device))
+                };
+            }
+        }
+        let name = parsed.to_string();
+        match kv.filter(|kv| kv.lease == 0) {
+            Some(kv) => drop(Arc::make_mut(&mut self.keys).insert(name.as_str().into(), Arc::new(kv.clone()))),
+            None if self.keys.contains_key(name.as_str()) => drop(Arc::make_mut(&mut self.keys).remove(name.as_str())),
+            None => {}
+        }
+        if let Some(reason) = problem {
+            Arc::make_mut(&mut self.problems).insert(name, reason);
+        } else if self.problems.contains_key(&name) {
+            Arc::make_mut(&mut self.problems).remove(&name);
+        }
+    }
+
+    /// The volume with this id.
+    #[must_use]
+    pub fn volume_by_id(&self, id: VolumeId) -> Option<&Arc<Versioned<VolumeRecord>>> {
+        self.volumes.values().find(|volume| volume.id == id)
+    }
+
+    /// A volume's snapshots, by name.
+    pub fn snapshots_of(&self, volume: VolumeId) -> impl Iterator<Item = &Arc<Versioned<SnapshotRecord>>> {
+        let from = (volume, String::new())..;
+        self.snapshots.range(from).take_while(move |((of, _), _)| *of == volume).map(|(_, record)| record)
+    }
+
+    /// The placement group that holds a chunk of a volume: round robin over the class's groups from the volume's
+    /// offset. `None` when the class is missing or has no groups.
+    #[must_use]
+    pub fn group_of(&self, volume: &VolumeRecord, chunk: ChunkIndex) -> Option<PgId> {
+        let class = self.classes.get(&volume.class)?;
+        group_of(&class.groups, volume.group_offset, chunk)
+    }
+
+    /// The cluster's settings, with defaults for what nobody has set.
+    #[must_use]
+    pub fn settings(&self) -> SettingsRecord {
+        self.settings.as_ref().map(|settings| settings.record.clone()).unwrap_or_default()
+    }
+
+    /// The groups that need a device: it is to hold a copy of them, or holds one that writes wait for.
+    pub fn groups_on(&self, device: DeviceId) -> impl Iterator<Item = &Arc<Versioned<GroupRecord>>> {
+        self.groups.values().filter(move |group| group.needs(device))
+    }
+
+    /// Whether a device is served: the node that it is attached to is alive, and has not said that the device has
+    /// failed.
+    #[must_use]
+    pub fn is_device_alive(&self, device: DeviceId) -> bool {
+        self.devices.get(&device).is_some_and(|device| self.alive.contains_key(&device.node) && device.is_served())
+    }
+}
+
+/// `groups[(offset + chunk) % n]`; `None` without groups.
+#[must_use]
+pub fn group_of(groups: &[PgId], offset: u32, chunk: ChunkIndex) -> Option<PgId> {
+    let count = groups.len() as u64;
+    let index = (u64::from(offset) + u64::from(chunk.0)).checked_rem(count)?;
+    groups.get(index as usize).copied()
+}
+
+#[cfg(test)]
+mod tests;

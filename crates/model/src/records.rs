@@ -1,0 +1,583 @@
+//! The records as they are kept: JSON objects that a person can read with `etcdctl get --prefix /azekura/`.
+//!
+//! Fields that this version does not know are kept when it rewrites a record, so that versions can differ during an
+//! upgrade.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
+use serde::{Deserialize, Serialize};
+
+use crate::{ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
+
+/// Fields of a record that this version does not know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Unknown(pub BTreeMap<String, serde_json::Value>);
+
+/// The cluster's identity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// 128 random bits as 32 hexadecimal digits; devices and messages carry it.
+    pub id: String,
+    /// A name for people.
+    pub name: String,
+    /// Time of creation, RFC 3339.
+    pub created: String,
+    /// The life of this configuration: 128 random bits, new whenever somebody says that the configuration was restored
+    /// from a backup. A node that has seen another life does not believe the configuration, unless that one is a former
+    /// life.
+    #[serde(default)]
+    pub life: String,
+    /// The lives before, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_lives: Vec<String>,
+    /// The configuration was restored, and not all groups are open again since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<RestoredRecord>,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+impl ClusterRecord {
+    /// The id as a number; `None` when somebody broke the record.
+    #[must_use]
+    pub fn number(&self) -> Option<u128> {
+        (self.id.len() == 32).then(|| u128::from_str_radix(&self.id, 16).ok()).flatten()
+    }
+}
+
+/// Time after which the copies of an absent node get new homes, unless it is set, seconds.
+pub const REHOME_AFTER_SECONDS_DEFAULT: u64 = 600;
+/// Groups that move at once for balance, unless it is set.
+pub const MOVES_AT_ONCE_DEFAULT: u32 = 8;
+/// Share of a device's capacity from which on people are warned, unless it is set, percent.
+pub const NEARLY_FULL_PERCENT_DEFAULT: u8 = 85;
+/// Share of a device's capacity from which on it takes no more data from clients, unless it is set, percent.
+pub const FULL_PERCENT_DEFAULT: u8 = 95;
+
+fn default_rehome_after() -> Option<u64> {
+    Some(REHOME_AFTER_SECONDS_DEFAULT)
+}
+
+fn default_moves() -> u32 {
+    MOVES_AT_ONCE_DEFAULT
+}
+
+fn default_nearly_full() -> u8 {
+    NEARLY_FULL_PERCENT_DEFAULT
+}
+
+fn default_full() -> u8 {
+    FULL_PERCENT_DEFAULT
+}
+
+/// What can be set for the whole cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SettingsRecord {
+    /// The copies of a node that has been absent for so long get new homes, seconds; `null`: never.
+    #[serde(default = "default_rehome_after")]
+    pub rehome_after_seconds: Option<u64>,
+    /// Most groups that move at once to empty a device or to fill a new one. Lost copies are made anew without
+    /// waiting for that.
+    #[serde(default = "default_moves")]
+    pub moves_at_once: u32,
+    /// Share of a device's capacity from which on people are warned, percent.
+    #[serde(default = "default_nearly_full")]
+    pub nearly_full_percent: u8,
+    /// Share of a device's capacity from which on it takes no more data from clients, percent. The rest is for copies
+    /// that lose their device and come here.
+    #[serde(default = "default_full")]
+    pub full_percent: u8,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+impl Default for SettingsRecord {
+    fn default() -> SettingsRecord {
+        SettingsRecord {
+            rehome_after_seconds: default_rehome_after(),
+            moves_at_once: default_moves(),
+            nearly_full_percent: default_nearly_full(),
+            full_percent: default_full(),
+            unknown: Unknown::default(),
+        }
+    }
+}
+
+/// A machine that runs a node process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its number.
+    pub id: NodeId,
+    /// Identity of its data folder.
+    pub uuid: String,
+    /// A unique name for people; also its host in failure domains.
+    pub name: String,
+    /// Where other nodes reach its data plane.
+    pub data_address: SocketAddr,
+    /// Where its REST API listens.
+    pub api_address: SocketAddr,
+    /// Where clients reach its NBD server: `host:port`, or `unix:PATH` for clients on the same machine.
+    #[serde(default)]
+    pub nbd_addresses: Vec<String>,
+    /// The site (data centre) that it stands in.
+    #[serde(default)]
+    pub site: String,
+    /// The rack that it stands in.
+    #[serde(default)]
+    pub rack: String,
+    /// Its last start, in numbers that grow: no two of its processes have the same, even if its data folder is put
+    /// back.
+    #[serde(default)]
+    pub incarnation: u64,
+    /// It has left the cluster for good: its name is free, and the record goes when its devices' copies have new homes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub removed: bool,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// A node's sign of life; the key ends with its lease.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AliveRecord {
+    /// The node.
+    pub node: NodeId,
+    /// Since when, RFC 3339.
+    pub since: String,
+}
+
+/// Whether a device takes data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceState {
+    /// In use.
+    Up,
+    /// Failed, or taken out: its copies count as lost.
+    Down,
+    /// To be emptied: takes no new groups.
+    Draining,
+}
+
+/// A storage device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRecord {
+    /// Its number.
+    pub id: DeviceId,
+    /// Identity written on the device.
+    pub uuid: String,
+    /// The node that it is attached to.
+    pub node: NodeId,
+    /// A name for people, unique on its node.
+    pub name: String,
+    /// Size, bytes.
+    pub capacity_bytes: u64,
+    /// Whether it takes data.
+    pub state: DeviceState,
+    /// What its node has found wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<DeviceFailure>,
+    /// It has left the cluster for good: the record goes when no group names it any more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub removed: bool,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+impl DeviceRecord {
+    /// Its node serves what it holds, as far as the node's own messages say.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.failure.as_ref().is_none_or(|failure| failure.kind == FailureKind::Failing)
+    }
+
+    /// It is in use, and nothing is known to be wrong with it.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.state == DeviceState::Up && self.failure.is_none()
+    }
+}
+
+/// How badly a device has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// Its store has stopped: nothing of it is served. It may serve again after its node's next start.
+    Stopped,
+    /// What it held is gone for good.
+    Lost,
+    /// It is served, and has had more errors than a sound device has: it is to be emptied.
+    Failing,
+}
+
+/// What a node has found wrong with one of its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFailure {
+    /// How badly it has failed.
+    pub kind: FailureKind,
+    /// What has happened, for people.
+    pub reason: String,
+    /// When it was noticed, RFC 3339.
+    pub since: String,
+}
+
+/// What may fail at once: two copies of a group never share one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureDomain {
+    /// A device.
+    Device,
+    /// A machine.
+    Host,
+    /// A rack.
+    Rack,
+    /// A site.
+    Site,
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AckRule {
+    /// Every in-sync copy is durable.
+    All,
+    /// More than half of the copies are durable.
+    Majority,
+    /// A majority at home and one copy in every other site are durable.
+    EachSite,
+}
+
+/// Groups that a class is about to get; kept until all of them are written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupPlan {
+    /// Id of the first group; the others follow.
+    pub first: PgId,
+    /// Number of groups.
+    pub count: u32,
+}
+
+impl std::fmt::Display for AckRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AckRule::All => "all",
+            AckRule::Majority => "majority",
+            AckRule::EachSite => "each-site",
+        })
+    }
+}
+
+/// [`ClassRecord::io_timeout_seconds`] of a class that does not say.
+pub const IO_TIMEOUT_DEFAULT_SECONDS: u64 = 30;
+
+fn io_timeout_default() -> Option<u64> {
+    Some(IO_TIMEOUT_DEFAULT_SECONDS)
+}
+
+/// A storage class: the policy of its volumes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassRecord {
+    /// Its unique name.
+    pub name: String,
+    /// Copies of every block.
+    pub copies: u32,
+    /// What two copies never share.
+    pub failure_domain: FailureDomain,
+    /// When a write is acknowledged.
+    pub ack_rule: AckRule,
+    /// With fewer in-sync copies than this a group is read-only.
+    pub copies_min: u32,
+    /// Volumes' copies may sum up to this multiple of the devices' capacity.
+    pub overcommit_ratio: f64,
+    /// Seconds that a request waits for a group which does not serve it, before its client gets an error; `None`: for
+    /// ever.
+    #[serde(default = "io_timeout_default")]
+    pub io_timeout_seconds: Option<u64>,
+    /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
+    #[serde(default)]
+    pub groups: Vec<PgId>,
+    /// Groups being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<GroupPlan>,
+    /// It is being deleted, its groups first: it takes no volumes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub deleted: bool,
+    /// Time of creation, RFC 3339.
+    pub created: String,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// A placement group: the unit of replication.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// Its number.
+    pub id: PgId,
+    /// The class that it belongs to.
+    pub class: String,
+    /// Raised by one at every change.
+    #[serde(default)]
+    pub version: u64,
+    /// The reign of the primary.
+    pub epoch: Epoch,
+    /// The device whose node orders the writes.
+    pub primary: DeviceId,
+    /// The process that reigns, by its incarnation; 0 when the primary has yet to claim the epoch.
+    #[serde(default)]
+    pub reign: u64,
+    /// Devices that hold every acknowledged write.
+    pub in_sync: Vec<DeviceId>,
+    /// Devices that did, and how far in the group's order each had come when it was left behind.
+    #[serde(default)]
+    pub away: BTreeMap<DeviceId, Sequence>,
+    /// Its scrubs.
+    #[serde(default)]
+    pub scrub: ScrubRecord,
+    /// Devices that are to hold a copy.
+    pub members: Vec<DeviceId>,
+    /// Devices that were to hold one and may still have its data. A device is taken out when it has given its copy up;
+    /// only then can it become a member again.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub leaving: BTreeSet<DeviceId>,
+    /// The configuration was restored: the group is closed until all devices have said what they hold of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<ClosedRecord>,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// Bad blocks that a group's record names; further ones are counted only, and the nodes' logs name all of them.
+pub const FOUND_BLOCKS_MAX: usize = 16;
+
+/// When a group was scrubbed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubRecord {
+    /// Scrubs that read every block of every copy.
+    pub deep: ScrubTimes,
+    /// Scrubs that compare the copies' maps. A deep one counts as one of these, too.
+    pub light: ScrubTimes,
+    /// Bad blocks that readers have met since the last deep scrub.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub met: u64,
+    /// The newest bad blocks, found by scrubs and by readers; [`FOUND_BLOCKS_MAX`] at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<FoundBlockRecord>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What was wrong with a block of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockFlaw {
+    /// It could not be read: it failed its checksum, or is known to be lost.
+    Damaged,
+    /// It could be read, and was not what the primary's copy has.
+    Differs,
+}
+
+/// A bad block that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundBlockRecord {
+    /// The volume, or `VOLUME@SNAPSHOT`; nothing when neither has a layer of its own that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The layer.
+    pub layer: LayerId,
+    /// Where it is, bytes from the start of the volume.
+    pub offset_bytes: u64,
+    /// The copy that it was bad on.
+    pub device: DeviceId,
+    /// What was wrong with it.
+    pub flaw: BlockFlaw,
+    /// It was written anew from another copy.
+    pub mended: bool,
+    /// When it was found, seconds since 1970.
+    pub at: u64,
+}
+
+impl std::fmt::Display for FoundBlockRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.volume {
+            Some(volume) => write!(f, "volume {volume}")?,
+            None => write!(f, "layer {}", self.layer)?,
+        }
+        let flaw = match self.flaw {
+            BlockFlaw::Damaged => "damaged",
+            BlockFlaw::Differs => "not what the primary has",
+        };
+        let outcome = if self.mended { "written anew" } else { "no good copy was found" };
+        write!(f, ", byte {}: {flaw} on device {}, {outcome}", self.offset_bytes, self.device)
+    }
+}
+
+impl ScrubRecord {
+    /// Notes bad blocks; the newest stay.
+    pub fn note_found(&mut self, found: impl IntoIterator<Item = FoundBlockRecord>) {
+        self.found.extend(found);
+        let old = self.found.len().saturating_sub(FOUND_BLOCKS_MAX);
+        self.found.drain(..old);
+    }
+}
+
+/// Scrubs of one kind. Times are seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubTimes {
+    /// When somebody last asked for one.
+    pub wanted: u64,
+    /// When one last ended, or the group was made.
+    pub done: u64,
+    /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be
+    /// read, at that time.
+    pub findings: u64,
+}
+
+impl ScrubTimes {
+    /// A scrub has ended at this time: not before it was asked for, even if this clock is behind.
+    pub fn ended(&mut self, at: u64, findings: u64) {
+        (self.done, self.findings) = (at.max(self.wanted), findings);
+    }
+}
+
+impl GroupRecord {
+    /// The device is to hold a copy, or holds one that writes wait for.
+    #[must_use]
+    pub fn needs(&self, device: DeviceId) -> bool {
+        self.members.contains(&device) || self.in_sync.contains(&device)
+    }
+
+    /// The record tells of the device at all: as a member, in sync, or as one that was.
+    #[must_use]
+    pub fn names(&self, device: DeviceId) -> bool {
+        self.needs(device) || self.leaving.contains(&device) || self.away.contains_key(&device)
+    }
+
+    /// Every member is in sync, and nobody else is.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.members.iter().all(|device| self.in_sync.contains(device))
+            && self.in_sync.iter().all(|device| self.members.contains(device))
+    }
+
+    /// Whether `device` may become a member: it is none, and it holds nothing of the group that it is about to give up.
+    #[must_use]
+    pub fn admits(&self, device: DeviceId) -> bool {
+        !self.leaving.contains(&device) || self.in_sync.contains(&device)
+    }
+
+    /// This record with other members; what reigns and what is in sync stays. Former members are noted as leaving.
+    ///
+    /// How far a former member's copy had come is forgotten: the device may give the copy up at any time from now on,
+    /// so if it comes back, it starts from nothing.
+    #[must_use]
+    pub fn with_members(&self, members: &[DeviceId]) -> GroupRecord {
+        let mut record = self.clone();
+        record.version += 1;
+        record.members = members.to_vec();
+        record.members.sort_unstable();
+        record.leaving.extend(self.members.iter().chain(&self.in_sync));
+        record.leaving.retain(|device| !members.contains(device));
+        record.away.retain(|device, _| members.contains(device));
+        record
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeRecord {
+    /// Its number, never used again.
+    pub id: VolumeId,
+    /// Random identity, for clients that want one.
+    pub uuid: String,
+    /// Its unique name.
+    pub name: String,
+    /// Size as clients see it, bytes.
+    pub size_bytes: u64,
+    /// Its storage class.
+    pub class: String,
+    /// The layer that takes its writes.
+    pub head: LayerId,
+    /// Where in the class's groups its first chunk goes.
+    pub group_offset: u32,
+    /// How many may use it at once. Volumes that were made before this was asked are shared.
+    #[serde(default)]
+    pub access: VolumeAccess,
+    /// Time of creation, RFC 3339.
+    pub created: String,
+    /// A new head is being put into the place of `head`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<CutRecord>,
+    /// Snapshots that come and go by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protection: Option<ProtectionRecord>,
+    /// What it was made from, for people: `VOLUME@SNAPSHOT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// What a layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerState {
+    /// It takes a volume's writes.
+    Head,
+    /// It will be a volume's head when the cut that made it is done.
+    Next,
+    /// A snapshot.
+    Frozen,
+    /// No snapshot any more: to be merged into the layer on top of it, or dropped, as soon as it carries less than two.
+    Hidden,
+    /// Every device gives what it has of it to the layer on top of it.
+    Merging,
+    /// To be dropped by every device.
+    Deleted,
+}
+
+/// A layer: an immutable-or-head set of blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerRecord {
+    /// Its number, never used again.
+    pub id: LayerId,
+    /// The volume that it was made for.
+    pub volume: VolumeId,
+    /// The layer below it.
+    #[serde(default)]
+    pub parent: Option<LayerId>,
+    /// What it is.
+    pub state: LayerState,
+    /// The layer that gets what it has, while it is merging.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub into: Option<LayerId>,
+    /// The storage class whose groups hold it; empty in records that were written before this was noted.
+    #[serde(default)]
+    pub class: String,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+/// The node that leads the control plane; the key ends with its lease.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeaderRecord {
+    /// The node.
+    pub node: NodeId,
+    /// Since when, RFC 3339.
+    pub since: String,
+}

@@ -1,0 +1,15 @@
+//! Transitions: how the configuration changes, as pure functions.
+//!
+//! Each takes [`crate::Records`], what is wanted, and the time or random numbers if it needs them, and gives a
+//! [`crate::Step`]. None of them waits, asks or tries again: `azekura-meta` does that for a configuration server, and
+//! the simulator for one in memory.
+
+pub mod attachments;
+pub mod cuts;
+pub mod groups;
+pub mod layers;
+pub mod snapshots;
+pub mod volumes;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! Volumes: made, grown and deleted by one change each.
+
+use azekura_base::{BLOCK_SIZE, LayerId, VOLUME_SIZE_MAX, VolumeId};
+
+use crate::{
+    AttachmentsRecord, ClassRecord, Key, Kind, LayerRecord, LayerState, MetaError, Model, Outcome, Records, Step, Txn,
+    Unknown, VolumeAccess, VolumeRecord,
+};
+
+/// Longest name.
+const NAME_LENGTH_MAX: usize = 127;
+
+/// What a volume's deletion may end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeDeletion {
+    /// Attachments that stand; else they are in the way.
+    pub attached: bool,
+    /// Its snapshots; else they are in the way.
+    pub snapshots: bool,
+}
+
+/// A volume to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Its unique name.
+    pub name: String,
+    /// Its size: a multiple of 4096 bytes, at most 64 TiB.
+    pub size_bytes: u64,
+    /// Its storage class, which must have groups.
+    pub class: String,
+    /// How many may use it at once.
+    pub access: VolumeAccess,
+}
+
+impl VolumeSpec {
+    /// Whether such a volume can be: its name and its size.
+    pub fn check(&self) -> Result<(), MetaError> {
+        check_name(Kind::Volume, &self.name)?;
+        check_size(self.size_bytes)
+    }
+}
+
+/// Checks a name: letters, digits, `.`, `_`, `-`, beginning with a letter or digit, so that it can stand in URLs, paths
+/// and export names.
+pub fn check_name(kind: Kind, name: &str) -> Result<(), MetaError> {
+    let reason = if name.is_empty() {
+        "it is empty".to_owned()
+    } else if name.len() > NAME_LENGTH_MAX {
+        format!("it has more than {NAME_LENGTH_MAX} characters")
+    } else if let Some(bad) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"._-".contains(*c)) {
+        format!("it contains {bad:?}")
+    } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        "it does not begin with a letter or digit".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(MetaError::InvalidName { kind, name: name.to_owned(), reason })
+}
+
+/// Whether a volume can have this size.
+pub fn check_size(size_bytes: u64) -> Result<(), MetaError> {
+    let reason = if size_bytes == 0 {
+        "it would be empty"
+    } else if size_bytes > VOLUME_SIZE_MAX {
+        "the largest volume has 64 TiB"
+    } else if !size_bytes.is_multiple_of(BLOCK_SIZE as u64) {
+        "sizes are multiples of 4096 bytes"
+    } else {
+        return Ok(());
+    };
+    Err(MetaError::InvalidSize { size_bytes, reason: reason.to_owned() })
+}
+
+/// What all volumes need when they are full: the sum of size times copies.
+#[must_use]
+pub fn promised_bytes(model: &Model) -> u128 {
+    let copies = |class: &str| model.classes.get(class).map_or(1, |class| class.copies);
+    model.volumes.values().map(|volume| u128::from(volume.size_bytes) * u128::from(copies(&volume.class))).sum()
+}
+
+/// Sum of the sizes of the devices in use.
+#[must_use]
+pub fn usable_capacity_bytes(model: &Model) -> u128 {
+    let used = model.devices.values().filter(|device| device.is_sound());
+    used.map(|device| u128::from(device.capacity_bytes)).sum()
+}
+
+/// Refuses `more_bytes` of volume if the class's overcommit limit would be passed.
+pub fn check_overcommit(model: &Model, class: &ClassRecord, more_bytes: u64) -> Result<(), MetaError> {
+    let requested_bytes = u128::from(more_bytes) * u128::from(class.copies);
+    let promised_bytes = promised_bytes(model);
+    let capacity_bytes = usable_capacity_bytes(model);
+    let limit_bytes = (capacity_bytes as f64 * class.overcommit_ratio) as u128;
+    if promised_bytes + requested_bytes <= limit_bytes {
+        return Ok(());
+    }
+    Err(MetaError::Overcommit {
+        requested_bytes,
+        promised_bytes,
+        limit_bytes,
+        capacity_bytes,
+        ratio: class.overcommit_ratio,
+    })
+}
+
+pub(super) fn missing(kind: Kind, name: &str) -> MetaError {
+    MetaError::NotFound { kind, name: name.to_owned() }
+}
+
+/// Makes a volume with an empty head layer. `uuid`: its random identity, the same in every attempt; `created`: the
+/// time, RFC 3339.
+///
+/// # Errors
+/// When the name is taken, the class is missing or has no groups, or too much would be promised.
+pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, created: &str) -> Outcome<VolumeRecord> {
+    spec.check()?;
+    let keys = [
+        Key::Volume(&spec.name),
+        Key::Class(&spec.class),
+        // Every change of a volume moves this counter: promises are added one after the other, and a model that has
+        // seen its last change knows all volumes.
+        Key::Counter("volumes"),
+        Key::Counter("layers"),
+    ];
+    let [volume, class, volumes, layers] = records.find_all(keys.each_ref())?;
+    match volume.record::<VolumeRecord>()? {
+        // Ours, of an attempt whose answer was lost.
+        Some(existing) if existing.uuid == *uuid => return Ok(Step::Done(existing, volume.mod_revision())),
+        Some(_) => return Err(MetaError::Exists { kind: Kind::Volume, name: spec.name.clone() }.into()),
+        None => {}
+    }
+    let policy: Option<ClassRecord> = class.record()?;
+    let policy = policy.filter(|class| !class.deleted).ok_or_else(|| missing(Kind::Class, &spec.class))?;
+    if policy.groups.is_empty() {
+        return Err(MetaError::NoGroups { class: spec.class.clone() }.into());
+    }
+    check_overcommit(records.model(volumes.mod_revision())?, &policy, spec.size_bytes)?;
+    let id = volumes.next_id()?;
+    let layer = layers.next_id()?;
+    let record = VolumeRecord {
+        id: VolumeId(id),
+        uuid: uuid.to_owned(),
+        name: spec.name.clone(),
+        size_bytes: spec.size_bytes,
+        class: spec.class.clone(),
+        head: LayerId(layer),
+        group_offset: (id % policy.groups.len() as u64) as u32,
+        access: spec.access,
+        created: created.to_owned(),
+        cut: None,
+        protection: None,
+        source: None,
+        unknown: Unknown::default(),
+    };
+    let head = LayerRecord::new(LayerId(layer), record.id, None, LayerState::Head, &spec.class);
+    let head_key = Key::Layer(head.id).to_string();
+    let txn = Txn::new()
+        .when_absent(&volume.key)
+        .when_absent(&head_key)
+        .when_as(&class)
+        .when_as(&volumes)
+        .when_as(&layers)
+        .put(&volume.key, &record)
+        .put(&head_key, &head)
+        .put(&volumes.key, &(id + 1))
+        .put(&layers.key, &(layer + 1));
+    Ok(Step::Run(txn, record))
+}
+
+/// Deletes the volume of this name and number. Its layer stays as "deleted" until every device has dropped it, and its
+/// snapshots until the leader has deleted them. Nothing happens when it is gone already.
+///
+/// # Errors
+/// When attachments or snapshots are in the way.
+pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deletion: VolumeDeletion) -> Outcome<()> {
+    let [volume, volumes] = records.find_all([&Key::Volume(name), &Key::Counter("volumes")])?;
+    let Some(record) = volume.record::<VolumeRecord>()?.filter(|record| record.id == wanted) else {
+        // Gone: by an attempt of ours, or by somebody who wanted the same.
+        return Ok(Step::Done((), 0));
+    };
+    let [attachments, head] = records.find_all([&Key::Attachments(wanted), &Key::Layer(record.head)])?;
+    let used = attachments.record::<AttachmentsRecord>()?.is_some_and(|now| !now.attachments.is_empty());
+    if used && !deletion.attached {
+        return Err(MetaError::InUse { volume: name.to_owned(), what: "deleted" }.into());
+    }
+    if !deletion.snapshots {
+        // A snapshot that is made later changes the volume's record.
+        let count = records.model(volume.mod_revision())?.snapshots_of(wanted).count();
+        if count > 0 {
+            return Err(MetaError::HasSnapshots { volume: name.to_owned(), count }.into());
+        }
+    }
+    let mut txn = Txn::new()
+        .when_as(&volume)
+        .when_as(&volumes)
+        .when_as(&attachments)
+        .delete(&volume.key)
+        .delete(&attachments.key)
+        .put(&volumes.key, &volumes.next_id()?);
+    if let Some(cut) = &record.cut {
+        txn = txn.delete(&Key::Layer(cut.next).to_string());
+    }
+    if let Some(mut layer) = head.record::<LayerRecord>()? {
+        layer.state = LayerState::Deleted;
+        txn = txn.when_as(&head).put(&head.key, &layer);
+    }
+    Ok(Step::Run(txn, ()))
+}
+
+/// Gives a volume another size, bytes. The same size again is fine; a smaller one is refused unless `may_shrink`.
+///
+/// # Errors
+/// When the volume is missing, or the size can't be.
+pub fn resize_volume(records: &Records<'_>, name: &str, size_bytes: u64, may_shrink: bool) -> Outcome<VolumeRecord> {
+    check_size(size_bytes)?;
+    let [volume, volumes] = records.find_all([&Key::Volume(name), &Key::Counter("volumes")])?;
+    let mut record: VolumeRecord = volume.record()?.ok_or_else(|| missing(Kind::Volume, name))?;
+    if record.size_bytes == size_bytes {
+        return Ok(Step::Done(record, volume.mod_revision()));
+    }
+    if size_bytes < record.size_bytes && !may_shrink {
+        let (name, from_bytes) = (name.to_owned(), record.size_bytes);
+        return Err(MetaError::ShrinkRefused { name, from_bytes, to_bytes: size_bytes }.into());
+    }
+    let model = records.model(volumes.mod_revision())?;
+    let class = model.classes.get(&record.class).ok_or_else(|| missing(Kind::Class, &record.class))?;
+    check_overcommit(model, class, size_bytes.saturating_sub(record.size_bytes))?;
+    record.size_bytes = size_bytes;
+    let txn = Txn::new().when_as(&volume).when_as(&volumes).put(&volume.key, &record);
+    Ok(Step::Run(txn.put(&volumes.key, &volumes.next_id()?), record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_sizes() {
+        for good in ["a", "vol1", "pvc-0a.b_c", "9"] {
+            assert!(check_name(Kind::Volume, good).is_ok(), "{good}");
+        }
+        for bad in ["", "-a", ".a", "a/b", "a b", "ä", "a\n", &"a".repeat(128)] {
+            assert!(check_name(Kind::Volume, bad).is_err(), "{bad}");
+        }
+        assert!(check_size(4096).is_ok() && check_size(VOLUME_SIZE_MAX).is_ok());
+        for bad in [0, 1, 4097, VOLUME_SIZE_MAX + 4096, u64::MAX] {
+            assert!(check_size(bad).is_err(), "{bad}");
+        }
+    }
+}

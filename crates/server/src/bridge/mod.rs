@@ -1,0 +1,10 @@
+//! Between the data plane's thread and the control plane: what the one says, and what the other asks of it.
+
+pub(crate) mod attachments;
+pub(crate) mod following;
+mod found;
+pub(crate) mod holdings;
+pub(crate) mod layer_questions;
+pub(crate) mod reports;
+pub(crate) mod scrubs;
+pub(crate) mod statistics;

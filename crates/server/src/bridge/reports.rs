@@ -1,0 +1,132 @@
+//! What the data plane reports, carried out against the cluster's configuration.
+
+use crate::bridge::attachments::Keeper;
+use crate::bridge::found::{Met, scrubbed};
+use crate::bridge::statistics::Failures;
+use crate::driver::clients;
+use crate::driver::dataplane::{Command, Handle, Report};
+use azekura_base::{DeviceId, PgId};
+use azekura_meta::MetaClient;
+use azekura_meta::cluster::CasOutcome;
+use azekura_meta::time::now_rfc3339;
+use azekura_model::transitions::groups::{self, Proposed};
+use azekura_model::{DeviceFailure, FailureKind, MetaError};
+use azekura_node::{Breakdown, proposal_of};
+use azekura_replica::GroupConfig;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Pause before a change is tried again that the configuration server did not confirm.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Works off reports until the data plane ends.
+pub async fn carry_out(
+    client: MetaClient,
+    handle: Handle,
+    failures: Failures,
+    keeper: Keeper,
+    mut reports: mpsc::UnboundedReceiver<Report>,
+) {
+    let met = Met::default();
+    while let Some(report) = reports.recv().await {
+        match report {
+            Report::Warn(what) => tracing::warn!("{what}"),
+            Report::DeviceOpen(device, Ok(())) => {
+                tracing::info!("device {device} is open");
+                tokio::spawn(note_failure(client.clone(), device, None));
+            }
+            Report::DeviceOpen(device, Err(Breakdown { reason, for_good })) => {
+                tracing::error!(
+                    "device {device} is out of service: {reason}; its copies are not served from this node"
+                );
+                failures.lock().unwrap_or_else(PoisonError::into_inner).insert(device, reason.clone());
+                let kind = if for_good { FailureKind::Lost } else { FailureKind::Stopped };
+                tokio::spawn(note_failure(client.clone(), device, Some((kind, reason))));
+            }
+            Report::DeviceFailing(device, reason) => {
+                tracing::error!("device {device} has too many errors: {reason}; its copies get new homes");
+                tokio::spawn(note_failure(client.clone(), device, Some((FailureKind::Failing, reason))));
+            }
+            Report::LayerDropped(device, layer) | Report::LayerMerged(device, layer) => {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    while let Err(error) = client.confirm_layer_gone(layer, device).await {
+                        tracing::warn!("can't note that layer {layer} is gone from device {device}: {error}");
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                });
+            }
+            Report::Scrubbed(pg, report, found) => drop(tokio::spawn(scrubbed(client.clone(), pg, report, found))),
+            Report::Found(pg, found) => met.note(&client, pg, found),
+            Report::CopyForgotten(device, pg) => {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    while let Err(error) = client.confirm_copy_forgotten(pg, device).await {
+                        tracing::warn!("can't note that device {device} has no copy of group {pg} any more: {error}");
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                });
+            }
+            Report::Attach(volume) => drop(tokio::spawn(keeper.clone().attach(volume))),
+            Report::GiveBack(volume, attachment) => {
+                tokio::spawn(keeper.clone().give_back(volume, attachment));
+            }
+            Report::Look => drop(tokio::spawn(clients::look(client.clone(), handle.clone()))),
+            Report::Propose(pg, device, config) => {
+                tokio::spawn(propose(client.clone(), handle.clone(), pg, device, config));
+            }
+        }
+    }
+}
+
+/// Notes in the configuration what is wrong with a device, or that nothing is.
+async fn note_failure(client: MetaClient, device: DeviceId, failure: Option<(FailureKind, String)>) {
+    let failure = failure.map(|(kind, reason)| DeviceFailure { kind, reason, since: now_rfc3339() });
+    while let Err(error) = client.note_device_failure(device, failure.as_ref()).await {
+        if matches!(error, MetaError::NotFound { .. }) {
+            return; // It was removed from the cluster.
+        }
+        tracing::warn!("can't note the state of device {device}: {error}");
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Changes a group's configuration if it is still what the proposal was made from.
+async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId, config: GroupConfig) {
+    let asked = Instant::now();
+    let proposal = proposal_of(&config);
+    let accepted = loop {
+        let model = client.model();
+        let (wanted, mod_revision) = match groups::propose(&model, pg, &proposal) {
+            Proposed::Stands => break Some(model.revision),
+            Proposed::Void => break None,
+            Proposed::Replace(wanted, mod_revision) => (wanted, mod_revision),
+        };
+        match client.update_group(&wanted, mod_revision).await {
+            Ok(CasOutcome::Updated { mod_revision }) => break Some(mod_revision),
+            Ok(CasOutcome::Conflict { current }) => {
+                // The refused copy must see what stands instead before it tries again.
+                if let Some(current) = current {
+                    let _ = client.model_at(current.mod_revision).await;
+                }
+                break None;
+            }
+            Err(error) => {
+                tracing::warn!("group {pg}: can't change its configuration: {error}");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    };
+    tracing::debug!(
+        "group {pg}: version {}, epoch {} of device {}, in sync {:?}: {} after {} ms",
+        config.version,
+        config.epoch,
+        config.primary,
+        config.in_sync,
+        if accepted.is_some() { "stands" } else { "refused" },
+        asked.elapsed().as_millis()
+    );
+    let accepted = accepted.and_then(|revision| u64::try_from(revision).ok());
+    handle.send(Command::ProposalDone(pg, device, config.version, accepted));
+}

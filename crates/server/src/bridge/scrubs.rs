@@ -1,0 +1,82 @@
+//! Which groups are due for a scrub: the primary's node looks into the configuration now and then.
+
+use crate::args::NodeArgs;
+use crate::driver::dataplane::{Command, Handle};
+use azekura_base::{NodeId, PgId};
+use azekura_meta::MetaClient;
+use azekura_meta::time::unix_seconds;
+use azekura_model::{Model, ScrubRecord, ScrubTimes};
+use azekura_replica::ScrubKind;
+use std::time::Duration;
+
+/// Pause between two looks.
+const LOOK_PAUSE: Duration = Duration::from_secs(2);
+const HOUR: u64 = 3600;
+
+/// Time between two scrubs of a group, seconds; without one, only what somebody asks for is scrubbed.
+#[derive(Clone, Copy, Debug)]
+pub struct Intervals {
+    deep: Option<u64>,
+    light: Option<u64>,
+}
+
+impl Intervals {
+    /// As the node's options say.
+    pub fn of(args: &NodeArgs) -> Intervals {
+        let interval = |count: u32, unit: u64| (count > 0).then(|| u64::from(count) * unit);
+        Intervals { deep: interval(args.scrub_days, 24 * HOUR), light: interval(args.light_scrub_hours, HOUR) }
+    }
+
+    /// What a group with these scrubs needs at time `now`, seconds since 1970.
+    fn due(self, scrub: &ScrubRecord, now: u64) -> Option<ScrubKind> {
+        let is_due = |times: &ScrubTimes, interval: Option<u64>| {
+            let late = interval.is_some_and(|interval| now >= times.done.saturating_add(interval));
+            late || times.wanted > times.done
+        };
+        match (is_due(&scrub.deep, self.deep), is_due(&scrub.light, self.light)) {
+            (true, _) => Some(ScrubKind::Deep),
+            (false, true) => Some(ScrubKind::Light),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Hands the groups that are due to the data plane, which takes them in turn; ends with its task.
+pub async fn run(client: MetaClient, handle: Handle, node: NodeId, intervals: Intervals) {
+    loop {
+        tokio::time::sleep(LOOK_PAUSE).await;
+        for (pg, kind) in due(&client.model(), node, intervals, unix_seconds()) {
+            handle.send(Command::Scrub(pg, kind));
+        }
+    }
+}
+
+/// The groups with a primary on `node` that are due at time `now`, seconds since 1970.
+fn due(model: &Model, node: NodeId, intervals: Intervals, now: u64) -> Vec<(PgId, ScrubKind)> {
+    let here = |device| model.devices.get(device).is_some_and(|record| record.node == node);
+    let groups = model.groups.values().filter(|group| here(&group.primary));
+    groups.filter_map(|group| Some((group.id, intervals.due(&group.scrub, now)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scrub(deep: (u64, u64), light: (u64, u64)) -> ScrubRecord {
+        let times = |(wanted, done)| ScrubTimes { wanted, done, findings: 0 };
+        ScrubRecord { deep: times(deep), light: times(light), ..ScrubRecord::default() }
+    }
+
+    #[test]
+    fn what_is_late_or_wanted_is_due() {
+        let intervals = Intervals { deep: Some(700), light: Some(100) };
+        assert_eq!(intervals.due(&scrub((0, 1000), (0, 1000)), 1099), None);
+        assert_eq!(intervals.due(&scrub((0, 1000), (0, 1000)), 1100), Some(ScrubKind::Light));
+        assert_eq!(intervals.due(&scrub((0, 1000), (0, 1650)), 1700), Some(ScrubKind::Deep));
+        assert_eq!(intervals.due(&scrub((0, 1000), (1051, 1050)), 1052), Some(ScrubKind::Light));
+        assert_eq!(intervals.due(&scrub((1051, 1000), (1051, 1050)), 1052), Some(ScrubKind::Deep), "it includes both");
+        let never = Intervals { deep: None, light: None };
+        assert_eq!(never.due(&scrub((0, 0), (0, 0)), u64::MAX), None);
+        assert_eq!(never.due(&scrub((7, 0), (0, 0)), 7), Some(ScrubKind::Deep));
+    }
+}

@@ -1,0 +1,220 @@
+//! What this node says about itself to the REST API.
+
+use crate::driver::dataplane::{Handle, Look};
+use azekura_api::{
+    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY, RequestCounters,
+    ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+};
+use azekura_base::DeviceId;
+use azekura_control::NodeStatistics;
+use azekura_gateway::{Counters, LATENCY_BUCKETS};
+use azekura_node::{GroupReport, Node, ThrottleReport};
+use azekura_replica::{GroupState, ResyncProgress, ScrubKind, ScrubReport};
+use azekura_store::Store;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+const _: () = assert!(LATENCY_BUCKETS == azekura_api::LATENCY_BUCKETS, "buckets mean the same on both sides");
+
+/// Clock ticks a second in `/proc/self/stat`: what Linux gives every architecture's user space.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Bytes in a page of `/proc/self/statm`.
+const PAGE_BYTES: u64 = 4096;
+
+/// Devices that are out of service, and why.
+pub type Failures = Arc<Mutex<BTreeMap<DeviceId, String>>>;
+
+/// The node's counters, read from its data plane.
+pub struct Statistics {
+    /// The data plane.
+    pub handle: Handle,
+    /// The node's name.
+    pub name: String,
+    /// Devices that are out of service.
+    pub failures: Failures,
+    /// When the process started.
+    pub started: Instant,
+}
+
+impl NodeStatistics for Statistics {
+    fn snapshot(&self) -> Pin<Box<dyn Future<Output = Option<NodeSnapshot>> + Send + '_>> {
+        Box::pin(async {
+            let mut snapshot = self.handle.inspect(|look| look_at(&look)).await?;
+            snapshot.name.clone_from(&self.name);
+            snapshot.uptime_seconds = self.started.elapsed().as_secs_f64();
+            let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            snapshot.devices.extend(failures.iter().map(|(id, why)| DeviceSnapshot {
+                id: id.0,
+                state: "failed".into(),
+                problem: Some(why.clone()),
+                ..DeviceSnapshot::default()
+            }));
+            Some(snapshot)
+        })
+    }
+
+    fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>> {
+        Box::pin(self.handle.inspect(|look| {
+            let devices = look.node.device_ids().filter_map(|id| Some((id.0, look.node.store(id)?)));
+            LayerUse(devices.map(|(id, store)| (id, layers(store))).collect())
+        }))
+    }
+}
+
+/// Bytes of the blocks that each layer owns.
+fn layers(store: &Store) -> BTreeMap<u64, u64> {
+    store.layers().map(|(layer, blocks)| (layer.0, blocks * azekura_base::BLOCK_SIZE as u64)).collect()
+}
+
+fn look_at(look: &Look<'_>) -> NodeSnapshot {
+    let node = look.node;
+    let volumes = node.gateway().volumes().iter().filter_map(|(name, volume)| {
+        let statistics = node.gateway().statistics().get(&volume.id).copied();
+        // There may be many snapshots: those that nobody reads are left out.
+        let statistics = if volume.read_only { statistics? } else { statistics.unwrap_or_default() };
+        let snapshot = VolumeSnapshot {
+            reads: counters(&statistics.reads),
+            writes: counters(&statistics.writes),
+            connections: look.connections.values().filter(|opened| opened.id == volume.id).count() as u32,
+        };
+        Some((name.clone(), snapshot))
+    });
+    NodeSnapshot {
+        node: node.identity().node.0,
+        version: env!("CARGO_PKG_VERSION").into(),
+        memory_bytes: memory_bytes(),
+        cpu_seconds: cpu_seconds(),
+        asked_again: node.gateway().asked_again(),
+        volumes: volumes.collect(),
+        devices: node.device_ids().map(|id| device(node, id)).collect(),
+        groups: node.groups().map(|report| group(&report)).collect(),
+        background: background(node.throttle()),
+        ..NodeSnapshot::default()
+    }
+}
+
+fn background(report: ThrottleReport) -> BackgroundSnapshot {
+    let ThrottleReport { rate, p99_us, quiet_p99_us } = report;
+    BackgroundSnapshot { rate_bytes_per_second: rate, p99_us, quiet_p99_us }
+}
+
+fn counters(counters: &Counters) -> RequestCounters {
+    RequestCounters {
+        count: counters.count,
+        bytes: counters.bytes,
+        errors: counters.errors,
+        latency_us: counters.latency_us,
+        latency: counters.latency.to_vec(),
+    }
+}
+
+fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
+    let opening = node.store(id).is_none();
+    let problem = node.waits_for_room(id).then(|| no_room(opening).to_owned());
+    let Some(store) = node.store(id) else {
+        return DeviceSnapshot { id: id.0, state: "opening".into(), problem, ..DeviceSnapshot::default() };
+    };
+    let (space, statistics) = (store.space(), store.statistics());
+    let block = azekura_base::BLOCK_SIZE as u64;
+    DeviceSnapshot {
+        id: id.0,
+        state: "open".into(),
+        problem,
+        capacity_bytes: space.capacity,
+        live_bytes: space.live,
+        occupied_bytes: space.occupied,
+        full: node.is_full(id),
+        free_segments: u64::from(space.free_segments),
+        segments: u64::from(space.segments),
+        log_bytes: statistics.log_bytes,
+        gc_bytes: statistics.gc_blocks * block,
+        checkpoint_bytes: statistics.checkpoint_bytes,
+        replay_bytes: statistics.replay_bytes,
+        cache_hits: statistics.cache_hits,
+        cache_misses: statistics.cache_misses,
+        cache_bytes: statistics.cache_bytes,
+        leaf_hits: statistics.leaf_hits,
+        leaf_misses: statistics.leaf_misses,
+        leaf_bytes: statistics.leaf_bytes,
+        checksum_errors: statistics.checksum_errors,
+        in_flight: statistics.batches_in_flight + statistics.records_waiting,
+    }
+}
+
+/// What a device lacks whose file system is full, and what to do.
+fn no_room(opening: bool) -> &'static str {
+    if opening {
+        "its file system is full: make room there, and the device goes into service by itself"
+    } else {
+        "its file system is full: make room there; until then it can't save its map, and no space of it comes back"
+    }
+}
+
+fn group(report: &GroupReport) -> GroupSnapshot {
+    let state = match report.state {
+        GroupState::Active | GroupState::Following => "active".into(),
+        // Where writes need not wait for all copies, one that is not heard keeps nobody waiting.
+        GroupState::WaitingForCopy(_) | GroupState::Idle(_) if report.serving => "active".into(),
+        GroupState::Idle(_) => IDLE.into(),
+        GroupState::WaitingForCopy(device) => format!("waiting for device {device}"),
+        GroupState::CopyLost(device) => format!("device {device} has lost its copy"),
+        GroupState::CopyAhead(device) => {
+            format!("device {device} has committed writes that this group does not know of: it is left as it is")
+        }
+        GroupState::ReadOnly => READ_ONLY.into(),
+        GroupState::Opening => "opening".into(),
+        GroupState::WithoutPrimary => "waiting for the primary".into(),
+        GroupState::OutOfSync => "out of sync".into(),
+    };
+    GroupSnapshot {
+        id: report.pg.0,
+        device: report.device.0,
+        role: if report.primary { "primary" } else { "secondary" }.into(),
+        state,
+        epoch: report.epoch.0,
+        sequence: report.prepared.0,
+        committed: report.committed.0,
+        resyncs: report.resyncs.iter().map(resync).collect(),
+        scrub: report.scrub.as_ref().map(scrub),
+    }
+}
+
+fn scrub(report: &ScrubReport) -> ScrubSnapshot {
+    let kind = match report.kind {
+        ScrubKind::Light => "light",
+        ScrubKind::Deep => "deep",
+    };
+    ScrubSnapshot {
+        kind: kind.into(),
+        chunks: report.chunks,
+        chunks_done: report.chunks_done,
+        findings: report.findings(),
+    }
+}
+
+fn resync((device, progress): &(DeviceId, ResyncProgress)) -> ResyncSnapshot {
+    ResyncSnapshot {
+        device: device.0,
+        chunks: progress.chunks,
+        chunks_done: progress.chunks_done,
+        bytes: progress.bytes,
+    }
+}
+
+/// Resident memory of this process; 0 if the kernel doesn't tell.
+fn memory_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: Option<u64> = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    pages.unwrap_or(0) * PAGE_BYTES
+}
+
+/// Processor time of this process; 0 if the kernel doesn't tell.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The command's name, in parentheses, may hold spaces.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
+}

@@ -1,0 +1,174 @@
+//! The node's data folder: `lock` (held while a process uses it), `node.json` (who the node is), `device-N` folders,
+//! and `config.redb` where this node serves the configuration.
+
+use crate::disk::device::DeviceDir;
+use crate::disk::files::write_json;
+use crate::disk::room;
+use crate::random;
+use anyhow::{Context, Result, bail, ensure};
+use azekura_base::NodeId;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// Who a node is, kept in its data folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeFile {
+    /// Version of this file's format.
+    pub version: u32,
+    /// The data folder's own identity.
+    pub uuid: String,
+    /// The cluster, as 32 hexadecimal digits; `None` before it has joined one.
+    pub cluster: Option<String>,
+    /// Its number in the cluster.
+    pub id: Option<NodeId>,
+    /// Raised at each start.
+    pub incarnation: u64,
+}
+
+/// The database of the configuration server in a data folder.
+#[must_use]
+pub fn config_database(folder: &Path) -> PathBuf {
+    folder.join("config.redb")
+}
+
+/// A data folder that this process has to itself.
+pub struct DataFolder {
+    path: PathBuf,
+    /// What `node.json` says.
+    pub file: NodeFile,
+    _lock: File,
+}
+
+impl DataFolder {
+    /// Opens the folder, or makes it, and counts this start. The cluster counts them, too: in a folder of one of its
+    /// nodes the count need not be kept, should there be no room for it.
+    ///
+    /// # Errors
+    /// When another process uses it, it can't be read, or a new one can't be written.
+    pub fn open(path: &Path) -> Result<DataFolder> {
+        std::fs::create_dir_all(path).with_context(|| format!("can't make the data folder {}", path.display()))?;
+        let lock_path = path.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .with_context(|| format!("can't write {}", lock_path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "the data folder {} is in use by another azekura process; stop it, or give this one its own --data",
+                path.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("can't lock {}", lock_path.display()));
+            }
+        }
+        let json = path.join("node.json");
+        let mut file = match std::fs::read_to_string(&json) {
+            Ok(text) => serde_json::from_str::<NodeFile>(&text).with_context(|| {
+                format!("{} is damaged; restore it from a backup, or give the node a new data folder", json.display())
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => NodeFile {
+                version: 1,
+                uuid: format!("{:032x}", random::bits()),
+                cluster: None,
+                id: None,
+                incarnation: 0,
+            },
+            Err(error) => return Err(error).with_context(|| format!("can't read {}", json.display())),
+        };
+        ensure!(file.version == 1, "{} has version {}, this program knows 1", json.display(), file.version);
+        file.incarnation += 1;
+        let folder = DataFolder { path: path.to_owned(), file, _lock: lock };
+        folder.save(folder.file.id.is_some())?;
+        Ok(folder)
+    }
+
+    /// Keeps the node's number and cluster, and its count of starts as the cluster has it.
+    ///
+    /// # Errors
+    /// When the folder can't be written, and did not say which node of which cluster this is.
+    pub fn joined(&mut self, cluster: &str, id: NodeId, incarnation: u64) -> Result<()> {
+        let known = self.file.cluster.as_deref() == Some(cluster) && self.file.id == Some(id);
+        (self.file.cluster, self.file.id) = (Some(cluster.to_owned()), Some(id));
+        self.file.incarnation = incarnation;
+        self.save(known)
+    }
+
+    /// Writes `node.json`. Where only the count of starts is new (`known`), it is not missed.
+    fn save(&self, known: bool) -> Result<()> {
+        let saved = write_json(&self.path.join("node.json"), &self.file);
+        match saved {
+            Err(error) if known => {
+                tracing::warn!(
+                    "{error:#}; the node starts all the same. Its devices need room for their maps: make some"
+                );
+                Ok(())
+            }
+            saved => saved,
+        }
+    }
+
+    /// Refuses another cluster than the one that the folder belongs to.
+    ///
+    /// # Errors
+    /// Names both clusters.
+    pub fn check_cluster(&self, cluster: u128) -> Result<()> {
+        let hex = format!("{cluster:032x}");
+        match &self.file.cluster {
+            Some(mine) if *mine != hex => bail!(
+                "the data folder {} belongs to cluster {mine}, but the configuration server is that of cluster {hex}; \
+                 check --config, or give the node another data folder",
+                self.path.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The folder itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The database of the configuration server.
+    #[must_use]
+    pub fn config_database(&self) -> PathBuf {
+        config_database(&self.path)
+    }
+
+    /// The devices in the folder, in the order of their numbers, with their names, or why they can't be used; makes
+    /// `count` of `size` bytes when there are none.
+    ///
+    /// # Errors
+    /// When the folder can't be read, or a new device can't be made.
+    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<(String, Result<DeviceDir>)>> {
+        let mut found = Vec::new();
+        let entries = std::fs::read_dir(&self.path).with_context(|| format!("can't read {}", self.path.display()))?;
+        for entry in entries {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("device-")?.parse::<u32>().ok());
+            found.extend(number);
+        }
+        found.sort_unstable();
+        let name = |number: u32| format!("device-{number}");
+        if found.is_empty()
+            && let Some(size) = size
+        {
+            room::check(&self.path, size, count)?;
+            let create = |number| Ok((name(number), Ok(DeviceDir::create(&self.path.join(name(number)), size)?)));
+            return (0..count).map(create).collect();
+        }
+        let open = |number| {
+            let path = self.path.join(name(number));
+            let dir = match size {
+                Some(size) if DeviceDir::is_unfinished(&path) => DeviceDir::create(&path, size),
+                _ => DeviceDir::open(&path),
+            };
+            (name(number), dir)
+        };
+        Ok(found.into_iter().map(open).collect())
+    }
+}

@@ -1,0 +1,319 @@
+//! A device's folder: `device.json` (who it is), `log` (the store's log), `map.redb` (its saved map).
+//!
+//! A new log file is allocated but not yet written: its first writes would make the file system change its own
+//! metadata at every flush. So segments are written with zeros once, in order (`initialise.rs`), and the store uses
+//! only those that have been.
+
+use crate::disk::files::{self, write_json};
+use crate::disk::initialise::{FIRST_SEGMENTS, is_written, write_zeros};
+use crate::disk::room;
+use crate::random;
+use anyhow::{Context, Result, bail, ensure};
+use azekura_base::{DeviceId, PageBuf};
+use azekura_store::{CheckpointDb, DeviceError, Identity, Inspector, OpenError, Options, ReadDevice, SavedMap, Store};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Smallest device.
+pub const SIZE_MIN: u64 = 320 << 20;
+/// What of a device can be used: block addresses reach no further.
+const SIZE_MAX: u64 = 16 << 40;
+
+/// Who a device is, kept beside its log.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceFile {
+    /// Version of this file's format.
+    pub version: u32,
+    /// The device's own identity.
+    pub uuid: String,
+    /// The cluster, as 32 hexadecimal digits; `None` before it has joined one.
+    pub cluster: Option<String>,
+    /// Its number in the cluster.
+    pub id: Option<DeviceId>,
+    /// Bytes of the log.
+    pub size: u64,
+    /// Distinguishes this log from an earlier one in the same place.
+    pub instance: u64,
+    /// Segments whose blocks have been written at least once.
+    pub segments_ready: u32,
+}
+
+/// What a device held is gone for good.
+#[derive(Debug)]
+pub struct DeviceLost(String);
+
+impl fmt::Display for DeviceLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DeviceLost {}
+
+/// A device's log file.
+pub struct LogFile(pub File);
+
+impl ReadDevice for LogFile {
+    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        let mut bytes = PageBuf::new(len);
+        self.0.read_exact_at(&mut bytes, offset).map_err(|error| DeviceError(error.to_string()))?;
+        Ok(bytes.freeze())
+    }
+}
+
+/// A device's folder, opened by this process.
+pub struct DeviceDir {
+    path: PathBuf,
+    /// What `device.json` says.
+    pub file: DeviceFile,
+}
+
+impl DeviceDir {
+    /// Opens the folder of an existing device.
+    ///
+    /// # Errors
+    /// When its `device.json` can't be read.
+    pub fn open(path: &Path) -> Result<DeviceDir> {
+        let json = path.join("device.json");
+        let text = std::fs::read_to_string(&json).with_context(|| format!("can't read {}", json.display()))?;
+        let file: DeviceFile = serde_json::from_str(&text)
+            .with_context(|| format!("{} is damaged; restore it from a backup or remove the device", json.display()))?;
+        ensure!(file.version == 1, "{} has version {}, this program knows 1", json.display(), file.version);
+        Ok(DeviceDir { path: path.to_owned(), file })
+    }
+
+    /// Somebody began to make this device and was stopped, or has made the folder only.
+    #[must_use]
+    pub fn is_unfinished(path: &Path) -> bool {
+        let missing = |name| std::fs::metadata(path.join(name)).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let empty = || std::fs::metadata(path.join("log")).is_ok_and(|log| log.len() == 0);
+        let unformatted = || {
+            let log = File::open(path.join("log")).map(|log| Inspector::open(LogFile(log)));
+            matches!(log, Ok(Err(OpenError::NotFormatted)))
+        };
+        missing("device.json") && missing("map.redb") && (missing("log") || empty() || unformatted())
+    }
+
+    /// Makes the folder of a new device of `size` bytes, of which 16 TiB are used at most.
+    ///
+    /// # Errors
+    /// When the size is too small, there is no room for it, or the folder can't be made: what was begun is removed.
+    pub fn create(path: &Path, size: u64) -> Result<DeviceDir> {
+        ensure!(size >= SIZE_MIN, "a device of {size} bytes is too small: at least {} MiB are needed", SIZE_MIN >> 20);
+        if size > SIZE_MAX {
+            tracing::warn!(
+                "{} uses 16 TiB of the {} GiB that it may have: more devices (--devices) use the rest",
+                path.display(),
+                size >> 30
+            );
+        }
+        let dir = DeviceDir::begin(path, size.min(SIZE_MAX));
+        if dir.is_err() {
+            // Whatever is left is in the way of the next try at most; the first error is the one to tell.
+            let _ = std::fs::remove_file(path.join("log"));
+            let _ = std::fs::remove_dir(path);
+        }
+        dir
+    }
+
+    fn begin(path: &Path, size: u64) -> Result<DeviceDir> {
+        std::fs::create_dir_all(path).with_context(|| format!("can't make {}", path.display()))?;
+        let log = path.join("log");
+        // Of an earlier try nothing is worth keeping; what it took is free then.
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&log)?;
+        room::check(path, size, 1)?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size)
+            .with_context(|| format!("can't allocate {} MiB for {}", size >> 20, log.display()))?;
+        file.sync_all()?;
+        if let Some(parent) = path.parent() {
+            files::sync_folder(parent).with_context(|| format!("can't flush {}", parent.display()))?;
+        }
+        let uuid = random::bits();
+        let file = DeviceFile {
+            version: 1,
+            uuid: format!("{uuid:032x}"),
+            cluster: None,
+            id: None,
+            size,
+            instance: random::bits() as u64,
+            segments_ready: 0,
+        };
+        let dir = DeviceDir { path: path.to_owned(), file };
+        dir.save()?;
+        Ok(dir)
+    }
+
+    pub(super) fn save(&self) -> Result<()> {
+        write_json(&self.path.join("device.json"), &self.file)
+    }
+
+    /// The log file.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that the store uses.
+    #[must_use]
+    pub fn options(&self, flush: bool) -> Options {
+        Options { flush, ..Options::for_device(self.file.size) }
+    }
+
+    /// Refuses another cluster than the one that the device belongs to.
+    ///
+    /// # Errors
+    /// Names both clusters.
+    pub fn check_cluster(&self, cluster: u128) -> Result<()> {
+        let hex = format!("{cluster:032x}");
+        match &self.file.cluster {
+            Some(other) if *other != hex => bail!(
+                "the device {} belongs to cluster {other}, this one is {hex}; give the node another data folder",
+                self.path.display()
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the store; formats it first if it never was.
+    ///
+    /// # Errors
+    /// When the device belongs to another cluster, or can't be read or written; [`DeviceLost`] when the log or the map
+    /// that it had is not there.
+    pub fn open_store(&mut self, cluster: u128, id: DeviceId, flush: bool) -> Result<(Store, CheckpointDb)> {
+        let hex = format!("{cluster:032x}");
+        self.check_cluster(cluster)?;
+        match self.file.id {
+            Some(other) if other != id => bail!(
+                "device {} is number {other} of its cluster, the configuration says {id}: it was taken in after the backup was \
+                 made that the configuration was restored from. Its copies are not used; move the folder away to start with \
+                 an empty device",
+                self.path.display()
+            ),
+            _ => {}
+        }
+        let options = self.options(flush);
+        let identity = Identity { cluster, device: id, instance: self.file.instance };
+        let map_path = self.path.join("map.redb");
+        let formatted = self.file.cluster.is_some() || self.is_in_use(&identity)?;
+        if formatted {
+            self.check_presence(&map_path)?;
+        }
+        let mut map =
+            CheckpointDb::open(&map_path).with_context(|| format!("can't open the map {}", map_path.display()))?;
+        let log = self.log()?;
+        match room::reserve_map(&map_path, self.file.size) {
+            Err(error) if formatted => tracing::warn!(
+                "no room could be reserved for the map {}: {error}; if the file system gets full, the device stops to take writes",
+                map_path.display()
+            ),
+            reserved => reserved.with_context(|| format!("can't reserve room for the map {}", map_path.display()))?,
+        }
+        if !formatted {
+            let format = Store::format(&options, &identity).context("can't format the device")?;
+            let first = FIRST_SEGMENTS.min(options.segments);
+            (0..first).try_for_each(|segment| write_zeros(&log, segment, &options, drop))?;
+            log.sync_data().context("can't flush the device")?;
+            self.file.segments_ready = first;
+            write_all(&log, format.offset, &format.pieces)?;
+            log.sync_all()?;
+            map.checkpoint(format.checkpoint).context("can't write the map")?;
+        }
+        let known = (self.file.cluster.is_some(), self.file.segments_ready);
+        // `device.json` may be older than the log.
+        while self.file.segments_ready < options.segments && is_written(&log, self.file.segments_ready, &options)? {
+            self.file.segments_ready += 1;
+        }
+        (self.file.cluster, self.file.id) = (Some(hex), Some(id));
+        if known != (true, self.file.segments_ready) {
+            match self.save() {
+                // What it would say is found out at each start.
+                Err(error) if formatted => tracing::warn!("{error:#}; the device is opened all the same"),
+                saved => saved?,
+            }
+        }
+        let root = map.root().context("can't read the map")?.with_context(|| {
+            DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))
+        })?;
+        let mut store = Store::open(options, identity, root);
+        store.segments_ready(self.file.segments_ready);
+        Ok((store, map))
+    }
+
+    /// The device was formatted as this one although `device.json` does not say so: an older one was put back, or it
+    /// could not be written. To format the device again would be to lose what it holds, under the number that all know
+    /// it by.
+    fn is_in_use(&self, identity: &Identity) -> Result<bool> {
+        let path = self.log_path();
+        let log = File::open(&path).with_context(|| format!("can't open {}", path.display()))?;
+        let log = match Inspector::open(LogFile(log)) {
+            Ok(log) => log,
+            Err(OpenError::NotFormatted) => return Ok(false),
+            Err(error) => return Err(error).with_context(|| format!("can't tell whose log {} is", path.display())),
+        };
+        let Identity { cluster, device, instance } = log.identity();
+        ensure!(
+            log.identity() == *identity,
+            "{} is the log of device {device} of cluster {cluster:032x} (instance {instance}), which {} does not know of: \
+             put back the device.json that belongs to it, or move the folder away to start with an empty device",
+            path.display(),
+            self.path.join("device.json").display()
+        );
+        let written = log.segment(0).map_err(|error| anyhow::anyhow!("can't read {}: {error}", path.display()))?;
+        Ok(!written.batches.is_empty() || self.path.join("map.redb").exists() && self.has_map()?)
+    }
+
+    /// The map has a root.
+    fn has_map(&self) -> Result<bool> {
+        let path = self.path.join("map.redb");
+        let map = CheckpointDb::open(&path).with_context(|| format!("can't open the map {}", path.display()))?;
+        Ok(map.root().with_context(|| format!("can't read the map {}", path.display()))?.is_some())
+    }
+
+    /// Refuses a device whose log or map is missing or has been cut off.
+    fn check_presence(&self, map: &Path) -> Result<()> {
+        for (path, size_min) in [(self.log_path().as_path(), self.file.size), (map, 1)] {
+            match std::fs::metadata(path) {
+                Ok(file) if file.is_file() && file.len() < size_min => {
+                    let what = format!("{} has {} bytes, of {size_min}", path.display(), file.len());
+                    return Err(DeviceLost(what).into());
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    return Err(DeviceLost(format!("{} is not there", path.display())).into());
+                }
+                // Whatever else is wrong shows when it is opened.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The log, opened as the store writes it.
+    pub(super) fn log(&self) -> Result<File> {
+        let path = self.log_path();
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(&path)
+            .with_context(|| format!("can't open {}", path.display()))
+    }
+}
+
+fn write_all(file: &File, mut offset: u64, pieces: &[bytes::Bytes]) -> Result<()> {
+    for piece in pieces {
+        file.write_all_at(piece, offset).context("can't write to the device")?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}

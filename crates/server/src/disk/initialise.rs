@@ -1,0 +1,142 @@
+//! A new log's segments are written with zeros once, at a pace that leaves the device to clients.
+//!
+//! `FALLOC_FL_ZERO_RANGE` would be quicker and of no use: on ext4 and xfs it leaves extents that count as never
+//! written, and to end that state is why the segments are initialised.
+
+use crate::disk::device::DeviceDir;
+use crate::driver::dataplane::{Command, Handle};
+use anyhow::{Context, Result};
+use azekura_base::{BLOCK_SIZE, DeviceId, PageBuf};
+use azekura_store::{Options, SUPERBLOCK_AREA_BLOCKS};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// Segments that are initialised before a new device opens; the others follow while it is in use.
+pub const FIRST_SEGMENTS: u32 = 8;
+/// Segments that are initialised between two notes of how far it is.
+const SEGMENTS_PER_NOTE: u32 = 4;
+/// Bytes written with one call.
+const WRITE_BYTES: usize = 4 << 20;
+/// While so many initialised segments are free (2 GiB), there is time; with fewer, clients would soon have to wait for
+/// more.
+const AHEAD_SEGMENTS: u32 = 64;
+/// After each write and flush the device is left alone for so many times as long as that took: it has four fifths of
+/// its time for clients.
+const REST_TIMES: u32 = 4;
+/// But not for longer than this, also where a single write hangs.
+const REST_MAX: Duration = Duration::from_secs(2);
+/// The data plane tells how many segments are free within this time, or there is taken to be no hurry.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// How long the device is left alone after what took `took`, when `free` initialised segments are free.
+fn rest(took: Duration, free: Option<u32>) -> Duration {
+    match free {
+        Some(free) if free < AHEAD_SEGMENTS => Duration::ZERO,
+        _ => (took * REST_TIMES).min(REST_MAX),
+    }
+}
+
+/// Byte offset of a segment's first block.
+fn start_of(segment: u32, options: &Options) -> u64 {
+    u64::from(SUPERBLOCK_AREA_BLOCKS) * BLOCK_SIZE as u64 + u64::from(segment) * options.segment_bytes()
+}
+
+/// A segment has been in use: it begins with a batch.
+///
+/// # Errors
+/// When the device can't be read.
+pub fn is_written(log: &File, segment: u32, options: &Options) -> Result<bool> {
+    let mut block = PageBuf::new(BLOCK_SIZE);
+    log.read_exact_at(&mut block, start_of(segment, options)).context("can't read the device")?;
+    Ok(block.iter().any(|byte| *byte != 0))
+}
+
+/// Writes a segment with zeros, and calls `written` with the time that each write took.
+///
+/// # Errors
+/// When the device can't be written.
+pub fn write_zeros(log: &File, segment: u32, options: &Options, mut written: impl FnMut(Duration)) -> Result<()> {
+    let zeros = PageBuf::zeroed(WRITE_BYTES);
+    let mut at = start_of(segment, options);
+    let end = start_of(segment + 1, options);
+    while at < end {
+        let len = (end - at).min(WRITE_BYTES as u64) as usize;
+        let started = Instant::now();
+        log.write_all_at(&zeros[..len], at).context("can't write to the device")?;
+        written(started.elapsed());
+        at += len as u64;
+    }
+    Ok(())
+}
+
+/// Initialises the rest of a device's log.
+struct Initialising {
+    dir: DeviceDir,
+    id: DeviceId,
+    data_plane: Handle,
+    stop: Arc<AtomicBool>,
+}
+
+impl Initialising {
+    fn run(&mut self) -> Result<()> {
+        let options = self.dir.options(true);
+        let log = self.dir.log()?;
+        while self.dir.file.segments_ready < options.segments && !self.stop.load(Ordering::Relaxed) {
+            let segment = self.dir.file.segments_ready;
+            let free = self.free_segments();
+            // The store uses the segment already if `device.json` is older than the log.
+            if !is_written(&log, segment, &options)? {
+                write_zeros(&log, segment, &options, |took| std::thread::sleep(rest(took, free)))?;
+            }
+            let started = Instant::now();
+            log.sync_data().context("can't flush the device")?;
+            self.dir.file.segments_ready = segment + 1;
+            if self.dir.file.segments_ready.is_multiple_of(SEGMENTS_PER_NOTE) {
+                self.dir.save()?;
+            }
+            self.data_plane.send(Command::SegmentsReady(self.id, segment + 1));
+            std::thread::sleep(rest(started.elapsed(), free));
+        }
+        self.dir.save()
+    }
+
+    /// Initialised segments that are free, as the store has it.
+    fn free_segments(&self) -> Option<u32> {
+        let (answer, answered) = mpsc::channel();
+        let id = self.id;
+        self.data_plane.send(Command::Inspect(Box::new(move |look| {
+            let _ = answer.send(look.node.store(id).map(|store| store.space().free_segments));
+        })));
+        answered.recv_timeout(ANSWER_MAX).ok().flatten()
+    }
+}
+
+/// Initialises the rest of a device's log on a thread of its own, which stops when `stop` is set.
+pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicBool>) {
+    let mut work = Initialising { dir, id, data_plane, stop };
+    let run = move || {
+        if let Err(error) = work.run() {
+            tracing::error!("device {id}: initialising the log stopped: {error:#}");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name(format!("init-{id}")).spawn(run) {
+        tracing::error!("device {id}: no thread to initialise the log: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_is_left_to_clients_unless_they_need_segments() {
+        let took = Duration::from_millis(10);
+        assert_eq!(rest(took, Some(AHEAD_SEGMENTS - 1)), Duration::ZERO);
+        assert_eq!(rest(took, Some(AHEAD_SEGMENTS)), 4 * took);
+        assert_eq!(rest(took, None), 4 * took);
+        assert_eq!(rest(Duration::from_secs(60), None), REST_MAX);
+    }
+}

@@ -1,0 +1,10 @@
+//! What a node keeps on its disks: its own folder, the devices' folders, and the threads of the devices' maps.
+
+pub(crate) mod data_folder;
+pub(crate) mod device;
+mod files;
+pub(crate) mod initialise;
+pub(crate) mod layers_file;
+pub(crate) mod map_thread;
+mod room;
+pub(crate) mod seen;

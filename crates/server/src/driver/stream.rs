@@ -1,0 +1,54 @@
+//! What the event loop keeps for each connection.
+
+use azekura_base::{Inbox, Outbox};
+use azekura_frontend::Client;
+use azekura_node::ConnKey;
+use azekura_reactor::Stream;
+use azekura_wire::Decoder;
+
+/// A connection of this node.
+pub enum Conn {
+    /// A client.
+    Client(Box<Client>),
+    /// Another node.
+    Peer(Box<PeerConn>),
+}
+
+/// A connection with another node.
+pub struct PeerConn {
+    /// Its name.
+    pub key: ConnKey,
+    /// Received bytes.
+    pub inbox: Inbox,
+    /// Bytes to send.
+    pub outbox: Outbox,
+    /// Where the last frame ended.
+    pub decoder: Decoder,
+    /// Bytes of the outbox, as the node was told last.
+    pub unsent_told: usize,
+}
+
+impl Stream for Conn {
+    fn inbox(&mut self) -> &mut Inbox {
+        match self {
+            Conn::Client(client) => client.protocol().inbox_mut(),
+            Conn::Peer(conn) => &mut conn.inbox,
+        }
+    }
+
+    fn outbox(&mut self) -> &mut Outbox {
+        match self {
+            Conn::Client(client) => client.protocol().outbox_mut(),
+            Conn::Peer(conn) => &mut conn.outbox,
+        }
+    }
+}
+
+impl Conn {
+    /// A connection with another node.
+    #[must_use]
+    pub fn peer(key: ConnKey) -> Conn {
+        let (inbox, outbox, decoder) = (Inbox::new(), Outbox::new(), Decoder::default());
+        Conn::Peer(Box::new(PeerConn { key, inbox, outbox, decoder, unsent_told: 0 }))
+    }
+}

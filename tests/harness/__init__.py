@@ -1,1 +1,0 @@
-"""What the end-to-end tests and the benchmark share: processes, clusters, an NBD client, images."""

@@ -1,0 +1,169 @@
+"""Command line of the benchmark; `./dev bench` calls it after it has built the binary."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from tools.harness.document import PERFORMANCE, replace_part, set_figures
+from tools.harness.folders import new_folder
+
+from . import fio, idle, machine, report, snapshots, sustained
+from .plan import FILL, READ_ONCE, TESTS
+from .sizes import parse_size
+from .targets import Azekura, Before, QemuNbd, Raw
+
+
+def progress(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["tests", "sustained", "idle", "snapshots"], default="tests")
+    parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds over all tests; the table shows medians")
+    parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
+    parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
+    parser.add_argument("--device-size", default="8GiB", help="size of each of the three devices (default 8GiB)")
+    parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, qemu-nbd, raw")
+    parser.add_argument(
+        "--before", metavar="BINARY", help="also run this azekura binary, of another build, and compare"
+    )
+    parser.add_argument("--only", default="", metavar="REGEX", help="only the tests whose names match")
+    parser.add_argument("--etcd", action="store_true", help="with etcd as configuration server")
+    parser.add_argument("--minutes", type=float, default=10, help="length of the sustained test (default 10)")
+    parser.add_argument("--snapshots", type=int, default=1000, help="in the snapshots test (default 1000)")
+    parser.add_argument("--json", metavar="FILE", help="write machine, versions, commands and fio's raw output")
+    parser.add_argument("--record", action="store_true", help="write the figures into docs/performance.md")
+    return parser.parse_args()
+
+
+def make_targets(options, folder):
+    size = parse_size(options.size)
+    config = "etcd" if options.etcd else "embedded"
+    known = {
+        "azekura": lambda: Azekura(folder, options.volume_size, options.device_size, config),
+        "qemu-nbd": lambda: QemuNbd(folder, size),
+        "raw": lambda: Raw(folder, size),
+    }
+    names = options.targets.split(",")
+    if options.before:
+        if not os.access(options.before, os.X_OK):
+            sys.exit(f"bench: --before {options.before}: there is no program of this name")
+        arguments = (folder, options.volume_size, options.device_size, config, Path(options.before).resolve())
+        known["before"] = lambda: Before(*arguments)
+        names.append("before")
+    for name in names:
+        if name not in known:
+            sys.exit(f"bench: there is no target '{name}': {', '.join(known)}")
+    return [known[name]() for name in names]
+
+
+def run_test(target, test, options, folder):
+    """One test on one target, with the CPU time that its server processes spent meanwhile."""
+    words = fio.command(target.engine(), options.size, test.arguments, options.secs)
+    cpu_before = target.cpu_seconds()
+    raw = fio.run(words, options.secs, folder)
+    cpu_s = target.cpu_seconds() - cpu_before
+    measurement = fio.measure(raw)
+    return report.Run(
+        target=target.name,
+        test=test.name,
+        measurement=measurement,
+        server_cpu_us=cpu_s * 1e6 / measurement.requests if target.processes() else None,
+        resident_mib=[resident / 2**20 for resident in target.resident_bytes()],
+        raw={"command": words, "report": raw},
+    )
+
+
+def run_tests(options, folder, facts):
+    tests = [test for test in TESTS if re.search(options.only, test.name)]
+    targets = make_targets(options, folder)
+    runs = []
+    try:
+        for target in targets:
+            progress(f"{target.name}: starting and filling {options.size}")
+            target.start()
+            fio.run(fio.command(target.engine(), options.size, FILL), folder=folder)
+        for target in targets:
+            fio.run(fio.command(target.engine(), options.size, READ_ONCE), folder=folder)
+        for round_number in range(options.rounds):
+            for number, test in enumerate(tests):
+                # Turn by turn, and each time the other one first: a slow minute of the machine hits all alike.
+                forward = (round_number + number) % 2 == 0
+                for target in targets if forward else reversed(targets):
+                    run = run_test(target, test, options, folder)
+                    runs.append(run)
+                    rate = run.measurement.iops if test.unit == "IOPS" else run.measurement.mib_s
+                    progress(f"{test.name:18} {target.name:10} {rate:12,.0f} {test.unit}")
+        details = {target.name: target.details() for target in targets}
+    finally:
+        for target in targets:
+            target.stop()
+    table = report.rows(tests, [target.name for target in targets], runs)
+    print(report.terminal(table))
+    beside = report.beside_before(tests, runs)
+    for row in beside:
+        print(f"{row['test']}: {row['rate']:.2f} times the rate of before, {row['cpu']:.2f} times its CPU")
+    node_mib = max((max(run.resident_mib) for run in runs if run.target == "azekura"), default=0)
+    judged = report.limits(table, node_mib)
+    for what, measured, limit, reached in judged:
+        print(f"{what}: {measured:,.1f}, at most {limit:g} wanted: {'yes' if reached else 'no'}")
+    note = f"{options.secs} s a test, {options.rounds} round(s), {options.size} under test."
+    return {
+        "markdown": report.markdown(table, facts["machine"], facts["versions"], note),
+        "figures": report.figures(table, judged),
+        "targets": details,
+        "results": [dict(zip(report.HEAD, report.cells(row))) for row in table],
+        "beside_before": beside,
+        "limits": [dict(zip(("what", "measured", "limit", "reached"), line)) for line in judged],
+        "runs": [
+            {
+                "target": run.target,
+                "test": run.test,
+                "server_cpu_us_per_io": run.server_cpu_us,
+                "resident_mib": run.resident_mib,
+                "fio_command": run.raw["command"],
+                **run.measurement.as_dict(),
+                "fio": run.raw["report"],
+            }
+            for run in runs
+        ],
+    }
+
+
+def main():
+    options = arguments()
+    # Asked first: the load of a machine is what it was before the benchmark.
+    facts = {"machine": machine.describe(), "versions": machine.versions()}
+    folder = new_folder("azk-bench-")
+    began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    try:
+        if options.what == "tests":
+            result = run_tests(options, folder, facts)
+        elif options.what == "sustained":
+            result = sustained.run(options, folder, progress)
+        elif options.what == "snapshots":
+            result = snapshots.run(options, folder, progress)
+        else:
+            result = idle.run(options, folder, progress)
+    except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:
+        sys.exit(f"bench: {error}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if options.record:
+        replace_part(PERFORMANCE, options.what, result["markdown"])
+        set_figures(PERFORMANCE, result["figures"])
+    if options.json:
+        whole = {"began": began, "arguments": sys.argv[1:], **facts, **result}
+        Path(options.json).write_text(json.dumps(whole, indent=1) + "\n")
+        progress(f"written: {options.json}")
+
+
+if __name__ == "__main__":
+    main()

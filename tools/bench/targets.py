@@ -1,0 +1,137 @@
+"""What the benchmark runs against. Each target is started, filled, measured and stopped."""
+
+import json
+from pathlib import Path
+
+from tools.harness.cluster import Cluster
+from tools.harness.process import Process, wait_until
+
+VOLUME = "vol1"
+SEGMENT_BYTES = 32 * 2**20
+
+
+class Target:
+    """A thing that fio can be pointed at, and the processes whose CPU time and memory are its price."""
+
+    name = ""
+
+    def start(self):
+        """Makes it ready for fio."""
+
+    def engine(self):
+        """fio's arguments that name the target."""
+        raise NotImplementedError
+
+    def processes(self):
+        """The server processes, exactly."""
+        return []
+
+    def details(self):
+        """What a reader must know to repeat it: command lines."""
+        return {"commands": [process.command for process in self.processes()]}
+
+    def stop(self):
+        """Ends its processes."""
+
+    def cpu_seconds(self):
+        return sum(process.cpu_seconds() for process in self.processes())
+
+    def resident_bytes(self):
+        return [process.resident_bytes() for process in self.processes()]
+
+
+class Azekura(Target):
+    """A volume with two copies on a fresh cluster of three node processes, over the first one's unix socket."""
+
+    name = "azekura"
+
+    def __init__(self, folder, volume_size="10GiB", device_size="8GiB", config="embedded", program=None):
+        self.cluster = Cluster(
+            Path(folder) / self.name, nodes=3, config=config, device_size=device_size, program=program
+        )
+        self.volume_size = volume_size
+
+    def start(self):
+        self.cluster.start()
+        self.cluster.create_volume(VOLUME, self.volume_size, copies=2)
+        # A new device is written with zeros once, in the background: that is no part of any test.
+        wait_until(self.devices_initialised, 1800, "the devices' first writing")
+
+    def devices_initialised(self):
+        for node in self.cluster.nodes:
+            for path in node.data.glob("device-*/device.json"):
+                device = json.loads(path.read_text())
+                if device["segments_ready"] < device["size"] // SEGMENT_BYTES - 1:
+                    return False
+        return True
+
+    def engine(self):
+        return ["--ioengine=nbd", f"--uri={self.cluster.first.uri(VOLUME)}"]
+
+    def processes(self):
+        nodes = [node.process for node in self.cluster.nodes]
+        return nodes + ([self.cluster.etcd] if self.cluster.etcd else [])
+
+    def stop(self):
+        self.cluster.destroy()
+
+
+class Before(Azekura):
+    """The same with the binary of another build, to see what a change costs or wins."""
+
+    name = "before"
+
+
+class QemuNbd(Target):
+    """qemu-nbd on a raw file, without copies and without checksums: the yardstick."""
+
+    name = "qemu-nbd"
+
+    def __init__(self, folder, file_size):
+        self.folder = Path(folder) / "qemu-nbd"
+        self.file = self.folder / "disk.raw"
+        self.socket = self.folder / "nbd"
+        self.file_size = file_size
+        self.process = None
+
+    def start(self):
+        self.folder.mkdir(parents=True)
+        with open(self.file, "wb") as file:
+            file.truncate(self.file_size)
+        command = ["qemu-nbd", "--cache=none", "--aio=io_uring", "--format=raw", "--persistent", "--shared=16"]
+        command += [f"--export-name={VOLUME}", f"--socket={self.socket}", self.file]
+        self.process = Process(command, self.folder / "log")
+
+        def listening():
+            assert self.process.alive, f"qemu-nbd ended\n{self.process.log_tail()}"
+            return self.socket.exists()
+
+        wait_until(listening, 20, "qemu-nbd's socket")
+
+    def engine(self):
+        return ["--ioengine=nbd", f"--uri=nbd+unix:///{VOLUME}?socket={self.socket}"]
+
+    def processes(self):
+        return [self.process]
+
+    def stop(self):
+        if self.process is not None and self.process.alive:
+            self.process.stop()
+
+
+class Raw(Target):
+    """The file itself through libaio: what the disk under all of them gives."""
+
+    name = "raw"
+
+    def __init__(self, folder, file_size):
+        self.file = Path(folder) / "raw" / "disk.raw"
+        self.file_size = file_size
+
+    def start(self):
+        self.file.parent.mkdir(parents=True)
+        with open(self.file, "wb") as file:
+            file.truncate(self.file_size)
+
+    def engine(self):
+        return ["--ioengine=libaio", f"--filename={self.file}"]

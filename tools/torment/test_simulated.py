@@ -1,0 +1,38 @@
+"""What is written down of a run of the simulator is what it said."""
+
+import pytest
+
+from tools.harness.document import RELIABILITY
+
+from .simulated import parse, table
+
+SAID = """     0 s: 2 seeds, 0.05 cluster-hours, 2414 operations, 110 faults, 0 violations
+     1 s: 3 seeds, 0.07 cluster-hours, 3620 operations, 176 faults, 1 violations
+3620 operations in 250 s of virtual time: 3533 done, 0 failed, 64 fenced, 23 of unknown outcome
+205821 events, 31971 messages of 101 MiB, 117 MiB of log, 790 checkpoints, 307 segments and 3232 blocks collected
+42 starts of processes, 95 scrubs, 0 checksum errors; faults: 76 × attachment ended by force, 5 × broken connection, \
+15 × stalled process
+"""
+
+
+def test_the_last_word_counts():
+    totals, faults = parse(SAID)
+    assert totals == {"seeds": 3, "hours": 0.07, "operations": 3620, "faults": 176, "violations": 1}
+    assert faults == {"attachment ended by force": 76, "broken connection": 5, "stalled process": 15}
+    written = table([("all", totals)], faults)
+    assert "| all | 3 | 0.07 | 3,620 | 176 | 1 |" in written
+    assert written.index("attachment ended") < written.index("stalled") < written.index("broken connection")
+
+
+def test_silence_is_no_success():
+    with pytest.raises(ValueError, match="said nothing"):
+        parse("killed")
+
+
+def test_every_figure_has_its_cell_in_the_document():
+    text = RELIABILITY.read_text()
+    cells = ["primary", "secondary", "gateway", "restart 1", "restart 2", "resync", "beside", "torment", "simulated"]
+    for name in cells:
+        assert text.count(f"<!-- {name} -->") == 1, name
+    for name in {cell.split()[0] for cell in cells}:
+        assert text.count(f"<!-- {name}: begin -->") == text.count(f"<!-- {name}: end -->") == 1, name
