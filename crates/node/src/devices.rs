@@ -11,16 +11,11 @@ use azekura_base::{
     RequestId, Sequence,
 };
 use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{
-    ChunkDigest, Completion, Extent, IoId, LeafKey, MapError, OpenError, ReadError, Report, Space, Store, UnknownBlocks,
-};
+use azekura_store::{ChunkDigest, Completion, Extent, IoId, MapError, OpenError, ReadError, Report, Space, Store};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// A device names to its groups what it knows nothing of any more, again and again until they have given it.
-const UNKNOWN_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// A device and its store.
 pub(crate) struct Device {
@@ -43,7 +38,7 @@ pub(crate) struct Device {
     errors: Errors,
     pub(crate) reads: Reads,
     /// When it next names what it knows nothing of.
-    unknown_at: Duration,
+    pub(crate) unknown_at: Duration,
     pub(crate) hanging: Hanging,
 }
 
@@ -299,27 +294,15 @@ impl Node {
         self.watch_device(id);
         let Some(device) = self.devices.get_mut(&id) else { return };
         device.store.tick(self.now);
-        if !device.open {
-            return;
-        }
-        let unknown = match self.now >= device.unknown_at {
-            true => {
-                device.unknown_at = self.now + UNKNOWN_TOLD_EVERY;
-                device.store.unknown_blocks()
-            }
-            false => Vec::new(),
-        };
+        self.give_up_leaves(id);
+        let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
         if !device.checkpointing && (device.store.checkpoint_due() || !device.notes_wanted.is_empty()) {
             let groups = &self.groups;
             device.checkpointing = true;
             device.notes_saving = std::mem::take(&mut device.notes_wanted);
             device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
         }
-        for UnknownBlocks { key: LeafKey { layer, chunk, pg }, runs } in unknown {
-            self.wake(pg, id, |group| {
-                runs.into_iter().for_each(|(first, count)| group.found_unknown(layer, chunk, first, count));
-            });
-        }
+        self.tell_unknown_blocks(id);
         self.note_fullness(id);
     }
 

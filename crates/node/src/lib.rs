@@ -30,6 +30,7 @@ mod questions;
 mod reads;
 mod routing;
 mod throttle;
+mod unreadable;
 mod view;
 mod views;
 

@@ -142,6 +142,12 @@ fn a_copy_that_was_put_off_gets_in_when_the_load_is_gone() {
     run_as_drawn(Mode::Slow, &[922_429_099]);
 }
 
+/// The only copy in sync can't read its saved map for 10 s: what it can't read it must not give up.
+#[test]
+fn a_sole_copy_waits_for_what_it_can_not_read() {
+    run_as_drawn(Mode::All, &[398_683_013]);
+}
+
 #[test]
 fn copies_behind_narrow_links_get_in_and_what_is_on_its_way_is_bounded() {
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {

@@ -10,7 +10,8 @@
 //! collection has looked at all of it and found that no leaf owns anything there.
 //!
 //! A leaf that the database refuses to read for the moment is asked for again: readers get an error at once, changes
-//! wait.
+//! wait. When that goes on, whoever knows the group says whether the leaf is given up ([`Store::overdue_leaves`]):
+//! only where another copy has its blocks. The device may yet give it, and nobody else can.
 
 use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::groups::Pending;
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 /// A leaf that the map refuses to read, and that a change waits for, is asked for again after this time.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// After this time it counts as damaged.
+/// After this time somebody has to say whether it is given up.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Damaged chunks that are remembered; others are found again by readers and scrubs.
 const DAMAGED_MAX: usize = 4096;
@@ -54,15 +55,18 @@ pub(crate) struct Damage {
     known: BTreeSet<LeafKey>,
     /// The last that was named.
     named: Option<LeafKey>,
-    /// Leaves that the map refuses, since when, and when they are asked for again.
+    /// Leaves that the map refuses and that changes wait for.
     refused: BTreeMap<LeafKey, Refused>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Refused {
-    since: Duration,
-    /// `None` while they are being asked for.
+    /// `None` while it is being asked for.
     again_at: Option<Duration>,
+    /// When it is named as overdue, again and again.
+    overdue_at: Duration,
+    /// Refused once more, it counts as damaged.
+    given_up: bool,
 }
 
 impl Damage {
@@ -213,14 +217,36 @@ impl Store {
         }
         self.ops.insert(chunk, waits);
         let now = self.now;
-        let refused = self.damage.refused.entry(key).or_insert(Refused { since: now, again_at: None });
-        if now.saturating_sub(refused.since) < REFUSED_FOR {
+        let first = Refused { again_at: None, overdue_at: now + REFUSED_FOR, given_up: false };
+        let refused = self.damage.refused.entry(key).or_insert(first);
+        if !refused.given_up {
             refused.again_at = Some(now + RETRY_PAUSE);
             return;
         }
         self.damage.refused.remove(&key);
         let damaged = DamagedLeaf { what: error.to_string(), stamps: None, own: None };
         self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
+    }
+
+    /// Leaves that changes wait for and that the saved map has refused for ten seconds and more; each is named once in
+    /// ten seconds. The caller gives up those whose blocks another copy has ([`Store::give_up_leaf`]).
+    pub fn overdue_leaves(&mut self) -> Vec<LeafKey> {
+        let now = self.now;
+        let overdue =
+            self.damage.refused.iter_mut().filter(|(_, refused)| !refused.given_up && refused.overdue_at <= now);
+        overdue
+            .map(|(key, refused)| {
+                refused.overdue_at = now + REFUSED_FOR;
+                *key
+            })
+            .collect()
+    }
+
+    /// A leaf that the saved map refuses counts as damaged when it is refused once more: another copy has its blocks.
+    pub fn give_up_leaf(&mut self, key: &LeafKey) {
+        if let Some(refused) = self.damage.refused.get_mut(key) {
+            refused.given_up = true;
+        }
     }
 
     pub(crate) fn leaf_came(&mut self, key: &LeafKey, leaf: &SavedLeaf) {

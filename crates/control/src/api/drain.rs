@@ -116,7 +116,9 @@ pub(super) fn find_device(model: &Model, name: &str) -> Result<DeviceId, MetaErr
         [device] => Ok(device),
         [_, _, ..] => {
             let full = |id: &DeviceId| format!("{}/{own}", on(model.devices[id].node).unwrap_or("?"));
-            Err(MetaError::Ambiguous { name: name.to_owned(), devices: matching.iter().map(full).collect() })
+            // By name: which node came to the cluster first says nothing to people.
+            let devices = matching.iter().map(full).collect::<BTreeSet<_>>().into_iter().collect();
+            Err(MetaError::Ambiguous { name: name.to_owned(), devices })
         }
         [] => Err(MetaError::NotFound { kind: Kind::Device, name: name.to_owned() }),
     }
@@ -126,4 +128,36 @@ fn devices_of(model: &Model, name: &str) -> Result<Vec<DeviceId>, MetaError> {
     let node = model.nodes.values().find(|node| node.name == name);
     let node = node.ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })?;
     Ok(model.devices.values().filter(|device| device.node == node.id).map(|device| device.id).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::NodeId;
+    use azekura_model::Versioned;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn versioned<T>(record: T) -> Arc<Versioned<T>> {
+        Arc::new(Versioned { record, mod_revision: 1 })
+    }
+
+    #[test]
+    fn a_name_that_several_devices_have_is_refused_with_their_full_names_in_order() {
+        let mut model = Model::default();
+        let (nodes, devices) = (Arc::make_mut(&mut model.nodes), Arc::make_mut(&mut model.devices));
+        // n2 was the first to register.
+        for (id, name) in [(1, "n2"), (2, "n1")] {
+            let (data, api) = ("127.0.0.1:1", "127.0.0.1:2");
+            let node = json!({ "id": id, "uuid": name, "name": name, "data_address": data, "api_address": api });
+            nodes.insert(NodeId(id), versioned(serde_json::from_value(node).unwrap()));
+            let device =
+                json!({ "id": id, "uuid": "", "node": id, "name": "device-0", "capacity_bytes": 1, "state": "up" });
+            devices.insert(DeviceId(id), versioned(serde_json::from_value(device).unwrap()));
+        }
+        assert_eq!(find_device(&model, "n2/device-0").unwrap(), DeviceId(1));
+        assert_eq!(find_device(&model, "2").unwrap(), DeviceId(2));
+        let several = find_device(&model, "device-0").unwrap_err();
+        assert_eq!(several.to_string(), "2 devices have the name 'device-0': n1/device-0, n2/device-0");
+    }
 }

@@ -1,0 +1,46 @@
+//! Leaves of a device's saved map that can't be read: which are given up, and what the groups are told of them.
+
+use crate::effect::Effect;
+use crate::node::Node;
+use azekura_base::{BlockIndex, DeviceId};
+use azekura_replica::Group;
+use azekura_store::{LeafKey, UnknownBlocks};
+use std::time::Duration;
+
+/// A device names to its groups what it knows nothing of any more, again and again until they have given it.
+const UNKNOWN_TOLD_EVERY: Duration = Duration::from_secs(10);
+
+impl Node {
+    /// Leaves that the saved map of a device has refused for long are given up where another copy in sync has their
+    /// blocks. Nobody else has the others: the device may yet give them (docs/decisions/0015-saved-map.md).
+    pub(crate) fn give_up_leaves(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id) else { return };
+        let mut kept = Vec::new();
+        for key in device.store.overdue_leaves() {
+            let group = self.groups.get(&(key.pg, id)).map(Group::config).or_else(|| self.view.groups.get(&key.pg));
+            match group.is_none_or(|config| config.in_sync.iter().any(|other| *other != id)) {
+                true => device.store.give_up_leaf(&key),
+                false => kept.push(key),
+            }
+        }
+        if let Some(first) = kept.first() {
+            let place = self.view.place_of(first.layer, first.chunk, BlockIndex(0));
+            self.effects.push_back(Effect::Warn(format!(
+                "device {id}: its saved map can't be read, and no other copy in sync has these chunks ({}, the first at \
+                 {place}): writes to them wait until it can be read",
+                kept.len(),
+            )));
+        }
+    }
+
+    /// Tells the groups of a device which blocks it should have and knows nothing of, now and then.
+    pub(crate) fn tell_unknown_blocks(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(&id).filter(|device| self.now >= device.unknown_at) else { return };
+        device.unknown_at = self.now + UNKNOWN_TOLD_EVERY;
+        for UnknownBlocks { key: LeafKey { layer, chunk, pg }, runs } in device.store.unknown_blocks() {
+            self.wake(pg, id, |group| {
+                runs.into_iter().for_each(|(first, count)| group.found_unknown(layer, chunk, first, count));
+            });
+        }
+    }
+}
