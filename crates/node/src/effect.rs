@@ -77,6 +77,9 @@ pub enum Effect {
     /// Nobody waits for a device any more, which has kept silent for so long; or, when false, it answers again after
     /// such a silence.
     DeviceHangs(DeviceId, bool, Duration),
+    /// A write takes so long on this device, many times longer than on others, and nobody waits for it any more. Told
+    /// once a minute at most.
+    DeviceSlow(DeviceId, Duration),
     /// Something that people should know.
     Warn(String),
 }

@@ -29,6 +29,7 @@ mod node;
 mod questions;
 mod reads;
 mod routing;
+mod slow;
 mod throttle;
 mod unreadable;
 mod view;

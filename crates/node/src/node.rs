@@ -10,6 +10,7 @@ use crate::heartbeat::Beats;
 use crate::layers::Layers;
 use crate::links::Links;
 use crate::reads::ReadLimits;
+use crate::slow::ToldSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
@@ -92,6 +93,7 @@ pub struct Node {
     pub(crate) owing: BTreeSet<(PgId, DeviceId)>,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) read_limits: ReadLimits,
+    pub(crate) told_slow: ToldSlow,
     /// A device that has not answered for so long is out of service.
     pub(crate) device_timeout: Duration,
     pub(crate) now: Duration,
@@ -116,6 +118,7 @@ impl Node {
             layers: Layers::default(),
             early_freezes: Vec::new(),
             accepted_claims: Vec::new(),
+            told_slow: ToldSlow::default(),
             local: VecDeque::new(),
             early_syncs: BTreeMap::new(),
             awake: VecDeque::new(),

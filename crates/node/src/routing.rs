@@ -350,6 +350,7 @@ impl Node {
                 let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: false };
                 self.effects.extend((!scrubbing).then_some(Effect::Found(pg, found)));
             }
+            Action::TooSlow(device, time) => self.tell_slow(device, time),
             Action::LoadBlocks { id, layer, chunk, first, count } => {
                 self.with_store(device, Under::Blocks { pg, id, layer, chunk }, |store, token| {
                     store.read(token, pg, layer, chunk, first, count);

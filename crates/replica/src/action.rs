@@ -4,6 +4,7 @@ use crate::{Finding, GroupConfig, ScrubReport};
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence};
 use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;
+use std::time::Duration;
 
 /// Where an answer goes: chosen by the surroundings, opaque to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +94,9 @@ pub enum Action {
         /// A scrub is under way, and tells of them at its end.
         scrubbing: bool,
     },
+    /// Tell people: a write takes this time on this device, many times longer than on the other copies' devices, and has
+    /// done so for long. From now on no write waits for the copy.
+    TooSlow(DeviceId, Duration),
     /// Read a prepared write's blocks back from the log, in the reign of this epoch; [`crate::Group::prepared_loaded`].
     LoadPrepared(Sequence, Epoch),
     /// Read one committed block for a merge; [`crate::Group::edge_loaded`].

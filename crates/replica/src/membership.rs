@@ -133,9 +133,9 @@ impl Group {
         let (now, durable) = (self.now, self.durable);
         self.raise_low_watermark();
         self.watch_own_pace();
-        let Group { role: Role::Primary(primary), config, connected, departed, .. } = self else { return };
+        let Group { role: Role::Primary(primary), config, connected, departed, actions, .. } = self else { return };
         primary.ask_who_stayed(connected, departed, now);
-        let slow = primary.too_slow(config, departed, now);
+        let slow = primary.too_slow(config, departed, actions, now);
         self.hear_late_answers();
         // What was heard may have made another copy primary.
         let Some(primary) = self.primary_mut() else { return };

@@ -6,13 +6,14 @@
 //! primary, so a slow primary hands over and takes leave, as one does whose device hangs (`hung.rs`). Decision 0021
 //! argues for the numbers.
 
+use crate::action::Action;
 use crate::group::{Group, GroupConfig, Role};
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
 use crate::quorum::AckRule;
 use azekura_base::{DeviceId, Sequence};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// A copy is slow when it takes at least this time to make a write durable ...
@@ -149,6 +150,7 @@ impl Primary {
         &mut self,
         config: &GroupConfig,
         departed: &mut BTreeMap<DeviceId, Duration>,
+        actions: &mut VecDeque<Action>,
         now: Duration,
     ) -> Option<DeviceId> {
         if config.ack != AckRule::All || !self.is_open() {
@@ -167,7 +169,9 @@ impl Primary {
             peer.pace.slow_since.get_or_insert(now);
             if peer.pace.is_slow(now) && in_sync > staying_min(time).max(least) {
                 departed.insert(device, now + STAYS_AWAY);
-                self.was_slow.insert(device);
+                if self.was_slow.insert(device) {
+                    actions.push_back(Action::TooSlow(device, time));
+                }
                 return Some(device);
             }
         }
@@ -205,11 +209,14 @@ impl Group {
     pub(crate) fn watch_own_pace(&mut self) {
         let (now, me) = (self.now, self.me);
         let time = self.primary().and_then(|primary| primary.own_slowness(now)).filter(|_| self.may_serve(now));
-        let Group { role: Role::Primary(primary), config, yields, .. } = self else { return };
+        let Group { role: Role::Primary(primary), config, yields, actions, .. } = self else { return };
         let since = time.map(|_| primary.pace.slow_since.unwrap_or(now));
         primary.pace.slow_since = since;
         *yields = match time {
             Some(time) if primary.pace.is_slow(now) && can_spare(config, me, time) => {
+                if !yields.keep_away(now) {
+                    actions.push_back(Action::TooSlow(me, time));
+                }
                 Yields { until: now + STAYS_AWAY, others_min: config.in_sync.len() - 1 }
             }
             _ => Yields::default(),

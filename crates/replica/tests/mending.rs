@@ -5,6 +5,7 @@
 mod support;
 
 use azekura_base::*;
+use azekura_replica::Action;
 use std::time::Duration;
 use support::*;
 
@@ -133,7 +134,8 @@ fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
     cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
     cluster.run(device(0));
     cluster.pass(SECOND);
-    assert!(cluster.hopeless.contains(&BlockIndex(3)));
+    let hopeless = |told: &Action| matches!(told, Action::NoGoodCopy { first: BlockIndex(3), .. });
+    assert!(cluster.told.iter().any(hopeless), "{:?}", cluster.told);
     cluster.write(blocks(10, 3, 1)).unwrap();
     cluster.settle();
     assert_eq!(cluster.answered[&RequestId(10)], Ok(()));

@@ -12,8 +12,7 @@ use azekura_store::{
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Times that a write takes on a device that crawls.
-const CRAWL_MIN: Duration = Duration::from_secs(1);
+/// The most that a write takes on a device that crawls.
 const CRAWL_MAX: Duration = Duration::from_secs(3);
 /// Transactions that a lying device's saved map may lose.
 const DENIED_TRANSACTIONS: usize = 3;
@@ -50,13 +49,34 @@ impl Refusal {
     }
 }
 
+/// The time that a write takes on a device that crawls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Crawl {
+    /// Longer than the copies on the device may be silent.
+    #[default]
+    Seconds,
+    /// Shorter than that, and many times longer than anywhere else.
+    Tenths,
+}
+
+impl Crawl {
+    fn latency(self, random: &mut Random) -> Duration {
+        let longest = CRAWL_MAX.as_micros() as u64;
+        match self {
+            Crawl::Seconds => random.micros(1_000_000, longest),
+            Crawl::Tenths => random.micros(250_000, 900_000),
+        }
+    }
+}
+
 /// Until when a device keeps silent about what it is asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Silence {
     pub(crate) reads_until: Duration,
     pub(crate) writes_until: Duration,
-    /// Each write takes seconds until then.
+    /// Each write takes long until then.
     pub(crate) crawls_until: Duration,
+    pub(crate) crawl: Crawl,
 }
 
 impl Silence {
@@ -267,7 +287,7 @@ impl Device {
             && let Effect::Write { io, .. } | Effect::Checkpoint { io, .. } = effect
         {
             self.hurt = true;
-            let latency = random.micros(CRAWL_MIN.as_micros() as u64, CRAWL_MAX.as_micros() as u64);
+            let latency = self.silent.crawl.latency(random);
             match effect {
                 Effect::Write { .. } => drop(self.crawling.insert(*io)),
                 _ => self.crawled_until = self.crawled_until.max(now + latency),

@@ -261,6 +261,10 @@ impl World {
                 self.trace
                     .step(now, u64::from(device.0), || format!("{name:?} {device:?} hangs: {hangs}, {silence:?}"));
             }
+            Effect::DeviceSlow(device, time) => {
+                *self.faults.counts.entry("device found to be slow").or_default() += 1;
+                self.trace.step(now, u64::from(device.0), || format!("{name:?} {device:?} is slow: {time:?}"));
+            }
             Effect::Warn(what) => {
                 self.trace.remark(now, || format!("{name:?} warns: {what}"));
                 self.report.warnings += 1;

@@ -147,7 +147,7 @@ impl World {
         let trusted = |(id, device): &(&DeviceId, &Device)| {
             let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             let serves = node.is_some_and(|node| node.store(**id).is_some());
-            let Silence { reads_until, writes_until, crawls_until } = device.silent;
+            let Silence { reads_until, writes_until, crawls_until, .. } = device.silent;
             let silent_until = reads_until.max(writes_until).max(crawls_until);
             device.hurt && serves && long_ago(device.refuses.end().max(silent_until))
         };

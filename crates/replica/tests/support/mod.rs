@@ -82,7 +82,7 @@ pub struct Cluster {
     /// Blocks that were said to be written anew.
     pub mended: BTreeSet<(DeviceId, BlockIndex)>,
     /// Blocks that no copy can give.
-    pub hopeless: Vec<BlockIndex>,
+    pub told: Vec<Action>,
     /// Payload blocks that were sent as repairs.
     pub repaired: u64,
     /// Blocks that groups have read.
@@ -129,7 +129,7 @@ impl Cluster {
             scrubbed: Vec::new(),
             findings: Vec::new(),
             mended: BTreeSet::new(),
-            hopeless: Vec::new(),
+            told: Vec::new(),
             repaired: 0,
             blocks_read: 0,
             notes: Vec::new(),
@@ -309,7 +309,7 @@ impl Cluster {
                 self.findings.push(findings);
             }
             Action::Mended { device, first, .. } => drop(self.mended.insert((device, first))),
-            Action::NoGoodCopy { first, .. } => self.hopeless.push(first),
+            action @ (Action::NoGoodCopy { .. } | Action::TooSlow(..)) => self.told.push(action),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
         }

@@ -532,6 +532,11 @@ impl DataPlane {
                     format!("device {device} answers again; it was silent for {ms} ms")
                 }));
             }
+            Effect::DeviceSlow(device, time) => self.report(Report::Warn(format!(
+                "device {device} is slow: a write takes {} ms there, many times longer than on others: nobody waits for \
+                 its copies for a while (look at the drive's health, or drain it: azekura device drain {device})",
+                time.as_millis()
+            ))),
             Effect::Warn(what) => self.report(Report::Warn(what)),
         }
     }

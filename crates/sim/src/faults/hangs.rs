@@ -1,8 +1,8 @@
 //! Devices hang: they neither do what they are asked for nor refuse it, for a moment or for so long that their nodes do
-//! without them. Or they crawl: each write takes seconds.
+//! without them. Or they crawl: each write takes seconds, or so long that only a comparison with other devices tells.
 
 use crate::Mode;
-use crate::device::Silence;
+use crate::device::{Crawl, Silence};
 use crate::events::Event;
 use crate::world::World;
 use azekura_base::DeviceId;
@@ -47,9 +47,13 @@ impl World {
                 device.silent.writes_until = until;
                 "device on which writes hang"
             }
-            _ => {
-                device.silent.crawls_until = until;
+            75..88 => {
+                (device.silent.crawls_until, device.silent.crawl) = (until, Crawl::Seconds);
                 "device that crawls"
+            }
+            _ => {
+                (device.silent.crawls_until, device.silent.crawl) = (until, Crawl::Tenths);
+                "device that is slow"
             }
         };
         self.queue.push(until, Event::Answers(id));
@@ -64,7 +68,7 @@ impl World {
             self.devices.iter().filter(|(_, device)| device.silent.is_on(now)).map(|(id, _)| *id).collect();
         for id in hung {
             if let Some(device) = self.devices.get_mut(&id) {
-                let Silence { reads_until, writes_until, crawls_until } = &mut device.silent;
+                let Silence { reads_until, writes_until, crawls_until, .. } = &mut device.silent;
                 [reads_until, writes_until, crawls_until].into_iter().for_each(|until| *until = now.min(*until));
             }
             self.device_answers(id);
