@@ -6,8 +6,11 @@ use crate::device::{Crawl, Silence};
 use crate::events::Event;
 use crate::world::World;
 use azekura_base::DeviceId;
+use azekura_replica::{AckRule, GroupConfig};
 use std::time::Duration;
 
+/// So many copies stay in sync when one is left behind for its slowness.
+const STAYING_MIN: usize = 2;
 /// How often it is looked whether the next device may hang, where that happens to one at a time.
 const LOOK_MS: u64 = 500;
 
@@ -59,6 +62,21 @@ impl World {
         self.queue.push(until, Event::Answers(id));
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?}: {what} until {until:?}"));
         what
+    }
+
+    /// A device has been slow since then that a group must wait for: a class that demands all copies that are in sync,
+    /// or a copy of each site, has nobody to leave behind (docs/decisions/0021).
+    pub(crate) fn waits_for_a_slow_copy(&self, since: Duration) -> bool {
+        let slow = |device: &DeviceId| {
+            self.devices
+                .get(device)
+                .is_some_and(|device| device.silent.crawl == Crawl::Tenths && device.crawls_until(self.now) > since)
+        };
+        let demanded = |config: &GroupConfig| {
+            config.ack != AckRule::All || config.in_sync.len() <= (config.copies_min as usize).max(STAYING_MIN)
+        };
+        let groups = &self.configuration.view().groups;
+        groups.values().any(|config| config.in_sync.iter().any(slow) && demanded(config))
     }
 
     /// All devices answer again.
