@@ -203,3 +203,20 @@ fn a_primary_that_is_cut_off_is_not_slow() {
     cluster.pass(Duration::from_secs(15));
     assert_eq!(cluster.config.in_sync.len(), 3, "nothing keeps it away");
 }
+
+/// The successor's first record would take its device as long, and nobody could write meanwhile.
+#[test]
+fn a_slow_copy_is_not_handed_the_group() {
+    let mut cluster = Cluster::new(3);
+    cluster.hanging.insert(device(1));
+    cluster.write(blocks(1, 1, 1)).unwrap();
+    cluster.pass(TICK * 3);
+    assert!(!cluster.group(0).hand_over(device(1)), "its answer is long overdue");
+    cluster.hanging.clear();
+    cluster.pass(TICK);
+    for n in 2..40 {
+        cluster.write(blocks(n, 1, 1)).unwrap();
+        cluster.pass(TICK);
+    }
+    assert!(cluster.group(0).hand_over(device(1)), "it has caught up");
+}

@@ -6,7 +6,7 @@ use crate::events::{Event, Life};
 use crate::fsx;
 use crate::history::{NEVER, Seen, Stamp, Written};
 use crate::lost;
-use crate::plan::{CLIENT_DEPTH_MAX, OPERATION_MAX, Plan, SLOW_MAX, WRITE_BLOCKS_MAX};
+use crate::plan::{CLIENT_DEPTH_MAX, OPERATION_MAX, Plan, WRITE_BLOCKS_MAX};
 use crate::random::Random;
 use crate::snapshots::relay;
 use crate::world::{VOLUME, World};
@@ -335,8 +335,7 @@ impl World {
             format!("{:?} operation {id}: {what}, ends at {end}", op.life.node)
         });
         let time = self.now - op.asked;
-        let crawled = self.devices.values().any(|device| device.crawls_until(self.now) > op.asked);
-        let limit = if crawled { OPERATION_MAX + SLOW_MAX } else { OPERATION_MAX };
+        let limit = OPERATION_MAX + self.slowness_borne(op.asked);
         if self.plan.mode == Mode::Hangs && time > limit && !self.waits_for_a_slow_copy(op.asked) {
             let what = format!("operation {id} took {time:?} although one device hung at most");
             self.violate(Invariant::Liveness, what);

@@ -345,6 +345,10 @@ impl World {
             }
         } else {
             self.operator.stopped.entry(id).or_insert(self.now);
+            // It may have answered at the very moment: nothing else will start it again.
+            if !self.operator.on && !device.silent.is_on(self.now) {
+                self.restart_as_planned(node);
+            }
             self.break_for_good(id);
         }
     }

@@ -129,7 +129,10 @@ fn operations_end_in_time_while_a_device_hangs() {
 
 #[test]
 fn a_second_device_hangs_only_when_the_first_has_done_what_it_crawled_over() {
-    run_as_drawn(Mode::Hangs, &[4_888_877, 4_889_356, 20_099_404, 20_099_445, 20_099_456, 20_099_617]);
+    run_as_drawn(
+        Mode::Hangs,
+        &[4_888_877, 4_889_356, 20_099_404, 20_099_445, 20_099_456, 20_099_617, 420_896_501, 420_897_333, 420_897_667],
+    );
 }
 
 #[test]

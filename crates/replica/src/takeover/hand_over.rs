@@ -31,7 +31,10 @@ impl Group {
         let in_sync = to != self.me && self.config.in_sync.contains(&to);
         let Role::Primary(primary) = &mut self.role else { return false };
         let there = primary.peers.get(&to).is_some_and(|peer| peer.synced && !peer.leaving && now < peer.lease_until);
-        if self.proposal.is_some() || !primary.is_open() || primary.handing_over.is_some() || !in_sync || !there {
+        // What its device takes for the first record of its reign, all would wait for.
+        let slow = primary.is_slower(to, now);
+        if self.proposal.is_some() || !primary.is_open() || primary.handing_over.is_some() || !in_sync || !there || slow
+        {
             return false;
         }
         primary.handing_over = Some(HandingOver { to, until: now + INVITATION, invited: false });

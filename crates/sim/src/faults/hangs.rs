@@ -2,8 +2,9 @@
 //! without them. Or they crawl: each write takes seconds, or so long that only a comparison with other devices tells.
 
 use crate::Mode;
-use crate::device::{Crawl, Silence};
+use crate::device::{Crawl, Device, Silence};
 use crate::events::Event;
+use crate::plan::SLOW_MAX;
 use crate::world::World;
 use azekura_base::DeviceId;
 use azekura_replica::{AckRule, GroupConfig};
@@ -62,6 +63,17 @@ impl World {
         self.queue.push(until, Event::Answers(id));
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?}: {what} until {until:?}"));
         what
+    }
+
+    /// For so long an operation may wait for devices that have crawled since it was asked for. One that is slow may become
+    /// a primary's just then: it takes as long again to begin its reign.
+    pub(crate) fn slowness_borne(&self, since: Duration) -> Duration {
+        let crawls = self.devices.values().filter(|device| device.crawls_until(self.now) > since);
+        let borne = |device: &Device| match device.silent.crawl {
+            Crawl::Seconds => SLOW_MAX,
+            Crawl::Tenths => SLOW_MAX * 2,
+        };
+        crawls.map(borne).max().unwrap_or_default()
     }
 
     /// A device has been slow since then that a group must wait for: a class that demands all copies that are in sync,

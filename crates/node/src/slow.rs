@@ -1,0 +1,33 @@
+//! Devices that are much slower than others: people are told when a primary does not wait for a copy any more.
+
+use crate::effect::Effect;
+use crate::node::Node;
+use azekura_base::DeviceId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Of a device people are told once in this time.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// Devices that people were told of because they are slow, and when.
+#[derive(Debug, Default)]
+pub(crate) struct ToldSlow(BTreeMap<DeviceId, Duration>);
+
+impl ToldSlow {
+    /// A copy on the device is too slow. True when it is time to tell people: all copies on a device are about as slow.
+    fn is_due(&mut self, device: DeviceId, now: Duration) -> bool {
+        self.0.retain(|_, told| now < *told + TOLD_EVERY);
+        let news = !self.0.contains_key(&device);
+        self.0.entry(device).or_insert(now);
+        news
+    }
+}
+
+impl Node {
+    /// A primary on this node does not wait for a copy any more: it has been slow for long.
+    pub(crate) fn tell_slow(&mut self, device: DeviceId, time: Duration) {
+        if self.told_slow.is_due(device, self.now) {
+            self.effects.push_back(Effect::DeviceSlow(device, time));
+        }
+    }
+}
