@@ -208,13 +208,15 @@ fn a_primary_that_is_cut_off_is_not_slow() {
 #[test]
 fn a_slow_copy_is_not_handed_the_group() {
     let mut cluster = Cluster::new(3);
-    cluster.hanging.insert(device(1));
     cluster.write(blocks(1, 1, 1)).unwrap();
-    cluster.pass(TICK * 3);
+    cluster.pass(TICK * 5);
+    cluster.hanging.insert(device(1));
+    cluster.write(blocks(2, 1, 1)).unwrap();
+    cluster.pass(TICK * 9);
     assert!(!cluster.group(0).hand_over(device(1)), "its answer is long overdue");
     cluster.hanging.clear();
     cluster.pass(TICK);
-    for n in 2..40 {
+    for n in 3..40 {
         cluster.write(blocks(n, 1, 1)).unwrap();
         cluster.pass(TICK);
     }
