@@ -8,6 +8,7 @@ pub mod attachments;
 pub mod cuts;
 pub mod groups;
 pub mod layers;
+pub mod settings;
 pub mod snapshots;
 pub mod volumes;
 

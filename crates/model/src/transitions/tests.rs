@@ -17,7 +17,7 @@ use crate::{
 const NOW: (u64, u32) = (7, 0);
 
 /// A class on one group of two devices, and a volume of two blocks.
-fn cluster() -> Memory {
+pub(super) fn cluster() -> Memory {
     let mut memory = Memory::new();
     let class = serde_json::json!({ "name": "c", "copies": 2, "failure_domain": "host", "ack_rule": "all",
         "copies_min": 1, "overcommit_ratio": 4.0, "groups": [1], "created": "" });
@@ -36,7 +36,7 @@ fn cluster() -> Memory {
 }
 
 /// Executes a transition on what is.
-fn run<T>(memory: &mut Memory, transition: impl Fn(&Records<'_>) -> Outcome<T>) -> Result<T, MetaError> {
+pub(super) fn run<T>(memory: &mut Memory, transition: impl Fn(&Records<'_>) -> Outcome<T>) -> Result<T, MetaError> {
     match transition(&Records::known(memory.model())) {
         Ok(Step::Done(value, _)) => Ok(value),
         Ok(Step::Run(txn, value)) => Ok(memory.run(&txn).map(|_| value).expect("it is of what is")),
@@ -46,7 +46,7 @@ fn run<T>(memory: &mut Memory, transition: impl Fn(&Records<'_>) -> Outcome<T>) 
     }
 }
 
-fn txn_of<T: std::fmt::Debug>(outcome: Outcome<T>) -> Txn {
+pub(super) fn txn_of<T: std::fmt::Debug>(outcome: Outcome<T>) -> Txn {
     let Ok(Step::Run(txn, _)) = outcome else { panic!("{outcome:?}") };
     txn
 }
