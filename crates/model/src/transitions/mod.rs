@@ -5,6 +5,8 @@
 //! the simulator for one in memory.
 
 pub mod attachments;
+pub mod classes;
+pub mod counters;
 pub mod cuts;
 pub mod groups;
 pub mod layers;

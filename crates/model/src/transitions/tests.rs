@@ -46,6 +46,25 @@ pub(super) fn run<T>(memory: &mut Memory, transition: impl Fn(&Records<'_>) -> O
     }
 }
 
+/// One attempt at a transition that knows the model and reads every key. `uncertain`: an earlier attempt may have been
+/// executed.
+pub(super) fn attempt<T>(
+    memory: &Memory,
+    uncertain: bool,
+    transition: impl Fn(&Records<'_>) -> Outcome<T>,
+) -> Outcome<T> {
+    let mut read = Gathered::new();
+    loop {
+        match transition(&Records::gathered(memory.model(), &read, uncertain)) {
+            Err(Halt::Read(keys)) => {
+                let kv = |key: &String| memory.model().keys.get(key.as_str()).map(|kv| KeyValue::clone(kv));
+                read.extend(keys.into_iter().map(|key| (key.clone(), kv(&key))));
+            }
+            other => return other,
+        }
+    }
+}
+
 pub(super) fn txn_of<T: std::fmt::Debug>(outcome: Outcome<T>) -> Txn {
     let Ok(Step::Run(txn, _)) = outcome else { panic!("{outcome:?}") };
     txn
