@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use azekura_base::{DeviceId, NodeId};
 use azekura_model::transitions::volumes::check_name;
 use azekura_model::{
-    AckRule, DeviceFailure, DeviceRecord, DeviceState, FailureKind, Found, GroupRecord, Key, Kind, MetaError, Model,
-    NodeRecord, Unknown,
+    AckRule, DeviceRecord, DeviceState, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord, Unknown,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -175,56 +174,6 @@ impl MetaClient {
             incarnation: spec.incarnation,
             removed: false,
             unknown: Unknown::default(),
-        })
-        .await
-    }
-
-    /// Says whether devices take data. All of them change, or none.
-    pub async fn set_device_state(&self, devices: &[DeviceId], state: DeviceState) -> Result<(), MetaError> {
-        let keys: Vec<String> = devices.iter().map(|device| Key::Device(*device).to_string()).collect();
-        let keys = &keys;
-        self.settle("changing the state of devices", |Try { deadline, .. }| async move {
-            let (found, _) = self.inner.etcd.get_all(keys, deadline).await?;
-            let mut txn = Txn::new();
-            for ((device, key), kv) in devices.iter().zip(keys).zip(found) {
-                let found = Found { key: key.clone(), kv };
-                let not_found = || MetaError::NotFound { kind: Kind::Device, name: device.to_string() };
-                let record: DeviceRecord = found.record()?.ok_or_else(not_found)?;
-                let mut changed = DeviceRecord { state, ..record.clone() };
-                if state == DeviceState::Up && changed.is_served() {
-                    changed.failure = None; // Somebody wants it used in spite of its errors.
-                }
-                if changed != record {
-                    txn = txn.when_unchanged(key, found.mod_revision()).put(key, encode(&changed));
-                }
-            }
-            self.commit(txn, ()).await
-        })
-        .await
-    }
-
-    /// Notes what is wrong with a device, or that nothing is. That a device has had too many errors stays known when
-    /// its store is opened again.
-    pub async fn note_device_failure(
-        &self,
-        device: DeviceId,
-        failure: Option<&DeviceFailure>,
-    ) -> Result<(), MetaError> {
-        let key = &Key::Device(device);
-        self.settle("noting the state of a device", |Try { deadline, .. }| async move {
-            let [found] = self.get_all([key], deadline).await?;
-            let not_found = || MetaError::NotFound { kind: Kind::Device, name: device.to_string() };
-            let record: DeviceRecord = found.record()?.ok_or_else(not_found)?;
-            let stays = failure.is_none() && record.is_served();
-            if stays
-                || record.failure.as_ref().map(|known| (known.kind, &known.reason))
-                    == failure.map(|f| (f.kind, &f.reason))
-            {
-                return Ok(Attempt::Done(()));
-            }
-            let changed = DeviceRecord { failure: failure.cloned(), ..record };
-            let txn = Txn::new().when_unchanged(&found.key, found.mod_revision()).put(&found.key, encode(&changed));
-            self.commit(txn, ()).await
         })
         .await
     }

@@ -8,6 +8,7 @@ pub mod attachments;
 pub mod classes;
 pub mod counters;
 pub mod cuts;
+pub mod devices;
 pub mod groups;
 pub mod layers;
 pub mod settings;
