@@ -10,8 +10,8 @@ use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
 use crate::plans::{self, layers::LayerPlan};
 use crate::{
-    Gathered, GroupRecord, Halt, Key, KeyValue, LayerEnd, LayerState, Memory, MetaError, Outcome, Records,
-    SnapshotOrigin, Step, Txn, VolumeAccess,
+    Gathered, GroupRecord, Halt, Key, LayerEnd, LayerState, Memory, MetaError, Outcome, Records, SnapshotOrigin, Step,
+    Txn, VolumeAccess,
 };
 
 const NOW: (u64, u32) = (7, 0);
@@ -57,8 +57,7 @@ pub(super) fn attempt<T>(
     loop {
         match transition(&Records::gathered(memory.model(), &read, uncertain)) {
             Err(Halt::Read(keys)) => {
-                let kv = |key: &String| memory.model().keys.get(key.as_str()).map(|kv| KeyValue::clone(kv));
-                read.extend(keys.into_iter().map(|key| (key.clone(), kv(&key))));
+                read.extend(keys.into_iter().map(|key| (key.clone(), memory.model().key_value(&key))));
             }
             other => return other,
         }
@@ -230,8 +229,7 @@ fn what_was_not_read_yet_is_asked_for() {
         let records = Records::gathered(memory.model(), &read, false);
         match change_attachments(&records, "v", |_, now| Ok(now.detach(None))) {
             Err(Halt::Read(keys)) => {
-                let kv = |key: &String| memory.model().keys.get(key.as_str()).map(|kv| KeyValue::clone(kv));
-                read.extend(keys.iter().map(|key| (key.clone(), kv(key))));
+                read.extend(keys.iter().map(|key| (key.clone(), memory.model().key_value(key))));
                 asked.push(keys);
             }
             other => break other,
