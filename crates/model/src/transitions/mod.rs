@@ -11,6 +11,7 @@ pub mod cuts;
 pub mod devices;
 pub mod groups;
 pub mod layers;
+pub mod members;
 pub mod removal;
 pub mod settings;
 pub mod snapshots;
