@@ -12,6 +12,7 @@ pub mod devices;
 pub mod groups;
 pub mod layers;
 pub mod members;
+pub mod new_groups;
 pub mod removal;
 pub mod settings;
 pub mod snapshots;
