@@ -10,6 +10,7 @@ pub mod counters;
 pub mod cuts;
 pub mod devices;
 pub mod groups;
+pub mod identity;
 pub mod layers;
 pub mod members;
 pub mod new_groups;
