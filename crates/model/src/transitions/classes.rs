@@ -73,8 +73,9 @@ impl ClassSpec {
         Err(MetaError::InvalidClass { name: self.name.clone(), reason })
     }
 
-    /// Its record, without groups.
-    fn record(&self, created: &str) -> ClassRecord {
+    /// Its record, without groups. `created`: the time, RFC 3339.
+    #[must_use]
+    pub fn record(&self, created: &str) -> ClassRecord {
         ClassRecord {
             name: self.name.clone(),
             copies: self.copies,
