@@ -3,7 +3,7 @@
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::ClassSpec;
 use azekura_model::transitions::volumes::{VolumeSpec, check_overcommit};
-use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, Unknown, VolumeAccess, VolumeRecord};
+use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, VolumeAccess, VolumeRecord};
 
 use crate::placement::{candidates, group_count, place_class};
 
@@ -114,20 +114,7 @@ async fn ensure_class(
 
 /// The class as it would be, to try its placement.
 fn draft(spec: &ClassSpec) -> ClassRecord {
-    ClassRecord {
-        name: spec.name.clone(),
-        copies: spec.copies,
-        failure_domain: spec.failure_domain,
-        ack_rule: spec.ack_rule,
-        copies_min: spec.copies_min,
-        overcommit_ratio: spec.overcommit_ratio,
-        io_timeout_seconds: spec.io_timeout_seconds,
-        groups: Vec::new(),
-        plan: None,
-        deleted: false,
-        created: String::new(),
-        unknown: Unknown::default(),
-    }
+    spec.record("")
 }
 
 /// Makes the class's groups if it has none.

@@ -26,7 +26,7 @@ impl Memory {
     /// Executes a change if all its conditions hold. Gives its revision; `None`: one does not hold, and nothing has
     /// changed.
     pub fn run(&mut self, txn: &Txn) -> Option<i64> {
-        let current = |key: &str| self.model.keys.get(key).map_or(0, |kv| kv.mod_revision);
+        let current = |key: &str| self.model.key_value(key).map_or(0, |kv| kv.mod_revision);
         if txn.conditions().iter().any(|(key, mod_revision)| current(key) != *mod_revision) {
             return None;
         }
@@ -88,5 +88,18 @@ mod tests {
         assert_eq!(memory.model().counters["c"], 2);
         assert_eq!(memory.run(&Txn::new().delete_prefix(&counter("a"))), Some(3));
         assert_eq!(keys(&memory), ["c"]);
+    }
+
+    #[test]
+    fn a_key_that_ends_with_a_lease_has_a_revision_too() {
+        let mut memory = Memory::new();
+        let key = crate::Key::Alive(azekura_base::NodeId(1)).to_string();
+        let when_absent = Txn::new().when_absent(&key).put("/azekura/v1/counters/a", &1);
+        let life = br#"{"node":1,"since":""}"#.to_vec();
+        assert_eq!(memory.hold(&key, Some(life)), 1);
+        assert_eq!(memory.run(&when_absent), None);
+        assert_eq!(memory.run(&Txn::new().when_unchanged(&key, 1)), Some(2));
+        memory.hold(&key, None);
+        assert_eq!(memory.run(&when_absent), Some(4));
     }
 }

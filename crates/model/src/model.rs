@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::{
     AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GroupRecord,
     HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, SettingsRecord, SnapshotRecord, VolumeRecord,
+    encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -213,6 +214,23 @@ impl Model {
             Arc::make_mut(&mut self.problems).insert(name, reason);
         } else if self.problems.contains_key(&name) {
             Arc::make_mut(&mut self.problems).remove(&name);
+        }
+    }
+
+    /// A key with its value; `None`: it is not there. Of a key that ends with a lease nobody knows which lease.
+    #[must_use]
+    pub fn key_value(&self, name: &str) -> Option<KeyValue> {
+        fn leased<T: serde::Serialize>(name: &str, found: &Versioned<T>) -> KeyValue {
+            let (key, value) = (name.into(), encode(&found.record));
+            KeyValue { key, value, mod_revision: found.mod_revision, lease: 0 }
+        }
+        if let Some(kv) = self.keys.get(name) {
+            return Some(KeyValue::clone(kv));
+        }
+        match Key::parse(name.as_bytes())? {
+            Key::Alive(node) => self.alive.get(&node).map(|found| leased(name, found)),
+            Key::Leader => self.leader.as_ref().map(|found| leased(name, found)),
+            _ => None,
         }
     }
 

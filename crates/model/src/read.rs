@@ -115,8 +115,7 @@ impl<'a> Records<'a> {
 
     fn look_up(&self, names: Vec<String>) -> Result<Vec<Found>, Halt> {
         let Some(read) = self.read else {
-            let kv = |name: &String| self.model.keys.get(name.as_str()).map(|kv| KeyValue::clone(kv));
-            return Ok(names.into_iter().map(|key| Found { kv: kv(&key), key }).collect());
+            return Ok(names.into_iter().map(|key| Found { kv: self.model.key_value(&key), key }).collect());
         };
         let open: Vec<String> = names.iter().filter(|name| !read.contains_key(*name)).cloned().collect();
         if !open.is_empty() {

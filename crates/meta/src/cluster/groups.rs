@@ -2,18 +2,16 @@
 
 use azekura_base::{DeviceId, PgId};
 use azekura_model::transitions::groups::{NewGroup, confirm_copy_forgotten, replace_group};
-use azekura_model::{
-    ClassRecord, EtcdError, GroupPlan, GroupRecord, Key, Kind, MetaError, Model, ScrubRecord, Versioned,
-};
+use azekura_model::transitions::new_groups::{GroupsPlanned, give_groups, plan_groups, planned_groups, write_groups};
+use azekura_model::{ClassRecord, GroupRecord, Key, Kind, MetaError, Model, ScrubRecord, Versioned};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-use super::{Attempt, MetaClient, Try, encode};
-use crate::client::Txn;
+use super::{Attempt, MetaClient, Try};
 use crate::time::unix_seconds;
 
-/// Groups of one class.
-pub const GROUPS_PER_CLASS_MAX: u32 = 8_192;
+pub use azekura_model::transitions::new_groups::GROUPS_PER_CLASS_MAX;
+
 /// Groups written by one transaction; etcd takes 128 operations.
 const GROUPS_PER_TXN: usize = 100;
 
@@ -103,81 +101,20 @@ impl MetaClient {
         count: u32,
         place: impl Fn(&Model, &ClassRecord, u32) -> Result<Vec<NewGroup>, MetaError> + Sync,
     ) -> Result<Vec<PgId>, MetaError> {
-        let count = count.clamp(1, GROUPS_PER_CLASS_MAX);
-        let (class_key, counter_key) = (&Key::Class(class), &Key::Counter("groups"));
-        let place = &place;
+        let (what, place) = ("creating the placement groups", &place);
         let _one_at_a_time = self.inner.creating.lock().await;
-        self.settle("creating the placement groups", |Try { deadline, .. }| async move {
-            let [found, counter] = self.get_all([class_key, counter_key], deadline).await?;
-            let not_found = || MetaError::NotFound { kind: Kind::Class, name: class.to_owned() };
-            let record: Option<ClassRecord> = found.record()?;
-            let mut record = record.filter(|class| !class.deleted).ok_or_else(not_found)?;
-            if !record.groups.is_empty() {
-                return Ok(Attempt::Done(record.groups));
-            }
-            let Some(plan) = record.plan.clone() else {
-                // Placement first: a cluster that is too small must not leave a plan behind.
-                place(&self.model(), &record, count)?;
-                let first = counter.next_id()?;
-                let end = first + u64::from(count);
-                let id = |id: u64| {
-                    u32::try_from(id).map_err(|_| MetaError::Broken {
-                        key: counter.key.clone(),
-                        reason: format!("{id} is no valid id"),
-                    })
-                };
-                id(end)?;
-                record.plan = Some(GroupPlan { first: PgId(id(first)?), count });
-                let txn = Txn::new()
-                    .when_unchanged(&found.key, found.mod_revision())
-                    .when_unchanged(&counter.key, counter.mod_revision())
-                    .put(&found.key, encode(&record))
-                    .put(&counter.key, encode(&end));
-                self.commit(txn, ()).await?;
-                // Look again, with the plan.
-                return Ok(Attempt::Conflict);
+        loop {
+            let plan = match self.run(what, |records| plan_groups(records, class, count, place)).await?.0 {
+                GroupsPlanned::Made(groups) => return Ok(groups),
+                GroupsPlanned::ToWrite(plan) => plan,
             };
-            if plan.count == 0 || plan.count > GROUPS_PER_CLASS_MAX || plan.first.0.checked_add(plan.count).is_none() {
-                return Err(MetaError::Broken {
-                    key: found.key,
-                    reason: "its plan of groups makes no sense".to_owned(),
-                });
-            }
-            let ids: Vec<PgId> = (plan.first.0..plan.first.0 + plan.count).map(PgId).collect();
-            let placed = place(&self.model(), &record, plan.count)?;
-            let groups: Vec<GroupRecord> =
-                ids.iter().zip(placed).map(|(id, new)| new.into_record(*id, class, unix_seconds())).collect();
+            let now = unix_seconds();
+            let (groups, _) = self.run(what, |records| planned_groups(records, class, &plan, now, place)).await?;
             for part in groups.chunks(GROUPS_PER_TXN) {
-                self.write_absent_groups(part, deadline).await?;
+                self.run(what, |records| write_groups(records, class, &plan, part)).await?;
             }
-            record.plan = None;
-            record.groups = ids.clone();
-            let txn = Txn::new().when_unchanged(&found.key, found.mod_revision()).put(&found.key, encode(&record));
-            self.commit(txn, ids).await
-        })
-        .await
-    }
-
-    /// Writes those groups that are not there yet.
-    async fn write_absent_groups(&self, groups: &[GroupRecord], deadline: Instant) -> Result<(), MetaError> {
-        let keys: Vec<String> = groups.iter().map(|group| Key::Group(group.id).to_string()).collect();
-        let (found, _) = self.inner.etcd.get_all(&keys, deadline).await?;
-        let mut txn = Txn::new();
-        for ((group, key), found) in groups.iter().zip(&keys).zip(found) {
-            if found.is_none() {
-                txn = txn.when_absent(key).put(key, encode(group));
-            }
+            self.run(what, |records| give_groups(records, class, &plan)).await?;
         }
-        // A failed condition means that another client took up the same plan: its groups are as good, and the class's
-        // own transaction decides who finishes. What it has not written yet must be there before that.
-        if !self.inner.etcd.txn(txn).await?.succeeded {
-            return Err(EtcdError::Uncertain {
-                endpoint: self.endpoints(),
-                reason: "another client writes the same groups".to_owned(),
-            }
-            .into());
-        }
-        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
 //! Which cluster this is.
 
+use azekura_model::transitions::identity::ensure_cluster;
 use azekura_model::{ClusterRecord, Key, MetaError, Unknown};
 use tokio::time::Instant;
 
-use super::{Attempt, MetaClient, OPERATION_TIMEOUT, Try, encode, random_uuid};
-use crate::client::Txn;
+use super::{MetaClient, OPERATION_TIMEOUT, random_uuid};
 use crate::time::now_rfc3339;
 
 impl MetaClient {
@@ -26,31 +26,6 @@ impl MetaClient {
             restored: None,
             unknown: Unknown::default(),
         };
-        let fresh = &fresh;
-        self.settle("making the cluster", |Try { deadline, .. }| async move {
-            let [found] = self.get_all([&Key::Cluster], deadline).await?;
-            let cluster: Option<ClusterRecord> = found.record()?;
-            match (cluster, expected) {
-                (Some(cluster), Some(expected)) if cluster.id != expected => {
-                    Err(MetaError::WrongCluster { expected: expected.to_owned(), found: cluster.id })
-                }
-                (Some(cluster), _) if cluster.number().is_none() => {
-                    Err(MetaError::Broken { key: found.key, reason: "the id is not 32 hexadecimal digits".to_owned() })
-                }
-                (Some(cluster), _) if cluster.life.is_empty() => {
-                    // It was made before configurations had lives.
-                    let cluster = ClusterRecord { life: fresh.life.clone(), ..cluster };
-                    let txn = Txn::new().when_unchanged(&found.key, found.mod_revision());
-                    self.commit(txn.put(&found.key, encode(&cluster)), cluster).await
-                }
-                (Some(cluster), _) => Ok(Attempt::Done(cluster)),
-                (None, Some(expected)) => Err(MetaError::ClusterMissing { expected: expected.to_owned() }),
-                (None, None) => {
-                    let txn = Txn::new().when_absent(&found.key).put(&found.key, encode(fresh));
-                    self.commit(txn, fresh.clone()).await
-                }
-            }
-        })
-        .await
+        Ok(self.run("making the cluster", |records| ensure_cluster(records, &fresh, expected)).await?.0)
     }
 }

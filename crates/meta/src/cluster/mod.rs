@@ -15,6 +15,7 @@ mod alive;
 mod attachments;
 mod classes;
 mod cuts;
+mod devices;
 mod follow;
 mod groups;
 mod identity;

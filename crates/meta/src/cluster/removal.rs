@@ -1,142 +1,40 @@
-//! Nodes, devices and storage classes that go. A node or device is first marked, which frees its name; the leader then
+//! Nodes and devices that go. A node or device is first marked, which frees its name; the leader then
 //! takes it out of the groups and removes its record (`model/removal.rs` decides each step).
 
 use azekura_base::{DeviceId, NodeId};
-use azekura_model::{ClassRecord, DeviceRecord, DeviceState, Key, Kind, MetaError, Model, NodeRecord, RemovalStep};
+use azekura_model::transitions::counters::touch_counter;
+use azekura_model::transitions::removal::{removal_step, remove_device, remove_node};
+use azekura_model::{MetaError, Model, RemovalStep};
 
-use super::{Attempt, MetaClient, Try, encode};
-use crate::client::Txn;
-
-/// Groups deleted by one transaction; etcd takes 128 operations.
-const GROUPS_PER_TXN: usize = 100;
-
-/// A device's record as one that leaves: copies on it count as lost.
-fn leaving(record: DeviceRecord) -> DeviceRecord {
-    DeviceRecord { state: DeviceState::Down, removed: true, ..record }
-}
+use super::MetaClient;
 
 impl MetaClient {
     /// Takes a node out of the cluster for good, with its devices, if [`Model::check_node_removal`] allows it. Its name
     /// is free at once; the records go when no group names its devices any more.
     pub async fn remove_node(&self, node: NodeId, lost: bool) -> Result<(), MetaError> {
-        let (node_key, alive_key, counter_key) = (&Key::Node(node), &Key::Alive(node), &Key::Counter("devices"));
-        let name = self.model().nodes.get(&node).map_or_else(|| node.to_string(), |node| node.name.clone());
-        let name = &name;
-        self.settle("removing the node", |Try { deadline, .. }| async move {
-            let [found, alive, counter] = self.get_all([node_key, alive_key, counter_key], deadline).await?;
-            let model = self.newest(&[found.mod_revision(), alive.mod_revision(), counter.mod_revision()]).await?;
-            let Some(record) = found.record::<NodeRecord>()? else {
-                return Err(MetaError::NotFound { kind: Kind::Node, name: name.clone() });
-            };
-            model.check_node_removal(node, lost)?;
-            let mut txn = Txn::new()
-                .when_unchanged(&found.key, found.mod_revision())
-                .when_unchanged(&alive.key, alive.mod_revision())
-                .when_unchanged(&counter.key, counter.mod_revision())
-                .put(&found.key, encode(&NodeRecord { removed: true, ..record }));
-            for device in model.devices.values().filter(|device| device.node == node && !device.removed) {
-                let key = Key::Device(device.id).to_string();
-                txn = txn.when_unchanged(&key, device.mod_revision).put(&key, encode(&leaving(device.record.clone())));
-            }
-            self.commit(txn, ()).await
-        })
-        .await?;
+        self.run("removing the node", |records| remove_node(records, node, lost)).await?;
         self.touch_counter("nodes").await
     }
 
     /// The same for a device.
     pub async fn remove_device(&self, device: DeviceId, lost: bool) -> Result<(), MetaError> {
-        let key = &Key::Device(device);
-        self.settle("removing the device", |Try { deadline, .. }| async move {
-            let [found] = self.get_all([key], deadline).await?;
-            let model = self.newest(&[found.mod_revision()]).await?;
-            let Some(record) = found.record::<DeviceRecord>()? else {
-                return Err(MetaError::NotFound { kind: Kind::Device, name: device.to_string() });
-            };
-            model.check_device_removal(device, lost)?;
-            let txn =
-                Txn::new().when_unchanged(&found.key, found.mod_revision()).put(&found.key, encode(&leaving(record)));
-            self.commit(txn, ()).await
-        })
-        .await?;
+        self.run("removing the device", |records| remove_device(records, device, lost)).await?;
         self.touch_counter("devices").await
     }
 
     /// Does what [`Model::removal_steps`] said of a model. What has changed since is left to the next look.
     pub async fn take_removal_step(&self, model: &Model, step: &RemovalStep) -> Result<(), MetaError> {
-        let (key, mod_revision) = match step {
-            RemovalStep::Group(record, mod_revision) => {
-                self.update_group(record, *mod_revision).await?;
-                return Ok(());
-            }
-            RemovalStep::Device(id) => (Key::Device(*id), model.devices.get(id).map_or(0, |found| found.mod_revision)),
-            RemovalStep::Node(id) => (Key::Node(*id), model.nodes.get(id).map_or(0, |found| found.mod_revision)),
-        };
-        let key = key.to_string();
-        self.inner.etcd.txn(Txn::new().when_unchanged(&key, mod_revision).delete(&key)).await?;
+        if let RemovalStep::Group(record, mod_revision) = step {
+            // Many of them: one lost answer must not hold up the others.
+            return self.update_group(record, *mod_revision).await.map(|_| ());
+        }
+        self.inner.etcd.txn(removal_step(model, step).into()).await?;
         Ok(())
     }
 
-    /// Deletes a storage class that has no volumes, with its groups. Can be repeated when it was interrupted.
-    pub async fn delete_class(&self, name: &str) -> Result<(), MetaError> {
-        let keys = &[Key::Class(name), Key::Counter("volumes")];
-        let not_found = || MetaError::NotFound { kind: Kind::Class, name: name.to_owned() };
-        let groups = self
-            .settle("deleting the storage class", |Try { deadline, .. }| async move {
-                let [found, volumes] = self.get_all(keys.each_ref(), deadline).await?;
-                let record: ClassRecord = found.record()?.ok_or_else(not_found)?;
-                let model = self.newest(&[found.mod_revision(), volumes.mod_revision()]).await?;
-                check_unused(&model, name)?;
-                let of_class = model.groups.values().filter(|group| group.class == name).map(|group| group.id);
-                let mut groups: Vec<_> = of_class.collect();
-                groups.extend(record.groups.iter().filter(|pg| !model.groups.contains_key(pg)));
-                let txn = Txn::new()
-                    .when_unchanged(&found.key, found.mod_revision())
-                    .when_unchanged(&volumes.key, volumes.mod_revision())
-                    .put(&found.key, encode(&ClassRecord { deleted: true, ..record }));
-                self.commit(txn, groups).await
-            })
-            .await?;
-        for part in groups.chunks(GROUPS_PER_TXN) {
-            let txn = part.iter().fold(Txn::new(), |txn, pg| txn.delete(&Key::Group(*pg).to_string()));
-            self.inner.etcd.txn(txn).await?;
-        }
-        self.settle("deleting the storage class", |Try { deadline, .. }| async move {
-            let [found] = self.get_all([&keys[0]], deadline).await?;
-            if !found.record::<ClassRecord>()?.is_some_and(|record| record.deleted) {
-                return Ok(Attempt::Done(()));
-            }
-            self.commit(Txn::new().when_unchanged(&found.key, found.mod_revision()).delete(&found.key), ()).await
-        })
-        .await?;
-        self.touch_counter("volumes").await
-    }
-
-    /// A model that holds every change up to these revisions.
-    async fn newest(&self, revisions: &[i64]) -> Result<std::sync::Arc<Model>, MetaError> {
-        self.model_at(revisions.iter().copied().max().unwrap_or(0)).await
-    }
-
     /// Changes a counter's revision: whoever makes something of its kind next has seen all that was changed before.
-    async fn touch_counter(&self, counter: &'static str) -> Result<(), MetaError> {
-        let key = &Key::Counter(counter);
-        self.settle("ending the change", |Try { deadline, .. }| async move {
-            let [found] = self.get_all([key], deadline).await?;
-            let txn =
-                Txn::new().when_unchanged(&found.key, found.mod_revision()).put(&found.key, encode(&found.next_id()?));
-            self.commit(txn, ()).await
-        })
-        .await
+    pub(super) async fn touch_counter(&self, counter: &'static str) -> Result<(), MetaError> {
+        self.run("ending the change", |records| touch_counter(records, counter)).await?;
+        Ok(())
     }
-}
-
-/// Refuses what would take volumes' data away.
-fn check_unused(model: &Model, class: &str) -> Result<(), MetaError> {
-    let volumes = model.volumes.values().filter(|volume| volume.class == class);
-    let volumes: Vec<String> = volumes.map(|volume| volume.name.clone()).collect();
-    let layers = model.layers_of_class(class);
-    if volumes.is_empty() && layers == 0 {
-        return Ok(());
-    }
-    Err(MetaError::ClassInUse { class: class.to_owned(), volumes, layers })
 }

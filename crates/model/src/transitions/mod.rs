@@ -5,9 +5,17 @@
 //! the simulator for one in memory.
 
 pub mod attachments;
+pub mod classes;
+pub mod counters;
 pub mod cuts;
+pub mod devices;
 pub mod groups;
+pub mod identity;
 pub mod layers;
+pub mod members;
+pub mod new_groups;
+pub mod removal;
+pub mod settings;
 pub mod snapshots;
 pub mod volumes;
 

@@ -10,14 +10,14 @@ use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
 use crate::plans::{self, layers::LayerPlan};
 use crate::{
-    Gathered, GroupRecord, Halt, Key, KeyValue, LayerEnd, LayerState, Memory, MetaError, Outcome, Records,
-    SnapshotOrigin, Step, Txn, VolumeAccess,
+    Gathered, GroupRecord, Halt, Key, LayerEnd, LayerState, Memory, MetaError, Outcome, Records, SnapshotOrigin, Step,
+    Txn, VolumeAccess,
 };
 
 const NOW: (u64, u32) = (7, 0);
 
 /// A class on one group of two devices, and a volume of two blocks.
-fn cluster() -> Memory {
+pub(super) fn cluster() -> Memory {
     let mut memory = Memory::new();
     let class = serde_json::json!({ "name": "c", "copies": 2, "failure_domain": "host", "ack_rule": "all",
         "copies_min": 1, "overcommit_ratio": 4.0, "groups": [1], "created": "" });
@@ -36,7 +36,7 @@ fn cluster() -> Memory {
 }
 
 /// Executes a transition on what is.
-fn run<T>(memory: &mut Memory, transition: impl Fn(&Records<'_>) -> Outcome<T>) -> Result<T, MetaError> {
+pub(super) fn run<T>(memory: &mut Memory, transition: impl Fn(&Records<'_>) -> Outcome<T>) -> Result<T, MetaError> {
     match transition(&Records::known(memory.model())) {
         Ok(Step::Done(value, _)) => Ok(value),
         Ok(Step::Run(txn, value)) => Ok(memory.run(&txn).map(|_| value).expect("it is of what is")),
@@ -46,7 +46,25 @@ fn run<T>(memory: &mut Memory, transition: impl Fn(&Records<'_>) -> Outcome<T>) 
     }
 }
 
-fn txn_of<T: std::fmt::Debug>(outcome: Outcome<T>) -> Txn {
+/// One attempt at a transition that knows the model and reads every key. `uncertain`: an earlier attempt may have been
+/// executed.
+pub(super) fn attempt<T>(
+    memory: &Memory,
+    uncertain: bool,
+    transition: impl Fn(&Records<'_>) -> Outcome<T>,
+) -> Outcome<T> {
+    let mut read = Gathered::new();
+    loop {
+        match transition(&Records::gathered(memory.model(), &read, uncertain)) {
+            Err(Halt::Read(keys)) => {
+                read.extend(keys.into_iter().map(|key| (key.clone(), memory.model().key_value(&key))));
+            }
+            other => return other,
+        }
+    }
+}
+
+pub(super) fn txn_of<T: std::fmt::Debug>(outcome: Outcome<T>) -> Txn {
     let Ok(Step::Run(txn, _)) = outcome else { panic!("{outcome:?}") };
     txn
 }
@@ -211,8 +229,7 @@ fn what_was_not_read_yet_is_asked_for() {
         let records = Records::gathered(memory.model(), &read, false);
         match change_attachments(&records, "v", |_, now| Ok(now.detach(None))) {
             Err(Halt::Read(keys)) => {
-                let kv = |key: &String| memory.model().keys.get(key.as_str()).map(|kv| KeyValue::clone(kv));
-                read.extend(keys.iter().map(|key| (key.clone(), kv(key))));
+                read.extend(keys.iter().map(|key| (key.clone(), memory.model().key_value(key))));
                 asked.push(keys);
             }
             other => break other,

@@ -1,0 +1,162 @@
+//! Storage classes: made, and deleted with their groups.
+
+use azekura_base::PgId;
+
+use super::volumes::{check_name, missing};
+use crate::{
+    AckRule, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Kind, MetaError, Model, Outcome, Records,
+    Step, Txn, Unknown,
+};
+
+/// Overcommit ratio of a class that names none.
+pub const DEFAULT_OVERCOMMIT_RATIO: f64 = 4.0;
+/// I/O timeouts that a class may have, in seconds.
+const IO_TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=86_400;
+/// Most copies of a block.
+const COPIES_MAX: u32 = 16;
+
+/// A storage class to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassSpec {
+    /// Its unique name.
+    pub name: String,
+    /// Copies of every block, 1 to 16.
+    pub copies: u32,
+    /// What two copies never share.
+    pub failure_domain: FailureDomain,
+    /// When a write is acknowledged.
+    pub ack_rule: AckRule,
+    /// With fewer in-sync copies a group is read-only; 1 to `copies`.
+    pub copies_min: u32,
+    /// Volumes' copies may sum up to this multiple of the devices' capacity; at least 0.1.
+    pub overcommit_ratio: f64,
+    /// Seconds that a request waits for a group which does not serve it, 1 to 86,400; `None`: for ever.
+    pub io_timeout_seconds: Option<u64>,
+}
+
+impl ClassSpec {
+    /// A class with this many copies on different hosts, acknowledged by all in-sync copies, writable with one.
+    #[must_use]
+    pub fn new(name: &str, copies: u32) -> ClassSpec {
+        ClassSpec {
+            name: name.to_owned(),
+            copies,
+            failure_domain: FailureDomain::Host,
+            ack_rule: AckRule::All,
+            copies_min: 1,
+            overcommit_ratio: DEFAULT_OVERCOMMIT_RATIO,
+            io_timeout_seconds: Some(IO_TIMEOUT_DEFAULT_SECONDS),
+        }
+    }
+
+    /// Refuses what makes no sense.
+    pub fn check(&self) -> Result<(), MetaError> {
+        check_name(Kind::Class, &self.name)?;
+        let reason = if !(1..=COPIES_MAX).contains(&self.copies) {
+            format!("copies must be 1 to {COPIES_MAX}, not {}", self.copies)
+        } else if !(1..=self.copies).contains(&self.copies_min) {
+            format!("minimum copies must be 1 to {} (its copies), not {}", self.copies, self.copies_min)
+        } else if self.ack_rule == AckRule::Majority && self.copies < 3 {
+            format!(
+                "a majority of {} copies is all of them: use the ack rule 'all', or three copies or more",
+                self.copies
+            )
+        } else if self.ack_rule == AckRule::EachSite && self.copies < 2 {
+            "one copy is in one site: use the ack rule 'all', or more copies".to_owned()
+        } else if !(0.1..=1e6).contains(&self.overcommit_ratio) {
+            format!("the overcommit ratio must be 0.1 to 1000000, not {}", self.overcommit_ratio)
+        } else if let Some(seconds) = self.io_timeout_seconds.filter(|seconds| !IO_TIMEOUTS.contains(seconds)) {
+            format!("the I/O timeout must be 1 s to 86,400 s, or never, not {seconds} s")
+        } else {
+            return Ok(());
+        };
+        Err(MetaError::InvalidClass { name: self.name.clone(), reason })
+    }
+
+    /// Its record, without groups. `created`: the time, RFC 3339.
+    #[must_use]
+    pub fn record(&self, created: &str) -> ClassRecord {
+        ClassRecord {
+            name: self.name.clone(),
+            copies: self.copies,
+            failure_domain: self.failure_domain,
+            ack_rule: self.ack_rule,
+            copies_min: self.copies_min,
+            overcommit_ratio: self.overcommit_ratio,
+            io_timeout_seconds: self.io_timeout_seconds,
+            groups: Vec::new(),
+            plan: None,
+            deleted: false,
+            created: created.to_owned(),
+            unknown: Unknown::default(),
+        }
+    }
+}
+
+/// Makes a storage class; its groups come with its first volume. `created`: the time, RFC 3339, the same in every
+/// attempt.
+///
+/// # Errors
+/// When the class makes no sense, or its name is taken.
+pub fn create_class(records: &Records<'_>, spec: &ClassSpec, created: &str) -> Outcome<ClassRecord> {
+    spec.check()?;
+    let record = spec.record(created);
+    let found = records.find(&Key::Class(&spec.name))?;
+    match found.record::<ClassRecord>()? {
+        // Ours, of an attempt whose answer was lost.
+        Some(existing) if records.is_uncertain() && existing == record => {
+            Ok(Step::Done(existing, found.mod_revision()))
+        }
+        Some(_) => Err(MetaError::Exists { kind: Kind::Class, name: spec.name.clone() }.into()),
+        None => Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &record), record)),
+    }
+}
+
+/// Begins to delete a storage class that has no volumes: it takes none from then on. Gives its groups, which go next
+/// ([`delete_groups`]); then the class itself does ([`finish_class_deletion`]). Can be begun again.
+///
+/// # Errors
+/// When the class is missing or in use.
+pub fn begin_class_deletion(records: &Records<'_>, name: &str) -> Outcome<Vec<PgId>> {
+    let [found, volumes] = records.find_all([&Key::Class(name), &Key::Counter("volumes")])?;
+    let record: ClassRecord = found.record()?.ok_or_else(|| missing(Kind::Class, name))?;
+    let model = records.model(found.mod_revision().max(volumes.mod_revision()))?;
+    check_unused(model, name)?;
+    let of_class = model.groups.values().filter(|group| group.class == name).map(|group| group.id);
+    let mut groups: Vec<PgId> = of_class.collect();
+    groups.extend(record.groups.iter().filter(|pg| !model.groups.contains_key(pg)));
+    let txn = Txn::new().when_as(&found).when_as(&volumes).put(&found.key, &ClassRecord { deleted: true, ..record });
+    Ok(Step::Run(txn, groups))
+}
+
+/// Deletes groups of a class that is being deleted, whether they are there or not: nobody changes them any more.
+pub fn delete_groups(groups: &[PgId]) -> Txn {
+    groups.iter().fold(Txn::new(), |txn, pg| txn.delete(&Key::Group(*pg).to_string()))
+}
+
+/// Removes the record of a class whose groups are gone.
+///
+/// # Errors
+/// When the record can't be read.
+pub fn finish_class_deletion(records: &Records<'_>, name: &str) -> Outcome<()> {
+    let found = records.find(&Key::Class(name))?;
+    if !found.record::<ClassRecord>()?.is_some_and(|record| record.deleted) {
+        return Ok(Step::Done((), found.mod_revision()));
+    }
+    Ok(Step::Run(Txn::new().when_as(&found).delete(&found.key), ()))
+}
+
+/// Refuses what would take volumes' data away.
+fn check_unused(model: &Model, class: &str) -> Result<(), MetaError> {
+    let volumes = model.volumes.values().filter(|volume| volume.class == class);
+    let volumes: Vec<String> = volumes.map(|volume| volume.name.clone()).collect();
+    let layers = model.layers_of_class(class);
+    if volumes.is_empty() && layers == 0 {
+        return Ok(());
+    }
+    Err(MetaError::ClassInUse { class: class.to_owned(), volumes, layers })
+}
+
+#[cfg(test)]
+#[path = "classes_tests.rs"]
+mod tests;

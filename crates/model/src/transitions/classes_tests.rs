@@ -1,0 +1,81 @@
+//! Classes that come and go.
+
+use azekura_base::{LayerId, VolumeId};
+
+use super::super::layers::remove_layer;
+use super::super::tests::{attempt, cluster, run, txn_of};
+use super::super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
+use super::*;
+use crate::{Memory, VolumeAccess};
+
+fn create(memory: &mut Memory, spec: &ClassSpec, created: &str) -> Result<ClassRecord, MetaError> {
+    run(memory, |records| create_class(records, spec, created))
+}
+
+#[test]
+fn a_class_that_makes_no_sense_is_refused() {
+    let mut memory = Memory::new();
+    let good = ClassSpec::new("c", 2);
+    let bad = [
+        ClassSpec { copies: 0, ..good.clone() },
+        ClassSpec { copies: 17, ..good.clone() },
+        ClassSpec { copies_min: 3, ..good.clone() },
+        ClassSpec { ack_rule: AckRule::Majority, ..good.clone() },
+        ClassSpec { ack_rule: AckRule::EachSite, copies: 1, ..good.clone() },
+        ClassSpec { overcommit_ratio: f64::NAN, ..good.clone() },
+        ClassSpec { io_timeout_seconds: Some(0), ..good.clone() },
+    ];
+    for spec in &bad {
+        assert!(matches!(create(&mut memory, spec, ""), Err(MetaError::InvalidClass { .. })), "{spec:?}");
+    }
+    let nameless = ClassSpec::new("", 2);
+    assert!(matches!(create(&mut memory, &nameless, ""), Err(MetaError::InvalidName { .. })));
+    assert_eq!(memory.model().revision, 0);
+    create(&mut memory, &ClassSpec { io_timeout_seconds: None, ..good }, "").unwrap();
+}
+
+#[test]
+fn a_class_that_is_there_is_ours_only_when_the_answer_was_lost() {
+    let mut memory = Memory::new();
+    let spec = ClassSpec::new("c", 2);
+    let record = create(&mut memory, &spec, "now").unwrap();
+    assert!(matches!(create(&mut memory, &spec, "now"), Err(MetaError::Exists { .. })));
+    let again = |created: &str| attempt(&memory, true, |records| create_class(records, &spec, created));
+    assert!(matches!(again("now"), Ok(Step::Done(found, 1)) if found == record));
+    assert!(again("later").is_err(), "somebody else's");
+}
+
+#[test]
+fn a_class_goes_after_its_volumes_and_their_layers() {
+    let mut memory = cluster();
+    let begin = |memory: &mut Memory| run(memory, |records| begin_class_deletion(records, "c"));
+    let used = |outcome| match outcome {
+        Err(MetaError::ClassInUse { volumes, layers, .. }) => (volumes.len(), layers),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(used(begin(&mut memory)), (1, 1));
+    let deletion = VolumeDeletion::default();
+    run(&mut memory, |records| delete_volume(records, "v", VolumeId(1), deletion)).unwrap();
+    assert_eq!(used(begin(&mut memory)), (0, 1), "its data is still to be given back");
+    run(&mut memory, |records| remove_layer(records, LayerId(1))).unwrap();
+    assert_eq!(begin(&mut memory).unwrap(), [PgId(1)]);
+    assert_eq!(begin(&mut memory).unwrap(), [PgId(1)], "after an interruption");
+    memory.run(&delete_groups(&[PgId(1)])).unwrap();
+    assert_eq!(begin(&mut memory).unwrap(), [PgId(1)], "the class names it still");
+    run(&mut memory, |records| finish_class_deletion(records, "c")).unwrap();
+    assert!(memory.model().classes.is_empty() && memory.model().groups.is_empty());
+    assert!(matches!(begin(&mut memory), Err(MetaError::NotFound { .. })));
+}
+
+#[test]
+fn a_class_that_gets_a_volume_meanwhile_stays() {
+    let mut memory = cluster();
+    create(&mut memory, &ClassSpec::new("d", 1), "").unwrap();
+    let deleting = txn_of(begin_class_deletion(&Records::known(memory.model()), "d"));
+    let spec = VolumeSpec { name: "w".into(), size_bytes: 4096, class: "c".into(), access: VolumeAccess::Exclusive };
+    run(&mut memory, |records| create_volume(records, &spec, "w", "")).unwrap();
+    assert_eq!(memory.run(&deleting), None, "whichever class the volume is of: a look at the model tells");
+    // Who finishes a deletion does not end a class that somebody has made anew.
+    run(&mut memory, |records| finish_class_deletion(records, "d")).unwrap();
+    assert!(memory.model().classes.contains_key("d"));
+}

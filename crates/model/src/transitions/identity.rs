@@ -1,0 +1,79 @@
+//! Which cluster this is.
+
+use crate::{ClusterRecord, Key, MetaError, Outcome, Records, Step, Txn};
+
+/// The cluster; `fresh` if there is none. `expected`: the id that the caller knows. Another cluster, or none, is then
+/// an error, so that a node never writes into a stranger's cluster.
+///
+/// # Errors
+/// When the cluster is not the expected one, or its record is broken.
+pub fn ensure_cluster(records: &Records<'_>, fresh: &ClusterRecord, expected: Option<&str>) -> Outcome<ClusterRecord> {
+    let found = records.find(&Key::Cluster)?;
+    let put = |cluster: ClusterRecord| Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &cluster), cluster));
+    match (found.record::<ClusterRecord>()?, expected) {
+        (Some(cluster), Some(expected)) if cluster.id != expected => {
+            Err(MetaError::WrongCluster { expected: expected.to_owned(), found: cluster.id }.into())
+        }
+        (Some(cluster), _) if cluster.number().is_none() => {
+            let reason = "the id is not 32 hexadecimal digits".to_owned();
+            Err(MetaError::Broken { key: found.key, reason }.into())
+        }
+        // It was made before configurations had lives.
+        (Some(cluster), _) if cluster.life.is_empty() => put(ClusterRecord { life: fresh.life.clone(), ..cluster }),
+        (Some(cluster), _) => Ok(Step::Done(cluster, found.mod_revision())),
+        (None, Some(expected)) => Err(MetaError::ClusterMissing { expected: expected.to_owned() }.into()),
+        (None, None) => put(fresh.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{run, txn_of};
+    use super::*;
+    use crate::{Memory, Unknown};
+
+    fn fresh(digit: &str) -> ClusterRecord {
+        ClusterRecord {
+            id: digit.repeat(32),
+            name: "prod".into(),
+            created: String::new(),
+            life: digit.into(),
+            former_lives: Vec::new(),
+            restored: None,
+            unknown: Unknown::default(),
+        }
+    }
+
+    fn ensure(memory: &mut Memory, fresh: &ClusterRecord, expected: Option<&str>) -> Result<ClusterRecord, MetaError> {
+        run(memory, |records| ensure_cluster(records, fresh, expected))
+    }
+
+    #[test]
+    fn a_cluster_is_made_once_and_never_by_who_knows_one() {
+        let mut memory = Memory::new();
+        let (a, b) = (fresh("a"), fresh("b"));
+        assert!(matches!(ensure(&mut memory, &a, Some(&a.id)), Err(MetaError::ClusterMissing { .. })));
+        let late = txn_of(ensure_cluster(&Records::known(memory.model()), &b, None));
+        assert_eq!(ensure(&mut memory, &a, None).unwrap(), a);
+        assert_eq!(memory.run(&late), None);
+        assert_eq!(ensure(&mut memory, &b, None).unwrap(), a);
+        assert_eq!(ensure(&mut memory, &b, Some(&a.id)).unwrap(), a);
+        assert!(matches!(ensure(&mut memory, &b, Some(&b.id)), Err(MetaError::WrongCluster { .. })));
+    }
+
+    #[test]
+    fn a_cluster_without_a_life_gets_one_and_a_broken_one_stays() {
+        let put = |record: &ClusterRecord| {
+            let mut memory = Memory::new();
+            memory.run(&Txn::new().put(&Key::Cluster.to_string(), record)).unwrap();
+            memory
+        };
+        let old = ClusterRecord { life: String::new(), ..fresh("a") };
+        assert_eq!(
+            ensure(&mut put(&old), &fresh("b"), None).unwrap(),
+            ClusterRecord { life: "b".into(), ..fresh("a") }
+        );
+        let broken = ClusterRecord { id: "a".into(), ..fresh("a") };
+        assert!(matches!(ensure(&mut put(&broken), &fresh("b"), None), Err(MetaError::Broken { .. })));
+    }
+}

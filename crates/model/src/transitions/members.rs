@@ -1,0 +1,223 @@
+//! Nodes and devices make themselves known. Both are recognised by an identity that they keep on their own disks, so
+//! that a restart, also with another address, is the same node.
+
+use std::net::SocketAddr;
+
+use azekura_base::{DeviceId, NodeId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::volumes::check_name;
+use crate::{
+    AckRule, DeviceRecord, DeviceState, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord, Outcome,
+    Records, Step, Txn, Unknown,
+};
+
+/// What a node says about itself.
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    /// Identity of its data folder.
+    pub uuid: String,
+    /// Its unique name.
+    pub name: String,
+    /// Where other nodes reach its data plane.
+    pub data_address: SocketAddr,
+    /// Where its REST API listens.
+    pub api_address: SocketAddr,
+    /// Where clients reach its NBD server.
+    pub nbd_addresses: Vec<String>,
+    /// Its site, or empty.
+    pub site: String,
+    /// Its rack, or empty.
+    pub rack: String,
+    /// The number of this start, as its data folder has it.
+    pub incarnation: u64,
+}
+
+/// What a node says about one of its devices.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec {
+    /// Identity written on the device.
+    pub uuid: String,
+    /// The node that it is attached to.
+    pub node: NodeId,
+    /// Its name, unique on its node.
+    pub name: String,
+    /// Size, bytes.
+    pub capacity_bytes: u64,
+}
+
+/// A kind of record that registers itself.
+trait Member: Clone + Serialize + DeserializeOwned + PartialEq {
+    const COUNTER: &'static str;
+    const KIND: Kind;
+    fn key(id: u32) -> Key<'static>;
+    /// The id of the record with the same identity.
+    fn find(&self, model: &Model) -> Option<u32>;
+    /// The name, if another record has it.
+    fn taken_name(&self, model: &Model) -> Option<String>;
+    /// Why this record can't replace the registered one.
+    fn refusal(&self, _registered: &Self, _model: &Model) -> Option<MetaError> {
+        None
+    }
+    /// This record with the id, and with what only the cluster decides, of the registered one.
+    fn keeping(self, registered: Option<&Self>, id: u32) -> Self;
+}
+
+impl Member for NodeRecord {
+    const COUNTER: &'static str = "nodes";
+    const KIND: Kind = Kind::Node;
+
+    fn key(id: u32) -> Key<'static> {
+        Key::Node(NodeId(id))
+    }
+
+    fn find(&self, model: &Model) -> Option<u32> {
+        model.nodes.values().find(|node| node.uuid == self.uuid).map(|node| node.id.0)
+    }
+
+    fn taken_name(&self, model: &Model) -> Option<String> {
+        let other = |node: &NodeRecord| node.name == self.name && node.uuid != self.uuid && !node.removed;
+        let taken = model.nodes.values().any(|node| other(&node.record));
+        taken.then(|| self.name.clone())
+    }
+
+    /// Acknowledged writes may be on one copy of each site only: which site a copy is in must not change behind them.
+    fn refusal(&self, registered: &NodeRecord, model: &Model) -> Option<MetaError> {
+        if registered.removed {
+            return Some(MetaError::Removed { kind: Kind::Node, name: registered.name.clone() });
+        }
+        let here = |device: &DeviceId| model.devices.get(device).is_some_and(|device| device.node == registered.id);
+        let by_site = |class: &str| model.classes.get(class).is_some_and(|class| class.ack_rule == AckRule::EachSite);
+        let holds =
+            |group: &GroupRecord| by_site(&group.class) && group.members.iter().chain(&group.in_sync).any(&here);
+        let bound = self.site != registered.site && model.groups.values().any(|group| holds(&group.record));
+        bound.then(|| MetaError::InvalidSetting {
+            name: "site".to_owned(),
+            reason: format!(
+                "the node holds copies of a storage class that is acknowledged by each site, and is registered in site \
+                 '{}'; drain it before it moves",
+                registered.site
+            ),
+        })
+    }
+
+    fn keeping(mut self, registered: Option<&NodeRecord>, id: u32) -> NodeRecord {
+        self.id = NodeId(id);
+        if let Some(registered) = registered {
+            self.incarnation = self.incarnation.max(registered.incarnation + 1);
+            self.unknown = registered.unknown.clone();
+        }
+        self
+    }
+}
+
+impl Member for DeviceRecord {
+    const COUNTER: &'static str = "devices";
+    const KIND: Kind = Kind::Device;
+
+    fn key(id: u32) -> Key<'static> {
+        Key::Device(DeviceId(id))
+    }
+
+    fn find(&self, model: &Model) -> Option<u32> {
+        model.devices.values().find(|device| device.uuid == self.uuid).map(|device| device.id.0)
+    }
+
+    fn taken_name(&self, model: &Model) -> Option<String> {
+        // What is gone for good has no use for its name.
+        let lost = |device: &DeviceRecord| device.failure.as_ref().is_some_and(|f| f.kind == FailureKind::Lost);
+        let gone = |device: &DeviceRecord| device.removed || lost(device);
+        let same = |device: &DeviceRecord| device.node == self.node && device.name == self.name && !gone(device);
+        let taken = model.devices.values().any(|device| same(device) && device.uuid != self.uuid);
+        taken.then(|| self.name.clone())
+    }
+
+    fn refusal(&self, registered: &DeviceRecord, _model: &Model) -> Option<MetaError> {
+        registered.removed.then(|| MetaError::Removed { kind: Kind::Device, name: registered.name.clone() })
+    }
+
+    fn keeping(mut self, registered: Option<&DeviceRecord>, id: u32) -> DeviceRecord {
+        self.id = DeviceId(id);
+        if let Some(registered) = registered {
+            self.state = registered.state;
+            self.failure.clone_from(&registered.failure);
+            self.unknown = registered.unknown.clone();
+        }
+        self
+    }
+}
+
+/// Registers a start of a node. Gives its record, with its id and an incarnation beyond all earlier ones.
+///
+/// # Errors
+/// When its name can't be or is taken, the node was removed, or has copies that bind it to its site.
+pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeRecord> {
+    check_name(Kind::Node, &spec.name)?;
+    let wanted = NodeRecord {
+        id: NodeId(0),
+        uuid: spec.uuid.clone(),
+        name: spec.name.clone(),
+        data_address: spec.data_address,
+        api_address: spec.api_address,
+        nbd_addresses: spec.nbd_addresses.clone(),
+        site: spec.site.clone(),
+        rack: spec.rack.clone(),
+        incarnation: spec.incarnation,
+        removed: false,
+        unknown: Unknown::default(),
+    };
+    register(records, wanted)
+}
+
+/// Registers a device, or brings its record up to date; its state stays. Gives the record with its id.
+///
+/// # Errors
+/// When its name can't be or is taken, or the device was removed.
+pub fn register_device(records: &Records<'_>, spec: &DeviceSpec) -> Outcome<DeviceRecord> {
+    check_name(Kind::Device, &spec.name)?;
+    let wanted = DeviceRecord {
+        id: DeviceId(0),
+        uuid: spec.uuid.clone(),
+        node: spec.node,
+        name: spec.name.clone(),
+        capacity_bytes: spec.capacity_bytes,
+        state: DeviceState::Up,
+        failure: None,
+        removed: false,
+        unknown: Unknown::default(),
+    };
+    register(records, wanted)
+}
+
+fn register<M: Member>(records: &Records<'_>, wanted: M) -> Outcome<M> {
+    let counter = records.find(&Key::Counter(M::COUNTER))?;
+    // Every registration moves the counter: a model that has seen its last change knows all members.
+    let model = records.model(counter.mod_revision())?;
+    if let Some(name) = wanted.taken_name(model) {
+        return Err(MetaError::NameTaken { kind: M::KIND, name }.into());
+    }
+    if let Some(id) = wanted.find(model) {
+        let found = records.find(&M::key(id))?;
+        let registered: Option<M> = found.record()?;
+        if let Some(error) = registered.as_ref().and_then(|registered| wanted.refusal(registered, model)) {
+            return Err(error.into());
+        }
+        let record = wanted.keeping(registered.as_ref(), id);
+        if registered.as_ref() == Some(&record) {
+            return Ok(Step::Done(record, found.mod_revision()));
+        }
+        return Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &record), record));
+    }
+    let next = counter.next_id()?;
+    let id = u32::try_from(next)
+        .map_err(|_| MetaError::Broken { key: counter.key.clone(), reason: format!("{next} is no valid id") })?;
+    let record = wanted.keeping(None, id);
+    let key = M::key(id).to_string();
+    let txn = Txn::new().when_as(&counter).when_absent(&key).put(&counter.key, &(next + 1)).put(&key, &record);
+    Ok(Step::Run(txn, record))
+}
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;

@@ -1,0 +1,140 @@
+//! Nodes and devices that leave the cluster for good. First one is marked, which frees its name; then groups do without
+//! it, and then its record goes ([`Model::removal_steps`]).
+
+use azekura_base::{DeviceId, NodeId};
+
+use super::groups::replace_group;
+use super::volumes::missing;
+use crate::{DeviceRecord, DeviceState, Key, Kind, Model, NodeRecord, Outcome, Records, RemovalStep, Step, Txn};
+
+/// A device's record as one that leaves: copies on it count as lost.
+fn leaving(record: DeviceRecord) -> DeviceRecord {
+    DeviceRecord { state: DeviceState::Down, removed: true, ..record }
+}
+
+/// Takes a node out of the cluster for good, with its devices. `lost`: see [`Model::check_node_removal`].
+///
+/// # Errors
+/// When the node is missing, or [`Model::check_node_removal`] refuses.
+pub fn remove_node(records: &Records<'_>, node: NodeId, lost: bool) -> Outcome<()> {
+    let keys = [&Key::Node(node), &Key::Alive(node), &Key::Counter("devices")];
+    let [found, alive, counter] = records.find_all(keys)?;
+    let Some(record) = found.record::<NodeRecord>()? else {
+        let name = records.known_model().nodes.get(&node).map_or_else(|| node.to_string(), |node| node.name.clone());
+        return Err(missing(Kind::Node, &name).into());
+    };
+    let model = records.model(found.mod_revision().max(alive.mod_revision()).max(counter.mod_revision()))?;
+    model.check_node_removal(node, lost)?;
+    let removed = NodeRecord { removed: true, ..record };
+    let mut txn = Txn::new().when_as(&found).when_as(&alive).when_as(&counter).put(&found.key, &removed);
+    for device in model.devices.values().filter(|device| device.node == node && !device.removed) {
+        let key = Key::Device(device.id).to_string();
+        txn = txn.when_unchanged(&key, device.mod_revision).put(&key, &leaving(device.record.clone()));
+    }
+    Ok(Step::Run(txn, ()))
+}
+
+/// The same for a device.
+///
+/// # Errors
+/// When the device is missing, or [`Model::check_device_removal`] refuses.
+pub fn remove_device(records: &Records<'_>, device: DeviceId, lost: bool) -> Outcome<()> {
+    let found = records.find(&Key::Device(device))?;
+    let model = records.model(found.mod_revision())?;
+    let Some(record) = found.record::<DeviceRecord>()? else {
+        return Err(missing(Kind::Device, &device.to_string()).into());
+    };
+    model.check_device_removal(device, lost)?;
+    Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &leaving(record)), ()))
+}
+
+/// What a step changes that [`Model::removal_steps`] found in this model. When that has changed since, the condition
+/// does not hold, and whoever looks next sees what is.
+pub fn removal_step(model: &Model, step: &RemovalStep) -> Txn {
+    let (key, mod_revision) = match step {
+        RemovalStep::Group(record, mod_revision) => return replace_group(record, *mod_revision),
+        RemovalStep::Device(id) => (Key::Device(*id), model.devices.get(id).map_or(0, |found| found.mod_revision)),
+        RemovalStep::Node(id) => (Key::Node(*id), model.nodes.get(id).map_or(0, |found| found.mod_revision)),
+    };
+    let key = key.to_string();
+    Txn::new().when_unchanged(&key, mod_revision).delete(&key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{cluster, run, txn_of};
+    use super::*;
+    use crate::{AliveRecord, Memory, MetaError};
+
+    /// Nodes 1 to 3, and a device of the third that no group names.
+    fn three_nodes() -> Memory {
+        let mut memory = cluster();
+        let mut txn = Txn::new();
+        for id in 1..=3 {
+            let node = serde_json::json!({ "id": id, "uuid": format!("u{id}"), "name": format!("n{id}"),
+                "data_address": "127.0.0.1:1", "api_address": "127.0.0.1:2" });
+            txn = txn.put(&Key::Node(NodeId(id)).to_string(), &node);
+        }
+        memory.run(&add_device(txn, 3, 3)).unwrap();
+        assert!(memory.model().problems.is_empty(), "{:?}", memory.model().problems);
+        memory
+    }
+
+    /// A device is registered.
+    fn add_device(txn: Txn, id: u32, node: u32) -> Txn {
+        let device = serde_json::json!({ "id": id, "uuid": "u", "node": node, "name": "d", "capacity_bytes": 1 << 20,
+            "state": "up" });
+        let counter = Key::Counter("devices").to_string();
+        txn.put(&Key::Device(DeviceId(id)).to_string(), &device).put(&counter, &(id + 1))
+    }
+
+    fn steps(memory: &mut Memory) -> usize {
+        let model = memory.model().clone();
+        let steps = model.removal_steps();
+        steps.iter().for_each(|step| assert!(memory.run(&removal_step(&model, step)).is_some()));
+        steps.len()
+    }
+
+    #[test]
+    fn a_node_goes_with_its_devices_or_not_at_all() {
+        let mut memory = three_nodes();
+        let refused = run(&mut memory, |records| remove_node(records, NodeId(1), false));
+        assert!(matches!(refused, Err(MetaError::RemovalRefused { .. })), "{refused:?}");
+        let gone = run(&mut memory, |records| remove_node(records, NodeId(9), false));
+        assert!(matches!(gone, Err(MetaError::NotFound { .. })), "{gone:?}");
+        run(&mut memory, |records| remove_node(records, NodeId(3), false)).unwrap();
+        let device = &memory.model().devices[&DeviceId(3)];
+        assert!(device.removed && device.state == DeviceState::Down && memory.model().nodes[&NodeId(3)].removed);
+        assert_eq!((steps(&mut memory), steps(&mut memory), steps(&mut memory)), (1, 1, 0));
+        assert!(memory.model().nodes.keys().eq([&NodeId(1), &NodeId(2)]) && memory.model().devices.len() == 2);
+    }
+
+    #[test]
+    fn a_node_that_comes_back_meanwhile_stays() {
+        let memory = three_nodes();
+        let removal = txn_of(remove_node(&Records::known(memory.model()), NodeId(3), false));
+        let after = |change: &dyn Fn(&mut Memory)| {
+            let mut memory = memory.clone();
+            change(&mut memory);
+            memory.run(&removal)
+        };
+        assert!(after(&|_| {}).is_some());
+        assert_eq!(after(&|now| assert!(now.run(&add_device(Txn::new(), 4, 3)).is_some())), None, "a new device");
+        let life = crate::encode(&AliveRecord { node: NodeId(3), since: String::new() });
+        let runs = |now: &mut Memory| assert!(now.hold(&Key::Alive(NodeId(3)).to_string(), Some(life.clone())) > 0);
+        assert_eq!(after(&runs), None, "it runs");
+    }
+
+    #[test]
+    fn a_step_that_others_overtook_changes_nothing() {
+        let mut memory = three_nodes();
+        let busy = run(&mut memory, |records| remove_device(records, DeviceId(1), false));
+        assert!(matches!(busy, Err(MetaError::RemovalRefused { .. })), "{busy:?}");
+        run(&mut memory, |records| remove_device(records, DeviceId(2), true)).unwrap();
+        let before = memory.model().clone();
+        let [step] = &before.removal_steps()[..] else { panic!("{:?}", before.removal_steps()) };
+        let late = removal_step(&before, step);
+        assert_eq!(steps(&mut memory), 1, "the group does without it");
+        assert_eq!(memory.run(&late), None);
+    }
+}
