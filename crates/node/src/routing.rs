@@ -339,16 +339,14 @@ impl Node {
                 let place = self.view.place_of(layer, chunk, first);
                 let blocks = if count == 1 { "a block".to_owned() } else { format!("{count} blocks") };
                 let what = format!("group {pg}: {place}: {blocks} of the copy on device {device} written anew");
-                self.effects.push_back(Effect::Warn(what));
                 let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: true };
-                self.effects.extend((!scrubbing).then_some(Effect::Found(pg, found)));
+                self.tell_bad_block(pg, found, what, scrubbing);
             }
             Action::NoGoodCopy { layer, chunk, first, count, scrubbing } => {
                 let place = self.view.place_of(layer, chunk, first);
                 let what = format!("group {pg}: {place}: no copy of these {count} blocks is good; reads of them fail");
-                self.effects.push_back(Effect::Warn(what));
                 let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: false };
-                self.effects.extend((!scrubbing).then_some(Effect::Found(pg, found)));
+                self.tell_bad_block(pg, found, what, scrubbing);
             }
             Action::TooSlow(device, time) => self.tell_slow(device, time),
             Action::LoadBlocks { id, layer, chunk, first, count } => {
@@ -393,6 +391,12 @@ impl Node {
     fn found_block(&self, finding: &Finding) -> FoundBlock {
         let Finding { device, layer, chunk, block, flaw, mended } = *finding;
         FoundBlock { place: self.view.place_of(layer, chunk, block), device, flaw, mended }
+    }
+
+    /// Tells people of blocks that were bad. A scrub that is under way names them at its end.
+    fn tell_bad_block(&mut self, pg: PgId, found: FoundBlock, what: String, scrubbing: bool) {
+        self.effects.push_back(Effect::Warn(what));
+        self.effects.extend((!scrubbing).then_some(Effect::Found(pg, found)));
     }
 
     /// Answers a client; this node's own gateway is told in the same turn.

@@ -94,8 +94,8 @@ pub enum Action {
         /// A scrub is under way, and tells of them at its end.
         scrubbing: bool,
     },
-    /// Tell people: a write takes this time on this device, many times longer than on the other copies' devices, and has
-    /// done so for long. From now on no write waits for the copy.
+    /// Tell people: a write takes this time on this device, many times longer than on the other copies' devices, and
+    /// has done so for long. From now on no write waits for the copy.
     TooSlow(DeviceId, Duration),
     /// Read a prepared write's blocks back from the log, in the reign of this epoch; [`crate::Group::prepared_loaded`].
     LoadPrepared(Sequence, Epoch),

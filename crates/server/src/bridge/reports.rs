@@ -48,6 +48,18 @@ pub async fn carry_out(
                 tracing::error!("device {device} has too many errors: {reason}; its copies get new homes");
                 tokio::spawn(note_failure(client.clone(), device, Some((FailureKind::Failing, reason))));
             }
+            Report::DeviceHangs(device, true, silence) => {
+                let ms = silence.as_millis();
+                tracing::warn!("device {device} has not answered for {ms} ms: nobody waits for its copies");
+            }
+            Report::DeviceHangs(device, false, silence) => {
+                tracing::warn!("device {device} answers again; it was silent for {} ms", silence.as_millis());
+            }
+            Report::DeviceSlow(device, time) => tracing::warn!(
+                "device {device} is slow: a write takes {} ms there, many times longer than on others: nobody waits for \
+                 its copies for a while (look at the drive's health, or drain it: azekura device drain {device})",
+                time.as_millis()
+            ),
             Report::LayerDropped(device, layer) | Report::LayerMerged(device, layer) => {
                 let client = client.clone();
                 tokio::spawn(async move {

@@ -90,6 +90,10 @@ pub enum Report {
     DeviceOpen(DeviceId, Result<(), Breakdown>),
     /// A device has had too many errors.
     DeviceFailing(DeviceId, String),
+    /// A device has not answered for so long, or, when false, answers again.
+    DeviceHangs(DeviceId, bool, Duration),
+    /// A write takes so long on a device, many times longer than on others.
+    DeviceSlow(DeviceId, Duration),
     /// Clients want a volume.
     Attach(String),
     /// No client wants this attachment of a volume any more.
@@ -524,19 +528,8 @@ impl DataPlane {
             Effect::CopyForgotten(device, pg) => self.report(Report::CopyForgotten(device, pg)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
             Effect::DeviceFailing(device, why) => self.report(Report::DeviceFailing(device, why)),
-            Effect::DeviceHangs(device, hangs, silence) => {
-                let ms = silence.as_millis();
-                self.report(Report::Warn(if hangs {
-                    format!("device {device} has not answered for {ms} ms: nobody waits for its copies")
-                } else {
-                    format!("device {device} answers again; it was silent for {ms} ms")
-                }));
-            }
-            Effect::DeviceSlow(device, time) => self.report(Report::Warn(format!(
-                "device {device} is slow: a write takes {} ms there, many times longer than on others: nobody waits for \
-                 its copies for a while (look at the drive's health, or drain it: azekura device drain {device})",
-                time.as_millis()
-            ))),
+            Effect::DeviceHangs(device, hangs, silence) => self.report(Report::DeviceHangs(device, hangs, silence)),
+            Effect::DeviceSlow(device, time) => self.report(Report::DeviceSlow(device, time)),
             Effect::Warn(what) => self.report(Report::Warn(what)),
         }
     }

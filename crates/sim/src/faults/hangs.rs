@@ -65,8 +65,8 @@ impl World {
         what
     }
 
-    /// For so long an operation may wait for devices that have crawled since it was asked for. One that is slow may become
-    /// a primary's just then: it takes as long again to begin its reign.
+    /// For so long an operation may wait for devices that have crawled since it was asked for. One that is slow may
+    /// become a primary's just then: it takes as long again to begin its reign.
     pub(crate) fn slowness_borne(&self, since: Duration) -> Duration {
         let crawls = self.devices.values().filter(|device| device.crawls_until(self.now) > since);
         let borne = |device: &Device| match device.silent.crawl {
