@@ -16,6 +16,7 @@ use azekura_control::{Attacher, Control, DataPlane, NodeStatistics};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
+use azekura_model::Endpoint;
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -127,7 +128,7 @@ async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
         name: name.to_owned(),
         data_address: "127.0.0.1:7101".parse().unwrap(),
         api_address: api,
-        nbd_addresses: vec!["127.0.0.1:10809".to_owned(), "unix:/run/azekura.nbd".to_owned()],
+        endpoints: ["127.0.0.1:10809", "unix:/run/azekura.nbd"].map(|at| Endpoint::new("nbd", at.into())).into(),
         site: String::new(),
         rack: String::new(),
     };
@@ -232,10 +233,9 @@ async fn a_cluster_through_its_api() {
         ask(n1, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB, "copies": 2 }))).await;
     assert_eq!((status, &made["copies"], &made["class"]), (201, &json!(2), &json!("default")));
     let uris = made["nbd_uris"].as_array().unwrap();
-    assert!(
-        uris.contains(&json!("nbd://127.0.0.1:10809/v"))
-            && uris.contains(&json!("nbd+unix:///v?socket=/run/azekura.nbd"))
-    );
+    for uri in ["nbd://127.0.0.1:10809/v", "nbd+unix:///v?socket=/run/azekura.nbd"] {
+        assert!(uris.contains(&json!(uri)), "{made}");
+    }
     assert_eq!(ask(n2, "GET", "/v1/volumes/v", None).await.1["uuid"], made["uuid"]);
     assert_eq!(ask(n3, "GET", "/v1/volumes", None).await.1.as_array().unwrap().len(), 1);
     assert_eq!(ask(n2, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB }))).await.0, 409);

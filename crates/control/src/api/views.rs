@@ -53,15 +53,7 @@ pub(super) fn volume(model: &Model, volume: &VolumeRecord) -> VolumeView {
 /// The URIs of an export, every living node's.
 pub(super) fn nbd_uris(model: &Model, export: &str) -> Vec<String> {
     let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
-    alive.flat_map(|node| &node.nbd_addresses).map(|at| nbd_uri(at, export)).collect()
-}
-
-/// The URI of an export (NBD URI specification): `unix:PATH` or `host:port` addresses.
-fn nbd_uri(address: &str, export: &str) -> String {
-    match address.strip_prefix("unix:") {
-        Some(path) => format!("nbd+unix:///{export}?socket={path}"),
-        None => format!("nbd://{address}/{export}"),
-    }
+    alive.flat_map(|node| &node.endpoints).filter_map(|endpoint| endpoint.uri(export)).collect()
 }
 
 /// A storage class.
@@ -98,7 +90,7 @@ pub(super) fn nodes(model: &Model, stats: &ClusterStats) -> Vec<NodeView> {
                 removed: node.removed,
                 data_address: node.data_address.to_string(),
                 api_address: node.api_address.to_string(),
-                nbd_addresses: node.nbd_addresses.clone(),
+                nbd_addresses: node.endpoints.iter().map(|endpoint| endpoint.address.clone()).collect(),
                 site: node.site.clone(),
                 rack: node.rack.clone(),
                 devices: model.devices.values().filter(|device| device.node == node.id).count(),

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use azekura_base::{DeviceId, NodeId};
 use azekura_model::transitions::volumes::check_name;
 use azekura_model::{
-    AckRule, DeviceFailure, DeviceRecord, DeviceState, FailureKind, Found, GroupRecord, Key, Kind, MetaError, Model,
-    NodeRecord, Unknown,
+    AckRule, DeviceFailure, DeviceRecord, DeviceState, Endpoint, FailureKind, Found, GroupRecord, Key, Kind, MetaError,
+    Model, NodeRecord, Unknown,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,8 +26,8 @@ pub struct NodeSpec {
     pub data_address: SocketAddr,
     /// Where its REST API listens.
     pub api_address: SocketAddr,
-    /// Where clients reach its NBD server.
-    pub nbd_addresses: Vec<String>,
+    /// Where its clients connect.
+    pub endpoints: Vec<Endpoint>,
     /// Its site, or empty.
     pub site: String,
     /// Its rack, or empty.
@@ -169,7 +169,7 @@ impl MetaClient {
             name: spec.name.clone(),
             data_address: spec.data_address,
             api_address: spec.api_address,
-            nbd_addresses: spec.nbd_addresses.clone(),
+            endpoints: spec.endpoints.clone(),
             site: spec.site.clone(),
             rack: spec.rack.clone(),
             incarnation: spec.incarnation,
