@@ -85,7 +85,7 @@ def test_a_snapshot_stays_what_it_was(cluster, make_volume):
                 assert old.read(0, BLOCK) == noise(3) and old.read(100 * MIB, BLOCK) == bytes(BLOCK)
         assert client.read(0, BLOCK) == noise(4)
     shown = cluster.json("snapshot", "show", f"{volume}@first")
-    assert shown["size_bytes"] == 256 * MIB and any(uri.endswith(f"/{volume}@first") for uri in shown["nbd_uris"])
+    assert shown["size_bytes"] == 256 * MIB and any(at["uri"].endswith(f"/{volume}@first") for at in shown["endpoints"])
     assert snapshots_of(cluster, volume) == ["first", "second"]
     assert "first" in cluster.cli("snapshot", "list") and "snapshots 2" in cluster.cli("volume", "show", volume)
     assert "exists already" in refused(cluster, "snapshot", "create", f"{volume}@first")

@@ -39,7 +39,7 @@ pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometh
 pub use error::{ErrorBody, ErrorCode};
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::HealthView;
-pub use member::{DeviceState, DeviceView, FailureKind, NodeView, RemoveMember, RemovedView};
+pub use member::{DeviceState, DeviceView, EndpointView, FailureKind, NodeView, RemoveMember, RemovedView};
 pub use period::Period;
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
 pub use settings::{ChangeSettings, SettingsView};

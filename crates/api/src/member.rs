@@ -3,6 +3,21 @@
 use azekura_base::{DeviceId, NodeId};
 use serde::{Deserialize, Serialize};
 
+/// Where clients of one protocol reach a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EndpointView {
+    /// The protocol: `nbd`. There may be others.
+    pub protocol: String,
+    /// The address in the protocol's own words. For `nbd` it is `host:port`, or `unix:PATH` for clients on the same
+    /// machine.
+    pub address: String,
+    /// What a client opens there: of volumes and snapshots only, and only where the node that answers knows the
+    /// protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+}
+
 /// A node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -23,8 +38,9 @@ pub struct NodeView {
     pub data_address: String,
     /// Its REST API.
     pub api_address: String,
-    /// Its NBD server.
-    pub nbd_addresses: Vec<String>,
+    /// Where its clients connect.
+    #[serde(default)]
+    pub endpoints: Vec<EndpointView>,
     /// Its site.
     pub site: String,
     /// Its rack.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Period, VolumeView};
+use crate::{EndpointView, Period, VolumeView};
 
 /// Why a snapshot was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,9 +73,9 @@ pub struct SnapshotView {
     /// Volumes that were made from it.
     #[serde(default)]
     pub clones: Vec<String>,
-    /// NBD URIs that serve it, read-only.
+    /// Where clients open it, read-only.
     #[serde(default)]
-    pub nbd_uris: Vec<String>,
+    pub endpoints: Vec<EndpointView>,
 }
 
 /// Query of `GET /v1/volumes/{name}/snapshots/{snapshot}`.

@@ -3,7 +3,7 @@
 use azekura_base::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::{AckRule, LastScrubs, Protection, SnapshotView};
+use crate::{AckRule, EndpointView, LastScrubs, Protection, SnapshotView};
 
 /// How many may use a volume at once, unless somebody says otherwise when he attaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,8 +62,9 @@ pub struct VolumeView {
     /// Snapshots that come and go by themselves.
     #[serde(default)]
     pub protection: Option<Protection>,
-    /// NBD URIs of the gateways, every node's: each serves every volume.
-    pub nbd_uris: Vec<String>,
+    /// Where clients open it, at every living node: each serves every volume.
+    #[serde(default)]
+    pub endpoints: Vec<EndpointView>,
     /// When its copies were last compared; nothing before its placement groups are there.
     #[serde(default)]
     pub scrubbed: Option<LastScrubs>,

@@ -14,6 +14,7 @@ mod cluster;
 mod completion;
 mod diff;
 mod drain;
+mod endpoints;
 mod lists;
 mod node;
 mod output;

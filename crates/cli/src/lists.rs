@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::drain::{DrainArgs, UndrainArgs};
+use super::endpoints;
 use super::output::{print, print_json};
 use super::removal::{Member, RemoveArgs};
 use super::screen::Tone;
@@ -97,6 +98,7 @@ pub fn nodes(nodes: &[NodeView]) -> String {
         ("DEVICES", Align::Right),
         ("DATA", Align::Left),
         ("API", Align::Left),
+        ("CLIENTS", Align::Left),
         ("MEMORY", Align::Right),
         ("VERSION", Align::Left),
         ("ROLE", Align::Left),
@@ -117,6 +119,7 @@ pub fn nodes(nodes: &[NodeView]) -> String {
             node.devices.to_string(),
             node.data_address.clone(),
             node.api_address.clone(),
+            endpoints::by_protocol(&node.endpoints),
             node.memory_bytes.map_or_else(|| "?".to_owned(), |bytes| Size::new(bytes).to_string()),
             node.version.clone().unwrap_or_else(|| "?".to_owned()),
             if node.leader { "leader" } else { "" }.to_owned(),

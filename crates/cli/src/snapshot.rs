@@ -9,6 +9,7 @@ use azekura_api::{CloneVolume, CreateSnapshots, NoQuery, RevertVolume, ShowSnaps
 use clap::{Args, Subcommand};
 
 use super::diff::DiffArgs;
+use super::endpoints;
 use super::output::{print, print_json};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
@@ -306,10 +307,7 @@ fn describe(snapshot: &SnapshotView) -> String {
     if !snapshot.clones.is_empty() {
         text += &format!("  clones   {}\n", snapshot.clones.join(", "));
     }
-    for (index, uri) in snapshot.nbd_uris.iter().enumerate() {
-        text += &format!("  {:<8} {uri}\n", if index == 0 { "clients" } else { "" });
-    }
-    text
+    text + &endpoints::lines(&snapshot.endpoints)
 }
 
 /// What comes back, as people read it.

@@ -10,6 +10,7 @@ use azekura_api::{AttachVolume, CreateVolume, DeleteVolume, DetachVolume, NoQuer
 use clap::{Args, Subcommand};
 
 use super::class::Ack;
+use super::endpoints;
 use super::output::{print, print_json};
 use super::protect::{ProtectArgs, protect};
 use super::scrub::last_scrubs;
@@ -290,10 +291,7 @@ fn describe(volume: &VolumeView) -> String {
     if let Some(last) = &volume.scrubbed {
         text += &format!("  scrub    {}\n", last_scrubs(last));
     }
-    for (index, uri) in volume.nbd_uris.iter().enumerate() {
-        text += &format!("  {:<8} {uri}\n", if index == 0 { "clients" } else { "" });
-    }
-    text
+    text + &endpoints::lines(&volume.endpoints)
 }
 
 fn attach(arguments: AttachArgs) -> Result<ExitCode, CliError> {

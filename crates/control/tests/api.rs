@@ -16,6 +16,7 @@ use azekura_control::{Attacher, Control, DataPlane, NodeStatistics};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
+use azekura_model::Endpoint;
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -127,7 +128,7 @@ async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
         name: name.to_owned(),
         data_address: "127.0.0.1:7101".parse().unwrap(),
         api_address: api,
-        nbd_addresses: vec!["127.0.0.1:10809".to_owned(), "unix:/run/azekura.nbd".to_owned()],
+        endpoints: ["127.0.0.1:10809", "unix:/run/azekura.nbd"].map(|at| Endpoint::new("nbd", at.into())).into(),
         site: String::new(),
         rack: String::new(),
     };
@@ -231,11 +232,9 @@ async fn a_cluster_through_its_api() {
     let (status, made) =
         ask(n1, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB, "copies": 2 }))).await;
     assert_eq!((status, &made["copies"], &made["class"]), (201, &json!(2), &json!("default")));
-    let uris = made["nbd_uris"].as_array().unwrap();
-    assert!(
-        uris.contains(&json!("nbd://127.0.0.1:10809/v"))
-            && uris.contains(&json!("nbd+unix:///v?socket=/run/azekura.nbd"))
-    );
+    let told = [&made["endpoints"][0], &made["endpoints"][1]].map(|it| [&it["protocol"], &it["address"], &it["uri"]]);
+    assert_eq!(told[0], ["nbd", "127.0.0.1:10809", "nbd://127.0.0.1:10809/v"]);
+    assert_eq!(told[1], ["nbd", "unix:/run/azekura.nbd", "nbd+unix:///v?socket=/run/azekura.nbd"]);
     assert_eq!(ask(n2, "GET", "/v1/volumes/v", None).await.1["uuid"], made["uuid"]);
     assert_eq!(ask(n3, "GET", "/v1/volumes", None).await.1.as_array().unwrap().len(), 1);
     assert_eq!(ask(n2, "POST", "/v1/volumes", Some(json!({ "name": "v", "size_bytes": GIB }))).await.0, 409);
@@ -382,7 +381,7 @@ async fn snapshots_through_the_api() {
     let (status, body) = ask(&one, "POST", "/v1/snapshots", Some(both.clone())).await;
     assert_eq!((status, body.as_array().map(Vec::len)), (201, Some(2)), "{body}");
     assert_eq!((&body[0]["cut"], &body[0]["origin"]), (&body[1]["cut"], &json!("person")));
-    assert!(body[0]["nbd_uris"].to_string().contains("nbd://127.0.0.1:10809/v@monday"), "{body}");
+    assert!(body[0]["endpoints"].to_string().contains("nbd://127.0.0.1:10809/v@monday"), "{body}");
     let (_, list) = ask(&two, "GET", "/v1/snapshots", None).await;
     assert_eq!(list.as_array().map(Vec::len), Some(2));
     assert_eq!(ask(&two, "POST", "/v1/snapshots", Some(both)).await.0, 409);

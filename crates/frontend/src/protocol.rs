@@ -51,6 +51,12 @@ pub enum Event {
 ///
 /// What a protocol offers follows from what it opens: an [`Export`](crate::Export) says what may be asked of it.
 pub trait Protocol {
+    /// What the protocol calls itself wherever a node says what it speaks, as in the configuration and the API: a short
+    /// word in lower case, never another protocol's.
+    fn name() -> &'static str
+    where
+        Self: Sized;
+
     /// The next thing that the client has done. `exports` is what this connection may see now.
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event>;
 

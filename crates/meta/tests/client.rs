@@ -11,7 +11,7 @@ use azekura_meta::client::{EtcdClient, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec};
-use azekura_model::{EtcdError, FailureDomain, Kind, LayerState, MetaError, Model, NodeRecord, VolumeAccess};
+use azekura_model::{Endpoint, EtcdError, FailureDomain, Kind, LayerState, MetaError, Model, NodeRecord, VolumeAccess};
 use support::Server;
 
 const GIB: u64 = 1 << 30;
@@ -27,7 +27,7 @@ fn node(name: &str) -> NodeSpec {
         name: name.to_owned(),
         data_address: "127.0.0.1:7181".parse().unwrap(),
         api_address: "127.0.0.1:7180".parse().unwrap(),
-        nbd_addresses: vec!["127.0.0.1:10809".to_owned()],
+        endpoints: vec![Endpoint::new(Endpoint::NBD, "127.0.0.1:10809".to_owned())],
         site: String::new(),
         rack: String::new(),
     }

@@ -33,7 +33,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             name: name.to_owned(),
             data_address: "127.0.0.1:7181".parse().unwrap(),
             api_address: "127.0.0.1:7180".parse().unwrap(),
-            nbd_addresses: Vec::new(),
+            endpoints: Vec::new(),
             site: String::new(),
             rack: String::new(),
         };

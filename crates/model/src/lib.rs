@@ -10,6 +10,7 @@
 //! - [`Memory`]: executes those changes without a server.
 
 mod attachments;
+mod endpoints;
 mod error;
 mod key_value;
 mod keys;
@@ -29,6 +30,7 @@ mod usage;
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
+pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};

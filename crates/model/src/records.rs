@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use crate::{ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
+use crate::{ClosedRecord, CutRecord, Endpoint, ProtectionRecord, RestoredRecord, VolumeAccess};
 
 /// Fields of a record that this version does not know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -121,9 +121,9 @@ pub struct NodeRecord {
     pub data_address: SocketAddr,
     /// Where its REST API listens.
     pub api_address: SocketAddr,
-    /// Where clients reach its NBD server: `host:port`, or `unix:PATH` for clients on the same machine.
-    #[serde(default)]
-    pub nbd_addresses: Vec<String>,
+    /// Where its clients connect; kept as `endpoints`, and the NBD ones among them as `nbd_addresses`, too.
+    #[serde(flatten, with = "crate::endpoints")]
+    pub endpoints: Vec<Endpoint>,
     /// The site (data centre) that it stands in.
     #[serde(default)]
     pub site: String,

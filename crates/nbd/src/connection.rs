@@ -28,6 +28,10 @@ impl Connection {
 }
 
 impl Protocol for Connection {
+    fn name() -> &'static str {
+        "nbd"
+    }
+
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         Some(match self.session.poll(exports)? {
             session::Event::Opened { name } => Event::Opened { name },

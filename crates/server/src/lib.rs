@@ -9,6 +9,7 @@ mod args;
 mod bridge;
 mod disk;
 mod driver;
+mod listeners;
 mod random;
 mod start;
 

@@ -12,8 +12,9 @@ use crate::disk::device::{DeviceDir, DeviceLost};
 use crate::disk::initialise;
 use crate::disk::map_thread::MapThread;
 use crate::disk::seen::{self, Memory};
-use crate::driver::dataplane::{self, DataPlane, Handle, Listeners, OpenDevice, Report, speak_nbd};
+use crate::driver::dataplane::{self, DataPlane, Handle, Listeners, OpenDevice, Report};
 use crate::driver::stream::Conn;
+use crate::listeners::ClientListener;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::DeviceId;
 use azekura_control::Attacher;
@@ -287,14 +288,12 @@ async fn join(
         let name = folder.file.id.map_or_else(String::new, |id| id.to_string());
         return Err(MetaError::Removed { kind: Kind::Node, name }.into());
     }
-    let tcp = args.nbd.iter().map(ToString::to_string);
-    let unix = args.nbd_socket.iter().map(|path| format!("unix:{}", path.display()));
     let spec = NodeSpec {
         uuid: folder.file.uuid.clone(),
         name,
         data_address: args.listen,
         api_address: args.api,
-        nbd_addresses: tcp.chain(unix).collect(),
+        endpoints: ClientListener::all(args).iter().map(ClientListener::endpoint).collect(),
         site: args.site.clone(),
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
@@ -440,17 +439,12 @@ fn open_sockets(args: &NodeArgs, clients: ClientLimits) -> Result<(Reactor<Conn>
     let options = Options { connections_max, ..Options::default() };
     let mut reactor = Reactor::new(options).context("can't start the event loop")?;
     let mut listeners = Listeners::default();
-    let listen = |what: &str, address| format!("can't listen on {address} ({what}): is it in use?");
-    let peers = reactor.listen_tcp(args.listen).with_context(|| listen("--listen", args.listen.to_string()))?;
+    let in_use = |what: &str, address: &str| format!("can't listen on {address} ({what}): is it in use?");
+    let peers = reactor.listen_tcp(args.listen).with_context(|| in_use("--listen", &args.listen.to_string()))?;
     listeners.peers.push(peers);
-    if let Some(address) = args.nbd {
-        let socket = reactor.listen_tcp(address).with_context(|| listen("--nbd", address.to_string()))?;
-        listeners.clients.push((socket, speak_nbd));
-    }
-    if let Some(path) = &args.nbd_socket {
-        let socket = reactor.listen_unix(path);
-        let socket = socket.with_context(|| listen("--nbd-socket", path.display().to_string()))?;
-        listeners.clients.push((socket, speak_nbd));
+    for ClientListener { option, address, speak, .. } in ClientListener::all(args) {
+        let socket = address.open(&mut reactor).with_context(|| in_use(option, &address.to_string()))?;
+        listeners.clients.push((socket, speak));
     }
     Ok((reactor, listeners))
 }

@@ -131,7 +131,7 @@ fn node_record(id: NodeId) -> NodeRecord {
         name: format!("node{id}"),
         data_address: address,
         api_address: address,
-        nbd_addresses: Vec::new(),
+        endpoints: Vec::new(),
         site: if id.0 % 2 == 1 { "east".into() } else { "west".into() },
         rack: String::new(),
         incarnation: 0,

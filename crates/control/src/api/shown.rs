@@ -68,6 +68,14 @@ same! {
     BlockFlaw: Damaged Differs;
 }
 
+impl Shown for model::Endpoint {
+    type View = azekura_api::EndpointView;
+
+    fn shown(&self) -> azekura_api::EndpointView {
+        azekura_api::EndpointView { protocol: self.protocol.clone(), address: self.address.clone(), uri: None }
+    }
+}
+
 impl Shown for model::ProtectionRecord {
     type View = azekura_api::Protection;
 

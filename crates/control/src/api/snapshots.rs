@@ -14,7 +14,7 @@ use azekura_model::{Kind, MetaError, Model, ProtectionRecord, SnapshotRecord, Vo
 use super::call::{Answer, Call};
 use super::error::ApiError;
 use super::shown::{Meant, Shown};
-use super::views::nbd_uris;
+use super::views::endpoints_of;
 use super::{freed, space, views};
 use crate::snapshots::find_snapshot;
 
@@ -38,7 +38,7 @@ fn in_list(volume: &str, record: &SnapshotRecord) -> SnapshotView {
         freed_missing: Vec::new(),
         expires: record.expires.map(rfc3339_seconds),
         clones: Vec::new(),
-        nbd_uris: Vec::new(),
+        endpoints: Vec::new(),
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn view(model: &Model, record: &SnapshotRecord) -> SnapshotView {
     let clones = model.volumes.values().filter(|clone| clone.source.as_ref() == Some(&made_from) && on_it(&clone.head));
     SnapshotView {
         clones: clones.map(|clone| clone.name.clone()).collect(),
-        nbd_uris: nbd_uris(model, &made_from),
+        endpoints: endpoints_of(model, &made_from),
         ..in_list(&volume, record)
     }
 }

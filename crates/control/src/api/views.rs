@@ -1,10 +1,11 @@
 //! Things of the cluster as the API shows them: the records, with what is known about them live.
 
 use azekura_api::{
-    AckRule, AttachmentView, ClassView, ClusterStats, DeviceSnapshot, DeviceView, GroupView, NodeView, VolumeView,
+    AckRule, AttachmentView, ClassView, ClusterStats, DeviceSnapshot, DeviceView, EndpointView, GroupView, NodeView,
+    VolumeView,
 };
 use azekura_base::DeviceId;
-use azekura_model::{AttachmentRecord, ClassRecord, FailureKind, Model, VolumeRecord};
+use azekura_model::{AttachmentRecord, ClassRecord, Endpoint, FailureKind, Model, VolumeRecord};
 
 use super::scrub;
 use super::shown::Shown;
@@ -45,23 +46,16 @@ pub(super) fn volume(model: &Model, volume: &VolumeRecord) -> VolumeView {
         source: volume.source.clone(),
         snapshots: model.snapshots_of(volume.id).count(),
         protection: volume.protection.as_ref().map(Shown::shown),
-        nbd_uris: nbd_uris(model, &volume.name),
+        endpoints: endpoints_of(model, &volume.name),
         scrubbed: scrub::last(groups.filter_map(|pg| model.groups.get(pg)).map(|group| &group.record)),
     }
 }
 
-/// The URIs of an export, every living node's.
-pub(super) fn nbd_uris(model: &Model, export: &str) -> Vec<String> {
+/// Where an export is opened, at every living node.
+pub(super) fn endpoints_of(model: &Model, export: &str) -> Vec<EndpointView> {
     let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
-    alive.flat_map(|node| &node.nbd_addresses).map(|at| nbd_uri(at, export)).collect()
-}
-
-/// The URI of an export (NBD URI specification): `unix:PATH` or `host:port` addresses.
-fn nbd_uri(address: &str, export: &str) -> String {
-    match address.strip_prefix("unix:") {
-        Some(path) => format!("nbd+unix:///{export}?socket={path}"),
-        None => format!("nbd://{address}/{export}"),
-    }
+    let with_uri = |endpoint: &Endpoint| EndpointView { uri: endpoint.uri(export), ..endpoint.shown() };
+    alive.flat_map(|node| &node.endpoints).map(with_uri).collect()
 }
 
 /// A storage class.
@@ -98,7 +92,7 @@ pub(super) fn nodes(model: &Model, stats: &ClusterStats) -> Vec<NodeView> {
                 removed: node.removed,
                 data_address: node.data_address.to_string(),
                 api_address: node.api_address.to_string(),
-                nbd_addresses: node.nbd_addresses.clone(),
+                endpoints: node.endpoints.iter().map(Shown::shown).collect(),
                 site: node.site.clone(),
                 rack: node.rack.clone(),
                 devices: model.devices.values().filter(|device| device.node == node.id).count(),

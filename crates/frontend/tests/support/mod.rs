@@ -67,6 +67,10 @@ impl Lines {
 }
 
 impl Protocol for Lines {
+    fn name() -> &'static str {
+        "lines"
+    }
+
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         (self.starved, self.wants_room) = (false, None);
         loop {

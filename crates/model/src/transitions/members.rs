@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::volumes::check_name;
 use crate::{
-    AckRule, DeviceRecord, DeviceState, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord, Outcome,
-    Records, Step, Txn, Unknown,
+    AckRule, DeviceRecord, DeviceState, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord,
+    Outcome, Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -24,8 +24,8 @@ pub struct NodeSpec {
     pub data_address: SocketAddr,
     /// Where its REST API listens.
     pub api_address: SocketAddr,
-    /// Where clients reach its NBD server.
-    pub nbd_addresses: Vec<String>,
+    /// Where its clients connect.
+    pub endpoints: Vec<Endpoint>,
     /// Its site, or empty.
     pub site: String,
     /// Its rack, or empty.
@@ -160,7 +160,7 @@ pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeReco
         name: spec.name.clone(),
         data_address: spec.data_address,
         api_address: spec.api_address,
-        nbd_addresses: spec.nbd_addresses.clone(),
+        endpoints: spec.endpoints.clone(),
         site: spec.site.clone(),
         rack: spec.rack.clone(),
         incarnation: spec.incarnation,

@@ -13,7 +13,7 @@ fn node(uuid: &str, name: &str) -> NodeSpec {
         name: name.into(),
         data_address: address,
         api_address: address,
-        nbd_addresses: Vec::new(),
+        endpoints: Vec::new(),
         site: String::new(),
         rack: String::new(),
         incarnation: 1,

@@ -3,6 +3,7 @@
 use crate::bridge::attachments::Trim;
 use crate::driver::dataplane::{Command, DataPlane, Handle, Report};
 use crate::driver::stream::Conn;
+use crate::listeners::Speak;
 use azekura_base::IoStatus;
 use azekura_frontend::{Client, Clients, Close, Context, Effect, Frontend};
 use azekura_gateway::{Op, Outcome};
@@ -41,7 +42,7 @@ impl DataPlane {
     }
 
     /// A client has connected to a listener, which speaks a protocol.
-    pub(super) fn client_accepted(&mut self, conn: ConnId, speak: crate::driver::dataplane::Speak) {
+    pub(super) fn client_accepted(&mut self, conn: ConnId, speak: &Speak) {
         if !self.frontend.connect(conn, self.time) {
             return self.reactor.close(conn, reactor::Close::AtOnce);
         }

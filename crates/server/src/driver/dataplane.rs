@@ -8,8 +8,9 @@ use crate::bridge::layer_questions::{LayerQuestion, LayerQuestions};
 use crate::disk::map_thread::MapThread;
 use crate::driver::clock::Clock;
 use crate::driver::stream::Conn;
+use crate::listeners::Speak;
 use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Slab, VolumeId, trim_free_buffers};
-use azekura_frontend::{ClientLimits, Frontend, StreamProtocol};
+use azekura_frontend::{ClientLimits, Frontend};
 use azekura_gateway::VolumeView;
 use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, FoundBlock, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
@@ -133,15 +134,6 @@ pub struct Listeners {
     pub peers: Vec<ListenerId>,
     /// Where clients connect, and what they speak there.
     pub clients: Vec<(ListenerId, Speak)>,
-}
-
-/// A protocol, for a client that has just connected and may have a receive buffer of so many bytes.
-pub type Speak = fn(usize) -> Box<dyn StreamProtocol>;
-
-/// NBD.
-#[must_use]
-pub fn speak_nbd(stream_bytes_max: usize) -> Box<dyn StreamProtocol> {
-    Box::new(azekura_nbd::Connection::new(stream_bytes_max))
 }
 
 /// A device, opened by the loop's thread.
@@ -426,9 +418,9 @@ impl DataPlane {
     }
 
     fn accepted(&mut self, listener: ListenerId, conn: ConnId) {
-        let speak = self.listeners.clients.iter().find(|(clients, _)| *clients == listener).map(|(_, speak)| *speak);
-        if let Some(speak) = speak {
-            self.client_accepted(conn, speak);
+        let clients = self.listeners.clients.iter().find(|(clients, _)| *clients == listener);
+        if let Some(speak) = clients.map(|(_, speak)| Arc::clone(speak)) {
+            self.client_accepted(conn, &speak);
         } else {
             let key = self.add_peer(conn);
             self.node.accepted(key);

@@ -1,0 +1,109 @@
+//! Where clients connect, and what they speak there.
+
+use crate::args::NodeArgs;
+use azekura_frontend::StreamProtocol;
+use azekura_model::Endpoint;
+use azekura_reactor::{ListenerId, Reactor};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Makes the protocol's side of a connection, for a client that has just connected and may have a receive buffer of so
+/// many bytes.
+pub type Speak = Arc<dyn Fn(usize) -> Box<dyn StreamProtocol> + Send + Sync>;
+
+/// An address that a node can listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A unix socket, for clients of this machine.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenAddress::Tcp(address) => write!(f, "{address}"),
+            ListenAddress::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl ListenAddress {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open<S: azekura_reactor::Stream>(&self, reactor: &mut Reactor<S>) -> io::Result<ListenerId> {
+        match self {
+            ListenAddress::Tcp(address) => reactor.listen_tcp(*address),
+            ListenAddress::Unix(path) => reactor.listen_unix(path),
+        }
+    }
+}
+
+/// Where clients of one protocol connect.
+pub struct ClientListener {
+    /// The option that asks for it.
+    pub option: &'static str,
+    /// The protocol's own name.
+    pub protocol: &'static str,
+    /// The address.
+    pub address: ListenAddress,
+    /// The protocol.
+    pub speak: Speak,
+}
+
+impl ClientListener {
+    fn new<P: StreamProtocol + 'static>(
+        option: &'static str,
+        address: ListenAddress,
+        connected: fn(usize) -> P,
+    ) -> ClientListener {
+        let speak = Arc::new(move |stream_bytes_max| Box::new(connected(stream_bytes_max)) as Box<dyn StreamProtocol>);
+        ClientListener { option, protocol: P::name(), address, speak }
+    }
+
+    /// All that a node's options ask for, in the order in which the node is to announce them. A further protocol has
+    /// its line here.
+    #[must_use]
+    pub fn all(args: &NodeArgs) -> Vec<ClientListener> {
+        let nbd = |option, address| ClientListener::new(option, address, azekura_nbd::Connection::new);
+        let tcp = args.nbd.map(|address| nbd("--nbd", ListenAddress::Tcp(address)));
+        let unix = args.nbd_socket.clone().map(|path| nbd("--nbd-socket", ListenAddress::Unix(path)));
+        tcp.into_iter().chain(unix).collect()
+    }
+
+    /// As the cluster's configuration has it.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        let address = match &self.address {
+            ListenAddress::Tcp(address) => address.to_string(),
+            ListenAddress::Unix(path) => format!("{}{}", Endpoint::UNIX_PREFIX, path.display()),
+        };
+        Endpoint::new(self.protocol, address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, Command, FromArgMatches};
+
+    #[test]
+    fn options_become_endpoints_that_clients_can_open() {
+        let options = ["--data", "d", "--nbd-socket", "/run/a.nbd", "--nbd", "127.0.0.1:10809"];
+        let command = NodeArgs::augment_args(Command::new("node").no_binary_name(true));
+        let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
+        let endpoints: Vec<Endpoint> = ClientListener::all(&args).iter().map(ClientListener::endpoint).collect();
+        let told: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.address.as_str(), endpoint.uri("v"))).collect();
+        let expected = [
+            ("127.0.0.1:10809", Some("nbd://127.0.0.1:10809/v".to_owned())),
+            ("unix:/run/a.nbd", Some("nbd+unix:///v?socket=/run/a.nbd".to_owned())),
+        ];
+        assert_eq!(told, expected, "the protocol calls itself what the configuration calls it");
+    }
+}
