@@ -10,25 +10,30 @@ use std::time::Duration;
 /// A device names to its groups what it knows nothing of any more, again and again until they have given it.
 const UNKNOWN_TOLD_EVERY: Duration = Duration::from_secs(10);
 
+/// A leaf that is refused for so long is taken for lost, if another copy has its blocks. A path to a disk that is down
+/// costs nothing until then; a sector that can't be read any more must not hold the log for ever.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(600);
+
 impl Node {
-    /// Leaves that the saved map of a device has refused for long are given up where another copy in sync has their
-    /// blocks. Nobody else has the others: the device may yet give them (docs/decisions/0015-saved-map.md).
+    /// Leaves that the saved map of a device has refused for very long are given up where another copy in sync has
+    /// their blocks. The device may yet give the others, and nobody else can (docs/decisions/0015-saved-map.md).
     pub(crate) fn give_up_leaves(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let mut kept = Vec::new();
-        for key in device.store.overdue_leaves() {
+        let overdue = device.store.overdue_leaves();
+        for (key, refused_for) in &overdue {
             let group = self.groups.get(&(key.pg, id)).map(Group::config).or_else(|| self.view.groups.get(&key.pg));
-            match group.is_none_or(|config| config.in_sync.iter().any(|other| *other != id)) {
-                true => device.store.give_up_leaf(&key),
-                false => kept.push(key),
+            let another_has_it = group.is_none_or(|config| config.in_sync.iter().any(|other| *other != id));
+            if another_has_it && *refused_for >= GIVEN_UP_AFTER {
+                device.store.give_up_leaf(key);
             }
         }
-        if let Some(first) = kept.first() {
+        if let Some((first, refused_for)) = overdue.first() {
             let place = self.view.place_of(first.layer, first.chunk, BlockIndex(0));
             self.effects.push_back(Effect::Warn(format!(
-                "device {id}: its saved map can't be read, and no other copy in sync has these chunks ({}, the first at \
-                 {place}): writes to them wait until it can be read",
-                kept.len(),
+                "device {id}: its saved map has not been readable for {} s: what was written to {} chunks (the first at \
+                 {place}) can be read from other copies only until the device can be read again",
+                refused_for.as_secs(),
+                overdue.len(),
             )));
         }
     }

@@ -101,8 +101,6 @@ pub(crate) struct Device {
     /// Everything takes this many times as long until then.
     pub(crate) slow: (u32, Duration),
     pub(crate) refuses: Refusal,
-    /// What its store counts as live may be more than its leaves own.
-    pub(crate) overcounts: bool,
     pub(crate) silent: Silence,
     /// What it keeps silent about.
     held: Vec<(Life, IoId)>,
@@ -162,7 +160,6 @@ impl Device {
             random,
             slow: (1, Duration::ZERO),
             refuses: Refusal::default(),
-            overcounts: false,
             silent: Silence::default(),
             held: Vec::new(),
             held_map: None,

@@ -209,15 +209,11 @@ impl World {
         };
         // What was sent to a device that kept silent, while there were faults, is asked for again by then.
         let soon = self.now + ANSWER_WAIT + SETTLE_STEP;
-        let is_idle = self.run_until(soon, idle);
-        let asked_again = self.asked_again();
+        let (is_idle, asked_again) = (self.run_until(soon, idle), self.asked_again());
         if !is_idle && !self.run_until(limit, idle) {
-            if self.has_too_small_a_device() {
-                return self.end_without_room();
-            }
             let (clients, layers) = (self.clients.describe(), self.describe_layers());
             let what = format!("not done after {QUIET_MAX:?}: {clients}; {}; {layers}", self.describe_groups());
-            return self.violate(Invariant::Liveness, what);
+            return self.does_not_end(what);
         }
         let asked_again = self.asked_again().saturating_sub(asked_again);
         if asked_again > 0 && !self.has_too_small_a_device() {
@@ -231,13 +227,9 @@ impl World {
             if self.violation.is_some() {
                 return;
             }
-            if self.now > limit && self.has_too_small_a_device() {
-                return self.end_without_room();
-            }
             if self.now > limit {
-                let (groups, devices) = (self.describe_groups(), self.describe_operator());
-                let what = format!("groups do not settle: {groups}; {devices}");
-                return self.violate(Invariant::Liveness, what);
+                let what = format!("groups do not settle: {}; {}", self.describe_groups(), self.describe_operator());
+                return self.does_not_end(what);
             }
         }
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
@@ -263,7 +255,7 @@ impl World {
             let limit = self.now + CLEARING_MAX;
             if !self.run_until(limit, World::layers_are_gone) {
                 let what = format!("layers do not go: {}; {}", self.describe_layers(), self.describe_groups());
-                return self.violate(Invariant::Liveness, what);
+                return self.does_not_end(what);
             }
             self.snapshots.clearing = false;
             if self.fsx.on {
@@ -386,6 +378,14 @@ impl World {
             let limit = if lacking.contains(id) { NEARLY_FULL_PERCENT } else { FULL_PERCENT };
             space.is_some_and(|space| space.live * 100 >= space.capacity * limit)
         })
+    }
+
+    /// Something does not end that has to, unless it lacks room: to give something back takes room, too.
+    fn does_not_end(&mut self, what: String) {
+        match self.has_too_small_a_device() {
+            true => self.end_without_room(),
+            false => self.violate(Invariant::Liveness, what),
+        }
     }
 
     /// The end of a run in which not everything can end. What could be read was right, at least.

@@ -151,6 +151,14 @@ fn a_sole_copy_waits_for_what_it_can_not_read() {
     run_as_drawn(Mode::All, &[398_683_013]);
 }
 
+/// Devices refuse reads for 20 s and more while other copies are lost: what they can't read they keep.
+#[test]
+fn copies_wait_for_what_they_can_not_read() {
+    for seed in [12_398_468, 12_398_532, 88_130_137] {
+        must_hold(seed, &Plan { devices_fail: true, ..Plan::draw(Mode::Fsx, seed).with_rule(drawn_rule(seed)) });
+    }
+}
+
 #[test]
 fn copies_behind_narrow_links_get_in_and_what_is_on_its_way_is_bounded() {
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {

@@ -18,6 +18,7 @@ use crate::groups::Pending;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, LeafStamps, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
 use crate::log::log_position;
+use crate::moves::ALONE_PAUSE;
 use crate::ops::{Op, Step};
 use crate::report::Report;
 use crate::store::Store;
@@ -28,8 +29,8 @@ use std::time::Duration;
 
 /// A leaf that the map refuses to read, and that a change waits for, is asked for again after this time.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// After this time somebody has to say whether it is given up.
-const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// When that has gone on for this time, the leaf is overdue; and again after each such time.
+const OVERDUE: Duration = Duration::from_secs(10);
 /// Damaged chunks that are remembered; others are found again by readers and scrubs.
 const DAMAGED_MAX: usize = 4096;
 /// Of those, the ones that are named in one answer.
@@ -61,6 +62,7 @@ pub(crate) struct Damage {
 
 #[derive(Debug, Clone, Copy)]
 struct Refused {
+    since: Duration,
     /// `None` while it is being asked for.
     again_at: Option<Duration>,
     /// When it is named as overdue, again and again.
@@ -217,7 +219,7 @@ impl Store {
         }
         self.ops.insert(chunk, waits);
         let now = self.now;
-        let first = Refused { again_at: None, overdue_at: now + REFUSED_FOR, given_up: false };
+        let first = Refused { since: now, again_at: None, overdue_at: now + OVERDUE, given_up: false };
         let refused = self.damage.refused.entry(key).or_insert(first);
         if !refused.given_up {
             refused.again_at = Some(now + RETRY_PAUSE);
@@ -228,16 +230,17 @@ impl Store {
         self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
     }
 
-    /// Leaves that changes wait for and that the saved map has refused for ten seconds and more; each is named once in
-    /// ten seconds. The caller gives up those whose blocks another copy has ([`Store::give_up_leaf`]).
-    pub fn overdue_leaves(&mut self) -> Vec<LeafKey> {
+    /// Leaves that changes wait for and that the saved map has refused for ten seconds and more, and for how long; each
+    /// is named once in ten seconds. The caller may give up those whose blocks another copy has
+    /// ([`Store::give_up_leaf`]).
+    pub fn overdue_leaves(&mut self) -> Vec<(LeafKey, Duration)> {
         let now = self.now;
         let overdue =
             self.damage.refused.iter_mut().filter(|(_, refused)| !refused.given_up && refused.overdue_at <= now);
         overdue
             .map(|(key, refused)| {
-                refused.overdue_at = now + REFUSED_FOR;
-                *key
+                refused.overdue_at = now + OVERDUE;
+                (*key, now - refused.since)
             })
             .collect()
     }
@@ -298,14 +301,20 @@ impl Store {
     }
 
     /// Collection has looked at every block of a segment and found that no leaf owns one: what the segment counts are
-    /// ghosts.
+    /// ghosts. Where it is not known how many blocks the lost leaf owned, the segment is left alone for a while
+    /// instead: to look at it again and again would win nothing.
     pub(crate) fn drop_ghosts(&mut self, segment: u32) {
         let entry = self.segments.get(segment);
         let (live, idle) = (entry.live, entry.pins == 0 && entry.holds == 0);
-        if live > 0 && idle && u64::from(live) <= self.segments.ghosts {
+        if live == 0 || !idle {
+            return;
+        }
+        if u64::from(live) <= self.segments.ghosts {
             self.segments.ghosts -= u64::from(live);
             self.segments.remove_live(segment, live);
             self.segments.add_saved(segment, -(live as i32));
+        } else {
+            self.segments.get_mut(segment).alone_until = self.now + ALONE_PAUSE;
         }
     }
 

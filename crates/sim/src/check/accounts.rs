@@ -5,14 +5,14 @@ use azekura_base::DeviceId;
 
 impl World {
     /// Counts all stores that are open, from their leaves alone. A device that has lied may have lost whom its blocks
-    /// are from; one that could not be read for long may count what it has given up.
+    /// are from.
     ///
     /// # Panics
     /// When one has counted something else: for the run, an assertion that does not hold.
     pub(crate) fn check_accounts(&self) {
         let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
         for id in ids {
-            let Some(device) = self.devices.get(&id).filter(|device| !device.overcounts) else { continue };
+            let Some(device) = self.devices.get(&id) else { continue };
             let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             if let Some(store) = node.and_then(|node| node.store(id)) {
                 self.trace.remark(self.now, || format!("the blocks of {id:?} are counted"));

@@ -7,9 +7,6 @@ use std::time::Duration;
 
 /// A map that hangs does so for this time and some more.
 const HANGS_FOR: Duration = Duration::from_secs(8);
-/// A device that refuses reads for longer than this may have been given up in part: after 10 s of its node's clock its
-/// store takes leaves that it can't read for damaged where other copies have them, and never learns what they owned.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(9);
 /// Some refuse reads for so many times as long.
 const LONG: u32 = 4;
 
@@ -43,7 +40,6 @@ impl World {
                 "device that refuses everything"
             }
         };
-        device.overcounts |= device.refuses.reads_until.saturating_sub(self.now) > GIVEN_UP_AFTER;
         let until = device.refuses.end();
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?}: {what} until {until:?}"));
         what
