@@ -380,16 +380,12 @@ impl World {
         })
     }
 
-    /// Something does not end that has to, unless it lacks room: to give something back takes room, too.
+    /// Something does not end that has to, unless it lacks room. To give something back takes room, too.
     fn does_not_end(&mut self, what: String) {
-        match self.has_too_small_a_device() {
-            true => self.end_without_room(),
-            false => self.violate(Invariant::Liveness, what),
+        if !self.has_too_small_a_device() {
+            return self.violate(Invariant::Liveness, what);
         }
-    }
-
-    /// The end of a run in which not everything can end. What could be read was right, at least.
-    fn end_without_room(&mut self) {
+        // What could be read was right, at least.
         self.trace.remark(self.now, || "a device is too small for its copies: no end is waited for".into());
         *self.faults.counts.entry("device too small for its copies").or_default() += 1;
         self.check_accounts();

@@ -121,8 +121,10 @@ impl World {
 
     /// The device keeps what it has, and gives it.
     pub(super) fn is_sound(&self, device: DeviceId) -> bool {
-        let sound =
-            |device: &Device| !device.refuses.is_on(self.now) && !device.hurt && !device.lied && !device.retired;
+        let sound = |device: &Device| {
+            let answers = !device.refuses.is_on(self.now) && !device.silent.is_on(self.now);
+            answers && !device.hurt && !device.lied && !device.retired
+        };
         self.devices.get(&device).is_some_and(sound) && !self.operator.is_out(device)
     }
 
