@@ -17,6 +17,9 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// How often the condition of a device is looked at, as long as there are turns.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
 /// A device and its store.
 pub(crate) struct Device {
     pub(crate) store: Store,
@@ -40,6 +43,8 @@ pub(crate) struct Device {
     /// When it next names what it knows nothing of.
     pub(crate) unknown_at: Duration,
     pub(crate) hanging: Hanging,
+    /// When the condition of the device is looked at next.
+    look_at: Duration,
 }
 
 /// Errors of a device since the process started.
@@ -189,6 +194,7 @@ impl Node {
             reads: Reads::new(self.read_limits),
             unknown_at: Duration::ZERO,
             hanging: Hanging::new(self.now),
+            look_at: Duration::ZERO,
         };
         self.devices.insert(id, device);
         self.tell_layers(id);
@@ -291,19 +297,28 @@ impl Node {
 
     /// Time passes for a device.
     pub(crate) fn tick_device(&mut self, id: DeviceId) {
-        self.watch_device(id);
+        let now = self.now;
         let Some(device) = self.devices.get_mut(&id) else { return };
-        device.store.tick(self.now);
-        self.give_up_leaves(id);
+        device.store.tick(now);
+        // A millisecond may have many turns, and none of this is a matter of less than that.
+        let look = now >= device.look_at;
+        if look {
+            device.look_at = now + LOOK_INTERVAL;
+            self.watch_device(id);
+            self.give_up_leaves(id);
+        }
         let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
-        if !device.checkpointing && (device.store.checkpoint_due() || !device.notes_wanted.is_empty()) {
+        let due = !device.notes_wanted.is_empty() || (look && device.store.checkpoint_due());
+        if due && !device.checkpointing {
             let groups = &self.groups;
             device.checkpointing = true;
             device.notes_saving = std::mem::take(&mut device.notes_wanted);
             device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
         }
-        self.tell_unknown_blocks(id);
-        self.note_fullness(id);
+        if look {
+            self.tell_unknown_blocks(id);
+            self.note_fullness(id);
+        }
     }
 
     /// Tells a device's groups when it takes no more data from clients, or takes some again.

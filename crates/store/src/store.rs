@@ -443,16 +443,13 @@ impl Store {
         }
     }
 
-    /// Tells the time since some fixed moment, also to a store that is being opened.
+    /// Tells the time since some fixed moment, also to a store that is being opened. What has become due is done in the
+    /// next [`Store::pump`].
     pub fn tick(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.now);
         self.now = self.now.max(now);
         self.watch_map(passed);
         self.retry_checkpoint();
-        if self.is_running() {
-            self.collect();
-            self.seal_batches();
-        }
     }
 
     /// It is time for [`Store::begin_checkpoint`].
