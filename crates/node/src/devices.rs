@@ -11,14 +11,11 @@ use azekura_base::{
     RequestId, Sequence,
 };
 use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{ChunkDigest, Completion, Extent, IoId, MapError, OpenError, ReadError, Report, Space, Store};
+use azekura_store::{ChunkDigest, Completion, Extent, IoId, MapError, OpenError, ReadError, Report, Store};
 use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// How often the condition of a device is looked at, as long as there are turns.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A device and its store.
 pub(crate) struct Device {
@@ -34,17 +31,17 @@ pub(crate) struct Device {
     /// Groups whose copy is being given up, or is, and the configuration does not know it yet.
     forgetting: BTreeSet<PgId>,
     /// A checkpoint is being saved.
-    checkpointing: bool,
+    pub(crate) checkpointing: bool,
     /// Notes that groups want kept: those for the next checkpoint, and those in the present one.
     pub(crate) notes_wanted: Vec<(PgId, u64)>,
-    notes_saving: Vec<(PgId, u64)>,
+    pub(crate) notes_saving: Vec<(PgId, u64)>,
     errors: Errors,
     pub(crate) reads: Reads,
     /// When it next names what it knows nothing of.
     pub(crate) unknown_at: Duration,
     pub(crate) hanging: Hanging,
     /// When the condition of the device is looked at next.
-    look_at: Duration,
+    pub(crate) look_at: Duration,
 }
 
 /// Errors of a device since the process started.
@@ -293,48 +290,6 @@ impl Node {
         }
         self.groups.insert((pg, id), group);
         self.awake.push_back((pg, id));
-    }
-
-    /// Time passes for a device.
-    pub(crate) fn tick_device(&mut self, id: DeviceId) {
-        let now = self.now;
-        let Some(device) = self.devices.get_mut(&id) else { return };
-        device.store.tick(now);
-        // A millisecond may have many turns, and none of this is a matter of less than that.
-        let look = now >= device.look_at;
-        if look {
-            device.look_at = now + LOOK_INTERVAL;
-            self.watch_device(id);
-            self.give_up_leaves(id);
-        }
-        let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
-        let due = !device.notes_wanted.is_empty() || (look && device.store.checkpoint_due());
-        if due && !device.checkpointing {
-            let groups = &self.groups;
-            device.checkpointing = true;
-            device.notes_saving = std::mem::take(&mut device.notes_wanted);
-            device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
-        }
-        if look {
-            self.tell_unknown_blocks(id);
-            self.note_fullness(id);
-        }
-    }
-
-    /// Tells a device's groups when it takes no more data from clients, or takes some again.
-    pub(crate) fn note_fullness(&mut self, id: DeviceId) {
-        let Some(device) = self.devices.get_mut(&id) else { return };
-        let full = is_full(&device.store.space(), self.view.full_percent);
-        if full != device.full {
-            device.full = full;
-            self.groups.iter_mut().filter(|(key, _)| key.1 == id).for_each(|(_, group)| group.set_full(full));
-        }
-    }
-
-    /// Whether a device takes no more data from clients.
-    #[must_use]
-    pub fn is_full(&self, id: DeviceId) -> bool {
-        self.devices.get(&id).is_some_and(|device| device.full)
     }
 
     /// Hands the store's collected records and its effects to the event loop.
@@ -593,12 +548,6 @@ fn first_block(extents: Vec<Extent>) -> Bytes {
         Some(Extent::Data { bytes, .. }) => bytes,
         Some(Extent::Zero { .. }) | None => PageBuf::zeroed(BLOCK_SIZE).freeze(),
     }
-}
-
-/// Whether a device takes no more data from clients. What brings copies up to date may still use the rest.
-fn is_full(space: &Space, percent: Option<u8>) -> bool {
-    let limit = percent.map_or(space.capacity, |percent| space.capacity / 100 * u64::from(percent));
-    space.full || space.used >= limit
 }
 
 fn recovered(store: &Store, pg: PgId) -> Recovered {

@@ -16,6 +16,7 @@
 
 mod balance;
 mod clients;
+mod condition;
 mod devices;
 mod effect;
 mod fences;
