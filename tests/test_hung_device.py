@@ -4,6 +4,7 @@ The device's log is a FUSE file whose server is stopped, so the node's operation
 configuration is in etcd: the embedded server is not to be in the way.
 """
 
+import os
 import time
 from pathlib import Path
 
@@ -93,3 +94,61 @@ def test_clients_go_on_while_a_device_hangs(cluster, hanging):
         for volume, ledger in zip(["vol1", "vol2"], ledgers):
             faults = ledger.check(reader.uri(volume))
             assert not faults, f"{volume} read through {reader.name}: {faults[:5]}"
+
+
+@pytest.mark.root
+def test_a_node_starts_beside_a_device_that_hangs(cluster, hanging):
+    """The node serves its clients from other copies, says what it waits for, and takes the device in by itself."""
+    node, ledger = cluster.nodes[2], Ledger(blocks=500)
+    writer = Writer(cluster.nodes[0].uri("vol1"), ledger, seed=3)
+    writer.start()
+    writer.go_on(300)
+    node.stop()
+    hanging.hang()
+    began = time.monotonic()
+    node.start()
+    wait_until(lambda: node.log().count("is up:") == 3, 60, "the node to start")
+    print(f"the node is up after {time.monotonic() - began:.1f} s")
+    second = Writer(node.uri("vol2"), Ledger(blocks=500), seed=4)
+    second.start()
+    second.go_on(300)
+    wait_until(lambda: device_of(cluster, node)["failure"] == "stopped", 60, "the device to be out of service")
+    assert "opening" in device_of(cluster, node)["problem"], device_of(cluster, node)
+    writer.go_on(300)
+    hanging.answer()
+    cluster.wait_healthy()
+    assert device_of(cluster, node)["failure"] is None
+    for each in (writer, second):
+        each.finish()
+    for reader in cluster.nodes:
+        assert not ledger.check(reader.uri("vol1")), f"read through {reader.name}"
+
+
+def test_a_node_starts_beside_a_device_that_takes_long_to_open(cluster):
+    """A file in the device's folder that nobody can read yet stands for a map that has to be read whole."""
+    node, ledger = cluster.nodes[2], Ledger(blocks=500)
+    writer = Writer(cluster.nodes[0].uri("vol1"), ledger, seed=5)
+    writer.start()
+    writer.go_on(300)
+    node.stop()
+    layers = log_files(node)[0].parent / "layers.json"
+    content = layers.read_bytes() if layers.exists() else b"[]"
+    layers.unlink(missing_ok=True)
+    os.mkfifo(layers)
+    node.start()
+    wait_until(lambda: node.log().count("is up:") == 2, 60, "the node to start")
+    second = Writer(node.uri("vol2"), Ledger(blocks=500), seed=6)
+    second.start()
+    second.go_on(300)
+    wait_until(lambda: device_of(cluster, node)["failure"] == "stopped", 60, "the device to be out of service")
+    assert "has been opening for" in device_of(cluster, node)["problem"], device_of(cluster, node)
+    assert "the node goes on without the device" in node.log()
+    writer.go_on(300)
+    # Whoever opens this for writing waits for a reader, and the node is one.
+    layers.write_bytes(content)
+    cluster.wait_healthy()
+    assert device_of(cluster, node)["failure"] is None
+    for each in (writer, second):
+        each.finish()
+    for reader in cluster.nodes:
+        assert not ledger.check(reader.uri("vol1")), f"read through {reader.name}"

@@ -72,6 +72,8 @@ pub enum Effect {
     CopyForgotten(DeviceId, PgId),
     /// A device's store is open, or has stopped for good.
     DeviceOpen(DeviceId, Result<(), Breakdown>),
+    /// A device that is being opened has not answered for so long. It goes into service when it is open.
+    DeviceOpensLate(DeviceId, Duration),
     /// A device has had more errors than a sound one has. It goes on serving what it can.
     DeviceFailing(DeviceId, String),
     /// Nobody waits for a device any more, which has kept silent for so long; or, when false, it answers again after

@@ -74,6 +74,8 @@ pub(crate) struct Hanging {
     looked: Duration,
     /// Nobody is to wait for the device.
     hangs: bool,
+    /// People know that the device does not answer while it is opened.
+    opening_told: bool,
     /// When a silence was last worth mentioning.
     stirred: Duration,
     /// The longest silence since the device began to hang.
@@ -88,6 +90,7 @@ impl Hanging {
             clock: Duration::ZERO,
             looked: now,
             hangs: false,
+            opening_told: false,
             stirred: Duration::ZERO,
             longest: Duration::ZERO,
         }
@@ -164,9 +167,16 @@ impl Node {
         let Some(device) = self.devices.get_mut(&id) else { return };
         let change = device.hanging.look(now);
         let (open, silence, longest) = (device.open, device.hanging.silence(now), device.hanging.longest());
-        if open && silence >= timeout {
-            let reason = format!("the device has not answered for {} s", silence.as_secs());
-            return self.give_up(id, Breakdown { reason, for_good: false });
+        if silence >= timeout {
+            let seconds = silence.as_secs();
+            if open {
+                let reason = format!("the device has not answered for {seconds} s");
+                return self.give_up(id, Breakdown { reason, for_good: false });
+            }
+            // Nobody waits for a copy of it yet, so it may have all the time that it takes.
+            if !std::mem::replace(&mut device.hanging.opening_told, true) {
+                self.effects.push_back(Effect::DeviceOpensLate(id, silence));
+            }
         }
         let Some(hangs) = change else { return };
         self.effects.push_back(Effect::DeviceHangs(id, hangs, if hangs { silence } else { longest }));

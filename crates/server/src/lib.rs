@@ -10,6 +10,7 @@ mod bridge;
 mod disk;
 mod driver;
 mod listeners;
+mod opening;
 mod random;
 mod start;
 

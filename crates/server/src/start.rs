@@ -2,38 +2,32 @@
 
 use crate::args::NodeArgs;
 use crate::bridge::attachments::{Keeper, Plane};
-use crate::bridge::following::{self, known_parents};
+use crate::bridge::following::Following;
 use crate::bridge::holdings;
 use crate::bridge::reports;
 use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::disk::data_folder::DataFolder;
-use crate::disk::device::{DeviceDir, DeviceLost};
-use crate::disk::initialise;
-use crate::disk::map_thread::MapThread;
 use crate::disk::seen::{self, Memory};
-use crate::driver::dataplane::{self, DataPlane, Handle, Listeners, OpenDevice, Report};
+use crate::driver::dataplane::{self, DataPlane, Handle, Listeners, Report};
 use crate::driver::stream::Conn;
 use crate::listeners::ClientListener;
+use crate::opening::{Opened, Opener, ReadyDevice};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use azekura_base::DeviceId;
 use azekura_control::Attacher;
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
-use azekura_meta::cluster::{DeviceSpec, NodeSpec};
+use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
-use azekura_meta::time::now_rfc3339;
-use azekura_model::{DeviceFailure, DeviceRecord, EtcdError, FailureKind, Kind, MetaError};
-use azekura_node::{Breakdown, INBOUND_MAX, Identity, UNGREETED_MAX};
-use azekura_reactor::{DeviceOptions, Options, Reactor};
-use azekura_store::{CheckpointDb, Store};
-use std::path::PathBuf;
+use azekura_model::{EtcdError, Kind, MetaError};
+use azekura_node::{INBOUND_MAX, Identity, UNGREETED_MAX};
+use azekura_reactor::{Options, Reactor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 /// How long one attempt to reach the configuration server lasts before people are told.
 const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
@@ -46,14 +40,6 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections that are being closed while others come in their place.
 const CLOSING_MAX: usize = 4096;
-
-/// A device whose store is ready to be driven.
-struct ReadyDevice {
-    id: DeviceId,
-    dir: DeviceDir,
-    store: Store,
-    map: CheckpointDb,
-}
 
 /// What the data plane's thread waits for after it has opened its sockets.
 struct Membership {
@@ -100,30 +86,30 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     };
     let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
-    let dirs = folder.devices(args.device_size.map(|size| size.bytes()), args.devices)?;
+    let device_size = args.device_size.map(|size| size.bytes());
+    let device_folders = folder.devices(device_size, args.devices)?;
     let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
-    let devices = open_devices(&client, dirs, &args, identity, &report_sender).await?;
+    let opener = opener(&client, identity, &args, report_sender.clone());
+    let Opened { ready: devices, late } = opener.open_all(device_folders, device_size).await?;
+    let of_device = |device: &ReadyDevice| (device.id, device.dir.path().to_owned(), device.parents.clone());
+    let present: Vec<_> = devices.iter().map(of_device).collect();
     let (handle_sender, handle) = oneshot::channel();
-    let rest: Vec<_> = devices.iter().map(|device| (device.id, DeviceDir::open(device.dir.path()))).collect();
-    let folders: Vec<PathBuf> = devices.iter().map(|device| device.dir.path().to_owned()).collect();
-    let device_timeout = Duration::from_secs(args.device_timeout.0);
-    let ready = Membership { identity, devices, device_timeout, reports: report_sender };
+    let ready = Membership { identity, devices, device_timeout: opener.timeout, reports: report_sender };
     if membership.send((ready, handle_sender)).is_err() {
         bail!("the data plane ended before it began");
     }
-    let handle = handle.await.context("the data plane ended")??;
+    let handle = handle.await.context("the data plane ended")?;
 
     let stop_initialising = Arc::new(AtomicBool::new(false));
-    for (id, dir) in rest {
-        initialise::start(dir?, id, handle.clone(), Arc::clone(&stop_initialising));
-    }
-    let parents = known_parents(&folders);
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
-    let holdings = tokio::spawn(holdings::tell(client.clone(), handle.clone(), parents.clone()));
-    let (told_sender, told) = watch::channel(0);
-    let following = following::follow_model(client.clone(), handle.clone(), told_sender, folders, parents, memory);
-    let mut follow = tokio::spawn(following);
+    let mut following = Following::new(client.clone(), handle.clone(), memory, Arc::clone(&stop_initialising));
+    for (id, path, parents) in &present {
+        following.begin_with(*id, path, parents);
+    }
+    let holdings = tokio::spawn(holdings::tell(client.clone(), handle.clone(), following.known()));
+    let told = following.told();
+    let mut follow = tokio::spawn(following.run(late));
     let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, Intervals::of(&args)));
     let alive = client.keep_alive(identity.node);
     let failures = Failures::default();
@@ -178,6 +164,12 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         Some(_) => bail!("the data plane's thread panicked; please report the message above"),
         None => Ok(()),
     }
+}
+
+/// What opens the node's devices.
+fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, reports: mpsc::UnboundedSender<Report>) -> Opener {
+    let timeout = Duration::from_secs(args.device_timeout.0);
+    Opener { client: client.clone(), identity, flush: !args.power_loss_protected, timeout, reports }
 }
 
 /// What clients may take. Of the descriptors, other nodes, devices and the control plane have one half.
@@ -310,90 +302,7 @@ async fn join(
     Ok((identity, node.name))
 }
 
-/// Registers and opens the node's devices. What can't be opened, or is not there any more, is reported, and the node
-/// does without it.
-async fn open_devices(
-    client: &MetaClient,
-    dirs: Vec<(String, Result<DeviceDir>)>,
-    args: &NodeArgs,
-    identity: Identity,
-    reports: &mpsc::UnboundedSender<Report>,
-) -> Result<Vec<ReadyDevice>> {
-    let mut ready = Vec::new();
-    note_missing(client, &dirs, identity).await?;
-    for (name, dir) in dirs {
-        let mut dir = match dir {
-            Ok(dir) => dir,
-            Err(error) => {
-                match client.model().devices.values().find(|record| is_called(record, identity, &name)) {
-                    Some(record) => out_of_service(reports, record.id, &error),
-                    None => tracing::error!("{error:#}; the node goes on without {name}"),
-                }
-                continue;
-            }
-        };
-        if dir.file.id.is_some() && !client.model().devices.values().any(|record| record.uuid == dir.file.uuid) {
-            let error = MetaError::Removed { kind: Kind::Device, name };
-            let hint = error.hint().unwrap_or_default();
-            tracing::error!("{error}: {hint}; the node goes on without {}", dir.path().display());
-            continue;
-        }
-        let spec = DeviceSpec {
-            uuid: dir.file.uuid.clone(),
-            node: identity.node,
-            name,
-            capacity_bytes: dir.options(true).device_bytes(),
-        };
-        dir.check_cluster(identity.cluster)?;
-        let id = client.register_device(&spec).await?.id;
-        let flush = !args.power_loss_protected;
-        let cluster = identity.cluster;
-        let open = move || -> Result<ReadyDevice> {
-            let (store, map) = dir.open_store(cluster, id, flush)?;
-            Ok(ReadyDevice { id, dir, store, map })
-        };
-        match tokio::task::spawn_blocking(open).await.context("opening a device failed")? {
-            Ok(device) => ready.push(device),
-            Err(error) => out_of_service(reports, id, &error),
-        }
-    }
-    Ok(ready)
-}
-
-/// It is the node's device of this name. One that is gone for good may have left its name to another.
-fn is_called(record: &DeviceRecord, identity: Identity, name: &str) -> bool {
-    let lost = record.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
-    record.node == identity.node && record.name == name && !lost
-}
-
-/// Notes which of the node's registered devices are not in its data folder any more. Another device may have such a
-/// one's name then.
-async fn note_missing(client: &MetaClient, dirs: &[(String, Result<DeviceDir>)], identity: Identity) -> Result<()> {
-    let model = client.model();
-    let is_missing = |record: &DeviceRecord| {
-        let is_it = |(name, dir): &(String, Result<DeviceDir>)| match dir {
-            Ok(dir) => dir.file.uuid == record.uuid,
-            Err(_) => is_called(record, identity, name),
-        };
-        record.node == identity.node && !record.removed && !dirs.iter().any(is_it)
-    };
-    for record in model.devices.values().filter(|record| is_missing(record)) {
-        let reason = format!("{} is not in its node's data folder any more", record.name);
-        tracing::error!("device {}: {reason}", record.id);
-        let failure = DeviceFailure { kind: FailureKind::Lost, reason, since: now_rfc3339() };
-        client.note_device_failure(record.id, Some(&failure)).await?;
-    }
-    Ok(())
-}
-
-/// Reports that a device can't be used.
-fn out_of_service(reports: &mpsc::UnboundedSender<Report>, device: DeviceId, error: &anyhow::Error) {
-    let for_good = error.downcast_ref::<DeviceLost>().is_some();
-    // The reports are worked off as long as the node is up.
-    let _ = reports.send(Report::DeviceOpen(device, Err(Breakdown { reason: format!("{error:#}"), for_good })));
-}
-
-type Start = (Membership, oneshot::Sender<Result<Handle>>);
+type Start = (Membership, oneshot::Sender<Handle>);
 type Sockets = oneshot::Receiver<Result<()>>;
 
 /// Starts the data plane's thread, which opens its sockets at once and waits for the node's membership.
@@ -417,16 +326,9 @@ fn start_data_plane(
             }
         };
         let Ok((membership, answer)) = receiver.recv() else { return Ok(()) };
-        match assemble(reactor, listeners, membership, clients) {
-            Ok(data_plane) => {
-                let _ = answer.send(Ok(data_plane.handle()));
-                data_plane.run()
-            }
-            Err(error) => {
-                let _ = answer.send(Err(error));
-                Ok(())
-            }
-        }
+        let data_plane = assemble(reactor, listeners, membership, clients);
+        let _ = answer.send(data_plane.handle());
+        data_plane.run()
     };
     let thread = std::thread::Builder::new().name("data".into()).spawn(work).context("can't start a thread")?;
     Ok((sockets, sender, thread))
@@ -449,28 +351,12 @@ fn open_sockets(args: &NodeArgs, clients: ClientLimits) -> Result<(Reactor<Conn>
     Ok((reactor, listeners))
 }
 
-fn assemble(
-    mut reactor: Reactor<Conn>,
-    listeners: Listeners,
-    membership: Membership,
-    clients: ClientLimits,
-) -> Result<DataPlane> {
-    let mut files = Vec::new();
-    for device in membership.devices {
-        let path = device.dir.log_path();
-        let opened = reactor.open_device(&path, DeviceOptions::default());
-        match opened.with_context(|| format!("can't open the log {}", path.display())) {
-            Ok(file) => files.push((device, file)),
-            Err(error) => out_of_service(&membership.reports, device.id, &error),
-        }
-    }
-    let mut data_plane = DataPlane::new(reactor, membership.identity, listeners, membership.reports, clients);
-    data_plane.set_device_timeout(membership.device_timeout);
-    for (device, file) in files {
-        let map = MapThread::start(device.id, device.map, data_plane.handle())?;
-        data_plane.add_device(device.id, OpenDevice { file, map }, device.store);
-    }
-    Ok(data_plane)
+fn assemble(reactor: Reactor<Conn>, listeners: Listeners, membership: Membership, clients: ClientLimits) -> DataPlane {
+    let Membership { identity, devices, device_timeout, reports } = membership;
+    let mut data_plane = DataPlane::new(reactor, identity, listeners, reports, clients);
+    data_plane.set_device_timeout(device_timeout);
+    devices.into_iter().for_each(|device| data_plane.add_device(device));
+    data_plane
 }
 
 /// An error of the configuration, with what to do about it.

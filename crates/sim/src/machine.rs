@@ -250,6 +250,9 @@ impl World {
                 self.device_opened(device);
             }
             Effect::DeviceOpen(device, Err(why)) => self.device_stopped(device, &why),
+            Effect::DeviceOpensLate(device, silence) => {
+                self.trace.remark(now, || format!("{name:?} {device:?} does not open: silent for {silence:?}"));
+            }
             Effect::DeviceFailing(device, why) => {
                 self.trace.remark(now, || format!("{name:?} {device:?} is failing: {why}"));
                 self.operator.drain(device);

@@ -1,65 +1,137 @@
 //! The configuration, as the data plane and the devices' folders are told of it.
 
 use crate::bridge::holdings::Parents;
-use crate::disk::layers_file::{self, Note};
+use crate::disk::device::DeviceDir;
+use crate::disk::initialise;
+use crate::disk::layers_file::Note;
 use crate::disk::seen::Memory;
 use crate::driver::dataplane::{self, Handle};
+use crate::opening::ReadyDevice;
+use azekura_base::{DeviceId, LayerId};
 use azekura_meta::MetaClient;
-use azekura_model::MetaError;
-use azekura_node::ClusterView;
-use std::path::PathBuf;
-use tokio::sync::watch;
+use azekura_model::{MetaError, Model};
+use azekura_node::{ClusterView, Views};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::{mpsc, watch};
 
-/// The tree of layers as the devices' folders have it.
-pub(crate) fn known_parents(folders: &[PathBuf]) -> Parents {
-    let mut parents = Parents::new();
-    for folder in folders {
-        match layers_file::read(folder) {
-            Ok(known) => parents.extend(known),
-            Err(error) => tracing::warn!("the layers of {} can't be read: {error}", folder.display()),
-        }
-    }
-    parents
-}
-
-/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before.
-/// What was seen is noted first. Ends when the configuration can't be believed any more.
-pub(crate) async fn follow_model(
+/// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before;
+/// takes devices in that are open later than the node. What was seen is noted first.
+pub(crate) struct Following {
     client: MetaClient,
     handle: Handle,
+    memory: Memory,
+    views: Views,
+    /// Up to which revision the data plane has been told.
     told: watch::Sender<u64>,
-    folders: Vec<PathBuf>,
+    /// What the data plane was told last.
+    last: Option<ClusterView>,
+    /// The tree of layers as the folders of the data plane's devices had it when they were opened.
     known: Parents,
-    mut memory: Memory,
-) -> MetaError {
-    let mut models = client.watch_model();
-    let mut views = azekura_node::Views::default();
-    let mut notes: Vec<Note> = folders.into_iter().map(Note::new).collect();
-    let mut last: Option<ClusterView> = None;
-    loop {
-        let model = models.borrow_and_update().clone();
-        if let Err(error) = memory.follow(&client, &model).await {
-            return error;
+    /// The same, told when the data plane has the devices.
+    known_told: watch::Sender<Parents>,
+    notes: Vec<Note>,
+    stop_initialising: Arc<AtomicBool>,
+}
+
+impl Following {
+    /// Follows for a data plane that has no devices yet.
+    pub(crate) fn new(
+        client: MetaClient,
+        handle: Handle,
+        memory: Memory,
+        stop_initialising: Arc<AtomicBool>,
+    ) -> Following {
+        Following {
+            client,
+            handle,
+            memory,
+            views: Views::default(),
+            told: watch::Sender::new(0),
+            last: None,
+            known: Parents::new(),
+            known_told: watch::Sender::new(Parents::new()),
+            notes: Vec::new(),
+            stop_initialising,
         }
-        let mut view = views.of(&model);
+    }
+
+    /// Up to which revision of the configuration the data plane has been told.
+    pub(crate) fn told(&self) -> watch::Receiver<u64> {
+        self.told.subscribe()
+    }
+
+    /// The tree of layers as the devices' folders have it, renewed when a device has been taken in.
+    pub(crate) fn known(&self) -> watch::Receiver<Parents> {
+        self.known_told.subscribe()
+    }
+
+    /// The data plane has this device.
+    pub(crate) fn begin_with(&mut self, id: DeviceId, folder: &Path, parents: &[(LayerId, LayerId)]) {
+        self.known.extend(parents.iter().copied());
+        self.attend(id, folder);
+    }
+
+    /// From now on a device's folder is told of layers; the rest of its log is initialised.
+    fn attend(&mut self, id: DeviceId, folder: &Path) {
+        self.notes.push(Note::new(folder.to_owned()));
+        self.known_told.send_replace(self.known.clone());
+        match DeviceDir::open(folder) {
+            Ok(dir) => initialise::start(dir, id, self.handle.clone(), Arc::clone(&self.stop_initialising)),
+            Err(error) => tracing::error!("device {id}: the log is not initialised further: {error:#}"),
+        }
+    }
+
+    /// Ends when the configuration can't be believed any more.
+    pub(crate) async fn run(mut self, mut late: mpsc::UnboundedReceiver<ReadyDevice>) -> MetaError {
+        let mut models = self.client.watch_model();
+        loop {
+            let model = models.borrow_and_update().clone();
+            if let Err(error) = self.pass_on(&model).await {
+                return error;
+            }
+            tokio::select! {
+                changed = models.changed() => if changed.is_err() {
+                    return MetaError::Interrupted { reason: "the configuration is not followed any more".to_owned() };
+                },
+                Some(device) = late.recv() => {
+                    // The data plane is to know of the layers on the device before it opens the store.
+                    self.known.extend(device.parents.iter().copied());
+                    if let Err(error) = self.pass_on(&model).await {
+                        return error;
+                    }
+                    self.take_in(device);
+                }
+            }
+        }
+    }
+
+    async fn pass_on(&mut self, model: &Arc<Model>) -> Result<(), MetaError> {
+        self.memory.follow(&self.client, model).await?;
+        let mut view = self.views.of(model);
         if model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some()) {
             // What a device holds of layers that the restored configuration does not know lies on others all the same.
-            let unknown = known.iter().filter(|(layer, _)| !model.layers.contains_key(layer));
+            let unknown = self.known.iter().filter(|(layer, _)| !model.layers.contains_key(layer));
             view.parents.extend(unknown.map(|(layer, parent)| (*layer, *parent)));
         }
         let revision = std::mem::take(&mut view.revision);
-        for note in &mut notes {
+        for note in &mut self.notes {
             note.keep(&view.parents).await;
         }
-        if last.as_ref() == Some(&view) {
-            handle.send(dataplane::Command::Known(revision));
+        if self.last.as_ref() == Some(&view) {
+            self.handle.send(dataplane::Command::Known(revision));
         } else {
-            last = Some(view.clone());
-            handle.send(dataplane::Command::Configure(Box::new(ClusterView { revision, ..view })));
+            self.last = Some(view.clone());
+            self.handle.send(dataplane::Command::Configure(Box::new(ClusterView { revision, ..view })));
         }
-        told.send_replace(revision);
-        if models.changed().await.is_err() {
-            return MetaError::Interrupted { reason: "the configuration is not followed any more".to_owned() };
-        }
+        self.told.send_replace(revision);
+        Ok(())
+    }
+
+    fn take_in(&mut self, device: ReadyDevice) {
+        let (id, folder) = (device.id, device.dir.path().to_owned());
+        self.handle.send(dataplane::Command::AddDevice(Box::new(device)));
+        self.attend(id, &folder);
     }
 }

@@ -7,6 +7,7 @@ use azekura_model::{HeldRecord, HoldingsRecord, MetaError, Model};
 use azekura_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Pause before a device is looked at again whose store is not open yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
@@ -15,12 +16,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 pub type Parents = BTreeMap<LayerId, LayerId>;
 
 /// Tells what this node's devices hold, whenever the configuration is one that was restored; ends with its task.
-pub async fn tell(client: MetaClient, handle: Handle, parents: Parents) {
+pub async fn tell(client: MetaClient, handle: Handle, mut parents: watch::Receiver<Parents>) {
     let mut models = client.watch_model();
     loop {
         let model = models.borrow_and_update().clone();
+        let known = parents.borrow_and_update().clone();
         let silent = match due(&model) {
-            true => tell_once(&client, &handle, &model, &parents).await.unwrap_or_else(|error| {
+            true => tell_once(&client, &handle, &model, &known).await.unwrap_or_else(|error| {
                 tracing::warn!("can't tell what this node's devices hold: {error}");
                 true
             }),
@@ -35,6 +37,8 @@ pub async fn tell(client: MetaClient, handle: Handle, parents: Parents) {
         };
         tokio::select! {
             changed = models.changed() => if changed.is_err() { return },
+            // There is another device.
+            changed = parents.changed() => if changed.is_err() { return },
             () = again => {}
         }
     }

@@ -34,6 +34,7 @@ pub async fn carry_out(
             Report::Warn(what) => tracing::warn!("{what}"),
             Report::DeviceOpen(device, Ok(())) => {
                 tracing::info!("device {device} is open");
+                failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&device);
                 tokio::spawn(note_failure(client.clone(), device, None));
             }
             Report::DeviceOpen(device, Err(Breakdown { reason, for_good })) => {

@@ -45,6 +45,8 @@ impl NodeStatistics for Statistics {
             snapshot.name.clone_from(&self.name);
             snapshot.uptime_seconds = self.started.elapsed().as_secs_f64();
             let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            // One that took long to be opened may be there by now.
+            snapshot.devices.retain(|device| !failures.contains_key(&DeviceId(device.id)));
             snapshot.devices.extend(failures.iter().map(|(id, why)| DeviceSnapshot {
                 id: id.0,
                 state: "failed".into(),

@@ -139,36 +139,32 @@ impl DataFolder {
         config_database(&self.path)
     }
 
-    /// The devices in the folder, in the order of their numbers, with their names, or why they can't be used; makes
-    /// `count` of `size` bytes when there are none.
+    /// The names and folders of the devices, in the order of their numbers; makes `count` of `size` bytes when there
+    /// are none. What is in the folders has not been looked at.
     ///
     /// # Errors
     /// When the folder can't be read, or a new device can't be made.
-    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<(String, Result<DeviceDir>)>> {
-        let mut found = Vec::new();
+    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<(String, PathBuf)>> {
+        let mut numbers = Vec::new();
         let entries = std::fs::read_dir(&self.path).with_context(|| format!("can't read {}", self.path.display()))?;
         for entry in entries {
             let name = entry?.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix("device-")?.parse::<u32>().ok());
-            found.extend(number);
+            numbers.extend(number);
         }
-        found.sort_unstable();
-        let name = |number: u32| format!("device-{number}");
-        if found.is_empty()
+        numbers.sort_unstable();
+        let named = |number: u32| {
+            let name = format!("device-{number}");
+            let path = self.path.join(&name);
+            (name, path)
+        };
+        if numbers.is_empty()
             && let Some(size) = size
         {
             room::check(&self.path, size, count)?;
-            let create = |number| Ok((name(number), Ok(DeviceDir::create(&self.path.join(name(number)), size)?)));
-            return (0..count).map(create).collect();
+            numbers = (0..count).collect();
+            numbers.iter().try_for_each(|number| DeviceDir::create(&named(*number).1, size).map(drop))?;
         }
-        let open = |number| {
-            let path = self.path.join(name(number));
-            let dir = match size {
-                Some(size) if DeviceDir::is_unfinished(&path) => DeviceDir::create(&path, size),
-                _ => DeviceDir::open(&path),
-            };
-            (name(number), dir)
-        };
-        Ok(found.into_iter().map(open).collect())
+        Ok(numbers.into_iter().map(named).collect())
     }
 }

@@ -87,6 +87,17 @@ impl DeviceDir {
         Ok(DeviceDir { path: path.to_owned(), file })
     }
 
+    /// Opens the folder of a device; makes one of `size` bytes, if that is said, of a folder that was only begun.
+    ///
+    /// # Errors
+    /// As [`DeviceDir::open`] and [`DeviceDir::create`].
+    pub fn open_or_finish(path: &Path, size: Option<u64>) -> Result<DeviceDir> {
+        match size {
+            Some(size) if DeviceDir::is_unfinished(path) => DeviceDir::create(path, size),
+            _ => DeviceDir::open(path),
+        }
+    }
+
     /// Somebody began to make this device and was stopped, or has made the folder only.
     #[must_use]
     pub fn is_unfinished(path: &Path) -> bool {

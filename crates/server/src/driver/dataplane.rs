@@ -5,15 +5,16 @@
 
 use crate::bridge::attachments::{Fence, Freeze, Trim};
 use crate::bridge::layer_questions::{LayerQuestion, LayerQuestions};
-use crate::disk::map_thread::MapThread;
 use crate::driver::clock::Clock;
+use crate::driver::devices::{DeviceIo, OpenDevice};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
+use crate::opening::{ReadyDevice, opens_late};
 use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Slab, VolumeId, trim_free_buffers};
 use azekura_frontend::{ClientLimits, Frontend};
 use azekura_gateway::VolumeView;
 use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, FoundBlock, Identity, Node};
-use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
+use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, Reactor, Waker};
 use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
 use azekura_store as store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,9 +26,6 @@ use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 /// How often buffers that were not needed meanwhile are given back to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The node is told of so many bytes that wait to be sent to another one.
-const UNSENT_TOLD: usize = 4 << 20;
-
 /// What other threads ask of the data plane.
 pub enum Command {
     /// The cluster changed.
@@ -36,6 +34,8 @@ pub enum Command {
     Known(u64),
     /// A group's proposed configuration was accepted, in this revision, or was not.
     ProposalDone(PgId, DeviceId, u64, Option<u64>),
+    /// Take in a device.
+    AddDevice(Box<ReadyDevice>),
     /// A device's log is initialised up to this segment.
     SegmentsReady(DeviceId, u32),
     /// A device's map has done what it was asked for.
@@ -136,14 +136,6 @@ pub struct Listeners {
     pub clients: Vec<(ListenerId, Speak)>,
 }
 
-/// A device, opened by the loop's thread.
-pub struct OpenDevice {
-    /// The log.
-    pub file: FileId,
-    /// The map's thread.
-    pub map: MapThread,
-}
-
 /// The data plane; lives on its own thread.
 pub struct DataPlane {
     pub(super) reactor: Reactor<Conn>,
@@ -152,12 +144,12 @@ pub struct DataPlane {
     /// Who waits for a trim.
     pub(super) trims: Slab<oneshot::Sender<Result<(), IoStatus>>>,
     listeners: Listeners,
-    devices: BTreeMap<DeviceId, OpenDevice>,
+    pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
     /// Device operations under way: what the reactor's token means.
-    io: Slab<(DeviceId, store::IoId, IoKind)>,
-    conns: HashMap<ConnKey, ConnId>,
+    pub(super) io: Slab<DeviceIo>,
+    pub(super) conns: HashMap<ConnKey, ConnId>,
     dialled: HashMap<ConnId, NodeId>,
-    last_key: u64,
+    pub(super) last_key: u64,
     /// Connections to be kicked at the end of the turn.
     pub(super) touched: BTreeSet<ConnId>,
     commands: mpsc::Receiver<Command>,
@@ -172,13 +164,6 @@ pub struct DataPlane {
     fences_asked: u64,
     layer_questions: LayerQuestions,
     stopping: Option<oneshot::Sender<()>>,
-}
-
-#[derive(Clone, Copy)]
-enum IoKind {
-    Write,
-    Flush,
-    Read,
 }
 
 impl DataPlane {
@@ -226,12 +211,6 @@ impl DataPlane {
     /// Puts devices out of service that have not answered for so long.
     pub fn set_device_timeout(&mut self, timeout: Duration) {
         self.node.set_device_timeout(timeout);
-    }
-
-    /// Takes a device in.
-    pub fn add_device(&mut self, id: DeviceId, device: OpenDevice, store: store::Store) {
-        self.devices.insert(id, device);
-        self.node.add_device(id, store);
     }
 
     /// Works until told to stop.
@@ -315,17 +294,6 @@ impl DataPlane {
         }
     }
 
-    /// Tells the node how much waits to be sent to another one, when that is much or has been.
-    fn tell_unsent(&mut self, conn: ConnId) {
-        let unsent = self.reactor.unsent_bytes(conn);
-        let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
-        if unsent.max(peer.unsent_told) >= UNSENT_TOLD {
-            peer.unsent_told = unsent;
-            let key = peer.key;
-            self.node.unsent(key, unsent);
-        }
-    }
-
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Accepted { listener, conn, .. } => self.accepted(listener, conn),
@@ -352,22 +320,8 @@ impl DataPlane {
                 None => {}
             },
             Event::Closed { conn, reason } => self.closed(conn, &reason),
-            Event::DeviceRead { token, result } => {
-                if let Some((device, io, IoKind::Read)) = self.io.remove(token) {
-                    let result = result.map_err(|error| store::DeviceError(error.to_string()));
-                    self.node.store_done(device, io, store::Done::Read(result));
-                }
-            }
-            Event::DeviceWritten { token, result } => {
-                let result = result.map_err(|error| store::DeviceError(error.to_string()));
-                match self.io.remove(token) {
-                    Some((device, io, IoKind::Flush)) => {
-                        self.node.store_done(device, io, store::Done::Flushed(result));
-                    }
-                    Some((device, io, _)) => self.node.store_done(device, io, store::Done::Written(result)),
-                    None => {}
-                }
-            }
+            Event::DeviceRead { token, result } => self.device_read(token, result),
+            Event::DeviceWritten { token, result } => self.device_written(token, result),
             Event::Woken => {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);
@@ -389,6 +343,7 @@ impl DataPlane {
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);
             }
+            Command::AddDevice(device) => self.add_device(*device),
             Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
             Command::Fence(Fence { volume, attachments, groups, patience, answer }) => {
@@ -425,34 +380,6 @@ impl DataPlane {
             let key = self.add_peer(conn);
             self.node.accepted(key);
         }
-    }
-
-    fn add_peer(&mut self, conn: ConnId) -> ConnKey {
-        self.last_key += 1;
-        let key = ConnKey(self.last_key);
-        self.conns.insert(key, conn);
-        // Heartbeats are not to wait for data in the kernel.
-        self.reactor.send_just_in_time(conn);
-        let _ = self.reactor.install(conn, Conn::peer(key));
-        key
-    }
-
-    fn read_peer(&mut self, conn: ConnId) {
-        loop {
-            let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
-            let key = peer.key;
-            match peer.decoder.next(&mut peer.inbox) {
-                Ok(Some(message)) => self.node.received(key, message),
-                Ok(None) => break,
-                Err(error) => {
-                    let other = self.node.other_end(key).map_or_else(String::new, |node| format!(" (node {node})"));
-                    self.report(Report::Warn(format!("closing a node's connection{other}: {error}")));
-                    self.reactor.close(conn, Close::AtOnce);
-                    return;
-                }
-            }
-        }
-        self.touched.insert(conn);
     }
 
     fn closed(&mut self, conn: ConnId, reason: &CloseReason) {
@@ -519,29 +446,11 @@ impl DataPlane {
             Effect::LayerMerged(device, layer) => self.report(Report::LayerMerged(device, layer)),
             Effect::CopyForgotten(device, pg) => self.report(Report::CopyForgotten(device, pg)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
+            Effect::DeviceOpensLate(device, silence) => self.report(opens_late(device, silence)),
             Effect::DeviceFailing(device, why) => self.report(Report::DeviceFailing(device, why)),
             Effect::DeviceHangs(device, hangs, silence) => self.report(Report::DeviceHangs(device, hangs, silence)),
             Effect::DeviceSlow(device, time) => self.report(Report::DeviceSlow(device, time)),
             Effect::Warn(what) => self.report(Report::Warn(what)),
-        }
-    }
-
-    fn store_effect(&mut self, id: DeviceId, effect: store::Effect) {
-        let Some(device) = self.devices.get(&id) else { return };
-        match effect {
-            store::Effect::Write { io, offset, pieces, durable } => {
-                let token = self.io.insert((id, io, IoKind::Write));
-                self.reactor.write(device.file, offset, pieces, durable, token);
-            }
-            store::Effect::Read { io, offset, len } => {
-                let token = self.io.insert((id, io, IoKind::Read));
-                self.reactor.read(device.file, offset, len, token);
-            }
-            store::Effect::Flush { io } => {
-                let token = self.io.insert((id, io, IoKind::Flush));
-                self.reactor.sync(device.file, token);
-            }
-            for_the_map => device.map.perform(for_the_map),
         }
     }
 

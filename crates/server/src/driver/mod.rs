@@ -3,4 +3,6 @@
 pub(crate) mod clients;
 mod clock;
 pub(crate) mod dataplane;
+mod devices;
+mod peers;
 pub(crate) mod stream;

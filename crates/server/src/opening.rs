@@ -1,0 +1,274 @@
+//! Opening a node's devices when the node starts.
+//!
+//! All are opened side by side, and the node waits for them for a while only: a device may hang, or its map may have
+//! to be read whole after an unclean stop. The node serves what the others hold, and such a device follows when it is
+//! open.
+
+use crate::disk::device::{DeviceDir, DeviceLost};
+use crate::disk::layers_file;
+use crate::driver::dataplane::Report;
+use anyhow::{Context, Result};
+use azekura_base::{DeviceId, LayerId};
+use azekura_meta::MetaClient;
+use azekura_meta::cluster::DeviceSpec;
+use azekura_meta::time::now_rfc3339;
+use azekura_model::{DeviceFailure, DeviceRecord, FailureKind, Kind, MetaError};
+use azekura_node::{Breakdown, Identity};
+use azekura_store::{CheckpointDb, Store};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// The node starts without devices that are not open after so long.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// While a device is being opened, people are told so often.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// A device whose store is ready to be driven.
+pub struct ReadyDevice {
+    /// Its number in the cluster.
+    pub id: DeviceId,
+    /// Its folder.
+    pub dir: DeviceDir,
+    /// The layers below layers, as the folder has them.
+    pub parents: Vec<(LayerId, LayerId)>,
+    /// The store, which has yet to be recovered.
+    pub store: Store,
+    /// The store's map.
+    pub map: CheckpointDb,
+}
+
+/// The devices of a node that starts.
+pub struct Opened {
+    /// Those that are open.
+    pub ready: Vec<ReadyDevice>,
+    /// Those that follow.
+    pub late: mpsc::UnboundedReceiver<ReadyDevice>,
+}
+
+/// What is needed to open devices.
+#[derive(Clone)]
+pub struct Opener {
+    /// The configuration.
+    pub client: MetaClient,
+    /// The node.
+    pub identity: Identity,
+    /// Writes have to be flushed.
+    pub flush: bool,
+    /// A device that is not open after so long is out of service until it is.
+    pub timeout: Duration,
+    /// Where it is told what became of a device.
+    pub reports: mpsc::UnboundedSender<Report>,
+}
+
+type Reading = JoinHandle<Result<DeviceDir>>;
+
+impl Opener {
+    /// Registers and opens the devices with these names and folders; one that was only begun is made of `size` bytes.
+    /// What can't be opened, or is not there any more, is reported, and the node does without it.
+    ///
+    /// # Errors
+    /// When a device belongs to another cluster, or the configuration can't be reached.
+    pub async fn open_all(&self, folders: Vec<(String, PathBuf)>, size: Option<u64>) -> Result<Opened> {
+        let begin = |(name, path): (String, PathBuf)| {
+            let reading: Reading = spawn_blocking(move || DeviceDir::open_or_finish(&path, size));
+            (name, reading)
+        };
+        let reading: Vec<(String, Reading)> = folders.into_iter().map(begin).collect();
+        let deadline = Instant::now() + PATIENCE;
+        let (mut dirs, mut silent) = (Vec::new(), Vec::new());
+        for (name, mut reading) in reading {
+            match timeout_at(deadline, &mut reading).await {
+                Ok(dir) => dirs.push((name, dir.context("reading a device's folder failed")?)),
+                Err(_) => silent.push((name, reading)),
+            }
+        }
+        self.note_missing(&dirs, &silent).await?;
+        let mut opening = JoinSet::new();
+        for (name, dir) in dirs {
+            if let Some((id, dir)) = self.register(&name, dir).await? {
+                opening.spawn(self.clone().open(id, dir));
+            }
+        }
+        for (name, reading) in silent {
+            opening.spawn(self.clone().open_silent(name, reading));
+        }
+        let mut ready = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok(Some(opened)) = timeout_at(deadline, opening.join_next()).await {
+            ready.extend(opened.context("opening a device failed")?);
+        }
+        ready.sort_unstable_by_key(|device| device.id);
+        let (sender, late) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(opened) = opening.join_next().await {
+                let device = opened.unwrap_or_else(|error| {
+                    tracing::error!("opening a device failed: {error}");
+                    None
+                });
+                // Nobody waits for it while the process ends.
+                device.into_iter().for_each(|device| drop(sender.send(device)));
+            }
+        });
+        Ok(Opened { ready, late })
+    }
+
+    /// Takes up a device whose folder could be read; `None` for one that the node does without.
+    async fn register(&self, name: &str, dir: Result<DeviceDir>) -> Result<Option<(DeviceId, DeviceDir)>> {
+        let dir = match dir {
+            Ok(dir) => dir,
+            Err(error) => {
+                match self.called(name) {
+                    Some(device) => self.out_of_service(device, &error),
+                    None => tracing::error!("{error:#}; the node goes on without {name}"),
+                }
+                return Ok(None);
+            }
+        };
+        let model = self.client.model();
+        if dir.file.id.is_some() && !model.devices.values().any(|record| record.uuid == dir.file.uuid) {
+            let error = MetaError::Removed { kind: Kind::Device, name: name.to_owned() };
+            let hint = error.hint().unwrap_or_default();
+            tracing::error!("{error}: {hint}; the node goes on without {}", dir.path().display());
+            return Ok(None);
+        }
+        dir.check_cluster(self.identity.cluster)?;
+        let spec = DeviceSpec {
+            uuid: dir.file.uuid.clone(),
+            node: self.identity.node,
+            name: name.to_owned(),
+            capacity_bytes: dir.options(true).device_bytes(),
+        };
+        let id = self.client.register_device(&spec).await?.id;
+        Ok(Some((id, dir)))
+    }
+
+    /// Opens a registered device, however long that takes.
+    async fn open(self, id: DeviceId, mut dir: DeviceDir) -> Option<ReadyDevice> {
+        let (cluster, flush) = (self.identity.cluster, self.flush);
+        let path = dir.path().to_owned();
+        let work = move || -> Result<ReadyDevice> {
+            let parents = layers_file::read(dir.path()).unwrap_or_else(|error| {
+                tracing::warn!("the layers of {} can't be read: {error}", dir.path().display());
+                Vec::new()
+            });
+            let (store, map) = dir.open_store(cluster, id, flush)?;
+            Ok(ReadyDevice { id, dir, parents, store, map })
+        };
+        let what = format!("device {id} ({})", path.display());
+        let opened = self.wait_for(&what, Some(id), spawn_blocking(work)).await;
+        match opened.context("opening a device failed").flatten() {
+            Ok(device) => Some(device),
+            Err(error) => {
+                self.out_of_service(id, &error);
+                None
+            }
+        }
+    }
+
+    /// Opens a device whose folder has not been read in time.
+    async fn open_silent(self, name: String, reading: Reading) -> Option<ReadyDevice> {
+        let dir = self.wait_for(&name, self.called(&name), reading).await.context("reading a device's folder failed");
+        match self.register(&name, dir.flatten()).await {
+            Ok(found) => match found {
+                Some((id, dir)) => self.open(id, dir).await,
+                None => None,
+            },
+            Err(error) => {
+                tracing::error!("{error:#}; the node goes on without {name}");
+                None
+            }
+        }
+    }
+
+    /// Waits for what may never end, and says so now and then. After [`Opener::timeout`] the device counts as out of
+    /// service.
+    async fn wait_for<T>(&self, what: &str, device: Option<DeviceId>, work: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let mut work = std::pin::pin!(work);
+        let mut reported = false;
+        loop {
+            let told_every = if reported { TOLD_EVERY } else { TOLD_EVERY.min(self.timeout) };
+            if let Ok(done) = timeout(told_every, &mut work).await {
+                if began.elapsed() >= TOLD_EVERY {
+                    tracing::info!("{what} is open after {} s", began.elapsed().as_secs());
+                }
+                return done;
+            }
+            let seconds = began.elapsed().as_secs();
+            tracing::warn!(
+                "{what} has been opening for {seconds} s; the node goes on without the device until it is open"
+            );
+            if let Some(device) = device.filter(|_| !reported && began.elapsed() >= self.timeout) {
+                reported = true;
+                let _ = self.reports.send(opens_late(device, began.elapsed()));
+            }
+        }
+    }
+
+    /// The node's device of this name. One that is gone for good may have left its name to another.
+    fn called(&self, name: &str) -> Option<DeviceId> {
+        let model = self.client.model();
+        model.devices.values().find(|record| is_called(record, self.identity, name)).map(|record| record.id)
+    }
+
+    /// Notes which of the node's registered devices are not in its data folder any more. Another device may have such
+    /// a one's name then.
+    async fn note_missing(
+        &self,
+        dirs: &[(String, Result<DeviceDir>)],
+        silent: &[(String, Reading)],
+    ) -> Result<(), MetaError> {
+        let model = self.client.model();
+        let by_name: BTreeMap<&str, Option<&DeviceDir>> = dirs
+            .iter()
+            .map(|(name, dir)| (name.as_str(), dir.as_ref().ok()))
+            .chain(silent.iter().map(|(name, _)| (name.as_str(), None)))
+            .collect();
+        let is_missing = |record: &DeviceRecord| {
+            let is_it = |(name, dir): (&&str, &Option<&DeviceDir>)| match dir {
+                Some(dir) => dir.file.uuid == record.uuid,
+                None => is_called(record, self.identity, name),
+            };
+            record.node == self.identity.node && !record.removed && !by_name.iter().any(is_it)
+        };
+        for record in model.devices.values().filter(|record| is_missing(record)) {
+            let reason = format!("{} is not in its node's data folder any more", record.name);
+            tracing::error!("device {}: {reason}", record.id);
+            let failure = DeviceFailure { kind: FailureKind::Lost, reason, since: now_rfc3339() };
+            self.client.note_device_failure(record.id, Some(&failure)).await?;
+        }
+        Ok(())
+    }
+
+    fn out_of_service(&self, device: DeviceId, error: &anyhow::Error) {
+        // The reports are worked off as long as the node is up.
+        let _ = self.reports.send(out_of_service(device, error));
+    }
+}
+
+/// The report that a device can't be used yet, although it has been asked for so long.
+pub fn opens_late(device: DeviceId, silence: Duration) -> Report {
+    let reason = format!(
+        "it has been opening for {} s: either the drive does not answer, or the map is read whole after an unclean stop; \
+         the device goes into service by itself when it is open",
+        silence.as_secs()
+    );
+    Report::DeviceOpen(device, Err(Breakdown { reason, for_good: false }))
+}
+
+/// The report that a device can't be used.
+pub fn out_of_service(device: DeviceId, error: &anyhow::Error) -> Report {
+    let for_good = error.downcast_ref::<DeviceLost>().is_some();
+    Report::DeviceOpen(device, Err(Breakdown { reason: format!("{error:#}"), for_good }))
+}
+
+/// It is the node's device of this name. One that is gone for good may have left its name to another.
+fn is_called(record: &DeviceRecord, identity: Identity, name: &str) -> bool {
+    let lost = record.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
+    record.node == identity.node && record.name == name && !lost
+}
