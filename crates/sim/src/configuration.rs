@@ -313,10 +313,17 @@ impl World {
 
     /// News has come.
     pub(crate) fn configure(&mut self, life: Life, view: &ClusterView) {
+        let unheard = self.plan.lie == Some(Lie::UnheardDeletions);
         let told = self.configuration.told.entry(life).or_default();
         if view.revision >= *told {
             *told = view.revision;
             self.tell(life, |node| node.configure(view.clone()));
+            self.front(life, |frontend, context| match unheard {
+                true => frontend.known(context),
+                false => frontend.volumes_changed(context),
+            });
+            self.fsx_news(life);
+            self.hear_of_attachments(life);
         }
     }
 

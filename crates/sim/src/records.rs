@@ -49,9 +49,10 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     txn = put(txn, Key::Class(CLASS), &class(CLASS, copies, record_rule(plan.ack), plan.copies_min, groups));
     let size_bytes = u64::from(plan.chunks) * CHUNK_SIZE as u64;
     let mut draw_offset = || random.below(u64::from(plan.groups)) as u32;
-    txn = put_volume(txn, VOLUME_ID, VOLUME, CLASS, size_bytes, draw_offset());
+    let access = if plan.mode == Mode::Fsx { VolumeAccess::Exclusive } else { VolumeAccess::Shared };
+    txn = put_volume(txn, VOLUME_ID, VOLUME, CLASS, size_bytes, draw_offset(), access);
     if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) {
-        txn = put_volume(txn, VolumeId(2), SECOND, CLASS, size_bytes, draw_offset());
+        txn = put_volume(txn, VolumeId(2), SECOND, CLASS, size_bytes, draw_offset(), access);
     }
     if plan.mode == Mode::Lost
         && let Some(device) = nodes.last().and_then(|node| of(*node).next())
@@ -59,7 +60,7 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
         let pg = PgId(plan.groups + 1);
         txn = put_group(txn, pg, LOST, vec![device]);
         txn = put(txn, Key::Class(LOST), &class(LOST, 1, AckRule::All, 1, vec![pg]));
-        txn = put_volume(txn, VolumeId(3), LOST, LOST, size_bytes, 0);
+        txn = put_volume(txn, VolumeId(3), LOST, LOST, size_bytes, 0, access);
     }
     let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
@@ -101,7 +102,15 @@ fn put_group(txn: Txn, pg: PgId, class: &str, members: Vec<DeviceId>) -> Txn {
     put(txn, Key::Group(pg), &NewGroup { members, primary }.into_record(pg, class, 0))
 }
 
-fn put_volume(txn: Txn, id: VolumeId, name: &str, class: &str, size_bytes: u64, group_offset: u32) -> Txn {
+fn put_volume(
+    txn: Txn,
+    id: VolumeId,
+    name: &str,
+    class: &str,
+    size_bytes: u64,
+    group_offset: u32,
+    access: VolumeAccess,
+) -> Txn {
     let head = LayerId(id.0);
     let volume = VolumeRecord {
         id,
@@ -111,7 +120,7 @@ fn put_volume(txn: Txn, id: VolumeId, name: &str, class: &str, size_bytes: u64, 
         class: class.into(),
         head,
         group_offset,
-        access: VolumeAccess::Shared,
+        access,
         created: String::new(),
         cut: None,
         protection: None,
