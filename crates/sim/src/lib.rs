@@ -24,6 +24,7 @@ mod history;
 mod lost;
 mod machine;
 mod network;
+mod notes;
 mod operator;
 mod plan;
 mod random;

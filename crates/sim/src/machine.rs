@@ -11,6 +11,7 @@ use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
 use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId, VolumeId};
 use azekura_frontend::Frontend;
+use azekura_model::FailureKind;
 use azekura_node::{Effect, Identity, Node};
 use azekura_replica::GroupState;
 use azekura_wire::{FenceDone, Message, PrepareOk};
@@ -286,7 +287,7 @@ impl World {
             Effect::DeviceOpen(device, Err(why)) => self.device_stopped(device, &why),
             Effect::DeviceFailing(device, why) => {
                 self.trace.remark(now, || format!("{name:?} {device:?} is failing: {why}"));
-                self.operator.drain(device);
+                self.note_failure(device, Some(FailureKind::Failing));
             }
             Effect::DeviceHangs(device, hangs, silence) => {
                 if hangs {

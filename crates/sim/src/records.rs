@@ -2,7 +2,6 @@
 
 use crate::Mode;
 use crate::lost::LOST;
-use crate::operator::numbers_of;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::world::{SECOND, VOLUME, VOLUME_ID};
@@ -19,12 +18,15 @@ pub(crate) const CLASS: &str = "class";
 /// Volumes may promise as much as they like: what they promise is not what devices are filled with.
 const OVERCOMMIT_RATIO: f64 = 1e6;
 /// What records say of a device's size, bytes. All are alike, and stores have sizes of their own.
-const CAPACITY_BYTES: u64 = 1 << 30;
+pub(crate) const CAPACITY_BYTES: u64 = 1 << 30;
+
+/// The first of a node's devices has this number, times the node's, when a run begins.
+const NUMBERS_PER_NODE: u32 = 100;
 
 /// A configuration that `random` draws.
 pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
-    let of = |node: NodeId| numbers_of(node).take(plan.devices_per_node as usize);
+    let of = |node: NodeId| (0..plan.devices_per_node).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth));
     let mut txn = Txn::new();
     for node in &nodes {
         txn = put(txn, Key::Node(*node), &node_record(*node));
@@ -64,6 +66,7 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     }
     let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
+    txn = put(txn, Key::Counter("devices"), &((plan.nodes + 1) * NUMBERS_PER_NODE));
     let mut memory = Memory::new();
     memory.run(&txn).expect("there are no conditions");
     memory
@@ -79,7 +82,7 @@ pub(crate) fn record_rule(rule: azekura_replica::AckRule) -> AckRule {
 }
 
 /// A device as its node registers it.
-pub(crate) fn device_record(id: DeviceId, node: NodeId) -> DeviceRecord {
+fn device_record(id: DeviceId, node: NodeId) -> DeviceRecord {
     DeviceRecord {
         id,
         uuid: format!("device{id}"),

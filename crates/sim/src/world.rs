@@ -119,7 +119,7 @@ impl World {
             snapshots: Snapshots::new(plan, random.fork()),
             fsx,
             lost,
-            operator: Operator::new(plan, options, random.fork()),
+            operator: Operator::new(plan, options, view.devices.clone(), random.fork()),
             wear: Wear::new(random.fork()),
             hangs: Random::new(seed ^ 0x6861_6e67),
             history: History::default(),
