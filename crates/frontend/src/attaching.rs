@@ -81,6 +81,10 @@ impl<K: Copy + Ord> Attaching<K> {
     pub fn opened(&mut self, conn: K, name: &str) -> Option<Generation> {
         let volume = self.volumes.get_mut(name)?;
         let State::Held(attachment) = volume.state else { return None };
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::counts_only_first() {
+            return Some(attachment);
+        }
         volume.users.insert(conn);
         Some(attachment)
     }

@@ -103,8 +103,6 @@ pub struct Frontend<K> {
     notices: Repeats<Notice>,
     /// Some attachments may have ended.
     look_for_ended: bool,
-    /// Some volumes may be gone.
-    look_for_deleted: bool,
     effects: VecDeque<Effect<K>>,
 }
 
@@ -128,7 +126,6 @@ impl<K: Copy + Ord> Frontend<K> {
             }),
             notices: Repeats::default(),
             look_for_ended: false,
-            look_for_deleted: false,
             effects: VecDeque::new(),
         }
     }
@@ -438,8 +435,8 @@ impl<K: Copy + Ord> Frontend<K> {
 
     /// The node's volumes may have changed.
     pub fn volumes_changed(&mut self, cx: &mut Context<'_, K>) {
-        self.look_for_deleted = true;
         self.listings.clear();
+        self.close_deleted(cx);
         self.known(cx);
     }
 
@@ -448,10 +445,9 @@ impl<K: Copy + Ord> Frontend<K> {
         self.look_for_ended = true;
     }
 
-    /// Closes connections to what has ended or is gone.
+    /// Closes connections to what has ended.
     pub fn settle(&mut self, cx: &mut Context<'_, K>) {
         self.close_ended(&*cx.backend);
-        self.close_deleted(cx);
     }
 
     /// Closes the connections of attachments that have ended.
@@ -469,14 +465,14 @@ impl<K: Copy + Ord> Frontend<K> {
     }
 
     /// Closes the connections to volumes and snapshots that are gone: whatever comes to have their name is another's.
+    /// None of their requests is let in any more.
     fn close_deleted(&mut self, cx: &mut Context<'_, K>) {
-        if !std::mem::take(&mut self.look_for_deleted) {
-            return;
-        }
         let known = cx.backend.volumes();
         let is_gone = |name: &str, id: VolumeId| known.get(name).is_none_or(|volume| volume.id != id);
-        let opened = self.opened.iter().filter(|(_, view)| is_gone(&view.name, view.id));
-        self.effects.extend(opened.map(|(conn, _)| Effect::Close(*conn, Close::AfterDrain)));
+        for (conn, _) in self.opened.iter().filter(|(_, view)| is_gone(&view.name, view.id)) {
+            cx.clients.client(*conn).into_iter().for_each(|client| client.volume = None);
+            self.effects.push_back(Effect::Close(*conn, Close::AfterDrain));
+        }
         let users = self.attaching.take_deleted(is_gone).into_iter().flat_map(|(_, users)| users);
         // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
         let waiting: Vec<K> = users.filter(|conn| !self.opened.contains_key(conn)).collect();

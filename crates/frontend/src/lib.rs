@@ -21,6 +21,9 @@ mod memory;
 mod missing;
 mod protocol;
 mod request;
+#[cfg(feature = "sabotage")]
+#[doc(hidden)]
+pub mod sabotage;
 mod turns;
 
 pub use client::Client;

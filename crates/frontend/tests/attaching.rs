@@ -5,8 +5,8 @@
 mod support;
 
 use azekura_base::{Generation, VolumeId};
-use azekura_frontend::{Close, Effect, HANDSHAKE_MAX};
-use support::Rig;
+use azekura_frontend::{Close, Effect, Frontend, HANDSHAKE_MAX};
+use support::{Rig, Volumes};
 
 #[test]
 fn the_first_client_attaches_and_the_last_one_gives_back() {
@@ -140,6 +140,27 @@ fn connections_to_what_is_gone_are_closed_and_who_waits_for_its_name_goes_on_wai
     assert_eq!(rig.effects(), [Effect::Attach("vol1".into())], "for the one that has the name now");
     rig.attached("vol1", 51, 9);
     assert!(rig.heard(waiting).starts_with("opened vol1"));
+}
+
+#[test]
+fn no_request_to_what_is_gone_reaches_what_has_its_name() {
+    let mut rig = Rig::new(&["vol1"]);
+    let before = rig.open("vol1", 7);
+    let waiting = rig.open("vol1", 7);
+    rig.volumes.stuck.insert("vol1".into());
+    rig.say(waiting, "write 0 hello");
+    rig.volumes = Volumes { revision: 2, ..Volumes::default() };
+    rig.volumes.add("vol1", 2);
+    rig.front(Frontend::volumes_changed);
+    // These come with the news.
+    rig.say(before, "write 0 hello");
+    let after = rig.connect();
+    rig.say(after, "open vol1");
+    assert!(rig.volumes.asked.is_empty());
+    let closed = |conn| Effect::Close(conn, Close::AfterDrain);
+    assert_eq!(rig.effects(), [closed(before), closed(waiting), Effect::Attach("vol1".into())]);
+    rig.attached("vol1", 2, 1);
+    assert!(rig.heard(after).starts_with("opened vol1"));
 }
 
 #[test]

@@ -3,15 +3,17 @@
 use crate::attachments::{Holders, INSPECTOR};
 use crate::contents::{BLOCK_SECTORS, SECTOR_SIZE, ZERO, decode, encode};
 use crate::events::{Event, Life};
+use crate::front::Who;
 use crate::fsx;
 use crate::history::{NEVER, Seen, Stamp, Written};
 use crate::lost;
 use crate::plan::{CLIENT_DEPTH_MAX, OPERATION_MAX, Plan, WRITE_BLOCKS_MAX};
 use crate::random::Random;
 use crate::snapshots::relay;
-use crate::world::{VOLUME, World};
+use crate::world::{VOLUME, VOLUME_ID, World};
 use crate::{Invariant, Mode};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Generation, IoStatus, NodeId};
+use azekura_frontend::Request;
 use azekura_gateway::{Op, Outcome, Piece, RETRY_INTERVAL_MAX};
 use azekura_node::ReadLimits;
 use std::collections::BTreeMap;
@@ -206,10 +208,22 @@ impl World {
             self.clients.at[client] = *self.clients.random.pick(&nodes);
             return;
         };
-        let Some(attachment) = self.attachment_of(life) else { return };
+        let Some(line) = self.line_to(life, Who::Client(client), VOLUME) else { return };
+        let Some((_, attachment)) = self.connections.opened(line) else { return };
+        if self.holders.client_leaves() {
+            return self.hang_up(line);
+        }
         let Clients { layout, random, .. } = &mut self.clients;
         let (kind, first, count) = layout.draw(random);
-        self.issue(life, attachment, Some(client), kind, first, count);
+        let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
+        let id = self.note_operation(life, attachment, Some(client), kind, first, count);
+        let request = match kind {
+            Kind::Read => Request::Read { offset, len },
+            Kind::Write => Request::Write { offset, bytes: encode(id, first, count) },
+            Kind::Zero => Request::Zero { offset, len },
+            Kind::Trim => Request::Trim { offset, len },
+        };
+        self.submit(line, id, request);
     }
 
     /// The life of a node whose gateway takes requests.
@@ -224,20 +238,22 @@ impl World {
         (node.gateway().volumes().contains_key(volume) && node.has_room(volume)).then_some(life)
     }
 
-    fn issue(&mut self, life: Life, attachment: Generation, client: Option<usize>, kind: Kind, first: u64, count: u64) {
+    /// An operation begins. Gives its number.
+    fn note_operation(
+        &mut self,
+        life: Life,
+        attachment: Generation,
+        client: Option<usize>,
+        kind: Kind,
+        first: u64,
+        count: u64,
+    ) -> u64 {
         self.clients.issued += 1;
         let id = self.clients.issued;
         if self.holders.on {
             self.clients.attachments.insert(id, attachment);
         }
         let start = self.history.stamp();
-        let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
-        let op = match kind {
-            Kind::Read => Op::Read { offset, len },
-            Kind::Write => Op::Write { offset, bytes: encode(id, first, count) },
-            Kind::Zero => Op::Zero { offset, len },
-            Kind::Trim => Op::Trim { offset, len },
-        };
         self.clients.running.insert(
             id,
             Running { kind, life, client, first, count, start, asked: self.now, attachment, snapshot: None },
@@ -246,7 +262,7 @@ impl World {
             let block = first / BLOCK_SECTORS;
             format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
         });
-        self.tell(life, |node| node.submit(id, VOLUME, attachment, op));
+        id
     }
 
     /// Starts reads of everything that clients ever wrote, at a node.
@@ -258,7 +274,10 @@ impl World {
         for region in regions {
             let step = WRITE_BLOCKS_MAX * BLOCK_SECTORS;
             for first in region.clone().step_by(step as usize) {
-                self.issue(life, INSPECTOR, None, Kind::Read, first, step.min(region.end - first));
+                let count = step.min(region.end - first);
+                let id = self.note_operation(life, INSPECTOR, None, Kind::Read, first, count);
+                let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
+                self.inspect(life, VOLUME, id, Op::Read { offset, len });
             }
         }
     }
@@ -298,6 +317,7 @@ impl World {
         if gateway.is_none_or(|gateway| !gateway.volumes().contains_key(name)) {
             return;
         }
+        let Some(line) = self.line_to(life, Who::Reader, name) else { return };
         self.clients.issued += 1;
         let (id, start, attachment) = (self.clients.issued, self.history.stamp(), Generation(0));
         let snapshot = Some(name.to_owned());
@@ -306,8 +326,7 @@ impl World {
         self.clients.running.insert(id, running);
         self.trace.step(self.now, id, || format!("{node:?} operation {id}: Read {first}+{count} of {name}"));
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
-        let name = name.to_owned();
-        self.tell(life, |node| node.submit(id, &name, attachment, Op::Read { offset, len }));
+        self.submit(line, id, Request::Read { offset, len });
     }
 
     /// A gateway has answered.
@@ -341,9 +360,8 @@ impl World {
             self.violate(Invariant::Liveness, what);
         }
         match outcome {
-            Outcome::Failed(IoStatus::Fenced) if self.holders.has_ended(op.attachment) => {
+            Outcome::Failed(IoStatus::Fenced) if self.holders.has_ended(VOLUME_ID, op.attachment) => {
                 self.report.fenced += 1;
-                self.holders.lose(op.life, op.attachment);
                 self.record(id, &op, NEVER);
             }
             // It was deleted meanwhile.
@@ -389,17 +407,22 @@ impl World {
         }
     }
 
-    /// The gateways of a life are gone, and with them the answers.
-    pub(crate) fn clients_lose(&mut self, life: Life) {
-        self.fsx_loses(life);
-        self.relay_loses(life);
-        self.lost_loses(life);
-        let lost: Vec<u64> = self.clients.running.iter().filter(|(_, op)| op.life == life).map(|(id, _)| *id).collect();
-        for id in lost {
-            let Some(op) = self.clients.running.remove(&id) else { continue };
-            self.report.unknown += 1;
-            self.record(id, &op, NEVER);
+    /// An operation is not answered any more: its connection has ended.
+    pub(crate) fn operation_unanswered(&mut self, id: u64) {
+        let Some(op) = self.clients.running.remove(&id) else { return };
+        match op.snapshot {
+            // It was deleted meanwhile.
+            Some(_) => self.report.failed += 1,
+            None => self.report.unknown += 1,
         }
+        self.trace.step(self.now, id, || format!("{:?} operation {id}: its connection has ended", op.life.node));
+        self.record(id, &op, NEVER);
+    }
+
+    /// The gateways of a life are gone: nobody looks at what they hold any more.
+    pub(crate) fn inspections_end(&mut self, life: Life) {
+        let lost: Vec<u64> = self.clients.running.iter().filter(|(_, op)| op.life == life).map(|(id, _)| *id).collect();
+        lost.into_iter().for_each(|id| self.operation_unanswered(id));
     }
 
     /// Everything that has not been answered when a run is over.

@@ -13,8 +13,8 @@ use crate::world::{CLUSTER, World};
 use azekura_base::{DeviceId, Epoch, NodeId, PgId};
 use azekura_model::transitions::groups::{Proposed, confirm_copy_forgotten, propose, replace_group};
 use azekura_model::{
-    ClassRecord, ClosedRecord, ClusterRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome, Records,
-    RestoredRecord, Step, Txn, Unknown,
+    AliveRecord, ClassRecord, ClosedRecord, ClusterRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome,
+    Records, RestoredRecord, Step, Txn, Unknown, encode,
 };
 use azekura_node::{ClusterView, Views, group_config, proposal_of};
 use azekura_replica::{AckRule, GroupConfig};
@@ -121,6 +121,19 @@ impl Configuration {
         self.store.run(txn)?;
         self.show();
         Some(self.view.revision)
+    }
+
+    /// A node shows that it is alive.
+    pub(crate) fn give_sign_of_life(&mut self, node: NodeId) {
+        let record = AliveRecord { node, since: String::new() };
+        self.store.hold(&Key::Alive(node).to_string(), Some(encode(&record)));
+        self.show();
+    }
+
+    /// A node's sign of life ends.
+    pub(crate) fn end_sign_of_life(&mut self, node: NodeId) {
+        self.store.hold(&Key::Alive(node).to_string(), None);
+        self.show();
     }
 
     /// Replaces a group's record by another one, whatever version it has.
@@ -313,10 +326,17 @@ impl World {
 
     /// News has come.
     pub(crate) fn configure(&mut self, life: Life, view: &ClusterView) {
+        let unheard = self.plan.lie == Some(Lie::UnheardDeletions);
         let told = self.configuration.told.entry(life).or_default();
         if view.revision >= *told {
             *told = view.revision;
             self.tell(life, |node| node.configure(view.clone()));
+            self.front(life, |frontend, context| match unheard {
+                true => frontend.known(context),
+                false => frontend.volumes_changed(context),
+            });
+            self.fsx_news(life);
+            self.hear_of_attachments(life);
         }
     }
 

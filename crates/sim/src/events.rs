@@ -51,10 +51,10 @@ pub(crate) enum Event {
     Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64> },
     /// A node learns of the configuration.
     Configure(Life, Arc<ClusterView>),
-    /// A process attaches the volume for its clients.
-    Attach(Life),
-    /// A process that has attached the volume asks once more to keep former users out.
-    FenceAgain(Life),
+    /// The store is asked for what a process wants to do with a volume.
+    Errand(Life, String),
+    /// A process has read the configuration for clients that want what it does not know.
+    Look(Life),
     /// An operator ends attachments by force.
     Usurp,
     /// An operator makes, reads or deletes a snapshot.
@@ -109,6 +109,8 @@ impl Event {
             | Event::Disk(_, life, _)
             | Event::Map(_, life)
             | Event::Configure(life, ..)
+            | Event::Errand(life, _)
+            | Event::Look(life)
             | Event::Leave(life, _)
             | Event::Exit(life)
             | Event::Connected { from: life, .. }

@@ -13,15 +13,18 @@ mod check;
 mod clients;
 mod configuration;
 mod contents;
+mod describe;
 mod device;
 mod disk;
 mod events;
 mod faults;
+mod front;
 mod fsx;
 mod history;
 mod lost;
 mod machine;
 mod network;
+mod notes;
 mod operator;
 mod plan;
 mod random;
@@ -46,6 +49,7 @@ use std::time::Duration;
 pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
     #[cfg(feature = "sabotage")]
     {
+        azekura_frontend::sabotage::count_only_first(plan.lie == Some(Lie::UncountedClients));
         azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
         azekura_replica::sabotage::forget_sessions(plan.lie == Some(Lie::ForgottenSessions));
         azekura_replica::sabotage::hurry(plan.lie == Some(Lie::HastyClaim));

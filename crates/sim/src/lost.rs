@@ -2,13 +2,14 @@
 //! none of whose copies are there, notice nothing (invariant 10), although those of the lost one go on asking through
 //! the same gateways.
 
-use crate::attachments::INSPECTOR;
 use crate::events::{Event, Life};
+use crate::front::Who;
 use crate::random::Random;
 use crate::world::World;
 use crate::{Invariant, Mode};
 use azekura_base::{BLOCK_SIZE, IoStatus, NodeId};
-use azekura_gateway::{Op, Outcome};
+use azekura_frontend::Request;
+use azekura_gateway::Outcome;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -78,16 +79,17 @@ impl World {
         self.look_for_room(node);
         for _ in 0..self.lost.random.between(1, BURST) {
             let Some(life) = self.ready_life_for(node, LOST) else { return };
+            let Some(line) = self.line_to(life, Who::Lost, LOST) else { return };
             self.lost.tokens += 1;
             let (id, random) = (self.lost.tokens, &mut self.lost.random);
             let offset = random.below(BLOCKS) * BLOCK_SIZE as u64;
-            let op = if random.chance(70) {
-                Op::Write { offset, bytes: Bytes::from(vec![id as u8; BLOCK_SIZE]) }
+            let request = if random.chance(70) {
+                Request::Write { offset, bytes: Bytes::from(vec![id as u8; BLOCK_SIZE]) }
             } else {
-                Op::Read { offset, len: BLOCK_SIZE as u64 }
+                Request::Read { offset, len: BLOCK_SIZE as u64 }
             };
             self.lost.running.insert(id, (life, self.now));
-            self.tell(life, |node| node.submit(id, LOST, INSPECTOR, op));
+            self.submit(line, id, request);
         }
     }
 
@@ -116,6 +118,11 @@ impl World {
             let what = format!("operation {id} on {LOST} at {life:?} failed after {waited:?}: {status}");
             self.violate(Invariant::Liveness, what);
         }
+    }
+
+    /// A request on the lost volume is not answered any more: its connection has ended.
+    pub(crate) fn lost_unanswered(&mut self, id: u64) {
+        self.lost.running.remove(&id);
     }
 
     /// The gateways of a life are gone.

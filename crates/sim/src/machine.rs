@@ -3,12 +3,15 @@
 use crate::attachments::INSPECTOR;
 use crate::check::order::Owner;
 use crate::events::{Event, Life};
+use crate::front::Front;
 use crate::network::{ConnId, Side, describe};
 use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
 use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId, VolumeId};
+use azekura_frontend::Frontend;
+use azekura_model::FailureKind;
 use azekura_node::{Effect, Identity, Node};
 use azekura_replica::GroupState;
 use azekura_wire::{FenceDone, Message, PrepareOk};
@@ -17,6 +20,8 @@ use std::time::Duration;
 /// A machine: its process, if one runs.
 pub(crate) struct Machine {
     pub(crate) node: Option<Node>,
+    /// Where its clients are.
+    pub(crate) front: Front,
     incarnation: u64,
     /// What the process's clock would have shown when the run began.
     clock_ahead: Duration,
@@ -36,6 +41,7 @@ impl Machine {
     pub(crate) fn new(random: Random) -> Machine {
         Machine {
             node: None,
+            front: Front::new(),
             incarnation: 0,
             clock_ahead: Duration::ZERO,
             clock_rate: MILLION,
@@ -100,6 +106,15 @@ impl World {
             node.advance(clock);
             what(node);
         }
+        self.wake(life);
+    }
+
+    /// Lets a process take a turn soon.
+    pub(crate) fn wake(&mut self, life: Life) {
+        if self.life_of(life.node) != Some(life) {
+            return;
+        }
+        let Some(machine) = self.machines.get_mut(&life.node) else { return };
         let at = self.now + machine.random.micros(1, 20);
         self.turn_by(life, at);
     }
@@ -142,7 +157,7 @@ impl World {
                 Err(why) => return self.violate(Invariant::StoreKeeps, format!("{device:?}: {why}")),
             }
         }
-        machine.node = Some(node);
+        (machine.node, machine.front) = (Some(node), Front::new());
         self.report.starts += 1;
         self.trace.step(self.now, life.incarnation, || format!("{id:?} starts, life {}", life.incarnation));
         self.inform(life);
@@ -176,11 +191,31 @@ impl World {
             return;
         }
         machine.turn_at = None;
+        self.front(life, |frontend, context| {
+            frontend.close_late(context.now);
+            frontend.admit(context);
+        });
+        let mut admitted = true;
+        while admitted && self.violation.is_none() {
+            admitted = false;
+            let Some(wake) = self.poll_node(life) else { return };
+            self.turn_by(life, wake);
+            self.front(life, |frontend, context| admitted = frontend.admit(context));
+        }
+        self.front(life, Frontend::settle);
+        self.check_serving(life);
+        self.check_windows(life);
+    }
+
+    /// The node works, and what it asks for is done. Gives the time when it is to work again.
+    fn poll_node(&mut self, life: Life) -> Option<Duration> {
+        let now = self.now;
+        let machine = self.machines.get_mut(&life.node).filter(|machine| machine.incarnation == life.incarnation)?;
         let clock = machine.clock(now);
-        let Some(node) = machine.node.as_mut() else { return };
+        let node = machine.node.as_mut()?;
         node.poll(clock);
         let effects: Vec<Effect> = std::iter::from_fn(|| node.next_effect()).collect();
-        let wake = node.next_wake();
+        let wake = machine.front.next_look().map_or(node.next_wake(), |look| look.min(node.next_wake()));
         let mut claims = Vec::new();
         for group in node.groups() {
             if matches!(
@@ -204,9 +239,7 @@ impl World {
         for effect in effects {
             self.perform(life, effect);
         }
-        self.check_serving(life);
-        self.check_windows(life);
-        self.turn_by(life, wake);
+        Some(wake)
     }
 
     fn perform(&mut self, life: Life, effect: Effect) {
@@ -229,15 +262,17 @@ impl World {
             }
             Effect::Close(key) => self.close(key),
             Effect::Store(device, effect) => self.device_effect(life, device, effect),
-            Effect::Complete(operation, outcome) => self.completed(operation, outcome),
+            Effect::Complete(request, outcome) => {
+                self.front(life, |frontend, context| frontend.complete(request, outcome, context));
+            }
             Effect::Scrubbed(pg, report, _) => self.scrubbed(pg, &report),
             Effect::Found(pg, found) => self.trace.remark(now, || format!("{name:?} {pg:?}: {found:?}")),
             Effect::Fenced(token, result) => {
-                if !self.fsx_fenced(token, &result) && !self.freeze_ended(token, &result) {
-                    self.fence_ended(token, result);
+                if !self.freeze_ended(token, &result) {
+                    self.fence_ended(token, &result);
                 }
             }
-            Effect::AttachmentsEnded => self.look_at_attachment(life),
+            Effect::AttachmentsEnded => self.front(life, |frontend, _| frontend.attachments_ended()),
             Effect::Propose(pg, device, config) => self.propose(life, pg, device, config),
             Effect::LayerDropped(device, layer) | Effect::LayerMerged(device, layer) => {
                 self.layer_ended(device, layer);
@@ -255,7 +290,7 @@ impl World {
             }
             Effect::DeviceFailing(device, why) => {
                 self.trace.remark(now, || format!("{name:?} {device:?} is failing: {why}"));
-                self.operator.drain(device);
+                self.note_failure(device, Some(FailureKind::Failing));
             }
             Effect::DeviceHangs(device, hangs, silence) => {
                 if hangs {

@@ -1,29 +1,27 @@
 //! The control plane, as far as it decides which devices are to have copies (docs/decisions/0008): new homes for what
 //! is lost or stays out of service, away from devices that are drained, and a share for new devices.
 //!
-//! It knows what the real one knows: what nodes note of their devices, and which nodes are absent. It changes members
-//! only; the rest is up to the groups' primaries. A device that is gone comes back as another one with a new number, as
-//! a data folder does that was emptied: nothing opens under the number of a device that it is not.
+//! It knows what the records say ([`crate::notes`]): what nodes note of their devices, which nodes give a sign of life,
+//! which devices are drained. Of groups it changes members only; the rest is up to the groups' primaries. A device that
+//! is gone comes back as another one with a new number, as a data folder does that was emptied: nothing opens under the
+//! number of a device that it is not.
 
 use crate::device::{Device, Honesty, Silence};
 use crate::events::Event;
 use crate::plan::{Lie, Plan};
 use crate::random::Random;
-use crate::records::device_record;
+use crate::records::CAPACITY_BYTES;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId};
-use azekura_model::{Key, Txn};
+use azekura_model::transitions::members::{DeviceSpec, register_device};
+use azekura_model::{DeviceState, FailureKind};
 use azekura_node::Breakdown;
 use azekura_replica::GroupConfig;
 use azekura_store::Options;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The first of a node's devices has this number, times the node's.
-const NUMBERS_PER_NODE: u32 = 100;
-/// Devices that a node has in a run, one after the other.
-const DEVICES_PER_NODE_MAX: u32 = 50;
 /// Groups that move at once for another reason than that a copy is lost.
 const MOVES_AT_ONCE: usize = 2;
 /// Nodes have told everything about errors of a device by this time after the last one.
@@ -38,45 +36,47 @@ pub(crate) struct Operator {
     options: Options,
     /// How long a node may be absent, or a device out of service, until its copies get new homes.
     patience: Duration,
-    /// Devices that are gone for good. Of those that are named false, their node has not noted it yet.
-    lost: BTreeMap<DeviceId, bool>,
-    /// Devices that their nodes do without, and since when.
-    stopped: BTreeMap<DeviceId, Duration>,
-    /// Nodes that are absent, and since when.
-    absent: BTreeMap<NodeId, Duration>,
-    draining: BTreeSet<DeviceId>,
+    /// Devices that are gone for good. Of those that are named false, their node has not found out yet.
+    pub(crate) lost: BTreeMap<DeviceId, bool>,
+    /// Devices that their nodes do without.
+    pub(crate) stopped: BTreeSet<DeviceId>,
+    /// The nodes of all devices that there have been.
+    nodes: BTreeMap<DeviceId, NodeId>,
+    /// Nodes that give no sign of life, and since when.
+    pub(crate) absent: BTreeMap<NodeId, Duration>,
+    /// Devices that are out of service, and since when, as the records say.
+    pub(crate) out: BTreeMap<DeviceId, Duration>,
+    /// When each node has given its last sign of life.
+    pub(crate) renewed: BTreeMap<NodeId, Duration>,
     /// Nodes that find a new device when they start.
     due: BTreeMap<NodeId, u32>,
 }
 
 impl Operator {
-    pub(crate) fn new(plan: &Plan, options: Options, mut random: Random) -> Operator {
+    pub(crate) fn new(
+        plan: &Plan,
+        options: Options,
+        nodes: BTreeMap<DeviceId, NodeId>,
+        mut random: Random,
+    ) -> Operator {
         Operator {
             on: plan.devices_fail,
             patience: random.spread_millis(500, 8000),
             random,
             options,
             lost: BTreeMap::new(),
-            stopped: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            nodes,
             absent: BTreeMap::new(),
-            draining: BTreeSet::new(),
+            out: BTreeMap::new(),
+            renewed: BTreeMap::new(),
             due: BTreeMap::new(),
         }
     }
 
     /// The device is gone, or its node does without it: it confirms nothing.
     pub(crate) fn is_out(&self, device: DeviceId) -> bool {
-        self.lost.contains_key(&device) || self.stopped.contains_key(&device)
-    }
-
-    /// The device is to be emptied.
-    pub(crate) fn is_draining(&self, device: DeviceId) -> bool {
-        self.draining.contains(&device)
-    }
-
-    /// A device is to be emptied, and then taken away.
-    pub(crate) fn drain(&mut self, device: DeviceId) {
-        self.draining.insert(device);
+        self.lost.contains_key(&device) || self.stopped.contains(&device)
     }
 
     /// A node is to find another device at its next start.
@@ -90,21 +90,21 @@ impl Operator {
     }
 }
 
-/// The node that a device of this number belongs to.
-pub(crate) fn node_of(device: DeviceId) -> NodeId {
-    NodeId(device.0 / NUMBERS_PER_NODE)
-}
-
-/// All devices that a node may have in a run.
-pub(crate) fn numbers_of(node: NodeId) -> impl Iterator<Item = DeviceId> {
-    (0..DEVICES_PER_NODE_MAX).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth))
-}
-
 impl World {
+    /// The node that a device belongs to, or has belonged to.
+    ///
+    /// # Panics
+    /// When there has never been such a device.
+    pub(crate) fn node_of(&self, device: DeviceId) -> NodeId {
+        self.operator.nodes[&device]
+    }
+
     /// The control plane looks at everything once more.
     pub(crate) fn operate(&mut self) {
         let again = self.now + self.operator.random.spread_millis(100, 1500);
         self.queue.push(again, Event::Operate);
+        self.note_failures();
+        self.give_signs_of_life();
         self.look_for_absence();
         let lost = self.counted_as_lost();
         let groups = self.configuration.view().groups.clone();
@@ -115,7 +115,8 @@ impl World {
             // for.
             let only_liars = config.in_sync.iter().all(|id| self.devices.get(id).is_some_and(|device| device.lied));
             let gone: BTreeSet<DeviceId> = gone.filter(|id| !only_liars || !self.devices.contains_key(id)).collect();
-            let drained: BTreeSet<DeviceId> = config.members.intersection(&self.operator.draining).copied().collect();
+            let drained: BTreeSet<DeviceId> =
+                config.members.iter().copied().filter(|id| self.is_drained(*id)).collect();
             let whole = config.in_sync == config.members && moving < MOVES_AT_ONCE;
             let (why, next) = if !gone.is_empty() {
                 ("new homes", self.with_others(&config, &gone, &lost))
@@ -137,6 +138,7 @@ impl World {
         self.trust_again();
         if !self.wear.calm {
             self.take_away_drained();
+            self.take_removal_steps();
             self.start_anew_for_stopped();
         }
     }
@@ -157,38 +159,25 @@ impl World {
         }
     }
 
-    /// A node without a process, or without the configuration store, is absent.
-    fn look_for_absence(&mut self) {
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        for node in nodes {
-            let present = self.life_of(node).is_some() && self.configuration.away(node, self.now).is_none();
-            if present {
-                self.operator.absent.remove(&node);
-            } else {
-                self.operator.absent.entry(node).or_insert(self.now);
-            }
-        }
-    }
-
     /// Devices whose copies get new homes.
     fn counted_as_lost(&self) -> BTreeSet<DeviceId> {
-        let Operator { lost, stopped, absent, patience, .. } = &self.operator;
+        let Operator { out, absent, patience, .. } = &self.operator;
         let over = |since: Option<&Duration>| since.is_some_and(|since| self.now >= *since + *patience);
-        let devices = self.configuration.view().devices.iter();
-        let counts = |(device, node): &(&DeviceId, &NodeId)| {
-            lost.get(device) == Some(&true) || over(stopped.get(device)) || over(absent.get(node))
-        };
-        devices.filter(counts).map(|(device, _)| *device).collect()
+        let devices = self.configuration.model().devices.values();
+        let lost = devices.filter(|device| {
+            let for_good = device.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
+            for_good || device.state == DeviceState::Down || over(out.get(&device.id)) || over(absent.get(&device.node))
+        });
+        lost.map(|device| device.id).collect()
     }
 
     /// Devices that may take another copy, and their nodes.
     fn homes(&self, lost: &BTreeSet<DeviceId>) -> Vec<(DeviceId, NodeId)> {
-        let Operator { draining, absent, .. } = &self.operator;
         let sound = |(id, device): &(&DeviceId, &Device)| {
-            !device.retired && !lost.contains(id) && !self.operator.is_out(**id) && !draining.contains(id)
+            !device.retired && !lost.contains(id) && !self.operator.is_out(**id) && !self.is_drained(**id)
         };
         let homes = self.devices.iter().filter(sound).map(|(id, device)| (*id, device.node));
-        homes.filter(|(_, node)| !absent.contains_key(node)).collect()
+        homes.filter(|(_, node)| !self.operator.absent.contains_key(node)).collect()
     }
 
     /// A group's members with others in the place of `leaving`; `None` when there are not enough.
@@ -203,7 +192,7 @@ impl World {
         while members.len() < config.members.len() {
             homes.retain(|(home, node)| {
                 let admits = !config.leaving.contains(home) || config.in_sync.contains(home);
-                admits && !leaving.contains(home) && members.iter().all(|member| node_of(*member) != *node)
+                admits && !leaving.contains(home) && members.iter().all(|member| self.node_of(*member) != *node)
             });
             if homes.is_empty() {
                 return None;
@@ -227,7 +216,7 @@ impl World {
         let (home, node) = *self.operator.random.pick(&homes);
         // It takes the place of a copy on its own node, or of any.
         let mut members = config.members.clone();
-        let same = members.iter().find(|member| node_of(**member) == node).copied();
+        let same = members.iter().find(|member| self.node_of(**member) == node).copied();
         let all: Vec<DeviceId> = members.iter().copied().collect();
         let goes = same.unwrap_or_else(|| *self.operator.random.pick(&all));
         members.remove(&goes);
@@ -235,36 +224,15 @@ impl World {
         Some(members)
     }
 
-    /// A drained device that no group needs, or has to give anything up, is taken away by whoever stops its node.
-    fn take_away_drained(&mut self) {
-        let hasty = self.plan.lie == Some(Lie::HastyRemoval);
-        let groups = &self.configuration.view().groups;
-        let empty = |device: &DeviceId| {
-            groups.values().all(|config| match hasty {
-                true => !config.members.contains(device),
-                false => !config.needs(*device) && !config.leaving.contains(device),
-            })
-        };
-        let drained: Vec<DeviceId> = self.operator.draining.iter().filter(|device| empty(device)).copied().collect();
-        for id in drained {
-            self.operator.draining.remove(&id);
-            let Some(device) = self.devices.get_mut(&id) else { continue };
-            device.retired = true;
-            let node = device.node;
-            self.trace.step(self.now, u64::from(id.0), || format!("{id:?} is drained and is taken away"));
-            *self.faults.counts.entry("device removed").or_default() += 1;
-            self.restart_as_planned(node);
-        }
-    }
-
     /// Somebody starts a node anew whose device might work again.
     fn start_anew_for_stopped(&mut self) {
         let works = |device: &DeviceId| {
             self.devices.get(device).is_some_and(|d| !d.refuses.is_on(self.now) && !d.silent.is_on(self.now))
         };
-        let stopped: Vec<DeviceId> = self.operator.stopped.keys().filter(|device| works(device)).copied().collect();
+        let stopped: Vec<DeviceId> = self.operator.stopped.iter().filter(|device| works(device)).copied().collect();
         if !stopped.is_empty() && self.operator.random.chance(if self.working { 10 } else { 50 }) {
-            let node = node_of(*self.operator.random.pick(&stopped));
+            let device = *self.operator.random.pick(&stopped);
+            let node = self.node_of(device);
             self.restart_as_planned(node);
         }
     }
@@ -275,19 +243,30 @@ impl World {
             return;
         }
         self.take_away_retired(node);
-        let missing = self.operator.lost.iter_mut().filter(|(device, _)| node_of(**device) == node);
+        let Operator { lost, nodes, .. } = &mut self.operator;
+        let missing = lost.iter_mut().filter(|(device, _)| nodes.get(device) == Some(&node));
         missing.for_each(|(_, noted)| *noted = true);
         let due = self.operator.due.remove(&node).unwrap_or_default();
         for _ in 0..due {
-            let free = numbers_of(node).find(|id| !self.configuration.view().devices.contains_key(id));
-            let Some(id) = free else { return };
-            self.add_device(id, node);
+            let Some(id) = self.register_device(node) else { return };
+            self.format_device(id, node);
             *self.faults.counts.entry("new device").or_default() += 1;
         }
     }
 
+    /// A node makes a new device known; gives the number that it gets.
+    fn register_device(&mut self, node: NodeId) -> Option<DeviceId> {
+        let name = format!("device{}", self.operator.nodes.len());
+        let spec = DeviceSpec { uuid: name.clone(), node, name, capacity_bytes: CAPACITY_BYTES };
+        let registered = self.configuration.run(|records| register_device(records, &spec));
+        let (record, _) = self.must(registered)?;
+        self.operator.nodes.insert(record.id, node);
+        self.inform_all();
+        Some(record.id)
+    }
+
     /// An empty device is formatted, under this number.
-    pub(crate) fn add_device(&mut self, id: DeviceId, node: NodeId) {
+    fn format_device(&mut self, id: DeviceId, node: NodeId) {
         let options = self.operator.options.clone();
         let random = self.operator.random.fork();
         match Device::format(id, node, options, random, Honesty::Doubtful, self.plan.disk_depth) {
@@ -295,9 +274,6 @@ impl World {
             Err(what) => return self.violate(Invariant::StoreKeeps, what),
         }
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?} of {node:?} is new and empty"));
-        let record = device_record(id, node);
-        self.configuration.change(&Txn::new().put(&Key::Device(id).to_string(), &record));
-        self.inform_all();
     }
 
     /// A device is gone, with all that it held.
@@ -305,13 +281,11 @@ impl World {
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?} is gone"));
         self.devices.remove(&id);
         self.operator.stopped.remove(&id);
-        self.operator.draining.remove(&id);
+        let node = self.node_of(id);
         if self.plan.lie == Some(Lie::EmptyDevice) {
-            let node = node_of(id);
-            return self.add_device(id, node);
+            return self.format_device(id, node);
         }
         self.operator.lost.insert(id, false);
-        let node = node_of(id);
         let left = self.devices.values().filter(|device| device.node == node).count();
         if left == 0 || self.operator.random.chance(70) {
             self.operator.order_device(node);
@@ -344,7 +318,7 @@ impl World {
                 *noted = true;
             }
         } else {
-            self.operator.stopped.entry(id).or_insert(self.now);
+            self.operator.stopped.insert(id);
             // It may have answered at the very moment: nothing else will start it again.
             if !self.operator.on && !device.silent.is_on(self.now) {
                 self.restart_as_planned(node);
@@ -368,7 +342,7 @@ impl World {
             return;
         }
         self.operator.hurry();
-        self.operator.draining.clear();
+        self.drain_no_more();
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
             let sound = |device: &&Device| {
@@ -385,7 +359,9 @@ impl World {
 
     /// What the control plane thinks of devices, for people.
     pub(crate) fn describe_operator(&self) -> String {
-        let Operator { lost, stopped, draining, due, .. } = &self.operator;
+        let Operator { lost, stopped, due, .. } = &self.operator;
+        let model = self.configuration.model();
+        let draining: Vec<DeviceId> = model.devices.keys().copied().filter(|id| self.is_drained(*id)).collect();
         let retired: Vec<_> = self.devices.iter().filter(|(_, device)| device.retired).map(|(id, _)| *id).collect();
         format!("lost {lost:?}, stopped {stopped:?}, draining {draining:?}, to go {retired:?}, to come {due:?}")
     }

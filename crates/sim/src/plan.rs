@@ -107,6 +107,11 @@ pub enum Lie {
     OlderConfiguration,
     /// A clone lies on the head of the source instead of its snapshot.
     CloneOfHead,
+    /// Front ends do not hear that volumes are gone.
+    UnheardDeletions,
+    /// Clients that open a volume which is attached already do not count as its users.
+    #[cfg(feature = "sabotage")]
+    UncountedClients,
     /// Groups remember the writes of one gateway, and forget those of the others.
     #[cfg(feature = "sabotage")]
     ForgottenSessions,

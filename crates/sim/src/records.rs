@@ -2,7 +2,6 @@
 
 use crate::Mode;
 use crate::lost::LOST;
-use crate::operator::numbers_of;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::world::{SECOND, VOLUME, VOLUME_ID};
@@ -19,12 +18,15 @@ pub(crate) const CLASS: &str = "class";
 /// Volumes may promise as much as they like: what they promise is not what devices are filled with.
 const OVERCOMMIT_RATIO: f64 = 1e6;
 /// What records say of a device's size, bytes. All are alike, and stores have sizes of their own.
-const CAPACITY_BYTES: u64 = 1 << 30;
+pub(crate) const CAPACITY_BYTES: u64 = 1 << 30;
+
+/// The first of a node's devices has this number, times the node's, when a run begins.
+const NUMBERS_PER_NODE: u32 = 100;
 
 /// A configuration that `random` draws.
 pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
-    let of = |node: NodeId| numbers_of(node).take(plan.devices_per_node as usize);
+    let of = |node: NodeId| (0..plan.devices_per_node).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth));
     let mut txn = Txn::new();
     for node in &nodes {
         txn = put(txn, Key::Node(*node), &node_record(*node));
@@ -49,9 +51,10 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     txn = put(txn, Key::Class(CLASS), &class(CLASS, copies, record_rule(plan.ack), plan.copies_min, groups));
     let size_bytes = u64::from(plan.chunks) * CHUNK_SIZE as u64;
     let mut draw_offset = || random.below(u64::from(plan.groups)) as u32;
-    txn = put_volume(txn, VOLUME_ID, VOLUME, CLASS, size_bytes, draw_offset());
+    let access = if plan.mode == Mode::Fsx { VolumeAccess::Exclusive } else { VolumeAccess::Shared };
+    txn = put_volume(txn, VOLUME_ID, VOLUME, CLASS, size_bytes, draw_offset(), access);
     if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) {
-        txn = put_volume(txn, VolumeId(2), SECOND, CLASS, size_bytes, draw_offset());
+        txn = put_volume(txn, VolumeId(2), SECOND, CLASS, size_bytes, draw_offset(), access);
     }
     if plan.mode == Mode::Lost
         && let Some(device) = nodes.last().and_then(|node| of(*node).next())
@@ -59,10 +62,11 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
         let pg = PgId(plan.groups + 1);
         txn = put_group(txn, pg, LOST, vec![device]);
         txn = put(txn, Key::Class(LOST), &class(LOST, 1, AckRule::All, 1, vec![pg]));
-        txn = put_volume(txn, VolumeId(3), LOST, LOST, size_bytes, 0);
+        txn = put_volume(txn, VolumeId(3), LOST, LOST, size_bytes, 0, access);
     }
     let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
+    txn = put(txn, Key::Counter("devices"), &((plan.nodes + 1) * NUMBERS_PER_NODE));
     let mut memory = Memory::new();
     memory.run(&txn).expect("there are no conditions");
     memory
@@ -78,7 +82,7 @@ pub(crate) fn record_rule(rule: azekura_replica::AckRule) -> AckRule {
 }
 
 /// A device as its node registers it.
-pub(crate) fn device_record(id: DeviceId, node: NodeId) -> DeviceRecord {
+fn device_record(id: DeviceId, node: NodeId) -> DeviceRecord {
     DeviceRecord {
         id,
         uuid: format!("device{id}"),
@@ -101,7 +105,15 @@ fn put_group(txn: Txn, pg: PgId, class: &str, members: Vec<DeviceId>) -> Txn {
     put(txn, Key::Group(pg), &NewGroup { members, primary }.into_record(pg, class, 0))
 }
 
-fn put_volume(txn: Txn, id: VolumeId, name: &str, class: &str, size_bytes: u64, group_offset: u32) -> Txn {
+fn put_volume(
+    txn: Txn,
+    id: VolumeId,
+    name: &str,
+    class: &str,
+    size_bytes: u64,
+    group_offset: u32,
+    access: VolumeAccess,
+) -> Txn {
     let head = LayerId(id.0);
     let volume = VolumeRecord {
         id,
@@ -111,7 +123,7 @@ fn put_volume(txn: Txn, id: VolumeId, name: &str, class: &str, size_bytes: u64, 
         class: class.into(),
         head,
         group_offset,
-        access: VolumeAccess::Shared,
+        access,
         created: String::new(),
         cut: None,
         protection: None,

@@ -10,6 +10,7 @@ use crate::configuration::Configuration;
 use crate::device::{Device, Honesty};
 use crate::events::{Event, Queue};
 use crate::faults::{Faults, Wear};
+use crate::front::Connections;
 use crate::fsx::Fsx;
 use crate::history::{History, Register};
 use crate::lost::{LOST, Lost};
@@ -25,7 +26,7 @@ use crate::trace::Trace;
 use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
 use azekura_gateway::ANSWER_WAIT;
 use azekura_node::Views;
-use azekura_replica::{AckRule, GroupConfig, GroupState};
+use azekura_replica::{AckRule, GroupState};
 use azekura_wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -58,6 +59,7 @@ pub(crate) struct World {
     pub(crate) order: Order,
     pub(crate) minimum: Minimum,
     pub(crate) faults: Faults,
+    pub(crate) connections: Connections,
     pub(crate) holders: Holders,
     pub(crate) snapshots: Snapshots,
     pub(crate) operator: Operator,
@@ -112,11 +114,12 @@ impl World {
             configuration: Configuration::new(store, io_timeouts(plan, &lost), far, random.fork()),
             clients: Clients::new(plan, random.fork()),
             faults: Faults::new(random.fork(), Random::new(seed ^ 0x766f_7465), decaying),
-            holders: Holders::new(plan.mode, random.fork()),
+            connections: Connections::default(),
+            holders: Holders::new(plan, random.fork(), Random::new(seed ^ 0x6c65_6176)),
             snapshots: Snapshots::new(plan, random.fork()),
             fsx,
             lost,
-            operator: Operator::new(plan, options, random.fork()),
+            operator: Operator::new(plan, options, view.devices.clone(), random.fork()),
             wear: Wear::new(random.fork()),
             hangs: Random::new(seed ^ 0x6861_6e67),
             history: History::default(),
@@ -393,43 +396,6 @@ impl World {
         self.check_history();
     }
 
-    pub(crate) fn describe_groups(&self) -> String {
-        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
-        let groups = nodes.flat_map(|node| node.groups()).map(|group| {
-            format!(
-                "{:?} on {:?}: {:?} {:?} committed {:?} prepared {:?}",
-                group.pg, group.device, group.state, group.epoch, group.committed, group.prepared
-            )
-        });
-        let configs = self.configuration.view().groups.iter().map(|(pg, config)| {
-            let GroupConfig { version, primary, in_sync, members, leaving, .. } = config;
-            format!(
-                "{pg:?} version {version}: {primary:?} reigns, in sync {in_sync:?} of {members:?}, leaving {leaving:?}"
-            )
-        });
-        configs.chain(groups).chain(self.describe_stores()).collect::<Vec<_>>().join("; ")
-    }
-
-    fn describe_stores(&self) -> Vec<String> {
-        let describe = |(id, device): (&DeviceId, &Device)| {
-            let store = self.machines.get(&device.node)?.node.as_ref()?.store(*id)?;
-            let (space, statistics) = (store.space(), store.statistics());
-            let stuck = statistics.records_waiting > 0 && statistics.batches_in_flight == 0;
-            let why = if stuck { store.describe() } else { String::new() };
-            Some(format!(
-                "{id:?}: {} of {} segments free, {} KiB live of {}, full {}, {} records waiting, {} batches in flight {why}",
-                space.free_segments,
-                space.segments,
-                space.live >> 10,
-                space.capacity >> 10,
-                space.full,
-                statistics.records_waiting,
-                statistics.batches_in_flight
-            ))
-        };
-        self.devices.iter().filter_map(describe).collect()
-    }
-
     /// The volumes and snapshots: their ids and layers, their chunks and the groups that these belong to.
     pub(crate) fn readable_chunks(&self) -> Vec<(VolumeId, LayerId, ChunkIndex, PgId)> {
         let volumes = self.configuration.view().volumes.values();
@@ -481,8 +447,8 @@ impl World {
                 self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
             }
             Event::Configure(life, view) => self.configure(life, &view),
-            Event::Attach(life) => self.attach(life),
-            Event::FenceAgain(life) => self.fence_again(life),
+            Event::Errand(life, volume) => self.run_errand(life, volume),
+            Event::Look(life) => self.look(life),
             Event::Usurp => self.usurp(),
             Event::Snapshot => self.snapshot_turn(),
             Event::Leader => self.leader_turn(),

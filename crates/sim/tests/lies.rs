@@ -185,3 +185,15 @@ fn leases_that_outlast_a_pause_with_the_clock_are_noticed() {
     let caught = caught(Lie::UnnoticedPause, Mode::Stalls, 20);
     assert!(caught.contains(&Invariant::OnePrimary), "{caught:?}");
 }
+
+#[test]
+fn volumes_that_are_given_back_while_others_have_them_open_are_noticed() {
+    let caught = caught(Lie::UncountedClients, Mode::Attachments, 20);
+    assert!(!caught.is_empty(), "{caught:?}");
+}
+
+#[test]
+fn who_goes_on_with_the_next_volume_of_a_name_is_noticed() {
+    let caught = caught(Lie::UnheardDeletions, Mode::Fsx, 20);
+    assert!(caught.contains(&Invariant::Model), "{caught:?}");
+}

@@ -4,7 +4,6 @@
 use crate::Invariant;
 use crate::events::Life;
 use crate::network::ConnId;
-use crate::operator::node_of;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId, RequestId, Sequence, SessionId};
 use azekura_node::Node;
@@ -70,7 +69,7 @@ impl World {
         // Another copy on the primary's own node, as there may be while a copy moves, says nothing over the network.
         // Of a group that a restore has just closed, the configuration does not say who was in sync.
         let Some(config) = self.configuration.view().groups.get(&pg) else { return };
-        devices.extend(config.in_sync.iter().filter(|device| node_of(**device) == life.node));
+        devices.extend(config.in_sync.iter().filter(|device| self.node_of(**device) == life.node));
         if devices.len() < self.plan.copies_min as usize {
             let what = format!("{life:?} acknowledges {name:?} at {place:?} of {pg:?}, which is on {devices:?} only");
             self.violate(Invariant::Acknowledged, what);

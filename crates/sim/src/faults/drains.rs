@@ -1,6 +1,5 @@
 //! Devices are drained, to be taken away when they are empty, and nodes get new ones.
 
-use crate::operator::node_of;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId};
 use std::collections::BTreeSet;
@@ -9,8 +8,7 @@ impl World {
     /// One device, or several at once.
     pub(super) fn drain_devices(&mut self) -> &'static str {
         let count = self.wear.random.between(1, 2);
-        let mut drained: BTreeSet<DeviceId> =
-            self.devices.keys().copied().filter(|id| self.operator.is_draining(*id)).collect();
+        let mut drained: BTreeSet<DeviceId> = self.devices.keys().copied().filter(|id| self.is_drained(*id)).collect();
         let before = drained.len();
         for _ in 0..count {
             let sound: Vec<DeviceId> =
@@ -23,7 +21,7 @@ impl World {
             all.insert(id);
             // Refused where too few failure domains would be left, as the control plane does it.
             if all.iter().all(|device| self.stuck_on(*device, &all).is_none()) {
-                self.operator.drain(id);
+                self.drain_device(id);
                 drained = all;
             }
         }
@@ -34,14 +32,14 @@ impl World {
     pub(super) fn drain_liars(&mut self) {
         let liars: BTreeSet<DeviceId> =
             self.devices.iter().filter(|(_, device)| device.lied).map(|(id, _)| *id).collect();
-        liars.into_iter().for_each(|id| self.operator.drain(id));
+        liars.into_iter().for_each(|id| self.drain_device(id));
     }
 
     /// A node is stopped as planned, and comes back with one device more.
     pub(super) fn add_a_device(&mut self) -> &'static str {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         let node = *self.wear.random.pick(&nodes);
-        let there = self.devices.keys().filter(|id| node_of(**id) == node).count();
+        let there = self.devices.keys().filter(|id| self.node_of(**id) == node).count();
         if there > self.plan.devices_per_node as usize {
             return "nothing";
         }

@@ -8,7 +8,6 @@
 //! device is refused, or somebody takes it away.
 
 use crate::events::Event;
-use crate::operator::node_of;
 use crate::world::World;
 use azekura_base::DeviceId;
 use std::time::Duration;
@@ -86,21 +85,21 @@ impl World {
                 let is_proven = end == End::Work && left == 0 && kept >= PROOF_WRITES;
                 if !is_proven {
                     self.trace.remark(self.now, || format!("power fails after {device:?} has lost writes"));
-                    self.crash_shortly((end != End::CrashOfAll).then(|| node_of(device)));
+                    self.crash_shortly((end != End::CrashOfAll).then(|| self.node_of(device)));
                 }
                 if self.wear.random.chance(50) {
-                    self.operator.drain(device);
+                    self.drain_device(device);
                 }
                 self.use_on(device, is_proven);
             }
             Stage::Used { until, crashes: true } if is_over(until) => {
                 self.trace.remark(self.now, || format!("power fails long after {device:?} has lost writes"));
-                self.crash_shortly(Some(node_of(device)));
+                self.crash_shortly(Some(self.node_of(device)));
                 self.use_on(device, false);
             }
             Stage::Used { until, .. } if is_over(until) && self.is_whole() && self.may_lose(device) => {
                 self.trace.remark(self.now, || format!("somebody takes {device:?} away"));
-                let node = node_of(device);
+                let node = self.node_of(device);
                 self.crash(node);
                 self.lose_device(device);
                 let back = self.now + self.wear.random.spread_millis(1, 1000);

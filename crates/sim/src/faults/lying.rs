@@ -7,7 +7,6 @@
 
 use super::CALM_STEP;
 use crate::events::Event;
-use crate::operator::node_of;
 use crate::plan::QUIET_MAX;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId};
@@ -65,7 +64,7 @@ impl World {
         }
         self.set_calm(true);
         self.trace.step(self.now, u64::from(id.0), || format!("power fails, and {id:?} lies"));
-        self.crash_shortly((!all).then(|| node_of(id)));
+        self.crash_shortly((!all).then(|| self.node_of(id)));
         if all { "crash of all nodes with a lying disk" } else { "crash with a lying disk" }
     }
 

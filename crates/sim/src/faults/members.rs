@@ -1,5 +1,6 @@
 //! An operator changes who is to have a copy of a group.
 
+use crate::device::Device;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_replica::GroupConfig;
@@ -38,9 +39,10 @@ impl World {
         // A device that is giving its copy up can't have another yet.
         let admits = |device: &DeviceId| {
             let left = !config.leaving.contains(device) || config.in_sync.contains(device);
-            left && !self.operator.is_out(*device) && !self.operator.is_draining(*device)
+            left && !self.operator.is_out(*device) && !self.is_drained(*device)
         };
-        let free = self.devices.iter().filter(|(id, device)| !taken.contains(&device.node) && admits(id));
+        let usable = |device: &Device| !device.retired && !taken.contains(&device.node);
+        let free = self.devices.iter().filter(|(id, device)| usable(device) && admits(id));
         let free: Vec<DeviceId> = free.map(|(id, _)| *id).collect();
         if free.is_empty() || config.members.len() >= MEMBERS_MAX {
             return None;

@@ -5,7 +5,6 @@ use super::Losing;
 use crate::Mode;
 use crate::device::Device;
 use crate::events::Event;
-use crate::operator::node_of;
 use crate::random::Random;
 use crate::world::World;
 use azekura_base::{DeviceId, PgId};
@@ -165,8 +164,8 @@ impl World {
         let stuck = |config: &GroupConfig| {
             let stays: Vec<_> = config.members.iter().filter(|m| !others.contains(m)).collect();
             let fits = |home: &&DeviceId| {
-                let node = node_of(**home);
-                !others.contains(home) && stays.iter().all(|member| node_of(**member) != node)
+                let node = self.node_of(**home);
+                !others.contains(home) && stays.iter().all(|member| self.node_of(**member) != node)
             };
             homes.iter().filter(fits).count() + stays.len() < config.members.len()
         };

@@ -2,14 +2,13 @@
 //! one, which is another device: its number is new.
 
 use crate::events::Event;
-use crate::operator::node_of;
 use crate::world::World;
 use azekura_base::DeviceId;
 
 impl World {
     pub(super) fn wipe_a_device(&mut self) -> &'static str {
         let Some(first) = self.pick_expendable() else { return "nothing" };
-        let node = node_of(first);
+        let node = self.node_of(first);
         self.crash(node);
         self.lose_device(first);
         if self.wear.random.chance(30) {

@@ -127,8 +127,7 @@ impl World {
     pub(super) fn fsx_revert(&mut self, snapshot: &str) -> Option<()> {
         let volume = volume_of(snapshot);
         // Whoever has had it must be gone for good.
-        self.fsx_attach(volume, None)?;
-        self.fsx_give_back(volume);
+        self.fsx_free(volume)?;
         let name = self.fsx.new_name("r");
         let wish = Wish { back_to: Some(snapshot.into()), ..Wish::snapshot(volume, &name) };
         self.fsx_cut(vec![wish]).map(|_| ())

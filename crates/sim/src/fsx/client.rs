@@ -1,35 +1,33 @@
-//! The client's requests: made through the node that a volume is attached to, and what is done when that node dies.
+//! The client's requests: made through a connection to a node, and what is done when that connection ends.
 
 use super::model::{Change, Image, Kind, Sectors};
 use crate::Invariant;
 use crate::contents::{SECTOR_SIZE, decode, encode};
 use crate::events::Life;
-use crate::records::CLASS;
+use crate::front::{Line, Who};
 use crate::world::World;
-use azekura_base::{Generation, IoStatus, NodeId, PgId, VolumeId};
-use azekura_gateway::{Op, Outcome, Piece};
-use azekura_model::transitions::attachments::{AttachRequest, Attached, attach, confirm_fenced, detach, give_back};
-use azekura_model::{AttachmentsRecord, MetaError, Records};
-use azekura_node::Attachments;
-use std::collections::BTreeSet;
+use azekura_base::{IoStatus, NodeId, VolumeId};
+use azekura_frontend::Request;
+use azekura_gateway::{Outcome, Piece};
 use std::time::Duration;
 
 /// Tokens of requests begin here, those of the relay and of other clients' operations below.
 pub(crate) const TOKENS: u64 = 1 << 41;
-/// Tokens of fences begin here, those of cuts and of other attachments' fences below.
-const FENCES: u64 = 1 << 48;
-/// How long groups may take to confirm that attachments have ended.
-const FENCE_PATIENCE: Duration = Duration::from_secs(10);
 /// What a device has refused to read is asked for again after this time.
 const READ_AGAIN: Duration = Duration::from_millis(100);
+/// How long a client waits that asks a node for a snapshot of which that node may not know.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+/// Of a hundred connections to snapshots, so many are to nodes that may not know them.
+const UNKNOWING_PERCENT: u64 = 20;
 
 /// A volume, and how the client has it.
 pub(super) struct Volume {
     pub(super) id: VolumeId,
     pub(super) image: Image,
-    /// The process that it is attached to, and the attachment's name.
-    held: Option<(Life, Generation)>,
-    /// The client has turned its back on its attachment without giving it back.
+    /// The client's connection.
+    held: Option<Line>,
+    /// A connection has ended with requests under way, or may have: whoever had the volume is kept out before it is
+    /// used again.
     abandoned: bool,
     /// The revision that a gateway has to know before it may be used.
     pub(super) since: u64,
@@ -45,7 +43,7 @@ impl Volume {
 #[derive(Debug)]
 enum End {
     Answered(Outcome),
-    /// The gateway is gone, and with it the answer.
+    /// The connection has ended, and with it the answer.
     Lost,
 }
 
@@ -53,105 +51,135 @@ enum End {
 #[derive(Default)]
 pub(super) struct Requests {
     names: u64,
-    /// The request, its process, and its end.
-    request: Option<(u64, Life, Option<End>)>,
-    /// Requests that the client has turned its back on.
-    abandoned: BTreeSet<u64>,
-    /// The fence, and its end.
-    fence: Option<(u64, Option<bool>)>,
+    /// The request, and its end.
+    request: Option<(u64, Option<End>)>,
 }
 
 impl Requests {
     fn has_ended(&self) -> bool {
-        self.request.as_ref().is_none_or(|(.., end)| end.is_some())
+        self.request.as_ref().is_none_or(|(_, end)| end.is_some())
+    }
+
+    fn end(&mut self, token: u64, how: End) {
+        if let Some((name, end @ None)) = &mut self.request
+            && *name == token
+        {
+            *end = Some(how);
+        }
     }
 }
 
 impl World {
     /// A request is answered.
     pub(crate) fn fsx_answered(&mut self, token: u64, outcome: Outcome) {
-        let requests = &mut self.fsx.requests;
-        match &mut requests.request {
-            Some((name, _, end)) if *name == token => *end = Some(End::Answered(outcome)),
-            _ => {
-                if !requests.abandoned.remove(&token) {
-                    self.violate(Invariant::Protocol, format!("request {token} is answered twice"));
-                }
-            }
-        }
+        self.fsx.requests.end(token, End::Answered(outcome));
     }
 
-    /// The gateway of a life is gone.
-    pub(crate) fn fsx_loses(&mut self, life: Life) {
-        if let Some((_, at, end @ None)) = &mut self.fsx.requests.request
-            && *at == life
-        {
-            *end = Some(End::Lost);
-        }
-        self.fsx.volumes.values_mut().filter(|volume| volume.held.is_some_and(|(at, _)| at == life)).for_each(
-            |volume| {
-                volume.held = None;
-                volume.abandoned = true;
-            },
-        );
+    /// The connection of a request has ended.
+    pub(crate) fn fsx_unanswered(&mut self, token: u64) {
+        self.fsx.requests.end(token, End::Lost);
     }
 
-    /// A fence has come to its end. False when that is not the client's.
-    pub(crate) fn fsx_fenced(&mut self, token: u64, result: &Result<(), Vec<PgId>>) -> bool {
-        if let Some((name, end)) = &mut self.fsx.requests.fence
-            && *name == token
-        {
-            *end = Some(result.is_ok());
-        }
-        token >= FENCES
-    }
-
-    /// Gives a volume back: nobody has it then.
+    /// The client leaves a volume.
     pub(super) fn fsx_give_back(&mut self, name: &str) {
+        let Some(line) = self.fsx.volumes.get_mut(name).and_then(|volume| volume.held.take()) else { return };
+        self.fsx_say(|| format!("leaves {name}"));
+        if self.connections.life(line).is_some() {
+            self.hang_up(line);
+        } else if let Some(volume) = self.fsx.volumes.get_mut(name) {
+            volume.abandoned = true;
+        }
+    }
+
+    /// The client has turned its back on a connection, or that on the client.
+    fn fsx_abandon(&mut self, name: &str) {
         let Some(volume) = self.fsx.volumes.get_mut(name) else { return };
-        let Some((life, attachment)) = volume.held.take() else { return };
-        self.fsx_say(|| format!("gives {name} back"));
-        self.fsx_change_attachments(|records| give_back(records, name, life.node, attachment));
+        volume.abandoned = true;
+        let line = volume.held.take();
+        line.into_iter().for_each(|line| self.hang_up(line));
     }
 
-    /// Changes who has a volume; gives the record of its attachments, and the revision.
-    fn fsx_change_attachments(
-        &mut self,
-        transition: impl FnOnce(&Records<'_>) -> azekura_model::Outcome<Attached>,
-    ) -> Option<(AttachmentsRecord, u64)> {
-        match self.configuration.run(transition) {
-            Ok(((_, attachments), revision)) => {
-                self.inform_all();
-                Some((attachments, revision))
-            }
-            Err(error) => {
-                self.violate(Invariant::Protocol, format!("the attachments can't be changed: {error}"));
-                None
-            }
-        }
-    }
-
-    /// The process that a volume is attached to; it is attached, at this node or at any, if it is not.
-    pub(super) fn fsx_attach(&mut self, name: &str, node: Option<NodeId>) -> Option<(Life, Generation)> {
+    /// Nobody has a volume any more, and nothing of whoever had it is under way.
+    pub(super) fn fsx_free(&mut self, name: &str) -> Option<()> {
+        self.fsx_give_back(name);
         loop {
-            let held = self.fsx.volumes.get(name)?.held;
-            match held {
-                Some((life, generation)) if node.is_none_or(|node| node == life.node) => {
-                    let since = self.fsx.volumes.get(name)?.since;
-                    // Whoever opens a volume is served when its node knows what it is.
-                    let knows =
-                        |world: &World| world.life_of(life.node) != Some(life) || world.fsx_is_ready(life, name, since);
-                    if !self.fsx_wait("a gateway knows a volume", knows) {
-                        return None;
-                    }
-                    if self.life_of(life.node) == Some(life) {
-                        return Some((life, generation));
-                    }
+            let free = |world: &World| {
+                let now = world.attachments(name);
+                now.is_none_or(|now| now.attachments.is_empty() && !now.fence_due)
+            };
+            let limit = self.now + LOOK_PATIENCE;
+            if !self.fsx.volumes.get(name)?.abandoned && self.run_until(limit, free) {
+                return Some(());
+            }
+            self.fsx_end_attachments(name)?;
+        }
+    }
+
+    /// An operator ends a volume's attachments by force, and waits until groups keep out what has ended, or have not
+    /// confirmed it.
+    fn fsx_end_attachments(&mut self, name: &str) -> Option<()> {
+        if !self.fsx_wait("a node reaches the configuration", |world| !world.reaching().is_empty()) {
+            return None;
+        }
+        let reaching = self.reaching();
+        let from = *self.fsx.random.pick(&reaching);
+        self.fsx_say(|| format!("{from:?} ends the attachments of {name}"));
+        self.end_attachments(from, name, None);
+        let revision = self.configuration.view().revision;
+        if !self.fsx_wait("a fence ends", |world| world.holders.idle()) {
+            return None;
+        }
+        let volume = self.fsx.volumes.get_mut(name)?;
+        volume.abandoned = false;
+        volume.since = volume.since.max(revision);
+        Some(())
+    }
+
+    /// The client's connection to a volume, at this node or at any, which takes requests.
+    pub(super) fn fsx_attach(&mut self, name: &str, node: Option<NodeId>) -> Option<(Life, Line)> {
+        loop {
+            let Volume { id, held, abandoned, since, .. } = *self.fsx.volumes.get(name)?;
+            let Some(line) = held else {
+                if abandoned {
+                    self.fsx_end_attachments(name)?;
                 }
-                Some(_) => self.fsx_give_back(name),
-                None => self.fsx_try_attach(name, node)?,
+                self.fsx_connect(name, id, node)?;
+                continue;
+            };
+            let Some(life) = self.connections.life(line) else {
+                self.fsx_abandon(name);
+                continue;
+            };
+            if node.is_some_and(|node| node != life.node) {
+                self.fsx_give_back(name);
+                continue;
+            }
+            // Whoever opens a volume is served when its node knows what it is.
+            let knows = |world: &World| {
+                let opened = world.connections.opened(line).is_some() && world.fsx_is_ready(life, name, since);
+                opened || world.connections.life(line).is_none()
+            };
+            if !self.fsx_wait("a gateway knows a volume", knows) {
+                return None;
+            }
+            if self.connections.life(line).is_some() {
+                return Some((life, line));
             }
         }
+    }
+
+    /// Connects to a node.
+    fn fsx_connect(&mut self, name: &str, id: VolumeId, node: Option<NodeId>) -> Option<()> {
+        let wanted = move |life: &Life| node.is_none_or(|node| node == life.node);
+        if !self.fsx_wait("a node can attach a volume", |world| world.reaching().iter().any(wanted)) {
+            return None;
+        }
+        let reaching: Vec<Life> = self.reaching().into_iter().filter(wanted).collect();
+        let life = *self.fsx.random.pick(&reaching);
+        let line = self.line_to(life, Who::Fsx(id), name);
+        self.fsx_say(|| format!("opens {name} at {life:?}"));
+        self.fsx.volumes.get_mut(name)?.held = line;
+        Some(())
     }
 
     /// A process knows a volume, or a snapshot, as of a revision, and takes requests.
@@ -163,80 +191,12 @@ impl World {
             && node.is_some_and(|node| node.gateway().volumes().contains_key(name) && node.has_room(name))
     }
 
-    fn fsx_try_attach(&mut self, name: &str, node: Option<NodeId>) -> Option<()> {
-        let wanted = move |life: &Life| node.is_none_or(|node| node == life.node);
-        if !self.fsx_wait("a node can attach a volume", |world| world.reaching().iter().any(wanted)) {
-            return None;
-        }
-        let reaching: Vec<Life> = self.reaching().into_iter().filter(wanted).collect();
-        let life = *self.fsx.random.pick(&reaching);
-        let Volume { id, abandoned, .. } = *self.fsx.volumes.get(name)?;
-        if abandoned {
-            // Whatever of it is still on its way must not come later.
-            self.fsx_change_attachments(|records| detach(records, name, None))?;
-        }
-        let Life { node, incarnation } = life;
-        let wish = AttachRequest { node, incarnation: Some(incarnation), shared: Some(false), force: true };
-        let refusal = |what| MetaError::CutEnded { volume: format!("{name}: {what:?}") };
-        let attached = |records: &Records<'_>| attach(records, name, &wish, &BTreeSet::new(), "", refusal);
-        let (mut record, mut revision) = self.fsx_change_attachments(attached)?;
-        self.fsx.volumes.get_mut(name)?.abandoned = false;
-        let generation = record.of(node)?.generation;
-        self.fsx_say(|| format!("attaches {name} to {life:?} as {generation:?}, fence due: {}", record.fence_due));
-        if record.fence_due {
-            if !self.fsx_fence(life, id, &record)? {
-                return Some(()); // Again, perhaps elsewhere.
-            }
-            let fenced = record.generation;
-            (record, revision) = self.fsx_change_attachments(|records| confirm_fenced(records, name, fenced))?;
-        }
-        let lives = self.life_of(life.node) == Some(life);
-        let volume = self.fsx.volumes.get_mut(name)?;
-        if !lives {
-            volume.abandoned = true;
-        } else if !record.fence_due {
-            volume.held = Some((life, generation));
-            volume.since = volume.since.max(revision);
-        }
-        Some(())
-    }
-
-    /// Waits until all groups keep out what has ended. False when they have not confirmed it.
-    fn fsx_fence(&mut self, life: Life, id: VolumeId, record: &AttachmentsRecord) -> Option<bool> {
-        self.fsx.requests.names += 1;
-        let token = FENCES + self.fsx.requests.names;
-        self.fsx.requests.fence = Some((token, None));
-        let groups: Vec<PgId> = self.configuration.groups_of(CLASS);
-        let attachments = Attachments { generation: record.generation, standing: record.standing() };
-        self.tell(life, |node| node.fence(token, id, attachments, groups, FENCE_PATIENCE));
-        let over = |world: &World| {
-            world.life_of(life.node) != Some(life) || world.fsx.requests.fence.is_none_or(|(_, end)| end.is_some())
-        };
-        if !self.fsx_wait("a fence ends", over) {
-            return None;
-        }
-        let confirmed = self.fsx.requests.fence.take().is_some_and(|(_, end)| end == Some(true));
-        if confirmed {
-            self.report.fences += 1;
-        } else {
-            self.report.fences_failed += 1;
-        }
-        Some(confirmed)
-    }
-
     /// Makes a request and waits for its end; `patience`: not for longer.
-    fn fsx_request(
-        &mut self,
-        life: Life,
-        name: &str,
-        attachment: Generation,
-        op: Op,
-        patience: Option<Duration>,
-    ) -> Option<End> {
+    fn fsx_request(&mut self, line: Line, request: Request, patience: Option<Duration>) -> Option<End> {
         self.fsx.requests.names += 1;
         let token = TOKENS + self.fsx.requests.names;
-        self.fsx.requests.request = Some((token, life, None));
-        self.tell(life, |node| node.submit(token, name, attachment, op));
+        self.fsx.requests.request = Some((token, None));
+        self.submit(line, token, request);
         match patience {
             None => {
                 if !self.fsx_wait("a request ends", |world| world.fsx.requests.has_ended()) {
@@ -248,29 +208,33 @@ impl World {
                 self.run_until(limit, |world| world.fsx.requests.has_ended());
             }
         }
-        let (_, _, end) = self.fsx.requests.request.take()?;
-        if end.is_none() {
-            self.fsx.requests.abandoned.insert(token);
-        }
+        let (_, end) = self.fsx.requests.request.take()?;
         Some(end.unwrap_or(End::Lost))
+    }
+
+    /// A request was refused because its attachment has ended, as an operator wanted.
+    fn fsx_was_fenced(&self, opened: Option<(VolumeId, azekura_base::Generation)>, outcome: &Outcome) -> bool {
+        let ended = || opened.is_some_and(|(id, attachment)| self.holders.has_ended(id, attachment));
+        *outcome == Outcome::Failed(IoStatus::Fenced) && ended()
     }
 
     /// Changes a volume; `patience`: turns its back on it if that takes longer. Afterwards the model knows what came of
     /// it. True when it was done.
     pub(super) fn fsx_change(&mut self, name: &str, change: Change, patience: Option<Duration>) -> Option<bool> {
-        let (life, attachment) = self.fsx_attach(name, None)?;
+        let (life, line) = self.fsx_attach(name, None)?;
         let (offset, len) = (change.first * SECTOR_SIZE as u64, change.count * SECTOR_SIZE as u64);
-        let op = match change.kind {
-            Kind::Write => Op::Write { offset, bytes: encode(change.value, change.first, change.count) },
-            Kind::Zero => Op::Zero { offset, len },
-            Kind::Trim => Op::Trim { offset, len },
+        let request = match change.kind {
+            Kind::Write => Request::Write { offset, bytes: encode(change.value, change.first, change.count) },
+            Kind::Zero => Request::Zero { offset, len },
+            Kind::Trim => Request::Trim { offset, len },
         };
         let Change { kind, first, count, .. } = change;
         let asked = self.now;
         self.fsx_say(|| format!("{kind:?} {first}+{count} of {name} through {:?}", life.node));
         // From here on, a cut may hold it.
         let place = self.fsx.cutting.as_mut().map(|cutting| cutting.note(name, change.new_sectors()));
-        let end = self.fsx_request(life, name, attachment, op, patience)?;
+        let opened = self.connections.opened(line);
+        let end = self.fsx_request(line, request, patience)?;
         self.fsx_say(|| format!("{end:?}"));
         match end {
             End::Answered(Outcome::Done) => {
@@ -279,6 +243,10 @@ impl World {
             }
             End::Answered(Outcome::Failed(IoStatus::NoSpace)) => self.report.failed += 1,
             End::Answered(Outcome::Failed(IoStatus::Io)) if self.may_fail(asked) => self.report.failed += 1,
+            End::Answered(outcome) if self.fsx_was_fenced(opened, &outcome) => {
+                self.report.fenced += 1;
+                self.fsx_abandon(name);
+            }
             End::Answered(outcome) => {
                 let what = format!("operation {}: {kind:?} ended with {outcome:?}", self.fsx.steps);
                 self.violate(Invariant::Liveness, what);
@@ -286,9 +254,7 @@ impl World {
             }
             End::Lost => {
                 self.report.unknown += 1;
-                let volume = self.fsx.volumes.get_mut(name)?;
-                volume.held = None;
-                volume.abandoned = true;
+                self.fsx_abandon(name);
             }
         }
         let seen = self.fsx_fetch(name, first, count)?;
@@ -312,20 +278,25 @@ impl World {
     /// Reads sectors of a volume or of a snapshot, as often as it takes.
     pub(super) fn fsx_fetch(&mut self, name: &str, first: u64, count: u64) -> Option<Sectors> {
         loop {
-            let (life, attachment) = match self.fsx.snapshots.get(name) {
-                None => self.fsx_attach(name, None)?,
+            let line = match self.fsx.snapshots.get(name) {
+                None => self.fsx_attach(name, None)?.1,
                 Some(kept) => {
                     let since = kept.since;
-                    (self.fsx_reader(name, since)?, Generation(0))
+                    self.fsx_reader(name, since)?
                 }
             };
-            let op = Op::Read { offset: first * SECTOR_SIZE as u64, len: count * SECTOR_SIZE as u64 };
+            let opened = self.connections.opened(line);
+            let request = Request::Read { offset: first * SECTOR_SIZE as u64, len: count * SECTOR_SIZE as u64 };
             let asked = self.now;
-            match self.fsx_request(life, name, attachment, op, None)? {
+            match self.fsx_request(line, request, None)? {
                 End::Answered(Outcome::Read(pieces)) => return self.fsx_decode(name, first, count, &pieces),
                 End::Answered(Outcome::Failed(IoStatus::Io)) if self.may_fail(asked) => {
                     self.report.failed += 1;
                     self.run_until(self.now + READ_AGAIN, |_| false);
+                }
+                End::Answered(outcome) if self.fsx_was_fenced(opened, &outcome) => {
+                    self.report.fenced += 1;
+                    self.fsx_abandon(name);
                 }
                 End::Answered(outcome) => {
                     let step = self.fsx.steps;
@@ -338,18 +309,37 @@ impl World {
         }
     }
 
-    /// A process that can read a snapshot.
-    fn fsx_reader(&mut self, name: &str, since: u64) -> Option<Life> {
-        let ready = |world: &World| {
+    /// A connection to a snapshot, which takes requests.
+    fn fsx_reader(&mut self, name: &str, since: u64) -> Option<Line> {
+        let lives = |world: &World| {
             let nodes = world.machines.keys().filter(|node| world.fsx.reader.is_none_or(|only| only == **node));
-            let lives = nodes.filter_map(|node| world.life_of(*node));
+            nodes.filter_map(|node| world.life_of(*node)).collect::<Vec<Life>>()
+        };
+        let ready = |world: &World| {
+            let lives = lives(world).into_iter();
             lives.filter(|life| world.fsx_is_ready(*life, name, since)).collect::<Vec<Life>>()
         };
-        if !self.fsx_wait("a node can read a snapshot", |world| !ready(world).is_empty()) {
-            return None;
+        loop {
+            let awake: Vec<Life> = lives(self).into_iter().filter(|life| self.stalled(*life).is_none()).collect();
+            if !awake.is_empty() && self.fsx.random.chance(UNKNOWING_PERCENT) {
+                // Its front end finds out.
+                let life = *self.fsx.random.pick(&awake);
+                let line = self.line_to(life, Who::Reader, name);
+                let limit = self.now + LOOK_PATIENCE;
+                let told = |world: &World| line.is_none_or(|line| world.connections.opened(line).is_some());
+                self.run_until(limit, told);
+            }
+            if !self.fsx_wait("a node can read a snapshot", |world| !ready(world).is_empty()) {
+                return None;
+            }
+            let ready = ready(self);
+            let life = *self.fsx.random.pick(&ready);
+            let line = self.line_to(life, Who::Reader, name);
+            if let Some(line) = line.filter(|line| self.connections.opened(*line).is_some()) {
+                return Some(line);
+            }
+            self.run_until(self.now + READ_AGAIN, |_| false);
         }
-        let ready = ready(self);
-        Some(*self.fsx.random.pick(&ready))
     }
 
     fn fsx_decode(&mut self, name: &str, first: u64, count: u64, pieces: &[Piece]) -> Option<Sectors> {
@@ -405,8 +395,8 @@ impl World {
 
     /// A request without a place.
     pub(super) fn fsx_flush(&mut self, name: &str) -> Option<()> {
-        let (life, attachment) = self.fsx_attach(name, None)?;
+        let (_, line) = self.fsx_attach(name, None)?;
         self.fsx_say(|| format!("flush of {name}"));
-        self.fsx_request(life, name, attachment, Op::Flush, None).map(|_| ())
+        self.fsx_request(line, Request::Flush, None).map(|_| ())
     }
 }

@@ -79,8 +79,15 @@ impl World {
             98 => self.fsx_compare_all(None),
             _ => {
                 let others = self.other_volumes();
+                if others.is_empty() {
+                    return Some(());
+                }
+                let name = self.fsx.random.pick(&others).clone();
+                if self.fsx.random.chance(50) {
+                    let size = size(&mut self.fsx.random);
+                    return self.fsx_replace(&name, size);
+                }
                 if self.fsx.volumes.len() == VOLUMES_MAX {
-                    let name = self.fsx.random.pick(&others).clone();
                     self.fsx_delete_volume(&name);
                 }
                 Some(())

@@ -13,6 +13,7 @@
 //! - [`client`]: attachments, requests, and how they end.
 //! - [`draw`]: which operation is next.
 //! - [`admin`]: operations on volumes as wholes.
+//! - [`reuse`]: names that another volume has had.
 //! - [`compare`]: everything is read, and space is counted.
 
 mod admin;
@@ -20,6 +21,7 @@ pub(crate) mod client;
 mod compare;
 mod draw;
 mod model;
+mod reuse;
 
 use crate::Mode;
 use crate::contents::SECTOR_SIZE;
@@ -31,6 +33,7 @@ use azekura_base::NodeId;
 use azekura_node::ClusterView;
 use client::{Requests, Volume};
 use model::Image;
+use reuse::Stray;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -52,6 +55,8 @@ pub(crate) struct Fsx {
     cutting: Option<Cutting>,
     /// The only node that snapshots are read through.
     reader: Option<NodeId>,
+    /// Whoever has a volume open that is deleted, and sectors of what has its name now.
+    stray: Option<Stray>,
     /// Operations so far.
     steps: u64,
     named: u64,
@@ -73,6 +78,7 @@ impl Fsx {
             requests: Requests::default(),
             cutting: None,
             reader: None,
+            stray: None,
             steps: 0,
             named: 0,
         }

@@ -88,7 +88,7 @@ impl World {
     }
 
     /// What the control plane must not refuse.
-    fn must<T>(&mut self, outcome: Result<T, MetaError>) -> Option<T> {
+    pub(crate) fn must<T>(&mut self, outcome: Result<T, MetaError>) -> Option<T> {
         outcome.map_err(|error| self.violate(Invariant::Protocol, format!("the control plane refuses: {error}"))).ok()
     }
 

@@ -5,11 +5,13 @@
 use crate::Invariant;
 use crate::contents::{BLOCK_SECTORS, SECTOR_SIZE, Value, ZERO, decode, encode};
 use crate::events::{Event, Life};
+use crate::front::Who;
 use crate::history::{NEVER, Stamp};
 use crate::snapshots::cuts::Done;
 use crate::world::{SECOND, VOLUME, World};
-use azekura_base::{CHUNK_BLOCKS, ChunkIndex, Generation, IoStatus, NodeId};
-use azekura_gateway::{Op, Outcome, Piece};
+use azekura_base::{CHUNK_BLOCKS, ChunkIndex, IoStatus, NodeId};
+use azekura_frontend::Request;
+use azekura_gateway::{Outcome, Piece};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -53,8 +55,8 @@ struct Reading {
 }
 
 enum Under {
-    Write { life: Life, asked: Duration, cell: usize, number: u64 },
-    Read { life: Life, asked: Duration, reading: u64, cell: usize, block: u64 },
+    Write { asked: Duration, cell: usize, number: u64 },
+    Read { asked: Duration, reading: u64, cell: usize, block: u64 },
 }
 
 /// See the module's description.
@@ -184,14 +186,17 @@ impl World {
         let number = relay.times.len() as u64;
         relay.names += 1;
         let token = relay.names;
-        relay.under.insert(token, Under::Write { life, asked: self.now, cell, number });
+        relay.under.insert(token, Under::Write { asked: self.now, cell, number });
         relay.cells[cell].writes.push(number);
         let (volume, sector) = (relay.cells[cell].volume, relay.cells[cell].sector());
         self.trace.step(self.now, number, || {
             format!("{:?} relay {number}: write of sector {sector} of {volume} starts at {start}", life.node)
         });
-        let op = Op::Write { offset: sector * SECTOR_SIZE as u64, bytes: encode(number, sector, BLOCK_SECTORS) };
-        self.tell(life, |node| node.submit(token, volume, Generation(0), op));
+        let bytes = encode(number, sector, BLOCK_SECTORS);
+        match self.line_to(life, Who::Relay, volume) {
+            Some(line) => self.submit(line, token, Request::Write { offset: sector * SECTOR_SIZE as u64, bytes }),
+            None => self.relay_unanswered(token),
+        }
     }
 
     /// A request of the relay is answered.
@@ -263,24 +268,16 @@ impl World {
         }
     }
 
-    /// The gateways of a life are gone, and with them the answers.
-    pub(crate) fn relay_loses(&mut self, life: Life) {
+    /// A request of the relay is not answered any more: its connection has ended.
+    pub(crate) fn relay_unanswered(&mut self, token: u64) {
         let relay = &mut self.snapshots.relay;
-        let of_it = |under: &Under| matches!(under, Under::Write { life: at, .. } | Under::Read { life: at, .. } if *at == life);
-        let gone: Vec<u64> = relay.under.iter().filter(|(_, under)| of_it(under)).map(|(token, _)| *token).collect();
-        let mut lost = false;
-        for token in gone {
-            match relay.under.remove(&token) {
-                Some(Under::Write { cell, .. }) => {
-                    lost = true;
-                    relay.lose(cell);
-                }
-                Some(Under::Read { reading, .. }) => drop(relay.readings.remove(&reading)),
-                None => {}
+        match relay.under.remove(&token) {
+            Some(Under::Write { cell, .. }) => {
+                relay.lose(cell);
+                self.plan_relay(Duration::from_millis(1));
             }
-        }
-        if lost {
-            self.plan_relay(Duration::from_millis(1));
+            Some(Under::Read { reading, .. }) => drop(relay.readings.remove(&reading)),
+            None => {}
         }
     }
 
@@ -323,16 +320,18 @@ impl World {
             if let Some(name) = kept.names.get(cell.volume) {
                 relay.names += 1;
                 let (token, block) = (relay.names, cell.block);
-                relay.under.insert(token, Under::Read { life, asked: self.now, reading, cell: index, block });
+                relay.under.insert(token, Under::Read { asked: self.now, reading, cell: index, block });
                 asked.push((token, name.clone(), cell.sector()));
             }
         }
         relay.readings.insert(reading, Reading { cut, left: asked.len(), seen: BTreeMap::new() });
-        self.tell(life, |node| {
-            for (token, name, sector) in asked {
-                let op = Op::Read { offset: sector * SECTOR_SIZE as u64, len: SECTOR_SIZE as u64 };
-                node.submit(token, &name, Generation(0), op);
+        for (token, name, sector) in asked {
+            let (offset, len) = (sector * SECTOR_SIZE as u64, SECTOR_SIZE as u64);
+            match self.line_to(life, Who::Relay, &name) {
+                Some(line) => self.submit_quietly(line, token, Request::Read { offset, len }),
+                None => self.relay_unanswered(token),
             }
-        });
+        }
+        self.wake(life);
     }
 }
