@@ -3,8 +3,10 @@
 //!
 //! Nothing in here does input or output.
 
+mod block;
 mod buffer;
 mod checksum;
+mod checksums;
 mod error;
 mod ids;
 mod inbox;
@@ -15,10 +17,12 @@ mod size;
 mod slab;
 mod time;
 
+pub use block::{AckRule, BlockRange, Body, Extent, Prepared, Run, Write, WriteHeader};
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
 pub use checksum::{
     Checksum, UNKNOWN_CHECKSUM, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero,
 };
+pub use checksums::Checksums;
 pub use error::IoStatus;
 pub use ids::{
     BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,

@@ -8,11 +8,11 @@
 //! Only chunks are looked at of which a layer between the two and their nearest common ancestor has a leaf: where none
 //! has, both find the same leaf. So the cost is that of what was written, not of the volume.
 
-use crate::effect::{Effect, MapError, ReadError, Run};
+use crate::effect::{Effect, MapError, ReadError};
 use crate::leaf::{Entry, LeafKey};
 use crate::leaf_cache::SlotId;
 use crate::ops::{Op, Step};
-use crate::report::{ChunkDifference, Comparison, DifferencePage, Report};
+use crate::report::{ChunkDifference, Comparison, DifferencePage, DifferingRun, Report};
 use crate::store::{Io, Store};
 use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,7 +30,7 @@ pub(crate) struct Comparing {
     until: ChunkIndex,
     /// Chunks that are not compared yet.
     left: usize,
-    differing: BTreeMap<ChunkIndex, Vec<Run>>,
+    differing: BTreeMap<ChunkIndex, Vec<DifferingRun>>,
     error: Option<ReadError>,
 }
 
@@ -148,19 +148,19 @@ impl Store {
 type Entries = [Entry; CHUNK_BLOCKS];
 
 /// Runs of blocks that a leaf has elsewhere than another one: whether the second has data there, or zeros.
-fn differing(from: Option<&Entries>, to: Option<&Entries>) -> Vec<Run> {
+fn differing(from: Option<&Entries>, to: Option<&Entries>) -> Vec<DifferingRun> {
     let entry = |entries: Option<&Entries>, block: usize| entries.map_or(Entry::default(), |entries| entries[block]);
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<DifferingRun> = Vec::new();
     for block in 0..CHUNK_BLOCKS {
         let (before, now) = (entry(from, block), entry(to, block));
         // What nobody knows may be anything.
         if before.address == now.address && !before.is_unknown() && !now.is_unknown() {
             continue;
         }
-        let allocated = now.has_contents();
+        let data = now.has_contents();
         match runs.last_mut() {
-            Some(run) if usize::from(run.first.0 + run.count) == block && run.allocated == allocated => run.count += 1,
-            _ => runs.push(Run { first: BlockIndex(block as u16), count: 1, allocated }),
+            Some(run) if usize::from(run.first.0 + run.count) == block && run.data == data => run.count += 1,
+            _ => runs.push(DifferingRun { first: BlockIndex(block as u16), count: 1, data }),
         }
     }
     runs

@@ -1,9 +1,8 @@
 //! What came of questions about whole chunks and layers, and of work in the background.
 
-use crate::effect::{MapError, ReadError, Run};
+use crate::effect::{MapError, ReadError};
 use crate::leaf::LeafKey;
-use crate::record::Checksums;
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{BlockIndex, CHUNK_BLOCKS, Checksums, ChunkIndex, LayerId, PgId, Sequence};
 
 /// What [`crate::Store::next_report`] gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,5 +187,16 @@ pub struct ChunkDifference {
     /// The chunk.
     pub chunk: ChunkIndex,
     /// Blocks that differ, in order; whether they take space in the layer after.
-    pub runs: Vec<Run>,
+    pub runs: Vec<DifferingRun>,
+}
+
+/// A run of blocks that differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DifferingRun {
+    /// The first block.
+    pub first: BlockIndex,
+    /// Blocks.
+    pub count: u16,
+    /// The layer after has data there, not zeros.
+    pub data: bool,
 }

@@ -3,8 +3,8 @@
 
 mod common;
 
-use azekura_base::{BLOCK_SIZE, BlockIndex, ChunkIndex, LayerId, PgId};
-use azekura_store::{Body, Comparison, Copy, Measure, Report};
+use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, LayerId, PgId};
+use azekura_store::{Comparison, Copy, Measure, Report};
 use common::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ fn compare(rig: &mut Rig, from: u64, to: u64, limit: usize) -> Found {
                 let chunk = difference.chunk;
                 assert!(chunk >= first && page.next.is_none_or(|next| chunk < next) && group_of(chunk.0) == pg.0);
                 for run in difference.runs {
-                    let blocks = (run.first.0..run.first.0 + run.count).map(|block| ((chunk.0, block), run.allocated));
+                    let blocks = (run.first.0..run.first.0 + run.count).map(|block| ((chunk.0, block), run.data));
                     found.extend(blocks);
                 }
             }
@@ -133,7 +133,7 @@ fn writes_that_are_committed_and_wait_for_a_leaf_are_seen() {
     let (disk, map) = rig.crash(|_, _| false);
     let mut rig = Rig::open_with(&tiny(), disk, map, |store| store.set_parent(LayerId(11), LayerId(10))).unwrap();
     let write = rig.next_write(1, 11, 0, 2, filled(2, 1), 1);
-    let sequence = write.sequence;
+    let sequence = write.header.sequence;
     rig.store.append(1, write);
     rig.store.pump();
     rig.take_effects();
@@ -363,7 +363,7 @@ proptest! {
                     let zero = azekura_base::is_zero(&bytes);
                     let body = if zero { Body::Zero } else { Body::data(azekura_base::copy_to_pages(&bytes)) };
                     let (layer, chunk, first) = (LayerId(layer), ChunkIndex(chunk), BlockIndex(block));
-                    target.store.append(2, Copy { pg: PgId(pg), sequence: upto, layer, chunk, first, count: 1, body });
+                    target.store.append(2, Copy { pg: PgId(pg), sequence: upto, range: BlockRange { layer, chunk, first, count: 1 }, body });
                     target.settle();
                 }
             }
@@ -422,7 +422,12 @@ fn a_copy_is_not_inherited_past_a_layer_that_has_the_block() {
     rig.write(1, 13, 1, 9, filled(3, 1), 1);
     rig.checkpoint();
     let (pg, chunk, sequence) = (PgId(1), ChunkIndex(1), sequence(3));
-    let copy = Copy { pg, sequence, layer: LayerId(10), chunk, first: BlockIndex(0), count: 3, body: filled(7, 3) };
+    let copy = Copy {
+        pg,
+        sequence,
+        range: BlockRange { layer: LayerId(10), chunk, first: BlockIndex(0), count: 3 },
+        body: filled(7, 3),
+    };
     rig.store.append(8, copy);
     rig.settle();
     let block = |value, index: usize, count| {

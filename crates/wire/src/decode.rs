@@ -1,19 +1,20 @@
 //! Bytes to messages.
 
 use crate::codec::Reader;
-use crate::encode::{frame_checksum, kind};
+use crate::encode::{HELD, frame_checksum, kind};
 use crate::message::{
-    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver,
-    Heartbeat, HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest,
-    Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
+    HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, Prepare, PrepareHeld, PrepareOk, ReadDone,
+    ReadRequest, Repair, RepairOk, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteDone, WriteRequest,
 };
 use crate::{
     ATTACHMENTS_MAX, BODY_SIZE_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEADER_SIZE, HEARTBEAT_GROUPS_MAX, LAYERS_MAX,
     MAGIC, NOTE_SIZE_MAX, PAYLOAD_SIZE_MAX,
 };
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, Generation, Inbox,
-    IoStatus, LayerId, NodeId, PgId, RequestId, Sequence, SessionId, VolumeId,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, Checksums, ChunkIndex, DeviceId,
+    Epoch, Extent, Generation, Inbox, IoStatus, LayerId, NodeId, PgId, RequestId, Run, Sequence, SessionId, VolumeId,
+    WriteHeader,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -125,34 +126,24 @@ fn payload_size(message: &Message, announced: usize) -> Option<usize> {
                 return None;
             }
             match &m.body {
-                WriteBody::Zero => Some(0),
-                WriteBody::Data { checksums, .. } => {
+                Body::Zero => Some(0),
+                Body::Data { checksums, .. } => {
                     let blocks = end.div_ceil(BLOCK_SIZE) - m.offset as usize / BLOCK_SIZE;
                     (checksums.len() == blocks).then_some(m.len as usize)
                 }
+                Body::Lost { .. } => None,
             }
         }
-        Message::Read(m) => blocks_fit(m.first, m.count).then_some(0),
-        Message::Prepare(m) => match &m.body {
-            _ if !blocks_fit(m.first, m.count) => None,
-            Body::Zero => Some(0),
-            Body::Lost { .. } => None,
-            Body::Yours { checksums } => (checksums.len() == m.count as usize).then_some(0),
-            Body::Data { checksums, .. } => {
-                (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
-            }
-        },
-        Message::Repair(m) => match &m.body {
-            _ if !blocks_fit(m.first, m.count) => None,
-            Body::Zero => Some(0),
-            Body::Lost { checksums } => (checksums.len() == m.count as usize).then_some(0),
-            Body::Yours { .. } => None,
-            Body::Data { checksums, .. } => {
-                (checksums.len() == m.count as usize).then_some(m.count as usize * BLOCK_SIZE)
-            }
-        },
-        Message::Damaged(m) => blocks_fit(m.first, m.count).then_some(0),
-        Message::Fetch(m) => blocks_fit(m.first, m.count).then_some(0),
+        Message::Read(m) => m.range.is_valid().then_some(0),
+        Message::Prepare(m) if matches!(m.body, Body::Lost { .. }) => None,
+        Message::Prepare(m) => body_size(&m.header.range, &m.body),
+        Message::PrepareHeld(m) => {
+            let range = &m.header.range;
+            (range.is_valid() && m.checksums.len() == usize::from(range.count)).then_some(0)
+        }
+        Message::Repair(m) => body_size(&m.range, &m.body),
+        Message::Damaged(m) => m.range.is_valid().then_some(0),
+        Message::Fetch(m) => m.range.is_valid().then_some(0),
         Message::Fetched(m) => extents_size(m.extents.as_deref().unwrap_or(&[])),
         Message::ReadDone(m) => extents_size(m.result.as_deref().unwrap_or(&[])),
         Message::StatusDone(m) => {
@@ -177,14 +168,21 @@ fn extents_size(extents: &[Extent]) -> Option<usize> {
     (blocks <= CHUNK_BLOCKS).then_some(payload)
 }
 
-fn blocks_fit(first: BlockIndex, count: u16) -> bool {
-    count > 0 && first.0 as usize + count as usize <= CHUNK_BLOCKS
+/// The payload of whole blocks.
+fn body_size(range: &BlockRange, body: &Body) -> Option<usize> {
+    let (sums, payload) = match body {
+        Body::Zero => (None, 0),
+        Body::Data { checksums, .. } => (Some(checksums), usize::from(range.count) * BLOCK_SIZE),
+        Body::Lost { checksums } => (Some(checksums), 0),
+    };
+    let fits = range.is_valid() && sums.is_none_or(|sums| sums.len() == usize::from(range.count));
+    fits.then_some(payload)
 }
 
 fn attach(message: Message, payload: Bytes) -> Message {
     match message {
         Message::Write(mut m) => {
-            if let WriteBody::Data { bytes, .. } = &mut m.body {
+            if let Body::Data { bytes, .. } = &mut m.body {
                 *bytes = payload;
             }
             Message::Write(m)
@@ -244,10 +242,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             chunk: ChunkIndex(r.u32()?),
             offset: r.u32()?,
             len: r.u32()?,
-            body: match checksums(r)? {
-                Some(checksums) => WriteBody::Data { bytes: Bytes::new(), checksums },
-                None => WriteBody::Zero,
-            },
+            body: contents(r.u8()?, r)?,
         }),
         kind::WRITE_DONE => {
             Message::WriteDone(WriteDone { pg: PgId(r.u32()?), request: RequestId(r.u64()?), result: status(r)? })
@@ -257,10 +252,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             pg: PgId(r.u32()?),
             volume: VolumeId(r.u64()?),
             attachment: Generation(r.u64()?),
-            layer: LayerId(r.u64()?),
-            chunk: ChunkIndex(r.u32()?),
-            first: BlockIndex(r.u16()?),
-            count: r.u16()?,
+            range: range(r)?,
         }),
         kind::READ_DONE => {
             let request = RequestId(r.u64()?);
@@ -287,21 +279,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
                 (0..count).map(|_| Some(Run { count: r.u16()?, data: r.u8()? != 0 })).collect::<Option<Vec<_>>>()?;
             Message::StatusDone(StatusDone { request, result: result.map(|()| runs) })
         }
-        kind::PREPARE => Message::Prepare(Prepare {
-            pg: PgId(r.u32()?),
-            device: DeviceId(r.u32()?),
-            epoch: Epoch(r.u64()?),
-            sequence: Sequence(r.u64()?),
-            commit: Sequence(r.u64()?),
-            session: SessionId(r.u64()?),
-            request: RequestId(r.u64()?),
-            oldest: RequestId(r.u64()?),
-            layer: LayerId(r.u64()?),
-            chunk: ChunkIndex(r.u32()?),
-            first: BlockIndex(r.u16()?),
-            count: r.u16()?,
-            body: prepared_body(r)?,
-        }),
+        kind::PREPARE => prepare(r)?,
         kind::PREPARE_OK => Message::PrepareOk(PrepareOk {
             pg: PgId(r.u32()?),
             device: DeviceId(r.u32()?),
@@ -353,10 +331,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             pg: PgId(r.u32()?),
             device: DeviceId(r.u32()?),
             epoch: Epoch(r.u64()?),
-            layer: LayerId(r.u64()?),
-            chunk: ChunkIndex(r.u32()?),
-            first: BlockIndex(r.u16()?),
-            count: r.u16()?,
+            range: range(r)?,
         }),
         kind::FETCH => Message::Fetch(Fetch {
             pg: PgId(r.u32()?),
@@ -364,10 +339,7 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             epoch: Epoch(r.u64()?),
             commit: Sequence(r.u64()?),
             id: r.u64()?,
-            layer: LayerId(r.u64()?),
-            chunk: ChunkIndex(r.u32()?),
-            first: BlockIndex(r.u16()?),
-            count: r.u16()?,
+            range: range(r)?,
         }),
         kind::FETCHED => Message::Fetched(Fetched {
             pg: PgId(r.u32()?),
@@ -409,11 +381,8 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
             epoch: Epoch(r.u64()?),
             commit: Sequence(r.u64()?),
             id: r.u64()?,
-            layer: LayerId(r.u64()?),
-            chunk: ChunkIndex(r.u32()?),
-            first: BlockIndex(r.u16()?),
-            count: r.u16()?,
-            body: prepared_body(r)?,
+            range: range(r)?,
+            body: contents(r.u8()?, r)?,
         }),
         kind::REPAIR_OK => Message::RepairOk(RepairOk {
             pg: PgId(r.u32()?),
@@ -480,11 +449,31 @@ fn body(kind: u8, r: &mut Reader<'_>) -> Option<Message> {
     })
 }
 
-fn prepared_body(r: &mut Reader<'_>) -> Option<Body> {
+fn prepare(r: &mut Reader<'_>) -> Option<Message> {
+    let (pg, device, epoch) = (PgId(r.u32()?), DeviceId(r.u32()?), Epoch(r.u64()?));
+    let (sequence, commit) = (Sequence(r.u64()?), Sequence(r.u64()?));
+    let (session, request) = (SessionId(r.u64()?), RequestId(r.u64()?));
+    let (oldest, range) = (RequestId(r.u64()?), range(r)?);
+    let header = WriteHeader { pg, epoch, sequence, commit, session, request, range };
     Some(match r.u8()? {
+        HELD => Message::PrepareHeld(PrepareHeld { device, oldest, header, checksums: sums(r)? }),
+        kind => Message::Prepare(Prepare { device, oldest, header, body: contents(kind, r)? }),
+    })
+}
+
+fn range(r: &mut Reader<'_>) -> Option<BlockRange> {
+    Some(BlockRange {
+        layer: LayerId(r.u64()?),
+        chunk: ChunkIndex(r.u32()?),
+        first: BlockIndex(r.u16()?),
+        count: r.u16()?,
+    })
+}
+
+fn contents(kind: u8, r: &mut Reader<'_>) -> Option<Body> {
+    Some(match kind {
         0 => Body::Zero,
         1 => Body::Data { bytes: Bytes::new(), checksums: sums(r)? },
-        2 => Body::Yours { checksums: sums(r)? },
         3 => Body::Lost { checksums: sums(r)? },
         _ => return None,
     })
@@ -535,21 +524,15 @@ fn extent(r: &mut Reader<'_>) -> Option<Extent> {
     }
 }
 
-fn checksums(r: &mut Reader<'_>) -> Option<Option<Vec<Checksum>>> {
-    match r.u8()? {
-        0 => Some(None),
-        1 => Some(Some(sums(r)?)),
-        _ => None,
-    }
-}
-
 /// At most one checksum a block of a chunk.
-fn sums(r: &mut Reader<'_>) -> Option<Vec<Checksum>> {
-    let count = r.u16()? as usize;
+fn sums(r: &mut Reader<'_>) -> Option<Checksums> {
+    let count = usize::from(r.u16()?);
     if count == 0 || count > CHUNK_BLOCKS {
         return None;
     }
-    (0..count).map(|_| r.u32().map(Checksum)).collect()
+    let (sums, rest) = r.bytes.split_at_checked(count * 4)?;
+    r.bytes = rest;
+    Some(sums.as_chunks::<4>().0.iter().map(|sum| Checksum(u32::from_le_bytes(*sum))).collect())
 }
 
 fn status(r: &mut Reader<'_>) -> Option<Result<(), IoStatus>> {

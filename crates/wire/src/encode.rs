@@ -1,9 +1,11 @@
 //! Messages to bytes.
 
 use crate::codec::Writer;
-use crate::message::{Body, Extent, Hello, Message, Prepare, Repair, WriteBody, WriteRequest};
+use crate::message::{Hello, Message, Prepare, Repair, WriteRequest};
 use crate::{HEADER_SIZE, MAGIC};
-use azekura_base::{Checksum, IoStatus, Outbox, checksum_append};
+use azekura_base::{
+    BlockRange, Body, Checksum, DeviceId, Extent, IoStatus, Outbox, RequestId, WriteHeader, checksum_append,
+};
 use bytes::Bytes;
 
 /// Kinds of frames, as on the wire.
@@ -79,7 +81,7 @@ pub(crate) fn frame_checksum(header_and_body: &[u8]) -> Checksum {
 
 fn payloads(message: &Message) -> impl Iterator<Item = &Bytes> {
     let (one, many): (Option<&Bytes>, &[Extent]) = match message {
-        Message::Write(WriteRequest { body: WriteBody::Data { bytes, .. }, .. })
+        Message::Write(WriteRequest { body: Body::Data { bytes, .. }, .. })
         | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. })
         | Message::Repair(Repair { body: Body::Data { bytes, .. }, .. }) => (Some(bytes), &[]),
         Message::Learn(learn) => (Some(&learn.note), &[]),
@@ -110,10 +112,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.chunk.0);
             w.put_u32(m.offset);
             w.put_u32(m.len);
-            match &m.body {
-                WriteBody::Data { checksums: sums, .. } => checksums(Some(sums), w),
-                WriteBody::Zero => checksums(None, w),
-            }
+            put_body(&m.body, w);
             kind::WRITE
         }
         Message::WriteDone(m) => {
@@ -127,10 +126,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.pg.0);
             w.put_u64(m.volume.0);
             w.put_u64(m.attachment.0);
-            w.put_u64(m.layer.0);
-            w.put_u32(m.chunk.0);
-            w.put_u16(m.first.0);
-            w.put_u16(m.count);
+            put_range(&m.range, w);
             kind::READ
         }
         Message::ReadDone(m) => {
@@ -160,19 +156,14 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             kind::STATUS_DONE
         }
         Message::Prepare(m) => {
-            w.put_u32(m.pg.0);
-            w.put_u32(m.device.0);
-            w.put_u64(m.epoch.0);
-            w.put_u64(m.sequence.0);
-            w.put_u64(m.commit.0);
-            w.put_u64(m.session.0);
-            w.put_u64(m.request.0);
-            w.put_u64(m.oldest.0);
-            w.put_u64(m.layer.0);
-            w.put_u32(m.chunk.0);
-            w.put_u16(m.first.0);
-            w.put_u16(m.count);
+            put_header(m.device, m.oldest, &m.header, w);
             put_body(&m.body, w);
+            kind::PREPARE
+        }
+        Message::PrepareHeld(m) => {
+            put_header(m.device, m.oldest, &m.header, w);
+            w.put_u8(HELD);
+            put_sums(&m.checksums, w);
             kind::PREPARE
         }
         Message::PrepareOk(m) => {
@@ -231,10 +222,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u32(m.pg.0);
             w.put_u32(m.device.0);
             w.put_u64(m.epoch.0);
-            w.put_u64(m.layer.0);
-            w.put_u32(m.chunk.0);
-            w.put_u16(m.first.0);
-            w.put_u16(m.count);
+            put_range(&m.range, w);
             kind::DAMAGED
         }
         Message::Fetch(m) => {
@@ -243,10 +231,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.epoch.0);
             w.put_u64(m.commit.0);
             w.put_u64(m.id);
-            w.put_u64(m.layer.0);
-            w.put_u32(m.chunk.0);
-            w.put_u16(m.first.0);
-            w.put_u16(m.count);
+            put_range(&m.range, w);
             kind::FETCH
         }
         Message::Fetched(m) => {
@@ -296,10 +281,7 @@ fn body(message: &Message, w: &mut Writer) -> u8 {
             w.put_u64(m.epoch.0);
             w.put_u64(m.commit.0);
             w.put_u64(m.id);
-            w.put_u64(m.layer.0);
-            w.put_u32(m.chunk.0);
-            w.put_u16(m.first.0);
-            w.put_u16(m.count);
+            put_range(&m.range, w);
             put_body(&m.body, w);
             kind::REPAIR
         }
@@ -382,30 +364,39 @@ fn hello(m: &Hello, w: &mut Writer, kind: u8) -> u8 {
     kind
 }
 
-/// 1, count, checksums for data; 0 for zeros.
-fn checksums(sums: Option<&Vec<Checksum>>, w: &mut Writer) {
-    match sums {
-        None => w.put_u8(0),
-        Some(sums) => {
-            w.put_u8(1);
-            put_sums(sums, w);
-        }
-    }
+/// In the place of a body's kind: the receiver has the blocks.
+pub(crate) const HELD: u8 = 2;
+
+fn put_header(device: DeviceId, oldest: RequestId, header: &WriteHeader, w: &mut Writer) {
+    w.put_u32(header.pg.0);
+    w.put_u32(device.0);
+    w.put_u64(header.epoch.0);
+    w.put_u64(header.sequence.0);
+    w.put_u64(header.commit.0);
+    w.put_u64(header.session.0);
+    w.put_u64(header.request.0);
+    w.put_u64(oldest.0);
+    put_range(&header.range, w);
 }
 
-/// 0 for zeros, 1 and checksums for data, 2 and checksums for data that the receiver has, 3 and checksums for
-/// what is lost.
+fn put_range(range: &BlockRange, w: &mut Writer) {
+    w.put_u64(range.layer.0);
+    w.put_u32(range.chunk.0);
+    w.put_u16(range.first.0);
+    w.put_u16(range.count);
+}
+
+/// 0 for zeros, 1 and checksums for data, 3 and checksums for what is lost.
 fn put_body(body: &Body, w: &mut Writer) {
     match body {
-        Body::Data { checksums: sums, .. } => checksums(Some(sums), w),
-        Body::Zero => checksums(None, w),
-        Body::Lost { checksums: sums } => {
-            w.put_u8(3);
-            put_sums(sums, w);
+        Body::Zero => w.put_u8(0),
+        Body::Data { checksums, .. } => {
+            w.put_u8(1);
+            put_sums(checksums, w);
         }
-        Body::Yours { checksums: sums } => {
-            w.put_u8(2);
-            put_sums(sums, w);
+        Body::Lost { checksums } => {
+            w.put_u8(3);
+            put_sums(checksums, w);
         }
     }
 }
@@ -418,7 +409,10 @@ fn put_extents(extents: &[Extent], w: &mut Writer) {
                 w.put_u8(0);
                 w.put_u16(*count);
             }
-            Extent::Data { checksums: sums, .. } => checksums(Some(sums), w),
+            Extent::Data { checksums, .. } => {
+                w.put_u8(1);
+                put_sums(checksums, w);
+            }
         }
     }
 }

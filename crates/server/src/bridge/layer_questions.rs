@@ -87,7 +87,7 @@ impl LayerQuestions {
 
 fn told(page: DifferencePage) -> Differences {
     let chunk = |ChunkDifference { chunk, runs }| {
-        let runs = runs.iter().map(|run: &azekura_store::Run| DifferingBlocks(run.first.0, run.count, run.allocated));
+        let runs = runs.iter().map(|run| DifferingBlocks(run.first.0, run.count, run.data));
         (chunk.0, runs.collect())
     };
     Differences { chunks: page.chunks.into_iter().map(chunk).collect(), next: page.next.map(|chunk| chunk.0) }
