@@ -8,6 +8,8 @@
 mod codec;
 mod decode;
 mod encode;
+mod frame;
+mod layouts;
 mod message;
 
 pub use decode::{Decoder, WireError};
