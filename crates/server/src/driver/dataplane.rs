@@ -13,7 +13,7 @@ use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Slab, 
 use azekura_frontend::{ClientLimits, Frontend};
 use azekura_gateway::VolumeView;
 use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, FoundBlock, Identity, Node};
-use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Waker};
+use azekura_reactor::{Close, CloseReason, ConnId, Event, FileId, ListenerId, Reactor, Token, Waker};
 use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
 use azekura_store as store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -153,8 +153,6 @@ pub struct DataPlane {
     pub(super) trims: Slab<oneshot::Sender<Result<(), IoStatus>>>,
     listeners: Listeners,
     devices: BTreeMap<DeviceId, OpenDevice>,
-    /// Device operations under way: what the reactor's token means.
-    io: Slab<(DeviceId, store::IoId, IoKind)>,
     conns: HashMap<ConnKey, ConnId>,
     dialled: HashMap<ConnId, NodeId>,
     last_key: u64,
@@ -172,13 +170,6 @@ pub struct DataPlane {
     fences_asked: u64,
     layer_questions: LayerQuestions,
     stopping: Option<oneshot::Sender<()>>,
-}
-
-#[derive(Clone, Copy)]
-enum IoKind {
-    Write,
-    Flush,
-    Read,
 }
 
 impl DataPlane {
@@ -199,7 +190,6 @@ impl DataPlane {
             trims: Slab::default(),
             listeners,
             devices: BTreeMap::new(),
-            io: Slab::default(),
             conns: HashMap::new(),
             dialled: HashMap::new(),
             last_key: 0,
@@ -352,28 +342,19 @@ impl DataPlane {
                 None => {}
             },
             Event::Closed { conn, reason } => self.closed(conn, &reason),
-            Event::DeviceRead { token, result } => {
-                if let Some((device, io, IoKind::Read)) = self.io.remove(token) {
-                    let result = result.map_err(|error| store::DeviceError(error.to_string()));
-                    self.node.store_done(device, io, store::Done::Read(result));
-                }
-            }
-            Event::DeviceWritten { token, result } => {
-                let result = result.map_err(|error| store::DeviceError(error.to_string()));
-                match self.io.remove(token) {
-                    Some((device, io, IoKind::Flush)) => {
-                        self.node.store_done(device, io, store::Done::Flushed(result));
-                    }
-                    Some((device, io, _)) => self.node.store_done(device, io, store::Done::Written(result)),
-                    None => {}
-                }
-            }
+            Event::DeviceRead { token, result } => self.io_done(token, store::Done::Read(told(result))),
+            Event::DeviceWritten { token, result } => self.io_done(token, store::Done::Written(told(result))),
+            Event::DeviceSynced { token, result } => self.io_done(token, store::Done::Flushed(told(result))),
             Event::Woken => {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);
                 }
             }
         }
+    }
+
+    fn io_done(&mut self, token: Token, done: store::Done) {
+        self.node.store_done(DeviceId(token.owner), store::IoId(token.number), done);
     }
 
     fn command(&mut self, command: Command) {
@@ -528,19 +509,13 @@ impl DataPlane {
 
     fn store_effect(&mut self, id: DeviceId, effect: store::Effect) {
         let Some(device) = self.devices.get(&id) else { return };
+        let token = |io: store::IoId| Token { owner: id.0, number: io.0 };
         match effect {
             store::Effect::Write { io, offset, pieces, durable } => {
-                let token = self.io.insert((id, io, IoKind::Write));
-                self.reactor.write(device.file, offset, pieces, durable, token);
+                self.reactor.write(device.file, offset, pieces, durable, token(io));
             }
-            store::Effect::Read { io, offset, len } => {
-                let token = self.io.insert((id, io, IoKind::Read));
-                self.reactor.read(device.file, offset, len, token);
-            }
-            store::Effect::Flush { io } => {
-                let token = self.io.insert((id, io, IoKind::Flush));
-                self.reactor.sync(device.file, token);
-            }
+            store::Effect::Read { io, offset, len } => self.reactor.read(device.file, offset, len, token(io)),
+            store::Effect::Flush { io } => self.reactor.sync(device.file, token(io)),
             for_the_map => device.map.perform(for_the_map),
         }
     }
@@ -549,4 +524,9 @@ impl DataPlane {
         // Nobody listens any more only while the process is ending.
         let _ = self.reports.send(report);
     }
+}
+
+/// What a device did, as its store is told.
+fn told<T>(result: io::Result<T>) -> Result<T, store::DeviceError> {
+    result.map_err(|error| store::DeviceError(error.to_string()))
 }
