@@ -11,6 +11,7 @@ mod error;
 mod ids;
 mod inbox;
 mod io_queue;
+mod layers;
 mod outbox;
 mod repeats;
 mod size;
@@ -30,6 +31,7 @@ pub use ids::{
 };
 pub use inbox::{Fill, Inbox};
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
+pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
 pub use outbox::Outbox;
 pub use repeats::{REPEAT_INTERVAL, Repeats};
 pub use size::{Size, SizeError};

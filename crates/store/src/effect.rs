@@ -332,3 +332,12 @@ impl fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+impl From<Failure> for OpenError {
+    fn from(failure: Failure) -> OpenError {
+        match failure {
+            Failure::Device(error) => OpenError::Device(error),
+            Failure::Map(error) => OpenError::Map(error),
+        }
+    }
+}

@@ -89,10 +89,7 @@ pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStam
 pub use memory_map::{MapDamage, MemoryMap};
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Copy, GroupState, Mark, Record};
-pub use report::{
-    ChangedChunk, ChangedPage, ChunkDifference, ChunkDigest, Comparison, DifferencePage, DifferingRun, DigestRun,
-    Measure, MeasuredPage, Report,
-};
+pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
 pub use requests::{REPLAYED_REQUESTS_MAX, Requests};
 pub use statistics::{Space, Statistics};
 pub use store::{Format, Store};

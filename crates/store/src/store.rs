@@ -23,11 +23,13 @@ use crate::read_cache::ReadCache;
 use crate::reads::{Fetch, PendingRead};
 use crate::record::GroupState;
 use crate::recovery::Recovery;
-use crate::report::{Comparison, Measure, Report};
+use crate::report::Report;
 use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::statistics::{Space, Statistics};
-use azekura_base::{BlockRange, ChunkIndex, LayerId, PgId, Prepared, RequestId, Sequence, SessionId};
+use azekura_base::{
+    BlockRange, ChunkIndex, CompareLayers, LayerId, MeasureLayer, PgId, Prepared, RequestId, Sequence, SessionId,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -402,7 +404,7 @@ impl Store {
     /// Finds out how many blocks the end of a layer would give back, a part of its chunks at a time.
     /// [`Report::Measured`] follows; meanwhile everything else goes on, and the figure is as of some time in between
     /// for each chunk.
-    pub fn measure_layer(&mut self, token: u64, asked: Measure) {
+    pub fn measure_layer(&mut self, token: u64, asked: MeasureLayer) {
         self.start_measurement(token, asked);
     }
 
@@ -413,7 +415,7 @@ impl Store {
     ///
     /// # Panics
     /// When `limit` is 0.
-    pub fn compare_layers(&mut self, token: u64, asked: Comparison) {
+    pub fn compare_layers(&mut self, token: u64, asked: CompareLayers) {
         assert!(asked.limit > 0, "a page of nothing");
         self.start_comparison(token, asked);
     }
@@ -627,11 +629,7 @@ impl Store {
             }
             Phase::Recovering(_) => {
                 self.phase = Phase::Failed;
-                let error = match failure {
-                    Failure::Device(error) => OpenError::Device(error),
-                    Failure::Map(error) => OpenError::Map(error),
-                };
-                self.completions.push_back(Completion::Recovered(Err(error)));
+                self.completions.push_back(Completion::Recovered(Err(failure.into())));
             }
         }
     }
