@@ -3,22 +3,27 @@
 //!
 //! Nothing in here does input or output.
 
+mod block;
 mod buffer;
 mod checksum;
+mod checksums;
 mod error;
 mod ids;
 mod inbox;
 mod io_queue;
+mod layers;
 mod outbox;
 mod repeats;
 mod size;
 mod slab;
 mod time;
 
+pub use block::{AckRule, BlockRange, Body, Extent, Prepared, Run, Write, WriteHeader};
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
 pub use checksum::{
     Checksum, UNKNOWN_CHECKSUM, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero,
 };
+pub use checksums::Checksums;
 pub use error::IoStatus;
 pub use ids::{
     BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
@@ -26,6 +31,7 @@ pub use ids::{
 };
 pub use inbox::{Fill, Inbox};
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
+pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
 pub use outbox::Outbox;
 pub use repeats::{REPEAT_INTERVAL, Repeats};
 pub use size::{Size, SizeError};

@@ -4,14 +4,14 @@ use crate::cut::Part;
 use crate::gateway::{Ask, Gateway, Kind};
 use crate::parts::PartId;
 use crate::{MENDING_READS_MAX, reading};
-use azekura_base::{BLOCK_SIZE, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId};
-use azekura_wire::{Message, Run, WriteBody};
+use azekura_base::{BLOCK_SIZE, Body, Extent, IoStatus, LayerId, NodeId, PgId, RequestId, Run, SessionId};
+use azekura_wire::Message;
 use bytes::Bytes;
 use std::time::Duration;
 
 /// An answer to a part of a read, or of a question what holds data.
 pub(crate) enum Answer {
-    Blocks(Part, Vec<azekura_wire::Extent>),
+    Blocks(Part, Vec<Extent>),
     Runs(Part, Vec<Run>),
 }
 
@@ -73,7 +73,7 @@ impl Gateway {
     pub fn unanswered(&self, session: SessionId, pg: PgId, request: RequestId) -> Option<Bytes> {
         let under = self.parts.get(PartId::Write(pg, request)).filter(|_| session == self.session)?;
         match &under.ask {
-            Ask::Write(WriteBody::Data { bytes, .. }) if bytes.len().is_multiple_of(BLOCK_SIZE) => Some(bytes.clone()),
+            Ask::Write(Body::Data { bytes, .. }) if bytes.len().is_multiple_of(BLOCK_SIZE) => Some(bytes.clone()),
             _ => None,
         }
     }

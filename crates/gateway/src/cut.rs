@@ -1,8 +1,7 @@
 //! Cuts a volume's byte range into the parts that one copy can serve.
 
 use crate::view::VolumeView;
-use azekura_base::{BLOCK_SIZE, CHUNK_SIZE, Checksum, ChunkIndex, checksum, is_zero};
-use azekura_wire::WriteBody;
+use azekura_base::{BLOCK_SIZE, Body, CHUNK_SIZE, Checksums, ChunkIndex, checksum, is_zero};
 use bytes::Bytes;
 
 /// A byte range inside one chunk.
@@ -32,16 +31,16 @@ pub(crate) fn chunks(offset: u64, len: u64) -> impl Iterator<Item = Part> {
 
 /// What is to be written to `part`: its bytes and their checksums, or zeros where it is whole blocks of zeros, so
 /// that zeros take no space.
-pub(crate) fn data_body(part: Part, bytes: Bytes) -> WriteBody {
+pub(crate) fn data_body(part: Part, bytes: Bytes) -> Body {
     let aligned = (part.offset as usize).is_multiple_of(BLOCK_SIZE) && (part.len as usize).is_multiple_of(BLOCK_SIZE);
     if aligned && is_zero(&bytes) {
-        return WriteBody::Zero;
+        return Body::Zero;
     }
     let checksums = piece_checksums(part.offset as usize, &bytes);
-    WriteBody::Data { bytes, checksums }
+    Body::Data { bytes, checksums }
 }
 
-fn piece_checksums(offset: usize, bytes: &[u8]) -> Vec<Checksum> {
+fn piece_checksums(offset: usize, bytes: &[u8]) -> Checksums {
     let head = (BLOCK_SIZE - offset % BLOCK_SIZE).min(bytes.len());
     let (head, rest) = bytes.split_at(head);
     std::iter::once(head).chain(rest.chunks(BLOCK_SIZE)).map(checksum).collect()
@@ -85,10 +84,10 @@ mod tests {
     #[test]
     fn whole_blocks_of_zeros_take_no_space() {
         let part = |offset, len| Part { chunk: ChunkIndex(0), offset, len };
-        assert_eq!(data_body(part(4096, 4096), Bytes::from(vec![0; 4096])), WriteBody::Zero);
-        let WriteBody::Data { checksums, .. } = data_body(part(4095, 4098), Bytes::from(vec![0; 4098])) else {
+        assert_eq!(data_body(part(4096, 4096), Bytes::from(vec![0; 4096])), Body::Zero);
+        let Body::Data { checksums, .. } = data_body(part(4095, 4098), Bytes::from(vec![0; 4098])) else {
             panic!("a partial block is data")
         };
-        assert_eq!(checksums, [checksum(&[0]), checksum(&[0; 4096]), checksum(&[0])]);
+        assert_eq!(checksums.as_slice(), [checksum(&[0]), checksum(&[0; 4096]), checksum(&[0])]);
     }
 }

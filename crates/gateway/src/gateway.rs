@@ -7,8 +7,8 @@ use crate::parts::Parts;
 use crate::room::Room;
 use crate::statistics::VolumeStatistics;
 use crate::view::{GroupView, VolumeView};
-use azekura_base::{CHUNK_SIZE, Generation, IoStatus, LayerId, NodeId, PgId, SessionId, VolumeId};
-use azekura_wire::{Message, WriteBody};
+use azekura_base::{Body, CHUNK_SIZE, Generation, IoStatus, LayerId, NodeId, PgId, SessionId, VolumeId};
+use azekura_wire::Message;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ pub(crate) struct Running {
 
 #[derive(Clone)]
 pub(crate) enum Ask {
-    Write(WriteBody),
+    Write(Body),
     Read,
     Status,
 }
@@ -307,18 +307,15 @@ impl Gateway {
             }
             Op::Zero { offset, len } => {
                 for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {
-                    let body = if whole {
-                        WriteBody::Zero
-                    } else {
-                        cut::data_body(part, Bytes::from(vec![0; part.len as usize]))
-                    };
+                    let body =
+                        if whole { Body::Zero } else { cut::data_body(part, Bytes::from(vec![0; part.len as usize])) };
                     self.start(id, &volume, part, Ask::Write(body));
                 }
             }
             Op::Trim { offset, len } => {
                 for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {
                     if whole {
-                        self.start(id, &volume, part, Ask::Write(WriteBody::Zero));
+                        self.start(id, &volume, part, Ask::Write(Body::Zero));
                     }
                 }
             }
@@ -404,9 +401,9 @@ impl Under {
     /// Memory that the part holds while it is under way.
     pub(crate) fn bytes_held(&self) -> usize {
         match &self.ask {
-            Ask::Write(WriteBody::Data { bytes, .. }) => bytes.len(),
+            Ask::Write(Body::Data { bytes, .. }) => bytes.len(),
             Ask::Read => self.part.len as usize,
-            Ask::Write(WriteBody::Zero) | Ask::Status => 0,
+            Ask::Write(Body::Zero | Body::Lost { .. }) | Ask::Status => 0,
         }
     }
 }

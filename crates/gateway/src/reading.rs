@@ -2,34 +2,27 @@
 
 use crate::cut::Part;
 use crate::gateway::Piece;
-use azekura_base::{BLOCK_SIZE, BlockIndex, block_checksums};
-use azekura_wire::Extent;
+use azekura_base::{BLOCK_SIZE, BlockRange, Extent, LayerId, block_checksums};
 
-/// The blocks that a part touches: first and count.
-pub(crate) fn blocks(part: Part) -> (BlockIndex, u16) {
-    let first = part.offset as usize / BLOCK_SIZE;
-    let end = (part.offset as usize + part.len as usize).div_ceil(BLOCK_SIZE);
-    (BlockIndex(first as u16), (end - first) as u16)
+/// The blocks that a part touches.
+pub(crate) fn blocks(layer: LayerId, part: Part) -> BlockRange {
+    BlockRange::of_bytes(layer, part.chunk, part.offset, part.len)
 }
 
 /// True when `extents` are exactly the part's blocks and, where `verify` is set, have the checksums they came with.
 pub(crate) fn is_valid(part: Part, extents: &[Extent], verify: bool) -> bool {
-    let mut count = 0;
     for extent in extents {
-        match extent {
-            Extent::Zero { count: zeros } => count += *zeros as usize,
-            Extent::Data { bytes, checksums } => {
-                if bytes.len() != checksums.len() * BLOCK_SIZE {
-                    return false;
-                }
-                if verify && !block_checksums(bytes).eq(checksums.iter().copied()) {
-                    return false;
-                }
-                count += checksums.len();
+        if let Extent::Data { bytes, checksums } = extent {
+            if bytes.len() != checksums.len() * BLOCK_SIZE {
+                return false;
+            }
+            if verify && !block_checksums(bytes).eq(checksums.iter().copied()) {
+                return false;
             }
         }
     }
-    count == blocks(part).1 as usize
+    let count = extents.iter().map(|extent| usize::from(extent.count())).sum::<usize>();
+    count == usize::from(blocks(LayerId(0), part).count)
 }
 
 /// The part's bytes out of the blocks that it touches.
@@ -56,7 +49,7 @@ pub(crate) fn trim(part: Part, extents: Vec<Extent>, into: &mut Vec<Piece>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_base::{ChunkIndex, checksum};
+    use azekura_base::{BlockIndex, ChunkIndex, checksum};
     use bytes::Bytes;
 
     #[test]
@@ -65,10 +58,11 @@ mod tests {
         let data = Bytes::from((0..4096).map(|i| i as u8).collect::<Vec<_>>());
         let extents = vec![
             Extent::Zero { count: 1 },
-            Extent::Data { bytes: data.clone(), checksums: vec![checksum(&data)] },
+            Extent::Data { bytes: data.clone(), checksums: checksum(&data).into() },
             Extent::Zero { count: 1 },
         ];
-        assert_eq!(blocks(part), (BlockIndex(0), 3));
+        let range = blocks(LayerId(1), part);
+        assert_eq!((range.first, range.count), (BlockIndex(0), 3));
         assert!(is_valid(part, &extents, true));
         assert!(!is_valid(part, &extents[1..], true));
         let mut pieces = Vec::new();
@@ -91,7 +85,7 @@ mod tests {
         let mut bytes = vec![7; 4096];
         let sum = checksum(&bytes);
         bytes[99] ^= 1;
-        let extents = [Extent::Data { bytes: Bytes::from(bytes), checksums: vec![sum] }];
+        let extents = [Extent::Data { bytes: Bytes::from(bytes), checksums: sum.into() }];
         assert!(!is_valid(part, &extents, true));
     }
 }

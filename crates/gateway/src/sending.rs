@@ -69,10 +69,12 @@ impl Gateway {
         under.sent_at = self.now;
         let Under { volume, attachment, layer, pg, part, .. } = *under;
         let chunk = part.chunk;
-        let (first, count) = reading::blocks(part);
         let request = id.number();
         let message = match &under.ask {
-            Ask::Read => Message::Read(ReadRequest { request, pg, volume, attachment, layer, chunk, first, count }),
+            Ask::Read => {
+                let range = reading::blocks(layer, part);
+                Message::Read(ReadRequest { request, pg, volume, attachment, range })
+            }
             Ask::Status => Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk }),
             Ask::Write(body) => Message::Write(WriteRequest {
                 session: self.session,

@@ -266,7 +266,7 @@ fn a_read_that_a_copy_does_not_answer_goes_to_another() {
         asked.extend(effects(&mut gateway).0.into_iter().map(|(node, _)| (half / 2, node)));
     }
     assert_eq!(asked, [(0, FAR), (3, OTHER), (23, FAR), (26, OTHER)]);
-    let extents = vec![azekura_wire::Extent::Zero { count: 1 }];
+    let extents = vec![azekura_base::Extent::Zero { count: 1 }];
     let answer = Message::ReadDone(ReadDone { request: RequestId(1), result: Ok(extents) });
     gateway.answer(OTHER, answer, Duration::from_secs(60));
     assert_eq!(effects(&mut gateway).1, [(1, Outcome::Read(vec![Piece::Zero(4096)]))]);

@@ -76,7 +76,7 @@ fn a_read_starts_at_home_and_follows_to_the_primary() {
     assert!(effects(&mut gateway).is_empty(), "the primary's refusal is not answered at once");
     gateway.tick(at(1) + RETRY_INTERVAL);
     assert!(matches!(effects(&mut gateway)[..], [Effect::Send(HOME, Message::Read(_))]));
-    let extents = vec![azekura_wire::Extent::Zero { count: 1 }];
+    let extents = vec![azekura_base::Extent::Zero { count: 1 }];
     gateway.answer(HOME, Message::ReadDone(ReadDone { request: read.request, result: Ok(extents) }), at(20));
     let [Effect::Complete(7, Outcome::Read(pieces))] = &effects(&mut gateway)[..] else { panic!() };
     assert_eq!(pieces[..], [Piece::Zero(100)]);

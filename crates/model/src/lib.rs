@@ -30,6 +30,7 @@ mod usage;
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
+pub use azekura_base::AckRule;
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use key_value::{Change, KeyValue};
@@ -39,9 +40,9 @@ pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};
 pub use read::{Found, Gathered, Halt, Outcome, Records, Step};
 pub use records::{
-    AckRule, AliveRecord, BlockFlaw, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState,
-    FOUND_BLOCKS_MAX, FailureDomain, FailureKind, FoundBlockRecord, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS,
-    LayerRecord, LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes, SettingsRecord, Unknown, VolumeRecord,
+    AliveRecord, BlockFlaw, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState, FOUND_BLOCKS_MAX,
+    FailureDomain, FailureKind, FoundBlockRecord, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord,
+    LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes, SettingsRecord, Unknown, VolumeRecord,
 };
 pub use removal::RemovalStep;
 pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
+use azekura_base::{AckRule, DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::{ClosedRecord, CutRecord, Endpoint, ProtectionRecord, RestoredRecord, VolumeAccess};
@@ -240,18 +240,6 @@ pub enum FailureDomain {
     Site,
 }
 
-/// When a write is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AckRule {
-    /// Every in-sync copy is durable.
-    All,
-    /// More than half of the copies are durable.
-    Majority,
-    /// A majority at home and one copy in every other site are durable.
-    EachSite,
-}
-
 /// Groups that a class is about to get; kept until all of them are written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupPlan {
@@ -259,16 +247,6 @@ pub struct GroupPlan {
     pub first: PgId,
     /// Number of groups.
     pub count: u32,
-}
-
-impl std::fmt::Display for AckRule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            AckRule::All => "all",
-            AckRule::Majority => "majority",
-            AckRule::EachSite => "each-site",
-        })
-    }
 }
 
 /// [`ClassRecord::io_timeout_seconds`] of a class that does not say.

@@ -5,14 +5,13 @@ use crate::hanging::Hanging;
 use crate::node::Node;
 use crate::reads::Reads;
 use crate::{DAMAGED_BLOCKS_MAX, REFUSED_READS_MAX};
-use azekura_base::Slab;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PageBuf, PgId,
-    RequestId, Sequence,
+    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId,
+    PageBuf, PgId, RequestId, Sequence, Slab,
 };
-use azekura_replica::{Group, Recovered, RecoveredWrite};
-use azekura_store::{ChunkDigest, Completion, Extent, IoId, MapError, OpenError, ReadError, Report, Store};
-use azekura_wire::{Body, Message, ReadDone, Run, StatusDone};
+use azekura_replica::{Group, Recovered};
+use azekura_store::{ChunkDigest, Completion, IoId, MapError, OpenError, ReadError, Report, Store};
+use azekura_wire::{Message, ReadDone, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -392,14 +391,7 @@ impl Node {
             Completion::Dropped { token } => drop(device.under.remove(token)),
             Completion::Prepared { token, result } => {
                 if let Some(Under::Prepared { pg, sequence, epoch }) = device.under.remove(token) {
-                    let body = result.ok().map(|body| match body {
-                        azekura_store::Body::Data { bytes, checksums } => {
-                            Body::Data { bytes, checksums: checksums.to_vec() }
-                        }
-                        azekura_store::Body::Zero => Body::Zero,
-                        azekura_store::Body::Lost { .. } => unreachable!("no write is prepared that is lost"),
-                    });
-                    self.wake(pg, id, |group| group.prepared_loaded(sequence, epoch, body));
+                    self.wake(pg, id, |group| group.prepared_loaded(sequence, epoch, result.ok()));
                 }
             }
             Completion::Read { token, result } => {
@@ -415,10 +407,7 @@ impl Node {
             }
             Completion::Status { token, result } => {
                 if let Some(Under::Status { client, request }) = device.under.remove(token) {
-                    let runs = |runs: Vec<azekura_store::Run>| {
-                        runs.iter().map(|run| Run { count: run.count, data: run.allocated }).collect()
-                    };
-                    let result = result.map(runs).map_err(|_| IoStatus::Io);
+                    let result = result.map_err(|_| IoStatus::Io);
                     self.answer_later(client, Message::StatusDone(StatusDone { request, result }));
                 }
             }
@@ -446,19 +435,20 @@ impl Node {
             ReadError::Unknown { first, count } => (*first, *count),
             ReadError::Device(_) | ReadError::Map(_) | ReadError::NotPrepared => return,
         };
-        self.wake(*pg, id, |group| group.found_unknown(*layer, *chunk, first, count));
+        let range = BlockRange { layer: *layer, chunk: *chunk, first, count };
+        self.wake(*pg, id, |group| group.found_unknown(range));
     }
 
     fn read_done(&mut self, id: DeviceId, under: Option<Under>, result: Result<Vec<Extent>, ReadError>) {
         match under {
             Some(Under::Blocks { pg, id: blocks, .. }) => {
-                let contents = result.map(sent).map_err(|_| IoStatus::Io);
+                let contents = result.map_err(|_| IoStatus::Io);
                 self.wake(pg, id, |group| group.blocks_loaded(blocks, contents));
             }
             Some(Under::Read { client, request, at, blocks, .. }) => {
                 self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(blocks));
                 self.balance.answered(self.now.saturating_sub(at));
-                let result = result.map(sent).map_err(|_| IoStatus::Io);
+                let result = result.map_err(|_| IoStatus::Io);
                 self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
             }
             Some(Under::Void { blocks }) => {
@@ -521,15 +511,6 @@ impl Node {
     }
 }
 
-/// What was read, as it is sent.
-fn sent(extents: Vec<Extent>) -> Vec<azekura_wire::Extent> {
-    let extent = |extent| match extent {
-        Extent::Data { bytes, checksums, .. } => azekura_wire::Extent::Data { bytes, checksums: checksums.to_vec() },
-        Extent::Zero { count, .. } => azekura_wire::Extent::Zero { count },
-    };
-    extents.into_iter().map(extent).collect()
-}
-
 /// The checksum of each block of a chunk that takes space.
 fn by_block(digest: &ChunkDigest) -> Vec<Option<Checksum>> {
     let mut blocks = Vec::with_capacity(CHUNK_BLOCKS);
@@ -552,21 +533,11 @@ fn first_block(extents: Vec<Extent>) -> Bytes {
 
 fn recovered(store: &Store, pg: PgId) -> Recovered {
     let state = store.group(pg);
-    let tail = store.prepared(pg).map(|write| RecoveredWrite {
-        sequence: write.sequence,
-        session: write.session,
-        request: write.request,
-        layer: write.layer,
-        chunk: write.chunk,
-        first: write.first,
-        count: write.count,
-        zero: write.zero,
-    });
     Recovered {
         epoch: state.epoch,
         committed: state.committed,
         incomplete: (state.complete < state.committed).then_some(state.complete),
-        tail: tail.collect(),
+        tail: store.prepared(pg).collect(),
         note: store.note(pg),
         committed_since: store.replayed_requests(pg).collect(),
     }

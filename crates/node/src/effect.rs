@@ -1,11 +1,10 @@
 //! What a node asks its event loop to do.
 
-use crate::questions::Refusal;
 use crate::view::Place;
-use azekura_base::{DeviceId, LayerId, NodeId, PgId};
+use azekura_base::{DeviceId, Differences, LayerId, Measured, NodeId, NotTold, PgId};
 use azekura_gateway::Outcome;
 use azekura_replica::{Flaw, GroupConfig, ScrubReport};
-use azekura_store::{DifferencePage, MeasuredPage};
+
 use azekura_wire::Message;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -55,9 +54,9 @@ pub enum Effect {
     /// [`crate::Node::fence`] has succeeded, or these groups have not confirmed in time.
     Fenced(u64, Result<(), Vec<PgId>>),
     /// The answer to [`crate::Node::compare_layers`].
-    Compared(u64, Result<DifferencePage, Refusal>),
+    Compared(u64, Result<Differences, NotTold>),
     /// The answer to [`crate::Node::measure_layer`].
-    Measured(u64, Result<MeasuredPage, Refusal>),
+    Measured(u64, Result<Measured, NotTold>),
     /// Attachments may have ended: [`crate::Node::is_ended`] tells which.
     AttachmentsEnded,
     /// A primary on this node has scrubbed its group, and these are blocks that were bad.

@@ -39,7 +39,6 @@ mod views;
 pub use effect::{Breakdown, ConnKey, Effect, FoundBlock};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
-pub use questions::Refusal;
 pub use reads::ReadLimits;
 pub use throttle::ThrottleReport;
 pub use view::{ClusterView, Place};

@@ -7,48 +7,25 @@
 use crate::devices::Under;
 use crate::effect::Effect;
 use crate::node::Node;
-use azekura_base::{DeviceId, LayerId};
-use azekura_store::{Comparison, DifferencePage, Measure, MeasuredPage, ReadError};
-use std::fmt;
-
-/// Why a question about layers was not answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Another node may answer, or this one a moment later: it does not know the configuration yet, or has no primary
-    /// that may serve, or the device is not open.
-    Later,
-    /// The layer is gone, or is just being merged or dropped.
-    Gone,
-    /// The device can't tell.
-    Failed(String),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Later => write!(f, "not now"),
-            Refusal::Gone => write!(f, "the layer is gone"),
-            Refusal::Failed(why) => f.write_str(why),
-        }
-    }
-}
+use azekura_base::{CompareLayers, DeviceId, Differences, LayerId, MeasureLayer, Measured, NotTold};
 
 impl Node {
-    /// Finds out which blocks of a group's chunks two layers show differently, as of the configuration's `revision` or
-    /// later. [`Effect::Compared`] with `token` answers: [`azekura_store::Store::compare_layers`] says what is in it.
-    pub fn compare_layers(&mut self, token: u64, revision: u64, asked: Comparison) {
-        if let Err(refusal) = self.begin_comparison(token, revision, asked) {
+    /// Finds out which blocks of a group's chunks two layers show differently, as of the configuration's revision that
+    /// it names or later. [`Effect::Compared`] with `token` answers: [`azekura_store::Store::compare_layers`] says
+    /// what is in it.
+    pub fn compare_layers(&mut self, token: u64, asked: CompareLayers) {
+        if let Err(refusal) = self.begin_comparison(token, asked) {
             self.effects.push_back(Effect::Compared(token, Err(refusal)));
         }
     }
 
-    fn begin_comparison(&mut self, token: u64, revision: u64, asked: Comparison) -> Result<(), Refusal> {
-        if revision > self.view.revision {
-            return Err(Refusal::Later);
+    fn begin_comparison(&mut self, token: u64, asked: CompareLayers) -> Result<(), NotTold> {
+        if asked.revision > self.view.revision {
+            return Err(NotTold::Later);
         }
-        let key = self.primary_copy(asked.pg).ok_or(Refusal::Later)?;
+        let key = self.primary_copy(asked.pg).ok_or(NotTold::Later)?;
         if !self.with_group(key, |group, now| group.may_tell_of_layers(now)).unwrap_or(false) {
-            return Err(Refusal::Later);
+            return Err(NotTold::Later);
         }
         let (_, device) = key;
         self.check_both(device, asked.from, asked.to)?;
@@ -58,46 +35,44 @@ impl Node {
     }
 
     /// A layer that is being merged or dropped does not show what it did.
-    fn check_both(&self, device: DeviceId, from: LayerId, to: LayerId) -> Result<(), Refusal> {
-        if self.is_gone(device, from) || self.is_gone(device, to) { Err(Refusal::Gone) } else { Ok(()) }
+    fn check_both(&self, device: DeviceId, from: LayerId, to: LayerId) -> Result<(), NotTold> {
+        if self.is_gone(device, from) || self.is_gone(device, to) { Err(NotTold::Gone) } else { Ok(()) }
     }
 
     /// A store has compared two layers.
-    pub(crate) fn compared(&mut self, device: DeviceId, token: u64, result: Result<DifferencePage, ReadError>) {
+    pub(crate) fn compared(&mut self, device: DeviceId, token: u64, result: Result<Differences, NotTold>) {
         let under = self.devices.get_mut(&device).and_then(|device| device.take_under(token));
         let Some(Under::Compare { asker, from, to }) = under else { return };
         // They must have been there all the time.
         let still = self.check_both(device, from, to);
-        let result = still.and_then(|()| result.map_err(|error| Refusal::Failed(error.to_string())));
-        self.effects.push_back(Effect::Compared(asker, result));
+        self.effects.push_back(Effect::Compared(asker, still.and(result)));
     }
 
     /// Finds out what the end of a layer would give back on one of this node's devices, as of the configuration's
-    /// `revision` or later. [`Effect::Measured`] with `token` answers: [`azekura_store::Store::measure_layer`] says
-    /// what is in it.
-    pub fn measure_layer(&mut self, token: u64, revision: u64, device: DeviceId, asked: Measure) {
-        if revision > self.view.revision || self.store(device).is_none() {
-            self.effects.push_back(Effect::Measured(token, Err(Refusal::Later)));
+    /// revision that it names or later. [`Effect::Measured`] with `token` answers:
+    /// [`azekura_store::Store::measure_layer`] says what is in it.
+    pub fn measure_layer(&mut self, token: u64, asked: MeasureLayer) {
+        if asked.revision > self.view.revision || self.store(asked.device).is_none() {
+            self.effects.push_back(Effect::Measured(token, Err(NotTold::Later)));
             return;
         }
         let under = Under::Measure { asker: token };
-        self.with_store(device, under, |store, token| store.measure_layer(token, asked));
+        self.with_store(asked.device, under, |store, token| store.measure_layer(token, asked));
     }
 
     /// The store that was asked has stopped.
     pub(crate) fn no_answer(&mut self, under: &Under) {
         match under {
-            Under::Compare { asker, .. } => self.effects.push_back(Effect::Compared(*asker, Err(Refusal::Later))),
-            Under::Measure { asker } => self.effects.push_back(Effect::Measured(*asker, Err(Refusal::Later))),
+            Under::Compare { asker, .. } => self.effects.push_back(Effect::Compared(*asker, Err(NotTold::Later))),
+            Under::Measure { asker } => self.effects.push_back(Effect::Measured(*asker, Err(NotTold::Later))),
             _ => {}
         }
     }
 
     /// A store has measured a layer.
-    pub(crate) fn measured(&mut self, device: DeviceId, token: u64, result: Result<MeasuredPage, ReadError>) {
+    pub(crate) fn measured(&mut self, device: DeviceId, token: u64, result: Result<Measured, NotTold>) {
         let under = self.devices.get_mut(&device).and_then(|device| device.take_under(token));
         let Some(Under::Measure { asker }) = under else { return };
-        let result = result.map_err(|error| Refusal::Failed(error.to_string()));
         self.effects.push_back(Effect::Measured(asker, result));
     }
 }

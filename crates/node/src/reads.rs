@@ -69,7 +69,7 @@ impl Reads {
 
     fn enters(&mut self, read: &ReadRequest) {
         let (reads, blocks) = self.entering;
-        self.entering = (reads + 1, blocks + usize::from(read.count));
+        self.entering = (reads + 1, blocks + usize::from(read.range.count));
     }
 
     fn arrived(&mut self, conn: ConnKey, read: ReadRequest) -> Entry {
@@ -171,7 +171,7 @@ impl Node {
             }
             if self.fences.refuse(read.volume, read.attachment) {
                 self.refuse_read(conn, read.request, IoStatus::Fenced);
-            } else if !self.heads.answers_reads(read.volume, read.layer) {
+            } else if !self.heads.answers_reads(read.volume, read.range.layer) {
                 self.refuse_read(conn, read.request, IoStatus::Stale);
             } else {
                 self.start_read(conn, read);
@@ -183,7 +183,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_base::{BlockIndex, ChunkIndex, Generation, LayerId, VolumeId};
+    use azekura_base::{BlockIndex, BlockRange, ChunkIndex, Generation, LayerId, VolumeId};
 
     fn read(request: u64, count: u16) -> ReadRequest {
         ReadRequest {
@@ -191,10 +191,7 @@ mod tests {
             pg: PgId(1),
             volume: VolumeId(1),
             attachment: Generation(1),
-            layer: LayerId(1),
-            chunk: ChunkIndex(0),
-            first: BlockIndex(0),
-            count,
+            range: BlockRange { layer: LayerId(1), chunk: ChunkIndex(0), first: BlockIndex(0), count },
         }
     }
 
@@ -240,11 +237,13 @@ mod tests {
         let mut reads = Reads::default();
         reads.started(DEVICE_READ_BLOCKS_MAX as u16);
         for layer in 1..=5 {
-            assert_eq!(reads.arrived(ConnKey(1), ReadRequest { layer: LayerId(layer), ..read(9, 1) }), Entry::Waits);
+            let mut asked = read(9, 1);
+            asked.range.layer = LayerId(layer);
+            assert_eq!(reads.arrived(ConnKey(1), asked), Entry::Waits);
         }
         reads.ended(DEVICE_READ_BLOCKS_MAX as u16);
         let (_, next) = reads.next().expect("it waits");
-        assert_eq!(next.layer, LayerId(5), "what was asked for last counts");
+        assert_eq!(next.range.layer, LayerId(5), "what was asked for last counts");
         reads.settled();
         assert!(reads.next().is_none());
     }

@@ -3,10 +3,10 @@
 use crate::devices::Under;
 use crate::effect::{ConnKey, Effect, FoundBlock};
 use crate::node::Node;
-use azekura_base::{BLOCK_SIZE, DeviceId, IoStatus, LayerId, NodeId, PgId, RequestId};
+use azekura_base::{BLOCK_SIZE, BlockRange, Body, DeviceId, IoStatus, LayerId, NodeId, PgId, RequestId};
 use azekura_replica::{Action, Client, Finding, Flaw, Group, Mismatch};
-use azekura_store as store;
-use azekura_wire::{Body, CompareOk, Message, Prepare, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
+use azekura_store::Copy;
+use azekura_wire::{CompareOk, Message, Prepare, PrepareHeld, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
 use std::time::Duration;
 
 type Key = (PgId, DeviceId);
@@ -31,7 +31,7 @@ impl Node {
                 self.refuse_read(conn, request, IoStatus::Fenced);
                 None
             }
-            Message::Read(ReadRequest { request, volume, layer, .. })
+            Message::Read(ReadRequest { request, volume, range: BlockRange { layer, .. }, .. })
             | Message::Status(StatusRequest { request, volume, layer, .. })
                 if !self.heads.answers_reads(volume, layer) =>
             {
@@ -69,15 +69,8 @@ impl Node {
                 }
                 None
             }
-            Message::Prepare(prepare) => {
-                let key = (prepare.pg, prepare.device);
-                let epoch = prepare.epoch;
-                self.owing.insert(key);
-                match self.own_blocks(prepare) {
-                    Some((prepare, own)) => self.with_group(key, |group, _| group.prepare(client, prepare, own)),
-                    None => self.with_group(key, |group, _| group.refuse_reference(client, epoch)),
-                }
-            }
+            Message::Prepare(prepare) => self.prepared(client, prepare, false),
+            Message::PrepareHeld(held) => self.prepared_held(client, held),
             Message::Sync(sync) => {
                 let key = (sync.pg, sync.device);
                 if self.with_group(key, |group, _| group.sync(client, sync)).is_none() {
@@ -99,12 +92,12 @@ impl Node {
                 None
             }
             // Whoever waits for it begins anew, with what the configuration says by then.
-            Message::Repair(repair) if self.is_gone(repair.device, repair.layer) => None,
+            Message::Repair(repair) if self.is_gone(repair.device, repair.range.layer) => None,
             Message::Compare(compare) => {
                 self.with_group((compare.pg, compare.device), |group, _| group.compare(client, compare));
                 None
             }
-            Message::Fetch(fetch) if self.is_gone(fetch.device, fetch.layer) => {
+            Message::Fetch(fetch) if self.is_gone(fetch.device, fetch.range.layer) => {
                 self.with_group((fetch.pg, fetch.device), |group, _| group.fetch_gone(client, fetch));
                 None
             }
@@ -154,16 +147,23 @@ impl Node {
         }
     }
 
-    /// Puts the blocks into a prepared write that refers to this node's gateway; true when they are from there. `None`
-    /// when the gateway does not hold them.
-    fn own_blocks(&self, mut prepare: Prepare) -> Option<(Prepare, bool)> {
-        let Body::Yours { checksums } = prepare.body else { return Some((prepare, false)) };
-        let bytes = self.gateway.unanswered(prepare.session, prepare.pg, prepare.request)?;
-        if bytes.len() != checksums.len() * BLOCK_SIZE {
-            return None;
+    /// A primary orders a write. `own` says that the blocks are this node's gateway's.
+    fn prepared(&mut self, client: Client, prepare: Prepare, own: bool) -> Option<Result<(), Mismatch>> {
+        let key = (prepare.header.pg, prepare.device);
+        self.owing.insert(key);
+        self.with_group(key, |group, _| group.prepare(client, prepare, own))
+    }
+
+    /// A primary orders a write whose blocks are this node's gateway's.
+    fn prepared_held(&mut self, client: Client, held: PrepareHeld) -> Option<Result<(), Mismatch>> {
+        let PrepareHeld { device, oldest, header, checksums } = held;
+        let bytes = self.gateway.unanswered(header.session, header.pg, header.request);
+        if let Some(bytes) = bytes.filter(|bytes| bytes.len() == checksums.len() * BLOCK_SIZE) {
+            let body = Body::Data { bytes, checksums };
+            return self.prepared(client, Prepare { device, oldest, header, body }, true);
         }
-        prepare.body = Body::Data { bytes, checksums };
-        Some((prepare, true))
+        self.owing.insert((header.pg, device));
+        self.with_group((header.pg, device), |group, _| group.refuse_reference(client, header.epoch))
     }
 
     /// An answer that came from `node`.
@@ -254,7 +254,7 @@ impl Node {
                 let ok = CompareOk { pg, device: to, epoch, id, differing: Vec::new(), unreadable: false, gone: true };
                 self.with_group(key, |group, _| group.compare_ok(to, ok));
             }
-            Action::Send(to, Message::Repair(repair)) if self.is_gone(device, repair.layer) => {
+            Action::Send(to, Message::Repair(repair)) if self.is_gone(device, repair.range.layer) => {
                 self.with_group(key, |group, _| group.source_gone(to));
             }
             Action::Send(to, message) => {
@@ -263,7 +263,7 @@ impl Node {
                         self.announce(node, layer);
                     }
                     if let Message::Repair(repair) = &message {
-                        let (layer, chunk) = (repair.layer, repair.chunk);
+                        let (layer, chunk) = (repair.range.layer, repair.range.chunk);
                         let heirs = self.layers.heirs(&self.heads, pg, to, layer);
                         self.groups
                             .get_mut(&key)
@@ -273,16 +273,17 @@ impl Node {
                     self.send_to_node(node, message);
                 }
             }
-            Action::SendPrepare(to, mut prepare, holder) => {
+            Action::SendPrepare(to, prepare, holder) => {
                 let Some(node) = self.view.devices.get(&to).copied() else { return };
+                self.announce(node, prepare.header.range.layer);
                 let holder = holder.and_then(|client| self.inbound_from(ConnKey(client.0)));
-                if holder == Some(node)
-                    && let Body::Data { checksums, .. } = prepare.body
-                {
-                    prepare.body = Body::Yours { checksums };
-                }
-                self.announce(node, prepare.layer);
-                self.send_to_node(node, Message::Prepare(prepare));
+                let message = match prepare {
+                    Prepare { device, oldest, header, body: Body::Data { checksums, .. } } if holder == Some(node) => {
+                        Message::PrepareHeld(PrepareHeld { device, oldest, header, checksums })
+                    }
+                    prepare => Message::Prepare(prepare),
+                };
+                self.send_to_node(node, message);
             }
             Action::Answer(client, message) => self.answer_later(ConnKey(client.0), message),
             Action::AnswerWrite(client, request, result) => {
@@ -294,9 +295,9 @@ impl Node {
                 self.refuse_read(ConnKey(client.0), request, status);
             }
             Action::Propose(config) => self.effects.push_back(Effect::Propose(pg, device, config)),
-            Action::Append(prepare, life) => {
-                let under = Under::Append { pg, sequence: prepare.sequence, life };
-                self.with_store(device, under, |store, token| store.append(token, record(prepare)));
+            Action::Append(write, life) => {
+                let under = Under::Append { pg, sequence: write.header.sequence, life };
+                self.with_store(device, under, |store, token| store.append(token, write));
                 // What comes next must not be let in as well, if this was the last that there is room for.
                 self.note_fullness(device);
             }
@@ -311,10 +312,11 @@ impl Node {
                 });
             }
             // Nobody waits for the mending of a block; what is given for a layer that ends would come too late.
-            Action::AppendRepair(repair) if repair.id == 0 && self.is_gone(device, repair.layer) => {}
+            Action::AppendRepair(repair) if repair.id == 0 && self.is_gone(device, repair.range.layer) => {}
             Action::AppendRepair(repair) => {
                 let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
-                self.with_store(device, under, |store, token| store.append(token, repair_record(repair)));
+                let Repair { pg, commit: sequence, range, body, .. } = repair;
+                self.with_store(device, under, |store, token| store.append(token, Copy { pg, sequence, range, body }));
             }
             Action::ListChanges { id, device: copy, after } => {
                 self.layers.listing(pg, copy, self.view.revision);
@@ -335,24 +337,23 @@ impl Node {
             Action::SetComplete => {
                 self.with_store(device, Under::Complete, |store, token| store.set_complete(token, pg));
             }
-            Action::Mended { device, layer, chunk, first, count, scrubbing } => {
-                let place = self.view.place_of(layer, chunk, first);
-                let blocks = if count == 1 { "a block".to_owned() } else { format!("{count} blocks") };
+            Action::Mended { device, range, scrubbing } => {
+                let place = self.view.place_of(range.layer, range.chunk, range.first);
+                let blocks = if range.count == 1 { "a block".to_owned() } else { format!("{} blocks", range.count) };
                 let what = format!("group {pg}: {place}: {blocks} of the copy on device {device} written anew");
                 let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: true };
                 self.tell_bad_block(pg, found, what, scrubbing);
             }
-            Action::NoGoodCopy { layer, chunk, first, count, scrubbing } => {
-                let place = self.view.place_of(layer, chunk, first);
+            Action::NoGoodCopy { range, scrubbing } => {
+                let (place, count) = (self.view.place_of(range.layer, range.chunk, range.first), range.count);
                 let what = format!("group {pg}: {place}: no copy of these {count} blocks is good; reads of them fail");
                 let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: false };
                 self.tell_bad_block(pg, found, what, scrubbing);
             }
             Action::TooSlow(device, time) => self.tell_slow(device, time),
-            Action::LoadBlocks { id, layer, chunk, first, count } => {
-                self.with_store(device, Under::Blocks { pg, id, layer, chunk }, |store, token| {
-                    store.read(token, pg, layer, chunk, first, count);
-                });
+            Action::LoadBlocks { id, range } => {
+                let under = Under::Blocks { pg, id, layer: range.layer, chunk: range.chunk };
+                self.with_store(device, under, |store, token| store.read(token, pg, range));
             }
             Action::LoadChecksums { id, layer, chunk } => {
                 self.with_store(device, Under::Checksums { pg, id }, |store, token| {
@@ -364,19 +365,16 @@ impl Node {
                     store.read_prepared(token, pg, sequence);
                 });
             }
-            Action::LoadEdge { merge, layer, chunk, block } => {
-                self.with_store(device, Under::Edge { pg, merge, block }, |store, token| {
-                    store.read(token, pg, layer, chunk, block, 1);
-                });
+            Action::LoadEdge { merge, block } => {
+                let under = Under::Edge { pg, merge, block: block.first };
+                self.with_store(device, under, |store, token| store.read(token, pg, block));
             }
             Action::ServeRead(client, read) => {
-                let (layer, chunk) = (read.layer, read.chunk);
+                let BlockRange { layer, chunk, count: blocks, .. } = read.range;
                 let (client, request, at) = (ConnKey(client.0), read.request, self.now);
-                let under = Under::Read { pg, layer, chunk, client, request, at, blocks: read.count };
-                self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(read.count));
-                self.with_store(device, under, |store, token| {
-                    store.read(token, pg, read.layer, read.chunk, read.first, read.count);
-                });
+                let under = Under::Read { pg, layer, chunk, client, request, at, blocks };
+                self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(blocks));
+                self.with_store(device, under, |store, token| store.read(token, pg, read.range));
             }
             Action::ServeStatus(client, status) => {
                 let under = Under::Status { client: ConnKey(client.0), request: status.request };
@@ -420,47 +418,9 @@ impl Node {
 /// The layer that a message to a copy names.
 fn layer_of(message: &Message) -> Option<LayerId> {
     match message {
-        Message::Repair(repair) => Some(repair.layer),
+        Message::Repair(repair) => Some(repair.range.layer),
         Message::Compare(compare) => Some(compare.layer),
-        Message::Fetch(fetch) => Some(fetch.layer),
+        Message::Fetch(fetch) => Some(fetch.range.layer),
         _ => None,
-    }
-}
-
-fn stored(body: Body) -> store::Body {
-    match body {
-        Body::Data { bytes, checksums } => store::Body::Data { bytes, checksums: checksums[..].into() },
-        Body::Zero => store::Body::Zero,
-        Body::Lost { checksums } => store::Body::Lost { checksums: checksums[..].into() },
-        Body::Yours { .. } => unreachable!("references are followed before a group sees them"),
-    }
-}
-
-fn repair_record(repair: Repair) -> store::Copy {
-    store::Copy {
-        pg: repair.pg,
-        sequence: repair.commit,
-        layer: repair.layer,
-        chunk: repair.chunk,
-        first: repair.first,
-        count: repair.count,
-        body: stored(repair.body),
-    }
-}
-
-fn record(prepare: Prepare) -> store::Write {
-    let body = stored(prepare.body);
-    store::Write {
-        pg: prepare.pg,
-        epoch: prepare.epoch,
-        sequence: prepare.sequence,
-        commit: prepare.commit,
-        session: prepare.session,
-        request: prepare.request,
-        layer: prepare.layer,
-        chunk: prepare.chunk,
-        first: prepare.first,
-        count: prepare.count,
-        body,
     }
 }

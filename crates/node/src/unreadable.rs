@@ -2,7 +2,7 @@
 
 use crate::effect::Effect;
 use crate::node::Node;
-use azekura_base::{BlockIndex, DeviceId};
+use azekura_base::{BlockIndex, BlockRange, DeviceId};
 use azekura_replica::Group;
 use azekura_store::{LeafKey, UnknownBlocks};
 use std::time::Duration;
@@ -44,7 +44,8 @@ impl Node {
         device.unknown_at = self.now + UNKNOWN_TOLD_EVERY;
         for UnknownBlocks { key: LeafKey { layer, chunk, pg }, runs } in device.store.unknown_blocks() {
             self.wake(pg, id, |group| {
-                runs.into_iter().for_each(|(first, count)| group.found_unknown(layer, chunk, first, count));
+                runs.into_iter()
+                    .for_each(|(first, count)| group.found_unknown(BlockRange { layer, chunk, first, count }));
             });
         }
     }

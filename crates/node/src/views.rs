@@ -2,14 +2,14 @@
 
 use crate::fences::Attachments;
 use crate::view::ClusterView;
-use azekura_base::{DeviceId, VolumeId};
+use azekura_base::{AckRule, DeviceId, VolumeId};
 use azekura_gateway::VolumeView;
 use azekura_model::transitions::groups::GroupProposal;
 use azekura_model::{
     AttachmentsRecord, ClassRecord, GroupRecord, LayerHolders, LayerState, Model, SnapshotRecord, Versioned,
     VolumeRecord,
 };
-use azekura_replica::{AckRule, GroupConfig};
+use azekura_replica::GroupConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,11 +136,7 @@ fn attachments(record: &AttachmentsRecord) -> Attachments {
 /// A group's record as its copies want it, whether or not it is closed.
 #[must_use]
 pub fn group_config(model: &Model, record: &GroupRecord, class: &ClassRecord) -> GroupConfig {
-    let ack = match class.ack_rule {
-        azekura_model::AckRule::All => AckRule::All,
-        azekura_model::AckRule::Majority => AckRule::Majority,
-        azekura_model::AckRule::EachSite => AckRule::EachSite,
-    };
+    let ack = class.ack_rule;
     let site = |device: &DeviceId| {
         let node = model.devices.get(device).and_then(|device| model.nodes.get(&device.node))?;
         Some((*device, Arc::from(node.site.as_str())))

@@ -293,7 +293,7 @@ impl<S: Stream> Reactor<S> {
     /// When no send is under way: says that there is room in the outbox again, and goes on with the end of a draining
     /// connection that has nothing left to send.
     fn after_send(&mut self, index: u32) {
-        let conn = ConnId(self.connections.key(index));
+        let conn = ConnId(self.connections.token(index));
         let connection = self.connections.at(index);
         if connection.sending.is_none() {
             return;
@@ -313,7 +313,7 @@ impl<S: Stream> Reactor<S> {
     }
 
     pub(crate) fn on_connect(&mut self, index: u32, result: io::Result<u32>) {
-        let conn = ConnId(self.connections.key(index));
+        let conn = ConnId(self.connections.token(index));
         let connection = self.connections.at(index);
         connection.in_flight -= 1;
         connection.connecting = None;
@@ -329,7 +329,7 @@ impl<S: Stream> Reactor<S> {
     }
 
     pub(crate) fn on_receive(&mut self, index: u32, fill: Fill, result: io::Result<u32>, socket_nonempty: bool) {
-        let conn = ConnId(self.connections.key(index));
+        let conn = ConnId(self.connections.token(index));
         let connection = self.connections.at(index);
         connection.in_flight -= 1;
         connection.receiving = false;
@@ -399,7 +399,7 @@ impl<S: Stream> Reactor<S> {
 
     /// Ends a connection with its last event.
     fn end(&mut self, index: u32, reason: CloseReason) {
-        let conn = ConnId(self.connections.key(index));
+        let conn = ConnId(self.connections.token(index));
         self.end_with(index, Event::Closed { conn, reason });
     }
 
@@ -435,7 +435,7 @@ impl<S: Stream> Reactor<S> {
     fn free_if_unused(&mut self, index: u32) {
         let connection = self.connections.at(index);
         if connection.in_flight == 0 && connection.forgotten {
-            self.connections.remove(index);
+            self.connections.take(index);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Devices: regular files or block devices, read and written past the page cache.
 
 use crate::{
-    DEVICE_DEPTH_MAX, DEVICE_READS_MAX, DEVICES_MAX, Event, FileId, Reactor, Stream,
+    DEVICE_DEPTH_MAX, DEVICE_READS_MAX, DEVICES_MAX, Event, FileId, Reactor, Stream, Token,
     patience::patiently,
     ring::Operation,
     transfer::{DeviceRead, DeviceWrite, Step},
@@ -94,7 +94,8 @@ impl<S: Stream> Reactor<S> {
     }
 
     /// Reads `len` bytes at `offset`, both multiples of the block size; [`Event::DeviceRead`] follows in every case.
-    pub fn read(&mut self, file: FileId, offset: u64, len: usize, token: u64) {
+    pub fn read(&mut self, file: FileId, offset: u64, len: usize, token: impl Into<Token>) {
+        let token = token.into();
         let fits = is_whole(offset, len) && len <= READ_MAX;
         match self.devices.index(file.0) {
             None => self.ready.push(Event::DeviceRead { token, result: Err(closed()) }),
@@ -113,7 +114,8 @@ impl<S: Stream> Reactor<S> {
     /// Writes `pieces`, one after the other, at `offset`; [`Event::DeviceWritten`] follows in every case. The sum of
     /// their lengths and `offset` must be multiples of the block size. Pieces that are not made of whole pages work,
     /// but are copied. With `durable` the data is on stable storage when the event comes.
-    pub fn write(&mut self, file: FileId, offset: u64, pieces: Vec<Bytes>, durable: bool, token: u64) {
+    pub fn write(&mut self, file: FileId, offset: u64, pieces: Vec<Bytes>, durable: bool, token: impl Into<Token>) {
+        let token = token.into();
         let len = pieces.iter().map(Bytes::len).sum();
         match self.devices.index(file.0) {
             None => self.ready.push(Event::DeviceWritten { token, result: Err(closed()) }),
@@ -129,10 +131,11 @@ impl<S: Stream> Reactor<S> {
         }
     }
 
-    /// Makes all writes durable that have ended before this call; [`Event::DeviceWritten`] follows.
-    pub fn sync(&mut self, file: FileId, token: u64) {
+    /// Makes all writes durable that have ended before this call; [`Event::DeviceSynced`] follows.
+    pub fn sync(&mut self, file: FileId, token: impl Into<Token>) {
+        let token = token.into();
         match self.devices.index(file.0) {
-            None => self.ready.push(Event::DeviceWritten { token, result: Err(closed()) }),
+            None => self.ready.push(Event::DeviceSynced { token, result: Err(closed()) }),
             Some(index) => {
                 let slot = self.devices.at(index).slot;
                 self.start_or_queue(index, Operation::Sync { file: index, slot, token });
@@ -176,7 +179,7 @@ impl<S: Stream> Reactor<S> {
                 Event::DeviceRead { token: read.token, result: result.map(|()| read.into_bytes()) }
             }
             Operation::Write { write, .. } => Event::DeviceWritten { token: write.token, result },
-            Operation::Sync { token, .. } => Event::DeviceWritten { token, result },
+            Operation::Sync { token, .. } => Event::DeviceSynced { token, result },
             _ => unreachable!("not an operation of a device"),
         });
     }
@@ -190,7 +193,7 @@ impl<S: Stream> Reactor<S> {
         // Emptying the place can't fail for one that is filled; if it did, the file would stay open and nothing else.
         let _ = self.ring.register_file(slot, -1);
         self.device_slots.get_or_insert_default().push(slot);
-        self.devices.remove(index);
+        self.devices.take(index);
     }
 }
 

@@ -49,19 +49,42 @@ pub enum Event {
     /// A device read ended.
     DeviceRead {
         /// The token that the caller gave.
-        token: u64,
+        token: Token,
         /// All bytes asked for, page-aligned, or what went wrong.
         result: io::Result<Bytes>,
     },
-    /// A device write or sync ended.
+    /// A device write ended.
     DeviceWritten {
         /// The token that the caller gave.
-        token: u64,
+        token: Token,
         /// Success when every byte was taken (and, for a durable write, is on stable storage).
+        result: io::Result<()>,
+    },
+    /// A device sync ended.
+    DeviceSynced {
+        /// The token that the caller gave.
+        token: Token,
+        /// Success when all that had been written before is on stable storage.
         result: io::Result<()>,
     },
     /// A [`Waker`](crate::Waker) was used since the last wait.
     Woken,
+}
+
+/// The caller's name for a device operation: it comes back with the operation's end as it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Whose operation it is.
+    pub owner: u32,
+    /// Which of the owner's.
+    pub number: u64,
+}
+
+/// For callers with one owner.
+impl From<u64> for Token {
+    fn from(number: u64) -> Token {
+        Token { owner: 0, number }
+    }
 }
 
 /// Why a connection ended.

@@ -73,21 +73,21 @@
 mod connection;
 mod device;
 mod event;
+mod ids;
 mod listener;
 mod patience;
 mod reactor;
 mod ring;
 mod sending;
-mod slots;
 mod socket;
 mod transfer;
 mod waker;
 
 pub use connection::Close;
 pub use device::DeviceOptions;
-pub use event::{CloseReason, Event, PeerAddress};
+pub use event::{CloseReason, Event, PeerAddress, Token};
+pub use ids::{ConnId, FileId, ListenerId};
 pub use reactor::{Options, Reactor, Stream};
-pub use slots::{ConnId, FileId, ListenerId};
 pub use socket::KeepAlive;
 pub use waker::Waker;
 

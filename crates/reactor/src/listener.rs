@@ -95,7 +95,7 @@ impl<S: Stream> Reactor<S> {
                 self.ring.cancel(ticket);
                 self.listeners.void(index);
             }
-            None => drop(self.listeners.remove(index)),
+            None => drop(self.listeners.take(index)),
         }
     }
 
@@ -107,7 +107,7 @@ impl<S: Stream> Reactor<S> {
     }
 
     pub(crate) fn on_accept(&mut self, index: u32, result: io::Result<Socket>, more: bool) {
-        let id = ListenerId(self.listeners.key(index));
+        let id = ListenerId(self.listeners.token(index));
         let listener = self.listeners.at(index);
         let mut retry_at = None;
         listener.failures = if result.is_ok() { 0 } else { listener.failures.saturating_add(1) };
@@ -132,7 +132,7 @@ impl<S: Stream> Reactor<S> {
         let listener = self.listeners.at(index);
         listener.accepting = None;
         if listener.closing {
-            self.listeners.remove(index);
+            self.listeners.take(index);
         } else if retry_at.is_some() {
             listener.retry_at = retry_at;
             self.short_listeners += 1;

@@ -6,10 +6,9 @@ use crate::{
     device::Device,
     listener::Listener,
     ring::{Completion, Operation, Ring},
-    slots::Slots,
     waker::WakeSource,
 };
-use azekura_base::{Inbox, Outbox};
+use azekura_base::{Inbox, Outbox, Slab};
 use std::{
     collections::VecDeque,
     io,
@@ -68,9 +67,9 @@ impl Default for Options {
 pub struct Reactor<S> {
     /// First, so that it is dropped first: by then no socket or device of an operation may be closed.
     pub(crate) ring: Ring,
-    pub(crate) connections: Slots<Connection<S>>,
-    pub(crate) listeners: Slots<Listener>,
-    pub(crate) devices: Slots<Device>,
+    pub(crate) connections: Slab<Connection<S>>,
+    pub(crate) listeners: Slab<Listener>,
+    pub(crate) devices: Slab<Device>,
     /// Free places among the ring's registered files, once there are any.
     pub(crate) device_slots: Option<Vec<u32>>,
     /// Connections to be looked at when the next wait begins.
@@ -101,9 +100,9 @@ impl<S: Stream> Reactor<S> {
         ring.start(Operation::Wake { eventfd: wake.fd() });
         Ok(Reactor {
             ring,
-            connections: Slots::new(),
-            listeners: Slots::new(),
-            devices: Slots::new(),
+            connections: Slab::default(),
+            listeners: Slab::default(),
+            devices: Slab::default(),
             device_slots: None,
             dirty: Vec::new(),
             ending: Vec::new(),

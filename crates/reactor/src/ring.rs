@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::{
+    Token,
     sending::{Remaining, Sending},
     transfer::{DeviceRead, DeviceWrite},
 };
@@ -44,7 +45,7 @@ pub(crate) enum Operation {
     /// Writes a device.
     Write { file: u32, slot: u32, write: DeviceWrite },
     /// Makes a device's former writes durable.
-    Sync { file: u32, slot: u32, token: u64 },
+    Sync { file: u32, slot: u32, token: Token },
     /// Ends a sleep at the time that the ring's alarm says.
     Alarm { at: *const types::Timespec },
 }

@@ -1,6 +1,6 @@
 //! The memory of a device read or write, and how far it has come.
 
-use crate::{WRITE_VECTORS_MAX, sending::advance_vectors};
+use crate::{Token, WRITE_VECTORS_MAX, sending::advance_vectors};
 use azekura_base::{BLOCK_SIZE, PageBuf};
 use bytes::Bytes;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) enum Step {
 
 /// A read into pages of its own.
 pub(crate) struct DeviceRead {
-    pub(crate) token: u64,
+    pub(crate) token: Token,
     offset: u64,
     buf: PageBuf,
     done: usize,
@@ -26,7 +26,7 @@ pub(crate) struct DeviceRead {
 }
 
 impl DeviceRead {
-    pub(crate) fn new(token: u64, offset: u64, len: usize) -> DeviceRead {
+    pub(crate) fn new(token: Token, offset: u64, len: usize) -> DeviceRead {
         DeviceRead { token, offset, buf: PageBuf::new(len), done: 0, retries: 0 }
     }
 
@@ -58,7 +58,7 @@ impl DeviceRead {
 
 /// A write of whole blocks from pieces that others may hold too.
 pub(crate) struct DeviceWrite {
-    pub(crate) token: u64,
+    pub(crate) token: Token,
     pub(crate) durable: bool,
     offset: u64,
     vectors: Vec<libc::iovec>,
@@ -71,7 +71,7 @@ pub(crate) struct DeviceWrite {
 impl DeviceWrite {
     /// A write of `pieces`, whose lengths must add up to whole blocks. Pieces that don't start on a page or aren't
     /// whole blocks are copied into pages first.
-    pub(crate) fn new(token: u64, offset: u64, pieces: Vec<Bytes>, durable: bool) -> DeviceWrite {
+    pub(crate) fn new(token: Token, offset: u64, pieces: Vec<Bytes>, durable: bool) -> DeviceWrite {
         let pieces = if pieces.iter().all(is_aligned) { pieces } else { align(pieces) };
         let mut vectors: Vec<libc::iovec> = Vec::with_capacity(pieces.len());
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
@@ -160,7 +160,7 @@ mod tests {
         let pages = copy_to_pages(&[1; 5 * BLOCK_SIZE]);
         let other = copy_to_pages(&[2; BLOCK_SIZE]);
         let block = |n: usize| pages.slice(n * BLOCK_SIZE..(n + 1) * BLOCK_SIZE);
-        let write = DeviceWrite::new(0, 0, vec![block(0), block(1), block(3), block(4), other, block(2)], false);
+        let write = DeviceWrite::new(0.into(), 0, vec![block(0), block(1), block(3), block(4), other, block(2)], false);
         assert_eq!(write.remaining().1.len(), 4);
         assert_eq!(bytes(&write), 6 * BLOCK_SIZE);
     }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn short_and_interrupted_writes_go_on() {
-        let mut write = DeviceWrite::new(7, 8192, vec![copy_to_pages(&[1; 3 * BLOCK_SIZE])], false);
+        let mut write = DeviceWrite::new(7.into(), 8192, vec![copy_to_pages(&[1; 3 * BLOCK_SIZE])], false);
         assert!(matches!(write.step(Ok(BLOCK_SIZE as u32)), Step::Again));
         assert_eq!((write.remaining().0, bytes(&write)), (8192 + 4096, 2 * BLOCK_SIZE));
         assert!(matches!(write.step(Err(io::ErrorKind::Interrupted.into())), Step::Again));
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_read_past_the_end_is_an_error() {
-        let mut read = DeviceRead::new(0, 0, 2 * BLOCK_SIZE);
+        let mut read = DeviceRead::new(0.into(), 0, 2 * BLOCK_SIZE);
         assert!(matches!(read.step(Ok(BLOCK_SIZE as u32)), Step::Again));
         assert!(matches!(read.step(Ok(0)), Step::Done(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof));
     }

@@ -5,7 +5,7 @@
 mod support;
 
 use azekura_base::{BLOCK_SIZE, PageBuf, copy_to_pages};
-use azekura_reactor::{DEVICE_DEPTH_MAX, DeviceOptions, Event, FileId, Reactor};
+use azekura_reactor::{DEVICE_DEPTH_MAX, DeviceOptions, Event, FileId, Reactor, Token};
 use bytes::Bytes;
 use std::{io, path::PathBuf};
 use support::{Echo, Random, reactor, turn};
@@ -34,7 +34,9 @@ impl Fixture {
 
     fn written(&mut self) -> (u64, io::Result<()>) {
         match turn(&mut self.reactor).pop() {
-            Some(Event::DeviceWritten { token, result }) => (token, result),
+            Some(Event::DeviceWritten { token, result } | Event::DeviceSynced { token, result }) => {
+                (token.number, result)
+            }
             event => panic!("unexpected {event:?}"),
         }
     }
@@ -42,7 +44,7 @@ impl Fixture {
     fn read(&mut self, offset: u64, len: usize) -> io::Result<Bytes> {
         self.reactor.read(self.device, offset, len, 99);
         match turn(&mut self.reactor).pop() {
-            Some(Event::DeviceRead { token: 99, result }) => result,
+            Some(Event::DeviceRead { token: Token { number: 99, .. }, result }) => result,
             event => panic!("unexpected {event:?}"),
         }
     }
@@ -111,7 +113,7 @@ fn many_operations_wait_their_turn() {
     while done.contains(&false) {
         for event in turn(&mut f.reactor) {
             let Event::DeviceWritten { token, result: Ok(()) } = event else { panic!("unexpected {event:?}") };
-            assert!(!std::mem::replace(&mut done[token as usize], true), "reported twice");
+            assert!(!std::mem::replace(&mut done[token.number as usize], true), "reported twice");
         }
     }
     assert_eq!(f.reactor.device_operations(f.device), 0);

@@ -1,7 +1,7 @@
 //! What a group asks its surroundings to do.
 
 use crate::{Finding, GroupConfig, ScrubReport};
-use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence};
+use azekura_base::{BlockRange, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence, Write};
 use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct Client(pub u64);
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Append to the log; [`crate::Group::appended`] with the number when durable.
-    Append(Prepare, u32),
+    Append(Write, u32),
     /// Append a repair to the log, visible once durable, in the order of commits and repairs;
     /// [`crate::Group::repair_appended`] when durable.
     AppendRepair(Repair),
@@ -31,14 +31,8 @@ pub enum Action {
     LoadBlocks {
         /// Names the wish.
         id: u64,
-        /// The layer.
-        layer: LayerId,
-        /// The chunk.
-        chunk: ChunkIndex,
-        /// First block.
-        first: BlockIndex,
-        /// Number of blocks.
-        count: u16,
+        /// The blocks.
+        range: BlockRange,
     },
     /// Look up the checksums of a chunk's committed blocks, without reading these; [`crate::Group::checksums_loaded`].
     LoadChecksums {
@@ -66,14 +60,8 @@ pub enum Action {
     Mended {
         /// The copy.
         device: DeviceId,
-        /// The layer.
-        layer: LayerId,
-        /// The chunk.
-        chunk: ChunkIndex,
-        /// First block.
-        first: BlockIndex,
-        /// Number of blocks.
-        count: u16,
+        /// The blocks.
+        range: BlockRange,
         /// A scrub is under way, and tells of them at its end.
         scrubbing: bool,
     },
@@ -83,14 +71,8 @@ pub enum Action {
     SetComplete,
     /// Tell people: no copy of these blocks is good.
     NoGoodCopy {
-        /// The layer.
-        layer: LayerId,
-        /// The chunk.
-        chunk: ChunkIndex,
-        /// First block.
-        first: BlockIndex,
-        /// Number of blocks.
-        count: u16,
+        /// The blocks.
+        range: BlockRange,
         /// A scrub is under way, and tells of them at its end.
         scrubbing: bool,
     },
@@ -103,12 +85,8 @@ pub enum Action {
     LoadEdge {
         /// Names the merge.
         merge: u64,
-        /// The layer.
-        layer: LayerId,
-        /// The chunk.
-        chunk: ChunkIndex,
         /// The block.
-        block: BlockIndex,
+        block: BlockRange,
     },
     /// Send to the node that has this device. May be lost with the connection.
     Send(DeviceId, Message),

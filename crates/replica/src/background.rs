@@ -5,7 +5,8 @@
 
 use crate::group::Group;
 use crate::primary::Primary;
-use azekura_wire::Extent;
+use azekura_base::Extent;
+
 use std::time::Duration;
 
 /// Bytes that are not used are saved up to here.

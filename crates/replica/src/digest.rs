@@ -5,8 +5,8 @@
 //! taken for the same (decision 0007). Checksums do for a light scrub, which looks for copies that should be equal and
 //! are not.
 
-use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Checksum};
-use azekura_wire::{DIGEST_SPAN_BLOCKS, Extent};
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Checksum, Extent};
+use azekura_wire::DIGEST_SPAN_BLOCKS;
 
 /// Stands for a block that takes no space. Written zeros have another digest: copies agree on space, too.
 const NO_BLOCK: u64 = 0;

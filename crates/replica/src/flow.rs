@@ -10,10 +10,9 @@
 use crate::group::{Group, Role};
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
-use crate::quorum::AckRule;
 use crate::{PENDING_WRITES_MAX, TICK};
-use azekura_base::{DeviceId, Sequence};
-use azekura_wire::{Body, Extent};
+use azekura_base::{AckRule, Body, DeviceId, Extent, Sequence};
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

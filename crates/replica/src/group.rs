@@ -5,15 +5,13 @@ use crate::background::Allowance;
 use crate::completeness::Completeness;
 use crate::epochs::Epochs;
 use crate::flow::Window;
-use crate::pending::{Blocks, Pending, Tail};
+use crate::pending::{Pending, Tail};
 use crate::primary::Primary;
-use crate::quorum::AckRule;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
 use crate::sluggish::Yields;
 use crate::takeover::Claim;
-use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, PgId, RequestId, Sequence, SessionId};
-use azekura_wire::Body;
+use azekura_base::{AckRule, Body, DeviceId, Epoch, IoStatus, PgId, Prepared, RequestId, Sequence, SessionId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -100,27 +98,6 @@ impl GroupConfig {
     }
 }
 
-/// A prepared write that the store found in its log.
-#[derive(Clone, Copy, Debug)]
-pub struct RecoveredWrite {
-    /// Its place.
-    pub sequence: Sequence,
-    /// Who asked for it.
-    pub session: SessionId,
-    /// Its number in that session.
-    pub request: RequestId,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// First block.
-    pub first: BlockIndex,
-    /// Number of blocks.
-    pub count: u16,
-    /// True when it holds no data.
-    pub zero: bool,
-}
-
 /// What the store knows of a group after a start.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
@@ -131,7 +108,7 @@ pub struct Recovered {
     /// The commit point was passed without the writes before it, and the log shows everything up to here only.
     pub incomplete: Option<Sequence>,
     /// Prepared writes, from `committed + 1` on, without gaps.
-    pub tail: Vec<RecoveredWrite>,
+    pub tail: Vec<Prepared>,
     /// What [`Group::note`] gave at the checkpoint.
     pub note: Bytes,
     /// Writes committed since that checkpoint.
@@ -239,14 +216,10 @@ impl Group {
         }
         let mut tail = Tail::new(recovered.committed);
         for write in &recovered.tail {
-            let RecoveredWrite { sequence, session, request, layer, chunk, first, count, zero } = *write;
             tail.push(Pending {
-                sequence,
-                session,
-                request,
+                header: write.header,
                 oldest: RequestId(0),
-                blocks: Blocks { layer, chunk, first, count },
-                body: zero.then_some(Body::Zero),
+                body: write.zero.then_some(Body::Zero),
                 client: None,
                 as_sent: false,
                 ordered_at: now,
@@ -488,10 +461,10 @@ impl Group {
         assert!(upto <= self.durable, "invariant 1: only what is durable here is committed here");
         while self.tail.committed() < upto {
             let Some(write) = self.tail.commit_next() else { break };
-            self.sessions.committed(write.session, write.request, write.oldest);
+            self.sessions.committed(write.header.session, write.header.request, write.oldest);
             if let Some(client) = write.client {
                 self.note_write_time(write.ordered_at);
-                self.actions.push_back(Action::AnswerWrite(client, write.request, answer));
+                self.actions.push_back(Action::AnswerWrite(client, write.header.request, answer));
             }
         }
         self.count_laggards(upto);

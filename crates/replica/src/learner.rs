@@ -6,10 +6,8 @@ use crate::group::{Group, Role};
 use crate::pending::Tail;
 use crate::secondary::Question;
 use crate::sessions::Sessions;
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, IoStatus, Sequence, block_checksums, checksum};
-use azekura_wire::{
-    Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Fetch, Learn, LearnOk, Message, Repair, RepairOk, Span,
-};
+use azekura_base::{BlockRange, CHUNK_BLOCKS, Extent, IoStatus, Sequence, checksum};
+use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Fetch, Learn, LearnOk, Message, Repair, RepairOk, Span};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -137,15 +135,11 @@ impl Group {
         if !self.is_from_primary(from, repair.epoch) {
             return Ok(());
         }
-        match &repair.body {
-            Body::Data { bytes, checksums } if !block_checksums(bytes).eq(checksums.iter().copied()) => {
-                return Err(Mismatch::Checksum);
-            }
-            Body::Yours { .. } => return Err(Mismatch::Request),
-            _ if repair.commit > self.tail.end() => {
-                return Err(Mismatch::Gap { got: repair.commit, expected: self.tail.end() });
-            }
-            _ => {}
+        if !repair.body.is_undamaged() {
+            return Err(Mismatch::Checksum);
+        }
+        if repair.commit > self.tail.end() {
+            return Err(Mismatch::Gap { got: repair.commit, expected: self.tail.end() });
         }
         // A heartbeat may have overtaken it, and told of commits of writes that came before it. None of them is to
         // these blocks: those that were ordered behind its contents have not come yet.
@@ -196,7 +190,7 @@ impl Group {
             self.actions.push_back(if light {
                 Action::LoadChecksums { id, layer, chunk }
             } else {
-                Action::LoadBlocks { id, layer, chunk, first: BlockIndex(0), count: CHUNK_BLOCKS as u16 }
+                Action::LoadBlocks { id, range: BlockRange::chunk(layer, chunk) }
             });
         }
     }

@@ -57,11 +57,11 @@ mod takeover;
 mod wanted_set;
 
 pub use action::{Action, Client, Mismatch};
+pub use azekura_base::AckRule;
 pub use finding::{FINDINGS_MAX, Finding, Flaw};
 pub use flow::{LAG_BYTES_MAX, WINDOW_BYTES, Window, WindowLimits};
-pub use group::{Group, GroupConfig, GroupState, Recovered, RecoveredWrite};
+pub use group::{Group, GroupConfig, GroupState, Recovered};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
-pub use quorum::AckRule;
 pub use restored::{Contradiction, Heard, Held, reopen};
 pub use resync::ResyncProgress;
 pub use scrub::{ScrubKind, ScrubReport};

@@ -11,9 +11,8 @@ use crate::lease::LEASE;
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
-use crate::quorum::AckRule;
 use crate::wanted_set::{CopyView, SetView, WantedSet};
-use azekura_base::{DeviceId, IoStatus, Sequence};
+use azekura_base::{AckRule, DeviceId, IoStatus, Sequence};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -8,10 +8,9 @@
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
 use crate::peer::Standing;
-use crate::pending::Blocks;
 use crate::primary::Primary;
-use azekura_base::{BlockIndex, ChunkIndex, DeviceId, IoStatus, LayerId};
-use azekura_wire::{Body, Damaged, Extent, Fetch, Fetched, Message, Repair};
+use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Extent, IoStatus, LayerId};
+use azekura_wire::{Damaged, Fetch, Fetched, Message, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ const MEND_BLOCKS_MAX: u16 = 32;
 struct Mend {
     /// The copy with the damage.
     device: DeviceId,
-    blocks: Blocks,
+    blocks: BlockRange,
     /// Copies that could not give the blocks either.
     tried: Vec<DeviceId>,
 }
@@ -49,12 +48,12 @@ pub(crate) struct Mending {
 }
 
 impl Mending {
-    pub(crate) fn hold(&self, blocks: &Blocks) -> bool {
+    pub(crate) fn hold(&self, blocks: &BlockRange) -> bool {
         let under = self.fetching.values().map(|(_, mend)| mend).chain(self.reading.values());
         under.into_iter().any(|mend| mend.blocks.overlaps(blocks))
     }
 
-    fn knows(&self, device: DeviceId, blocks: &Blocks) -> bool {
+    fn knows(&self, device: DeviceId, blocks: &BlockRange) -> bool {
         let under = self.fetching.values().map(|(_, mend)| mend).chain(self.reading.values());
         under.chain(&self.queue).any(|mend| mend.device == device && mend.blocks.overlaps(blocks))
     }
@@ -62,7 +61,7 @@ impl Mending {
     /// These blocks can't be had together: each is tried alone.
     fn wait_alone(&mut self, mend: &Mend) {
         for n in 0..mend.blocks.count {
-            let blocks = Blocks { first: BlockIndex(mend.blocks.first.0 + n), count: 1, ..mend.blocks };
+            let blocks = BlockRange { first: BlockIndex(mend.blocks.first.0 + n), count: 1, ..mend.blocks };
             self.wait(Mend { device: mend.device, blocks, tried: Vec::new() });
         }
     }
@@ -74,20 +73,19 @@ impl Mending {
     }
 
     /// What to tell people of blocks without a good copy, once a reign.
-    fn no_good_copy(&mut self, blocks: &Blocks, scrubbing: bool) -> Option<Action> {
-        let Blocks { layer, chunk, first, count } = *blocks;
-        let news = self.told.len() < DAMAGED_MAX && self.told.insert((layer, chunk, first));
-        news.then_some(Action::NoGoodCopy { layer, chunk, first, count, scrubbing })
+    fn no_good_copy(&mut self, blocks: &BlockRange, scrubbing: bool) -> Option<Action> {
+        let news = self.told.len() < DAMAGED_MAX && self.told.insert((blocks.layer, blocks.chunk, blocks.first));
+        news.then_some(Action::NoGoodCopy { range: *blocks, scrubbing })
     }
 
     /// This copy can't give these blocks, and every other one in sync has been asked.
-    fn give_hope_up(&mut self, blocks: &Blocks, now: Duration) {
+    fn give_hope_up(&mut self, blocks: &BlockRange, now: Duration) {
         self.hopeless.retain(|_, at| now.saturating_sub(*at) < HOPELESS_FOR);
         self.hopeless.insert((blocks.layer, blocks.chunk, blocks.first), now);
     }
 
     /// Of late, no copy in sync could give this block.
-    pub(crate) fn is_hopeless(&self, blocks: &Blocks, now: Duration) -> bool {
+    pub(crate) fn is_hopeless(&self, blocks: &BlockRange, now: Duration) -> bool {
         let at = self.hopeless.get(&(blocks.layer, blocks.chunk, blocks.first));
         blocks.count == 1 && at.is_some_and(|at| now.saturating_sub(*at) < HOPELESS_FOR)
     }
@@ -106,17 +104,16 @@ impl Mending {
 impl Group {
     /// A block of this copy fails its checksum.
     pub fn found_damaged(&mut self, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) {
-        self.found_unknown(layer, chunk, block, 1);
+        self.found_unknown(BlockRange::block(layer, chunk, block));
     }
 
     /// Of some blocks of this copy nothing is known any more.
-    pub fn found_unknown(&mut self, layer: LayerId, chunk: ChunkIndex, first: BlockIndex, count: u16) {
-        let blocks = Blocks { layer, chunk, first, count };
+    pub fn found_unknown(&mut self, range: BlockRange) {
         match &self.role {
-            Role::Primary(_) => self.met_damage(self.me, blocks),
+            Role::Primary(_) => self.met_damage(self.me, range),
             Role::Secondary(_) => {
                 let epoch = self.epochs.followed();
-                let damaged = Damaged { pg: self.pg, device: self.me, epoch, layer, chunk, first, count };
+                let damaged = Damaged { pg: self.pg, device: self.me, epoch, range };
                 self.send_to_primary(Message::Damaged(damaged));
             }
         }
@@ -124,13 +121,12 @@ impl Group {
 
     /// Blocks of the copy on `device` are damaged, it says.
     pub fn damaged(&mut self, device: DeviceId, damaged: Damaged) {
-        let Damaged { layer, chunk, first, count, epoch, .. } = damaged;
-        if matches!(&self.role, Role::Primary(primary) if primary.epoch() == epoch) {
-            self.met_damage(device, Blocks { layer, chunk, first, count });
+        if matches!(&self.role, Role::Primary(primary) if primary.epoch() == damaged.epoch) {
+            self.met_damage(device, damaged.range);
         }
     }
 
-    fn met_damage(&mut self, device: DeviceId, blocks: Blocks) {
+    fn met_damage(&mut self, device: DeviceId, blocks: BlockRange) {
         if let Some(scrub) = self.scrub_mut() {
             scrub.met_damage(device, &blocks);
         }
@@ -138,20 +134,19 @@ impl Group {
     }
 
     /// Damaged blocks are being written anew.
-    fn tell_mended(&mut self, device: DeviceId, blocks: &Blocks) {
+    fn tell_mended(&mut self, device: DeviceId, blocks: &BlockRange) {
         let scrubbing = self.scrub_mut().map(|scrub| scrub.mended(device, blocks)).is_some();
-        let Blocks { layer, chunk, first, count } = *blocks;
-        self.actions.push_back(Action::Mended { device, layer, chunk, first, count, scrubbing });
+        self.actions.push_back(Action::Mended { device, range: *blocks, scrubbing });
     }
 
-    pub(crate) fn mend(&mut self, device: DeviceId, blocks: Blocks) {
+    pub(crate) fn mend(&mut self, device: DeviceId, blocks: BlockRange) {
         let Role::Primary(primary) = &mut self.role else { return };
         let mut left = blocks;
         while left.count > 0 {
             // Cut at the same places whoever asks.
             let count = left.count.min(MEND_BLOCKS_MAX - left.first.0 % MEND_BLOCKS_MAX);
-            let blocks = Blocks { count, ..left };
-            left = Blocks { first: BlockIndex(left.first.0 + count), count: left.count - count, ..left };
+            let blocks = BlockRange { count, ..left };
+            left = BlockRange { first: BlockIndex(left.first.0 + count), count: left.count - count, ..left };
             if !primary.mending.knows(device, &blocks) {
                 primary.mending.wait(Mend { device, blocks, tried: Vec::new() });
             }
@@ -171,7 +166,7 @@ impl Group {
                 break;
             }
             let Some(mend) = primary.mending.queue.pop_front() else { break };
-            let Blocks { layer, chunk, first, count } = mend.blocks;
+            let range = mend.blocks;
             if self.tail.touches(&mend.blocks) || primary.is_held(&mend.blocks) {
                 primary.mending.queue.push_back(mend);
                 continue;
@@ -180,7 +175,7 @@ impl Group {
             if mend.device != me {
                 if primary.is_with_us(mend.device) {
                     primary.mending.reading.insert(id, mend);
-                    self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+                    self.actions.push_back(Action::LoadBlocks { id, range });
                 }
                 continue;
             }
@@ -189,11 +184,11 @@ impl Group {
             if let Some((source, _)) = source {
                 let (pg, device, epoch) = (self.pg, *source, primary.epoch());
                 primary.mending.fetching.insert(id, (device, mend));
-                let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count };
+                let fetch = Fetch { pg, device, epoch, commit, id, range };
                 self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
             } else if !others().all(|(device, _)| mend.tried.contains(device)) {
                 primary.mending.queue.push_back(mend);
-            } else if count > 1 {
+            } else if range.count > 1 {
                 primary.mending.wait_alone(&mend);
             } else {
                 primary.mending.give_hope_up(&mend.blocks, self.now);
@@ -244,11 +239,10 @@ impl Group {
             self.answer_fetch(fetch, None);
             return;
         }
-        let Fetch { layer, chunk, first, count, .. } = fetch;
-        let id = self.question();
+        let (id, range) = (self.question(), fetch.range);
         if let Role::Secondary(secondary) = &mut self.role {
             secondary.learner.fetches.insert(id, fetch);
-            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+            self.actions.push_back(Action::LoadBlocks { id, range });
         }
     }
 
@@ -275,16 +269,12 @@ impl Group {
         let Some((_, mut mend)) = primary.mending.fetching.remove(&fetched.id) else {
             return self.edge_fetched(fetched.id, fetched.extents);
         };
-        let Blocks { layer, chunk, first, count } = mend.blocks;
-        match fetched.extents.filter(|extents| is_whole(extents, count)) {
+        let blocks = mend.blocks;
+        match fetched.extents.filter(|extents| is_whole(extents, blocks.count)) {
             Some(extents) => {
                 self.tell_mended(me, &mend.blocks);
-                let mut at = first.0;
-                for extent in extents {
-                    let (count, body) = body_of(extent);
-                    let first = BlockIndex(at);
-                    at += count;
-                    let repair = Repair { pg, device: me, epoch, commit, id: 0, layer, chunk, first, count, body };
+                for (range, body) in bodies(blocks, extents) {
+                    let repair = Repair { pg, device: me, epoch, commit, id: 0, range, body };
                     self.actions.push_back(Action::AppendRepair(repair));
                 }
             }
@@ -333,10 +323,12 @@ pub(crate) fn is_whole(extents: &[Extent], count: u16) -> bool {
     extents.iter().map(blocks).sum::<Option<usize>>() == Some(usize::from(count))
 }
 
-/// An extent as the body of a repair, and its number of blocks.
-pub(crate) fn body_of(extent: Extent) -> (u16, Body) {
-    match extent {
-        Extent::Zero { count } => (count, Body::Zero),
-        Extent::Data { bytes, checksums } => (checksums.len() as u16, Body::Data { bytes, checksums }),
-    }
+/// Extents that were read of `blocks`, as bodies of repairs.
+pub(crate) fn bodies(blocks: BlockRange, extents: Vec<Extent>) -> impl Iterator<Item = (BlockRange, Body)> {
+    let mut at = blocks.first.0;
+    extents.into_iter().map(move |extent| {
+        let range = BlockRange { first: BlockIndex(at), count: extent.count(), ..blocks };
+        at += range.count;
+        (range, Body::from(extent))
+    })
 }

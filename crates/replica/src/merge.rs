@@ -8,10 +8,13 @@ use crate::action::{Action, Client};
 use crate::group::{Group, Role};
 use crate::mend::is_whole;
 use crate::peer::Standing;
-use crate::pending::{Blocks, Pending};
+use crate::pending::Pending;
 use crate::primary::REIGN_SHIFT;
-use azekura_base::{BLOCK_SIZE, BlockIndex, DeviceId, Epoch, IoStatus, PageBuf, RequestId, SessionId, block_checksums};
-use azekura_wire::{Body, Extent, Fetch, Message, WriteBody, WriteRequest};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, DeviceId, Epoch, Extent, IoStatus, PageBuf, RequestId, SessionId,
+    WriteHeader,
+};
+use azekura_wire::{Fetch, Message, WriteRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -19,7 +22,7 @@ struct Merge {
     id: u64,
     client: Client,
     write: WriteRequest,
-    blocks: Blocks,
+    blocks: BlockRange,
     /// The blocks at the edges that the write covers in part, and their contents once read.
     edges: Vec<(BlockIndex, Option<Bytes>)>,
 }
@@ -46,7 +49,7 @@ impl Merges {
         Merges { merges: Vec::new(), started: epoch.0 << REIGN_SHIFT, questions: BTreeMap::new() }
     }
 
-    pub(crate) fn touches(&self, blocks: &Blocks) -> bool {
+    pub(crate) fn touches(&self, blocks: &BlockRange) -> bool {
         self.merges.iter().any(|merge| merge.blocks.overlaps(blocks))
     }
 
@@ -78,7 +81,7 @@ impl Merges {
 }
 
 impl Group {
-    pub(crate) fn start_merge(&mut self, client: Client, write: WriteRequest, blocks: Blocks) {
+    pub(crate) fn start_merge(&mut self, client: Client, write: WriteRequest, blocks: BlockRange) {
         let Role::Primary(primary) = &mut self.role else { return };
         let (start, end) = (write.offset as usize, write.offset as usize + write.len as usize);
         let mut edges = Vec::with_capacity(2);
@@ -92,8 +95,8 @@ impl Group {
         primary.merges.started += 1;
         let id = primary.merges.started;
         for (block, _) in &edges {
-            let (merge, layer, chunk, block) = (id, blocks.layer, blocks.chunk, *block);
-            self.actions.push_back(Action::LoadEdge { merge, layer, chunk, block });
+            let block = BlockRange::block(blocks.layer, blocks.chunk, *block);
+            self.actions.push_back(Action::LoadEdge { merge: id, block });
         }
         primary.merges.merges.push(Merge { id, client, write, blocks, edges });
     }
@@ -117,8 +120,8 @@ impl Group {
         }
         if merges[at].edges.iter().all(|(_, contents)| contents.is_some()) {
             let merge = merges.remove(at);
-            let write = merged(self.tail.end().next(), merge);
-            self.order(write);
+            let header = self.next_header(&merge.write, merge.blocks);
+            self.order(merged(header, merge));
         }
     }
 
@@ -137,10 +140,10 @@ impl Group {
         let status = match others.iter().copied().find(can_give) {
             Some(device) => {
                 let (epoch, id) = (primary.epoch(), primary.repairs.name());
-                let (Blocks { layer, chunk, .. }, first) = (primary.merges.merges[at].blocks, question.block);
+                let range = BlockRange { first: question.block, count: 1, ..primary.merges.merges[at].blocks };
                 question.asked.push(device);
                 primary.merges.questions.insert(id, question);
-                let fetch = Fetch { pg, device, epoch, commit, id, layer, chunk, first, count: 1 };
+                let fetch = Fetch { pg, device, epoch, commit, id, range };
                 self.actions.push_back(Action::Send(device, Message::Fetch(fetch)));
                 return;
             }
@@ -171,26 +174,21 @@ impl Group {
 }
 
 /// The write with whole blocks.
-fn merged(sequence: azekura_base::Sequence, merge: Merge) -> Pending {
+fn merged(header: WriteHeader, merge: Merge) -> Pending {
     let Merge { client, write, blocks, edges, .. } = merge;
     let mut buf = PageBuf::new(blocks.count as usize * BLOCK_SIZE);
     for (block, contents) in edges {
         let at = (block.0 - blocks.first.0) as usize * BLOCK_SIZE;
         buf[at..at + BLOCK_SIZE].copy_from_slice(&contents.unwrap_or_default());
     }
-    if let WriteBody::Data { bytes, .. } = &write.body {
+    if let Body::Data { bytes, .. } = &write.body {
         let at = write.offset as usize % BLOCK_SIZE;
         buf[at..at + bytes.len()].copy_from_slice(bytes);
     }
-    let bytes = buf.freeze();
-    let checksums = block_checksums(&bytes).collect();
     Pending {
-        sequence,
-        session: write.session,
-        request: write.request,
+        header,
         oldest: write.oldest,
-        blocks,
-        body: Some(Body::Data { bytes, checksums }),
+        body: Some(Body::data(buf.freeze())),
         client: Some(client),
         as_sent: false,
         ordered_at: std::time::Duration::ZERO,

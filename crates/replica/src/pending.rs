@@ -1,42 +1,16 @@
 //! Prepared, uncommitted writes: the tail of the group's log.
 
 use crate::Client;
-use azekura_base::{BlockIndex, ChunkIndex, LayerId, RequestId, Sequence, SessionId};
-use azekura_wire::Body;
+use azekura_base::{BlockRange, Body, RequestId, Sequence, SessionId, WriteHeader};
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// A range of blocks in one chunk of one layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Blocks {
-    pub(crate) layer: LayerId,
-    pub(crate) chunk: ChunkIndex,
-    pub(crate) first: BlockIndex,
-    pub(crate) count: u16,
-}
-
-impl Blocks {
-    pub(crate) fn overlaps(&self, other: &Blocks) -> bool {
-        self.layer == other.layer
-            && self.chunk == other.chunk
-            && self.first.0 < other.first.0 + other.count
-            && other.first.0 < self.first.0 + self.count
-    }
-
-    /// One after the other.
-    pub(crate) fn each(&self) -> impl Iterator<Item = BlockIndex> {
-        (self.first.0..self.first.0.saturating_add(self.count)).map(BlockIndex)
-    }
-}
 
 /// One prepared write.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
-    pub(crate) sequence: Sequence,
-    pub(crate) session: SessionId,
-    pub(crate) request: RequestId,
+    /// As this copy's log has it.
+    pub(crate) header: WriteHeader,
     pub(crate) oldest: RequestId,
-    pub(crate) blocks: Blocks,
     /// What to send to secondaries; `None` when only the log has it.
     pub(crate) body: Option<Body>,
     /// Who waits for the commit, on the primary.
@@ -73,14 +47,14 @@ impl Tail {
     }
 
     pub(crate) fn push(&mut self, write: Pending) {
-        assert_eq!(write.sequence, self.end().next(), "the tail has no gaps");
+        assert_eq!(write.header.sequence, self.end().next(), "the tail has no gaps");
         self.writes.push_back(write);
     }
 
     /// Takes the oldest write out: it is committed.
     pub(crate) fn commit_next(&mut self) -> Option<Pending> {
         let write = self.writes.pop_front()?;
-        self.committed = write.sequence;
+        self.committed = write.header.sequence;
         Some(write)
     }
 
@@ -97,18 +71,21 @@ impl Tail {
     }
 
     /// True when an uncommitted write touches any of `blocks`.
-    pub(crate) fn touches(&self, blocks: &Blocks) -> bool {
-        self.writes.iter().any(|write| write.blocks.overlaps(blocks))
+    pub(crate) fn touches(&self, blocks: &BlockRange) -> bool {
+        self.writes.iter().any(|write| write.header.range.overlaps(blocks))
     }
 
     /// True when an uncommitted write may change what `blocks` read as: one to the same place of the same layer, or of
     /// one that it may lie on, whose number is lower.
-    pub(crate) fn may_show_in(&self, blocks: &Blocks) -> bool {
+    pub(crate) fn may_show_in(&self, blocks: &BlockRange) -> bool {
         let layer = blocks.layer;
-        self.writes.iter().any(|write| write.blocks.layer <= layer && Blocks { layer, ..write.blocks }.overlaps(blocks))
+        self.writes
+            .iter()
+            .map(|write| write.header.range)
+            .any(|range| range.layer <= layer && BlockRange { layer, ..range }.overlaps(blocks))
     }
 
     pub(crate) fn find(&mut self, session: SessionId, request: RequestId) -> Option<&mut Pending> {
-        self.writes.iter_mut().find(|write| write.session == session && write.request == request)
+        self.writes.iter_mut().find(|write| write.header.session == session && write.header.request == request)
     }
 }

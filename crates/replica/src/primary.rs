@@ -9,15 +9,17 @@ use crate::membership::{is_sluggish, readers_until};
 use crate::mend::Mending;
 use crate::merge::Merges;
 use crate::peer::{Peer, Standing};
-use crate::pending::{Blocks, Pending};
-use crate::quorum::AckRule;
+use crate::pending::Pending;
 use crate::resync::Repairs;
 use crate::scrub::Scrub;
 use crate::sluggish::Pace;
 use crate::takeover::{HandingOver, TakeOver};
 use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, checksum};
-use azekura_wire::{Body, Prepare, PrepareOk, WriteBody, WriteRequest};
+use azekura_base::{
+    AckRule, BLOCK_SIZE, BlockRange, Body, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, Write,
+    WriteHeader, checksum,
+};
+use azekura_wire::{Prepare, PrepareOk, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -110,7 +112,7 @@ impl Primary {
     }
 
     /// No other write to these blocks may be ordered now.
-    pub(crate) fn is_held(&self, blocks: &Blocks) -> bool {
+    pub(crate) fn is_held(&self, blocks: &BlockRange) -> bool {
         self.merges.touches(blocks) || self.repairs.hold(blocks) || self.mending.hold(blocks)
     }
 
@@ -389,7 +391,7 @@ impl Group {
             self.actions.push_back(answer(Err(IoStatus::Stale)));
             return Ok(());
         }
-        let holds_data = matches!(write.body, WriteBody::Data { .. });
+        let holds_data = matches!(write.body, Body::Data { .. });
         if holds_data && (self.full || primary.counting().any(|peer| peer.full)) {
             self.actions.push_back(answer(Err(IoStatus::NoSpace)));
             return Ok(());
@@ -430,17 +432,10 @@ impl Group {
             self.start_merge(client, write, blocks);
             return None;
         }
-        let body = match write.body {
-            WriteBody::Data { bytes, checksums } => Body::Data { bytes, checksums },
-            WriteBody::Zero => Body::Zero,
-        };
         self.order(Pending {
-            sequence: self.tail.end().next(),
-            session: write.session,
-            request: write.request,
+            header: self.next_header(&write, blocks),
             oldest: write.oldest,
-            blocks,
-            body: Some(body),
+            body: Some(write.body),
             client: Some(client),
             as_sent: true,
             ordered_at: Duration::ZERO,
@@ -448,14 +443,26 @@ impl Group {
         None
     }
 
+    /// The header of the write that is ordered next.
+    pub(crate) fn next_header(&self, write: &WriteRequest, range: BlockRange) -> WriteHeader {
+        WriteHeader {
+            pg: self.pg,
+            epoch: self.epoch(),
+            sequence: self.tail.end().next(),
+            commit: self.tail.committed(),
+            session: write.session,
+            request: write.request,
+            range,
+        }
+    }
+
     /// Gives a write its place: from here on it will be committed, or be void with this epoch.
     pub(crate) fn order(&mut self, mut write: Pending) {
         write.ordered_at = self.now;
-        let prepare = prepare_of(self, &write, self.me);
-        self.tail.push(write);
-        if let Some(prepare) = prepare {
-            self.actions.push_back(Action::Append(prepare, self.log_life));
+        if let Some(body) = write.body.clone() {
+            self.actions.push_back(Action::Append(Write { header: write.header, body }, self.log_life));
         }
+        self.tail.push(write);
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         primary.ordered_at = Some(now);
@@ -561,27 +568,12 @@ impl Group {
 
 fn prepare_of(group: &Group, write: &Pending, device: DeviceId) -> Option<Prepare> {
     let Role::Primary(primary) = &group.role else { return None };
-    Some(Prepare {
-        pg: group.pg,
-        device,
-        epoch: primary.epoch,
-        sequence: write.sequence,
-        commit: group.tail.committed(),
-        session: write.session,
-        request: write.request,
-        oldest: write.oldest,
-        layer: write.blocks.layer,
-        chunk: write.blocks.chunk,
-        first: write.blocks.first,
-        count: write.blocks.count,
-        body: write.body.clone()?,
-    })
+    let header = WriteHeader { epoch: primary.epoch, commit: group.tail.committed(), ..write.header };
+    Some(Prepare { device, oldest: write.oldest, header, body: write.body.clone()? })
 }
 
-pub(crate) fn blocks_of(write: &WriteRequest) -> Blocks {
-    let first = write.offset as usize / BLOCK_SIZE;
-    let end = (write.offset as usize + write.len as usize).div_ceil(BLOCK_SIZE);
-    Blocks { layer: write.layer, chunk: write.chunk, first: BlockIndex(first as u16), count: (end - first) as u16 }
+pub(crate) fn blocks_of(write: &WriteRequest) -> BlockRange {
+    BlockRange::of_bytes(write.layer, write.chunk, write.offset, write.len)
 }
 
 /// Checks the request's shape and, unless `trusted`, its checksums.
@@ -592,11 +584,10 @@ fn check(write: &WriteRequest, trusted: bool) -> Result<(), Mismatch> {
     }
     match &write.body {
         // Gateways cut zeros at block borders and send the edges as data.
-        WriteBody::Zero if !offset.is_multiple_of(BLOCK_SIZE) || !len.is_multiple_of(BLOCK_SIZE) => {
-            Err(Mismatch::Request)
-        }
-        WriteBody::Zero => Ok(()),
-        WriteBody::Data { bytes, checksums } => {
+        Body::Zero if !offset.is_multiple_of(BLOCK_SIZE) || !len.is_multiple_of(BLOCK_SIZE) => Err(Mismatch::Request),
+        Body::Zero => Ok(()),
+        Body::Lost { .. } => Err(Mismatch::Request),
+        Body::Data { bytes, checksums } => {
             if bytes.len() != len || checksums.len() != blocks_of(write).count as usize {
                 return Err(Mismatch::Request);
             }

@@ -5,22 +5,8 @@
 //! docs/decisions/0010 argues why nothing acknowledged is lost.
 
 use crate::group::GroupConfig;
-use azekura_base::{DeviceId, Sequence};
+use azekura_base::{AckRule, DeviceId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// When a write is acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AckRule {
-    /// Every in-sync copy is durable.
-    #[default]
-    All,
-    /// More than half of the copies that the group is to have are durable, the primary among them; all that are in sync
-    /// if those are fewer.
-    Majority,
-    /// More than half of the in-sync copies of the primary's site, the primary among them, and one of every other site
-    /// that has any, are durable.
-    EachSite,
-}
 
 impl GroupConfig {
     /// Secondaries answer readers by themselves, because each of them has whatever is acknowledged (0010, reads).

@@ -17,16 +17,14 @@
 use crate::action::Action;
 use crate::digest;
 use crate::group::{Group, Role};
-use crate::mend::body_of;
+use crate::mend::bodies;
 use crate::peer::{Peer, Standing};
-use crate::pending::Blocks;
 use crate::primary::{Primary, REIGN_SHIFT};
-use crate::quorum::AckRule;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId,
-    Sequence, UNKNOWN_CHECKSUM, checksum,
+    AckRule, BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch,
+    Extent, IoStatus, LayerId, Sequence, UNKNOWN_CHECKSUM, checksum,
 };
-use azekura_wire::{Body, Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Learn, LearnOk, Message, Repair, RepairOk};
+use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Learn, LearnOk, Message, Repair, RepairOk};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -93,14 +91,14 @@ pub(crate) struct Resync {
     /// Chunks of which not even the map can be read here: they are tried again.
     unreadable: Vec<(LayerId, ChunkIndex)>,
     /// Blocks that differ and are damaged here: they are tried again.
-    withheld: Vec<Blocks>,
+    withheld: Vec<BlockRange>,
     try_at: Duration,
     /// Repairs of one block that are only to leave word of a change: any block of the chunk will do.
     marks: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     /// Blocks that differ.
-    found: VecDeque<Blocks>,
+    found: VecDeque<BlockRange>,
     /// Repairs under way.
-    repairing: BTreeMap<u64, Blocks>,
+    repairing: BTreeMap<u64, BlockRange>,
     progress: ResyncProgress,
 }
 
@@ -139,7 +137,7 @@ impl Resync {
 
     /// Something of this chunk is under way for another layer.
     fn is_busy(&self, layer: LayerId, chunk: ChunkIndex) -> bool {
-        let other = |blocks: &Blocks| blocks.chunk == chunk && blocks.layer != layer;
+        let other = |blocks: &BlockRange| blocks.chunk == chunk && blocks.layer != layer;
         self.comparing.values().any(|comparison| comparison.chunk == chunk && comparison.layer != layer)
             || self.found.iter().chain(self.repairing.values()).any(other)
     }
@@ -176,14 +174,14 @@ impl Resync {
     /// Sends a block only for word of a change.
     fn mark(&mut self, layer: LayerId, chunk: ChunkIndex, first: BlockIndex) {
         self.marks.insert((layer, chunk, first));
-        self.found.push_back(Blocks { layer, chunk, first, count: 1 });
+        self.found.push_back(BlockRange { layer, chunk, first, count: 1 });
     }
 
     /// Blocks that are to be repaired can't be read here. Alone, most of them can.
-    fn withhold(&mut self, blocks: Blocks) {
-        let Blocks { layer, chunk, first, count } = blocks;
+    fn withhold(&mut self, blocks: BlockRange) {
+        let BlockRange { layer, chunk, first, count } = blocks;
         if count > 1 {
-            let alone = |n| Blocks { first: BlockIndex(first.0 + n), count: 1, ..blocks };
+            let alone = |n| BlockRange { first: BlockIndex(first.0 + n), count: 1, ..blocks };
             self.found.extend((0..count).map(alone));
         } else if !self.marks.remove(&(layer, chunk, first)) {
             self.withheld.push(blocks);
@@ -197,7 +195,7 @@ impl Resync {
 #[derive(Debug)]
 struct Reading {
     device: DeviceId,
-    blocks: Blocks,
+    blocks: BlockRange,
 }
 
 /// All repairs whose blocks are being read: no write to these blocks is ordered.
@@ -207,7 +205,7 @@ pub(crate) struct Repairs {
     /// Those of them that can't be read, and of which the checksums are being looked up.
     losing: BTreeSet<u64>,
     /// Single blocks that can't be read, and since when.
-    refused: BTreeMap<Blocks, Duration>,
+    refused: BTreeMap<BlockRange, Duration>,
     named: u64,
 }
 
@@ -222,7 +220,7 @@ impl Repairs {
         }
     }
 
-    fn is_refused_for_long(&mut self, blocks: &Blocks, now: Duration) -> bool {
+    fn is_refused_for_long(&mut self, blocks: &BlockRange, now: Duration) -> bool {
         if blocks.count > 1 || self.refused.len() >= REFUSED_MAX && !self.refused.contains_key(blocks) {
             return false;
         }
@@ -230,7 +228,7 @@ impl Repairs {
         now.saturating_sub(since) >= REFUSED_FOR
     }
 
-    pub(crate) fn hold(&self, blocks: &Blocks) -> bool {
+    pub(crate) fn hold(&self, blocks: &BlockRange) -> bool {
         self.reading.values().any(|reading| reading.blocks.overlaps(blocks))
     }
 
@@ -420,8 +418,7 @@ impl Group {
             repairs.reading.insert(id, Reading { device, blocks });
             resync.repairing.insert(id, blocks);
             self.allowance.take(usize::from(blocks.count) * BLOCK_SIZE);
-            let Blocks { layer, chunk, first, count } = blocks;
-            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+            self.actions.push_back(Action::LoadBlocks { id, range: blocks });
         }
         resync.found.append(&mut blocked);
         while resync.comparing.len() < COMPARES_MAX && resync.found.len() < FOUND_MAX && self.allowance.is_open() {
@@ -429,8 +426,7 @@ impl Group {
             self.allowance.take(CHUNK_SIZE);
             let id = repairs.name();
             resync.comparing.insert(id, Comparison { layer, chunk, heir, digests: None });
-            let (first, count) = (BlockIndex(0), CHUNK_BLOCKS as u16);
-            self.actions.push_back(Action::LoadBlocks { id, layer, chunk, first, count });
+            self.actions.push_back(Action::LoadBlocks { id, range: BlockRange::chunk(layer, chunk) });
         }
         let in_reach = end.0 - peer.acked.0 <= BEHIND_MAX || peer.share.has_room(&peer.backlog);
         if resync.is_done() && in_reach && keeps_up {
@@ -457,7 +453,7 @@ impl Group {
         self.run_resyncs();
     }
 
-    fn send_repair(&mut self, device: DeviceId, id: u64, blocks: Blocks, contents: Result<Vec<Extent>, IoStatus>) {
+    fn send_repair(&mut self, device: DeviceId, id: u64, blocks: BlockRange, contents: Result<Vec<Extent>, IoStatus>) {
         let now = self.now;
         let Role::Primary(primary) = &mut self.role else { return };
         let hopeless = primary.mending.is_hopeless(&blocks, now);
@@ -480,7 +476,7 @@ impl Group {
             resync.repairing.insert(id, blocks);
             primary.repairs.reading.insert(id, Reading { device, blocks });
             primary.repairs.losing.insert(id);
-            let Blocks { layer, chunk, .. } = blocks;
+            let BlockRange { layer, chunk, .. } = blocks;
             self.actions.push_back(Action::LoadChecksums { id, layer, chunk });
             return;
         };
@@ -516,7 +512,7 @@ impl Group {
                     resync.repairing.remove(&id);
                     resync.withhold(blocks);
                 }
-                Some(Some(sum)) => self.send_body(device, id, blocks, Body::Lost { checksums: vec![sum] }),
+                Some(Some(sum)) => self.send_body(device, id, blocks, Body::Lost { checksums: sum.into() }),
                 Some(None) => self.send_body(device, id, blocks, Body::Zero),
                 None => {
                     resync.repairing.remove(&id);
@@ -529,24 +525,20 @@ impl Group {
     }
 
     /// Sends contents of blocks to which no write is under way.
-    pub(crate) fn send_repairs(&mut self, device: DeviceId, id: u64, blocks: Blocks, extents: Vec<Extent>) {
-        let mut at = blocks.first.0;
+    pub(crate) fn send_repairs(&mut self, device: DeviceId, id: u64, blocks: BlockRange, extents: Vec<Extent>) {
         let last = extents.len().saturating_sub(1);
-        for (n, extent) in extents.into_iter().enumerate() {
-            let (count, body) = body_of(extent);
+        for (n, (range, body)) in bodies(blocks, extents).enumerate() {
             // Repairs are made durable in their order: the answer to the last one stands for all.
             let id = if n == last { id } else { 0 };
-            self.send_body(device, id, Blocks { first: BlockIndex(at), count, ..blocks }, body);
-            at += count;
+            self.send_body(device, id, range, body);
         }
     }
 
-    fn send_body(&mut self, device: DeviceId, id: u64, blocks: Blocks, body: Body) {
+    fn send_body(&mut self, device: DeviceId, id: u64, range: BlockRange, body: Body) {
         let commit = self.tail.committed();
         let Role::Primary(primary) = &self.role else { return };
         let (pg, epoch) = (self.pg, primary.epoch());
-        let Blocks { layer, chunk, first, count } = blocks;
-        let repair = Repair { pg, device, epoch, commit, id, layer, chunk, first, count, body };
+        let repair = Repair { pg, device, epoch, commit, id, range, body };
         self.actions.push_back(Action::Send(device, Message::Repair(repair)));
     }
 
@@ -626,7 +618,7 @@ impl Group {
                 let run = (n..DIGEST_SPAN_BLOCKS).take_while(|n| differs(*n)).count();
                 if run > 0 {
                     let (first, count) = (BlockIndex((at + n) as u16), run as u16);
-                    resync.found.push_back(Blocks { layer, chunk, first, count });
+                    resync.found.push_back(BlockRange { layer, chunk, first, count });
                 }
                 n += run + 1;
             }

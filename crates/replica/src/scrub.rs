@@ -13,9 +13,8 @@ use crate::digest;
 use crate::finding::{Finding, Findings, Flaw};
 use crate::group::{Group, Role};
 use crate::peer::Standing;
-use crate::pending::Blocks;
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, IoStatus, LayerId};
-use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Extent, Message};
+use azekura_base::{BlockIndex, BlockRange, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Extent, IoStatus, LayerId};
+use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Message};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -194,7 +193,7 @@ impl Group {
         let id = primary.repairs.name();
         scrub.look = Some(Look { id, started: now, own: None, asked: BTreeSet::new(), unreadable: false });
         self.actions.push_back(if deep {
-            Action::LoadBlocks { id, layer, chunk, first: BlockIndex(0), count: CHUNK_BLOCKS as u16 }
+            Action::LoadBlocks { id, range: BlockRange::chunk(layer, chunk) }
         } else {
             Action::LoadChecksums { id, layer, chunk }
         });
@@ -315,7 +314,7 @@ impl Group {
                 let block = BlockIndex(block);
                 // The block is written anew in a moment, since this copy could read its own just now.
                 scrub.findings.note(Finding { device, layer, chunk, block, flaw: Flaw::Differs, mended: true });
-                mends.push((device, Blocks { layer, chunk, first: block, count: 1 }));
+                mends.push((device, BlockRange::block(layer, chunk, block)));
             }
             scrub.chunk_done();
         }
@@ -328,8 +327,8 @@ impl Group {
 
 impl Scrub {
     /// A copy can't read these blocks.
-    pub(crate) fn met_damage(&mut self, device: DeviceId, blocks: &Blocks) {
-        let Blocks { layer, chunk, .. } = *blocks;
+    pub(crate) fn met_damage(&mut self, device: DeviceId, blocks: &BlockRange) {
+        let BlockRange { layer, chunk, .. } = *blocks;
         for block in blocks.each() {
             let finding = Finding { device, layer, chunk, block, flaw: Flaw::Damaged, mended: false };
             self.report.damaged += u64::from(self.findings.note(finding));
@@ -337,7 +336,7 @@ impl Scrub {
     }
 
     /// These blocks of a copy are written anew.
-    pub(crate) fn mended(&mut self, device: DeviceId, blocks: &Blocks) {
+    pub(crate) fn mended(&mut self, device: DeviceId, blocks: &BlockRange) {
         for block in blocks.each() {
             self.findings.mended(device, blocks.layer, blocks.chunk, block);
         }

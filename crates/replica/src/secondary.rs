@@ -3,9 +3,9 @@
 use crate::action::{Action, Client, Mismatch};
 use crate::group::{Group, Role};
 use crate::learner::Learner;
-use crate::pending::{Blocks, Pending};
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, Epoch, IoStatus, Sequence, block_checksums};
-use azekura_wire::{Body, HandOver, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync};
+use crate::pending::Pending;
+use azekura_base::{BlockRange, Body, Epoch, IoStatus, Sequence, WriteHeader};
+use azekura_wire::{HandOver, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync};
 use std::time::Duration;
 
 /// State that only a secondary has.
@@ -102,39 +102,38 @@ impl Group {
         let now = self.now;
         let Role::Secondary(secondary) = &mut self.role else { return self.inherit_write(from, prepare, trusted) };
         let syncing = secondary.is_asked();
-        if prepare.epoch != self.epochs.followed() || secondary.primary != Some(from) || syncing {
+        if prepare.header.epoch != self.epochs.followed() || secondary.primary != Some(from) || syncing {
             return Ok(()); // From before the vote of this copy, or from another connection: nobody waits for the answer.
         }
-        if prepare.sequence <= self.tail.end() {
-            if prepare.sequence <= self.durable {
+        let WriteHeader { sequence, commit, .. } = prepare.header;
+        if sequence <= self.tail.end() {
+            if sequence <= self.durable {
                 secondary.owe_ack();
             }
             return Ok(());
         }
-        if prepare.sequence != self.tail.end().next() {
-            return Err(Mismatch::Gap { got: prepare.sequence, expected: self.tail.end().next() });
+        if sequence != self.tail.end().next() {
+            return Err(Mismatch::Gap { got: sequence, expected: self.tail.end().next() });
         }
-        if !trusted && !is_undamaged(&prepare) {
+        if !trusted && !prepare.body.is_undamaged() {
             return Err(Mismatch::Checksum);
         }
         secondary.ordered_at = Some(now);
-        let told = prepare.commit;
         self.append_prepared(prepare, None);
-        self.follow_commit(told);
+        self.follow_commit(commit);
         Ok(())
     }
 
     /// Gives a write of another copy's its place in the tail and in the log. `body` is what to send on.
     pub(crate) fn append_prepared(&mut self, mut prepare: Prepare, body: Option<Body>) {
-        let Prepare { sequence, session, request, oldest, layer, chunk, first, count, .. } = prepare;
-        let blocks = Blocks { layer, chunk, first, count };
-        let (client, as_sent, ordered_at) = (None, false, self.now);
-        self.tail.push(Pending { sequence, session, request, oldest, blocks, body, client, as_sent, ordered_at });
         // What is prepared before the epoch is recorded belongs to the tail of the epochs before it. And the log must
         // not say that something is committed before a repair that comes first.
-        prepare.epoch = self.epochs.logged();
-        prepare.commit = self.tail.committed();
-        self.actions.push_back(Action::Append(prepare, self.log_life));
+        prepare.header.epoch = self.epochs.logged();
+        prepare.header.commit = self.tail.committed();
+        let (header, oldest) = (prepare.header, prepare.oldest);
+        let (client, as_sent, ordered_at) = (None, false, self.now);
+        self.tail.push(Pending { header, oldest, body, client, as_sent, ordered_at });
+        self.actions.push_back(Action::Append(prepare.write(), self.log_life));
     }
 
     /// A prepared write refers to blocks that this node's gateway does not hold (any more).
@@ -201,8 +200,7 @@ impl Group {
 
     /// A gateway reads. Answered here if this copy may; else the gateway is sent to the primary.
     pub fn read(&mut self, client: Client, read: ReadRequest, now: Duration) {
-        let blocks = Blocks { layer: read.layer, chunk: read.chunk, first: read.first, count: read.count };
-        let action = if self.may_answer(&blocks, now) {
+        let action = if self.may_answer(&read.range, now) {
             Action::ServeRead(client, read)
         } else {
             Action::Refuse(client, read.request, IoStatus::Redirect)
@@ -212,9 +210,7 @@ impl Group {
 
     /// A gateway asks for a chunk's block status; as [`Group::read`].
     pub fn status(&mut self, client: Client, status: StatusRequest, now: Duration) {
-        let StatusRequest { layer, chunk, .. } = status;
-        let blocks = Blocks { layer, chunk, first: BlockIndex(0), count: CHUNK_BLOCKS as u16 };
-        let action = if self.may_answer(&blocks, now) {
+        let action = if self.may_answer(&BlockRange::chunk(status.layer, status.chunk), now) {
             Action::ServeStatus(client, status)
         } else {
             Action::Refuse(client, status.request, IoStatus::Redirect)
@@ -236,7 +232,7 @@ impl Group {
     /// answers while it has a lease and knows of no uncommitted write to these blocks. For an acknowledged write is
     /// prepared here: it is committed here too, or it is in the tail, perhaps under the name of a layer below, which
     /// was the head when the write was ordered.
-    fn may_answer(&mut self, blocks: &Blocks, now: Duration) -> bool {
+    fn may_answer(&mut self, blocks: &BlockRange, now: Duration) -> bool {
         let serving = self.may_serve(now);
         match &mut self.role {
             Role::Primary(primary) => {
@@ -254,13 +250,5 @@ impl Group {
         {
             self.actions.push_back(Action::Answer(primary, message));
         }
-    }
-}
-
-/// The blocks of a prepared write are as they were sent.
-pub(crate) fn is_undamaged(prepare: &Prepare) -> bool {
-    match &prepare.body {
-        Body::Data { bytes, checksums } => block_checksums(bytes).eq(checksums.iter().copied()),
-        _ => true,
     }
 }

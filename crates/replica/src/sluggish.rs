@@ -11,8 +11,7 @@ use crate::group::{Group, GroupConfig, Role};
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
-use crate::quorum::AckRule;
-use azekura_base::{DeviceId, Sequence};
+use azekura_base::{AckRule, DeviceId, Sequence};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

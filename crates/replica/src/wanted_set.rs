@@ -5,8 +5,7 @@
 
 use crate::group::GroupConfig;
 use crate::peer::{Peer, Standing};
-use crate::quorum::AckRule;
-use azekura_base::{DeviceId, Sequence};
+use azekura_base::{AckRule, DeviceId, Sequence};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

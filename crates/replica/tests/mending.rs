@@ -134,7 +134,8 @@ fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
     cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
     cluster.run(device(0));
     cluster.pass(SECOND);
-    let hopeless = |told: &Action| matches!(told, Action::NoGoodCopy { first: BlockIndex(3), .. });
+    let hopeless =
+        |told: &Action| matches!(told, Action::NoGoodCopy { range: BlockRange { first: BlockIndex(3), .. }, .. });
     assert!(cluster.told.iter().any(hopeless), "{:?}", cluster.told);
     cluster.write(blocks(10, 3, 1)).unwrap();
     cluster.settle();
@@ -190,7 +191,7 @@ fn a_chunk_of_which_a_copy_knows_nothing_is_written_anew_around_what_is_damaged_
         cluster.beat();
         cluster.damaged = (1..=99).map(|n| (device(broken), n)).collect();
         cluster.damaged.insert((device(1 - broken), 40));
-        cluster.group(broken).found_unknown(LAYER, ChunkIndex(0), BlockIndex(0), CHUNK_BLOCKS as u16);
+        cluster.group(broken).found_unknown(BlockRange::chunk(LAYER, ChunkIndex(0)));
         cluster.run(device(broken));
         cluster.pass(20 * SECOND);
         assert_eq!(cluster.damaged, [(device(0), 40), (device(1), 40)].into());
@@ -245,10 +246,7 @@ fn a_heartbeat_that_overtakes_a_repair_does_no_harm() {
         pg: PG,
         device: device(1),
         epoch: cluster.group(1).epoch(),
-        layer: LAYER,
-        chunk: ChunkIndex(0),
-        first: BlockIndex(5),
-        count: 1,
+        range: BlockRange::block(LAYER, ChunkIndex(0), BlockIndex(5)),
     };
     cluster.group(0).damaged(device(1), damaged);
     cluster.run(device(0));

@@ -218,20 +218,15 @@ fn what_a_refused_primary_sends_next_is_left_over() {
     cluster.config.epoch = epoch.next();
     cluster.inform(1);
     cluster.group(1).sync(from, sync);
-    let prepare = azekura_wire::Prepare {
+    let header = WriteHeader {
         pg,
-        device,
         epoch,
         sequence: Sequence(9),
         commit: Sequence(0),
         session: SESSION,
         request: RequestId(1),
-        oldest: RequestId(0),
-        layer: LAYER,
-        chunk: ChunkIndex(0),
-        first: BlockIndex(0),
-        count: 1,
-        body: azekura_wire::Body::Zero,
+        range: BlockRange::block(LAYER, ChunkIndex(0), BlockIndex(0)),
     };
+    let prepare = azekura_wire::Prepare { device, oldest: RequestId(0), header, body: Body::Zero };
     assert_eq!(cluster.group(1).prepare(from, prepare, false), Ok(()));
 }

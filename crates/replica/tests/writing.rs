@@ -6,7 +6,6 @@ mod support;
 
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::WriteBody;
 use std::time::Duration;
 use support::*;
 
@@ -87,21 +86,16 @@ fn appends_under_way_when_a_connection_breaks_are_not_appended_twice() {
 fn prepares_of_an_older_connection_are_ignored() {
     let mut cluster = Cluster::new(2);
     cluster.write(blocks(1, 0, 1)).unwrap();
-    let prepare = azekura_wire::Prepare {
+    let header = WriteHeader {
         pg: PG,
-        device: device(1),
         epoch: cluster.config.epoch,
         sequence: Sequence(1),
         commit: Sequence(0),
         session: SESSION,
         request: R1,
-        oldest: R1,
-        layer: LAYER,
-        chunk: ChunkIndex(0),
-        first: BlockIndex(0),
-        count: 1,
-        body: azekura_wire::Body::Zero,
+        range: BlockRange::block(LAYER, ChunkIndex(0), BlockIndex(0)),
     };
+    let prepare = azekura_wire::Prepare { device: device(1), oldest: R1, header, body: Body::Zero };
     cluster.group(1).prepare(Client(12345), prepare, false).unwrap();
     assert_eq!(cluster.group(1).prepared(), Sequence(0));
     cluster.settle();
@@ -128,7 +122,7 @@ fn a_write_that_is_asked_for_again_is_applied_once() {
 fn damaged_and_malformed_requests_close_the_connection() {
     let mut cluster = Cluster::new(2);
     let mut damaged = blocks(1, 0, 2);
-    if let WriteBody::Data { bytes, .. } = &mut damaged.body {
+    if let Body::Data { bytes, .. } = &mut damaged.body {
         let mut flipped = bytes.to_vec();
         flipped[5000] ^= 1;
         *bytes = flipped.into();

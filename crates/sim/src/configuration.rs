@@ -8,7 +8,7 @@ use crate::Mode;
 use crate::events::{Event, Life};
 use crate::plan::Lie;
 use crate::random::Random;
-use crate::records::{CLASS, record_rule};
+use crate::records::CLASS;
 use crate::world::{CLUSTER, World};
 use azekura_base::{DeviceId, Epoch, NodeId, PgId};
 use azekura_model::transitions::groups::{Proposed, confirm_copy_forgotten, propose, replace_group};
@@ -161,7 +161,7 @@ impl Configuration {
     pub(crate) fn set_rule(&mut self, ack: AckRule) {
         let model = self.model().clone();
         let Some(class) = model.classes.get(CLASS) else { return };
-        let class_now = ClassRecord { ack_rule: record_rule(ack), ..class.record.clone() };
+        let class_now = ClassRecord { ack_rule: ack, ..class.record.clone() };
         for group in model.groups.values() {
             let next = GroupRecord { version: group.version + 1, ..group.record.clone() };
             let txn = replace_group(&next, group.mod_revision).put(&Key::Class(CLASS).to_string(), &class_now);

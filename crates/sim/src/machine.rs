@@ -9,12 +9,12 @@ use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
-use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId, VolumeId};
+use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId, VolumeId, WriteHeader};
 use azekura_frontend::Frontend;
 use azekura_model::FailureKind;
 use azekura_node::{Effect, Identity, Node};
 use azekura_replica::GroupState;
-use azekura_wire::{FenceDone, Message, PrepareOk};
+use azekura_wire::{FenceDone, Message, Prepare, PrepareHeld, PrepareOk};
 use std::time::Duration;
 
 /// A machine: its process, if one runs.
@@ -249,8 +249,8 @@ impl World {
             Effect::Connect(to, _) => self.dial(life, to),
             Effect::Send(key, mut message) => {
                 self.tamper(&mut message);
-                if let Message::Prepare(prepare) = &message
-                    && let Err((invariant, what)) = self.order.prepared(life, prepare)
+                if let Some((_, write)) = message.prepared()
+                    && let Err((invariant, what)) = self.order.prepared(life, write)
                 {
                     self.violate(invariant, what);
                 }
@@ -317,10 +317,12 @@ impl World {
     fn tamper(&mut self, message: &mut Message) {
         let groups = &self.configuration.view().groups;
         match (self.plan.lie, message) {
-            (Some(Lie::NoLiveWrites), Message::Prepare(prepare))
-                if groups.get(&prepare.pg).is_some_and(|config| !config.in_sync.contains(&prepare.device)) =>
-            {
-                prepare.chunk = ChunkIndex(self.plan.chunks + prepare.pg.0);
+            (
+                Some(Lie::NoLiveWrites),
+                Message::Prepare(Prepare { device, header, .. })
+                | Message::PrepareHeld(PrepareHeld { device, header, .. }),
+            ) if groups.get(&header.pg).is_some_and(|config| !config.in_sync.contains(device)) => {
+                header.range.chunk = ChunkIndex(self.plan.chunks + header.pg.0);
             }
             (Some(Lie::UnheardFence), Message::Fence(fence)) => fence.generation = Generation(0),
             (Some(Lie::UnheardFreeze), Message::Freeze(freeze)) => freeze.volume = VolumeId(0),
@@ -343,8 +345,12 @@ impl World {
                 write.request = RequestId(write.request.0 + (1 << 40));
                 (side, self.faults.random.spread_millis(1, 200), Message::Write(write))
             }
-            (Some(Lie::EarlyPrepareOk), Message::Prepare(prepare)) => {
-                let azekura_wire::Prepare { pg, device, epoch, sequence, .. } = prepare;
+            (
+                Some(Lie::EarlyPrepareOk),
+                Message::Prepare(Prepare { device, header, .. })
+                | Message::PrepareHeld(PrepareHeld { device, header, .. }),
+            ) => {
+                let WriteHeader { pg, epoch, sequence, .. } = header;
                 let ok = PrepareOk { pg, device, epoch, sequence, full: false };
                 (side.other(), Duration::from_micros(400), Message::PrepareOk(ok))
             }

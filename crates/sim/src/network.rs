@@ -497,15 +497,14 @@ pub(crate) fn describe(message: &Message) -> String {
             m.session, m.request, m.pg, m.chunk, m.offset, m.len, m.oldest
         ),
         Message::WriteDone(m) => format!("write done {:?} {:?}", m.request, m.result),
-        Message::Read(m) => format!("read {:?} {:?} {:?} {:?}+{}", m.request, m.pg, m.chunk, m.first, m.count),
+        Message::Read(m) => format!("read {:?} {:?} {:?}", m.request, m.pg, m.range),
         Message::ReadDone(m) => match &m.result {
             Ok(extents) => format!("read done {:?} {} extents", m.request, extents.len()),
             Err(status) => format!("read done {:?} {status}", m.request),
         },
-        Message::Prepare(m) => format!(
-            "prepare {:?} {:?} {:?} {:?} commit {:?} of {:?} {:?}: {:?} {:?}+{}",
-            m.pg, m.device, m.epoch, m.sequence, m.commit, m.session, m.request, m.chunk, m.first, m.count
-        ),
-        other => format!("{other:?}").to_lowercase(),
+        other => match other.prepared() {
+            Some((device, write)) => format!("prepare {device:?} {write:?}").to_lowercase(),
+            None => format!("{other:?}").to_lowercase(),
+        },
     }
 }

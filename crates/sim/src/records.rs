@@ -48,7 +48,7 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
         }
         txn = put_group(txn, *pg, CLASS, members);
     }
-    txn = put(txn, Key::Class(CLASS), &class(CLASS, copies, record_rule(plan.ack), plan.copies_min, groups));
+    txn = put(txn, Key::Class(CLASS), &class(CLASS, copies, plan.ack, plan.copies_min, groups));
     let size_bytes = u64::from(plan.chunks) * CHUNK_SIZE as u64;
     let mut draw_offset = || random.below(u64::from(plan.groups)) as u32;
     let access = if plan.mode == Mode::Fsx { VolumeAccess::Exclusive } else { VolumeAccess::Shared };
@@ -70,15 +70,6 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     let mut memory = Memory::new();
     memory.run(&txn).expect("there are no conditions");
     memory
-}
-
-/// An ack rule as records have it.
-pub(crate) fn record_rule(rule: azekura_replica::AckRule) -> AckRule {
-    match rule {
-        azekura_replica::AckRule::All => AckRule::All,
-        azekura_replica::AckRule::Majority => AckRule::Majority,
-        azekura_replica::AckRule::EachSite => AckRule::EachSite,
-    }
 }
 
 /// A device as its node registers it.

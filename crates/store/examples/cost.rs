@@ -7,9 +7,10 @@
 #![allow(clippy::unwrap_used)]
 
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence,
+    SessionId, Write, WriteHeader,
 };
-use azekura_store::{Body, Completion, Done, Effect, Identity, MemoryMap, Options, SavedMap, Store, Write};
+use azekura_store::{Completion, Done, Effect, Identity, MemoryMap, Options, SavedMap, Store};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,10 @@ fn scramble(index: u64, limit: u64) -> u64 {
     (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % limit
 }
 
+fn range_of(chunk: u32, at: u64) -> BlockRange {
+    BlockRange::block(LayerId(1), ChunkIndex(chunk), BlockIndex((at % 1024) as u16))
+}
+
 fn main() {
     let options = Options { segments: 1024, read_cache_bytes_max: 0, ..Options::default() };
     let identity = Identity { cluster: 1, device: DeviceId(1), instance: 1 };
@@ -80,22 +85,16 @@ fn main() {
         let pg = chunk % GROUPS;
         let sequence = &mut sequences[pg as usize];
         *sequence += 1;
-        bench.store.append(
-            index,
-            Write {
-                pg: PgId(pg),
-                epoch: Epoch(0),
-                sequence: Sequence(*sequence),
-                commit: Sequence(*sequence - 1).min(bench.store.group(PgId(pg)).committed),
-                session: SessionId(1),
-                request: RequestId(index),
-                layer: LayerId(1),
-                chunk: ChunkIndex(chunk),
-                first: BlockIndex((at % 1024) as u16),
-                count: 1,
-                body: body.clone(),
-            },
-        );
+        let header = WriteHeader {
+            pg: PgId(pg),
+            epoch: Epoch(0),
+            sequence: Sequence(*sequence),
+            commit: Sequence(*sequence - 1).min(bench.store.group(PgId(pg)).committed),
+            session: SessionId(1),
+            request: RequestId(index),
+            range: range_of(chunk, at),
+        };
+        bench.store.append(index, Write { header, body: body.clone() });
         (PgId(pg), Sequence(*sequence))
     };
     let settle = |bench: &mut Bench, waiting: &mut Vec<(PgId, Sequence)>| {
@@ -145,14 +144,7 @@ fn main() {
     for index in 0..READS {
         let at = scramble(index as u64 ^ 0x5555, blocks);
         let chunk = (at / 1024) as u32;
-        bench.store.read(
-            index as u64,
-            PgId(chunk % GROUPS),
-            LayerId(1),
-            ChunkIndex(chunk),
-            BlockIndex((at % 1024) as u16),
-            1,
-        );
+        bench.store.read(index as u64, PgId(chunk % GROUPS), range_of(chunk, at));
         if index % DEPTH == DEPTH - 1 {
             bench.turn();
             while let Some(completion) = bench.store.next_completion() {

@@ -8,9 +8,10 @@
 #![allow(clippy::unwrap_used)]
 
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence,
+    SessionId, Write, WriteHeader,
 };
-use azekura_store::{Body, Done, Effect, Identity, MemoryMap, Options, SavedMap, Store, Write};
+use azekura_store::{Done, Effect, Identity, MemoryMap, Options, SavedMap, Store};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,19 +121,18 @@ fn main() {
                 };
                 sequence += 1;
                 let (chunk, first) = ((at / 1024) as u32, (at % 1024) as u16);
-                let write = Write {
+                let range =
+                    BlockRange { layer: LayerId(1), chunk: ChunkIndex(chunk), first: BlockIndex(first), count: 1 };
+                let header = WriteHeader {
                     pg: PgId(1),
                     epoch: Epoch(0),
                     sequence: Sequence(sequence),
                     commit: store.group(PgId(1)).committed,
                     session: SessionId(1),
                     request: RequestId(sequence),
-                    layer: LayerId(1),
-                    chunk: ChunkIndex(chunk),
-                    first: BlockIndex(first),
-                    count: 1,
-                    body: body.clone(),
+                    range,
                 };
+                let write = Write { header, body: body.clone() };
                 store.append(sequence, write);
             }
             batches += 1;

@@ -5,10 +5,10 @@ use crate::heirs::Heir;
 use crate::jobs::Job;
 use crate::leaf::{LeafImage, LeafKey, SavedLeaf};
 use crate::options::Identity;
-use crate::record::{Checksums, PreparedInfo};
 use crate::requests::Requests;
 use azekura_base::{
-    BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId, checksum,
+    BlockIndex, BlockRange, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, LayerId, PgId, Prepared, RequestId,
+    Sequence, SessionId, WriteHeader, checksum,
 };
 use bytes::Bytes;
 
@@ -49,8 +49,8 @@ pub struct GroupRow {
 /// A write that replay would not find any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingRow {
-    /// The write.
-    pub info: PreparedInfo,
+    /// The write, as [`PendingRow::kept`] has it.
+    pub info: Prepared,
     /// The log sequence of its batch.
     pub log: u64,
     /// The generation of its segment when it was written.
@@ -320,7 +320,7 @@ impl Reader<'_> {
             let note = Bytes::copy_from_slice(note);
             let mut pending = Vec::new();
             for _ in 0..pending_count {
-                pending.push(self.pending()?);
+                pending.push(self.pending(pg)?);
             }
             let requests = if version > VERSION_WITHOUT_REQUESTS { self.requests()? } else { Requests::default() };
             groups.push(GroupRow { pg, epoch, committed, complete, note_version, note, pending, requests });
@@ -347,19 +347,20 @@ impl Reader<'_> {
 }
 
 impl PendingRow {
+    /// What a row keeps of a write: a durable one, and not what was committed when it was sent.
+    #[must_use]
+    pub fn kept(write: &Prepared) -> Prepared {
+        Prepared { header: WriteHeader { commit: Sequence::ZERO, ..write.header }, durable: true, ..*write }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
-        let info = &self.info;
-        out.extend_from_slice(&self.log.to_le_bytes());
-        out.extend_from_slice(&self.generation.to_le_bytes());
-        out.extend_from_slice(&info.epoch.0.to_le_bytes());
-        out.extend_from_slice(&info.sequence.0.to_le_bytes());
-        out.extend_from_slice(&info.session.0.to_le_bytes());
-        out.extend_from_slice(&info.request.0.to_le_bytes());
-        out.extend_from_slice(&info.layer.0.to_le_bytes());
-        out.extend_from_slice(&info.chunk.0.to_le_bytes());
+        let WriteHeader { epoch, sequence, session, request, range, .. } = &self.info.header;
+        let words = [self.log, self.generation, epoch.0, sequence.0, session.0, request.0, range.layer.0];
+        words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        out.extend_from_slice(&range.chunk.0.to_le_bytes());
         out.extend_from_slice(&self.address.to_le_bytes());
-        out.extend_from_slice(&info.first.0.to_le_bytes());
-        out.extend_from_slice(&info.count.to_le_bytes());
+        out.extend_from_slice(&range.first.0.to_le_bytes());
+        out.extend_from_slice(&range.count.to_le_bytes());
         for sum in self.checksums.iter().flat_map(|sums| sums.iter()) {
             out.extend_from_slice(&sum.0.to_le_bytes());
         }
@@ -367,7 +368,7 @@ impl PendingRow {
 }
 
 impl Reader<'_> {
-    fn pending(&mut self) -> Option<PendingRow> {
+    fn pending(&mut self, pg: PgId) -> Option<PendingRow> {
         let (log, generation) = (self.u64()?, self.u64()?);
         let (epoch, sequence) = (Epoch(self.u64()?), Sequence(self.u64()?));
         let (session, request) = (SessionId(self.u64()?), RequestId(self.u64()?));
@@ -379,9 +380,10 @@ impl Reader<'_> {
         for _ in 0..if zero { 0 } else { count } {
             sums.push(Checksum(self.u32()?));
         }
-        let info = PreparedInfo { epoch, sequence, session, request, layer, chunk, first, count, zero, durable: true };
+        let range = BlockRange { layer, chunk, first, count };
+        let header = WriteHeader { pg, epoch, sequence, commit: Sequence::ZERO, session, request, range };
         let checksums = (!zero).then(|| Checksums::from(&sums[..]));
-        Some(PendingRow { info, log, generation, address, checksums })
+        Some(PendingRow { info: Prepared { header, zero, durable: true }, log, generation, address, checksums })
     }
 }
 

@@ -12,10 +12,9 @@ use crate::leaf::LeafKey;
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS, log_position};
 use crate::moves::ALONE_PAUSE;
 use crate::ops::{Op, Step};
-use crate::record::{Checksums, PreparedInfo};
 use crate::segments::{Segments, State};
 use crate::store::{Io, Store};
-use azekura_base::{BLOCK_SIZE, BlockIndex, Checksum, LayerId, Sequence};
+use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, Checksum, Checksums, LayerId, Prepared, Sequence};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -60,7 +59,7 @@ struct LiveRun {
     address: u32,
     checksums: Vec<Checksum>,
     /// They are a write's that is not committed yet: what it is, and which append it was.
-    prepared: Option<(PreparedInfo, u64)>,
+    prepared: Option<(Prepared, u64)>,
 }
 
 impl LiveRun {
@@ -124,7 +123,7 @@ pub(crate) struct CollectRead {
 }
 
 /// A live run in a read, without its place in the map of runs.
-pub(crate) type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(PreparedInfo, u64)>);
+pub(crate) type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(Prepared, u64)>);
 
 /// The state of garbage collection.
 #[derive(Debug, Default)]
@@ -477,13 +476,12 @@ impl Store {
             for entry in crate::format::Entries::new(entries) {
                 let blocks = entry.payload_blocks();
                 if blocks > 0 {
-                    let (first, count) = (entry.first(), entry.head.count);
+                    let BlockRange { first, count, chunk, layer } = entry.range();
                     let is_write = matches!(entry.kind, Kind::Write | Kind::WriteAgain);
                     let sequence = Sequence(if is_write { entry.head.sequence } else { 0 });
-                    let layer = entry.layer();
                     let owners = owners.entry(layer).or_insert_with(|| self.owners(segment, layer, heirs));
                     for layer in owners.iter().copied() {
-                        let key = LeafKey { layer, chunk: entry.chunk(), pg: entry.pg() };
+                        let key = LeafKey { layer, chunk, pg: entry.pg() };
                         candidates.push_back(Candidate { key, first, count, address, sequence });
                     }
                 }
@@ -524,7 +522,7 @@ impl Store {
     fn prepared_run(&mut self, key: LeafKey, first: BlockIndex, address: u32, sequence: Sequence) -> Option<LiveRun> {
         let group = self.groups.get_mut(key.pg);
         let committed = group.committed;
-        let pending = group.find(sequence).filter(|p| p.info.sequence > committed)?;
+        let pending = group.find(sequence).filter(|p| p.info.header.sequence > committed)?;
         pending.place.filter(|place| place.address == address)?;
         let checksums = pending.checksums.as_ref()?.to_vec();
         Some(LiveRun { key, first, address, checksums, prepared: Some((pending.info, pending.id)) })

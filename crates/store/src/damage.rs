@@ -199,10 +199,12 @@ impl Store {
         let group = self.groups.get(key.pg);
         let committed = group.map_or(Sequence::ZERO, |group| group.committed.max(group.committed_saved));
         // What waits to be applied to the chunk was never in it, but at replay.
-        let waits = |write: &&Pending| !write.applied && (write.info.layer, write.info.chunk) == (key.layer, key.chunk);
+        let waits = |write: &&Pending| {
+            !write.applied && (write.info.header.range.layer, write.info.header.range.chunk) == (key.layer, key.chunk)
+        };
         let first = group.and_then(|group| group.pending.iter().find(waits)).filter(|_| self.is_running());
         let modified =
-            first.map_or(committed, |write| committed.min(Sequence(write.info.sequence.0.saturating_sub(1))));
+            first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
         LeafStamps { modified, log_upto, copied_upto: log_upto }
     }
 

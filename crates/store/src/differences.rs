@@ -8,19 +8,21 @@
 //! Only chunks are looked at of which a layer between the two and their nearest common ancestor has a leaf: where none
 //! has, both find the same leaf. So the cost is that of what was written, not of the volume.
 
-use crate::effect::{Effect, MapError, ReadError, Run};
+use crate::effect::{Effect, MapError, ReadError};
 use crate::leaf::{Entry, LeafKey};
 use crate::leaf_cache::SlotId;
 use crate::ops::{Op, Step};
-use crate::report::{ChunkDifference, Comparison, DifferencePage, Report};
+use crate::report::Report;
 use crate::store::{Io, Store};
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{
+    CHUNK_BLOCKS, ChunkIndex, CompareLayers, Differences, DifferingBlocks, LayerId, NotTold, PgId, Sequence,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A comparison that is under way.
 #[derive(Debug)]
 pub(crate) struct Comparing {
-    asked: Comparison,
+    asked: CompareLayers,
     /// Layers whose leaves are still to be listed, ancestors before what lies on them: blocks that a merge moves in
     /// between are found where they go.
     layers: VecDeque<LayerId>,
@@ -30,12 +32,12 @@ pub(crate) struct Comparing {
     until: ChunkIndex,
     /// Chunks that are not compared yet.
     left: usize,
-    differing: BTreeMap<ChunkIndex, Vec<Run>>,
+    differing: BTreeMap<ChunkIndex, Vec<DifferingBlocks>>,
     error: Option<ReadError>,
 }
 
 impl Store {
-    pub(crate) fn start_comparison(&mut self, token: u64, asked: Comparison) {
+    pub(crate) fn start_comparison(&mut self, token: u64, asked: CompareLayers) {
         let layers = self.layers.between(asked.from, asked.to);
         let among: BTreeSet<LayerId> = layers.iter().copied().collect();
         let in_range = |chunk: ChunkIndex| (asked.first..asked.end).contains(&chunk);
@@ -66,12 +68,12 @@ impl Store {
         if let Some(layer) = comparing.layers.front().copied().filter(|_| comparing.error.is_none()) {
             let io = self.new_io(Io::Comparison(token));
             let (pg, after, from) = (asked.pg, Sequence::ZERO, (layer, asked.first));
-            self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: asked.limit });
+            self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: asked.limit as usize });
             return;
         }
         let until = comparing.until;
         comparing.found.retain(|chunk| *chunk < until);
-        if let Some(next) = comparing.found.iter().nth(asked.limit).copied() {
+        if let Some(next) = comparing.found.iter().nth(asked.limit as usize).copied() {
             comparing.until = next;
             comparing.found.retain(|chunk| *chunk < next);
         }
@@ -91,7 +93,7 @@ impl Store {
         match result {
             Ok(listed) => {
                 let until = comparing.until;
-                let full = listed.len() >= comparing.asked.limit;
+                let full = listed.len() >= comparing.asked.limit as usize;
                 let last = listed.last().filter(|(key, _)| full && key.layer == layer).map(|(key, _)| key.chunk);
                 let chunks = listed.iter().map(|(key, _)| key).filter(|key| key.layer == layer).map(|key| key.chunk);
                 comparing.found.extend(chunks.filter(|chunk| *chunk < until));
@@ -113,7 +115,7 @@ impl Store {
     }
 
     pub(crate) fn step_difference(&mut self, token: u64, pg: PgId, chunk: ChunkIndex) -> Step {
-        let Some(Comparison { from, to, .. }) = self.comparisons.get(&token).map(|comparing| comparing.asked) else {
+        let Some(CompareLayers { from, to, .. }) = self.comparisons.get(&token).map(|comparing| comparing.asked) else {
             return Step::Done;
         };
         let key = |layer: LayerId| LeafKey { layer, chunk, pg };
@@ -139,28 +141,31 @@ impl Store {
             return;
         }
         let Some(Comparing { asked, until, differing, error, .. }) = self.comparisons.remove(&token) else { return };
-        let chunks = differing.into_iter().map(|(chunk, runs)| ChunkDifference { chunk, runs });
-        let page = DifferencePage { chunks: chunks.collect(), next: Some(until).filter(|until| *until < asked.end) };
-        self.reports.push_back(Report::Differences { token, result: error.map_or(Ok(page), Err) });
+        let chunks = differing.into_iter().map(|(chunk, runs)| (chunk.0, runs)).collect();
+        let page = Differences { chunks, next: Some(until.0).filter(|until| *until < asked.end.0) };
+        let result = error.map_or(Ok(page), |error| Err(NotTold::Failed(error.to_string())));
+        self.reports.push_back(Report::Differences { token, result });
     }
 }
 
 type Entries = [Entry; CHUNK_BLOCKS];
 
 /// Runs of blocks that a leaf has elsewhere than another one: whether the second has data there, or zeros.
-fn differing(from: Option<&Entries>, to: Option<&Entries>) -> Vec<Run> {
+fn differing(from: Option<&Entries>, to: Option<&Entries>) -> Vec<DifferingBlocks> {
     let entry = |entries: Option<&Entries>, block: usize| entries.map_or(Entry::default(), |entries| entries[block]);
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<DifferingBlocks> = Vec::new();
     for block in 0..CHUNK_BLOCKS {
         let (before, now) = (entry(from, block), entry(to, block));
         // What nobody knows may be anything.
         if before.address == now.address && !before.is_unknown() && !now.is_unknown() {
             continue;
         }
-        let allocated = now.has_contents();
+        let has_data = now.has_contents();
         match runs.last_mut() {
-            Some(run) if usize::from(run.first.0 + run.count) == block && run.allocated == allocated => run.count += 1,
-            _ => runs.push(Run { first: BlockIndex(block as u16), count: 1, allocated }),
+            Some(DifferingBlocks(first, count, data)) if usize::from(*first + *count) == block && *data == has_data => {
+                *count += 1;
+            }
+            _ => runs.push(DifferingBlocks(block as u16, 1, has_data)),
         }
     }
     runs

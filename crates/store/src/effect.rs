@@ -3,8 +3,7 @@
 use crate::checkpoint::CheckpointBatch;
 use crate::heirs::Heir;
 use crate::leaf::{LeafKey, SavedLeaf};
-use crate::record::{Body, Checksums};
-use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{BlockIndex, Body, ChunkIndex, Extent, LayerId, PgId, Run, Sequence};
 use bytes::Bytes;
 use std::fmt;
 
@@ -251,40 +250,6 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A part of what was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Extent {
-    /// Blocks with data.
-    Data {
-        /// The first block.
-        first: BlockIndex,
-        /// Blocks.
-        count: u16,
-        /// The blocks' contents, verified.
-        bytes: Bytes,
-        /// The blocks' checksums.
-        checksums: Checksums,
-    },
-    /// Blocks of zeros.
-    Zero {
-        /// The first block.
-        first: BlockIndex,
-        /// Blocks.
-        count: u16,
-    },
-}
-
-/// A run of blocks in one state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
-    /// The first block.
-    pub first: BlockIndex,
-    /// Blocks.
-    pub count: u16,
-    /// They take space; otherwise they read as zeros.
-    pub allocated: bool,
-}
-
 /// Why a read gave nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadError {
@@ -367,3 +332,12 @@ impl fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+impl From<Failure> for OpenError {
+    fn from(failure: Failure) -> OpenError {
+        match failure {
+            Failure::Device(error) => OpenError::Device(error),
+            Failure::Map(error) => OpenError::Map(error),
+        }
+    }
+}

@@ -84,7 +84,7 @@ impl Store {
         let keep = if jump { group.committed } else { committed };
         self.commit_upto(pg, keep);
         let group = self.groups.get_mut(pg);
-        let kept = group.pending.partition_point(|p| p.info.sequence <= keep);
+        let kept = group.pending.partition_point(|p| p.info.header.sequence <= keep);
         let dropped = group.pending.split_off(kept).into();
         group.committed = committed;
         group.prepared_end = committed;

@@ -1,8 +1,8 @@
 //! Placement groups: epoch, commit point, and the writes that are not applied to the map yet.
 
-use crate::record::{Checksums, GroupState, PreparedInfo};
+use crate::record::GroupState;
 use crate::requests::Requests;
-use azekura_base::{Epoch, LayerId, PgId, Sequence};
+use azekura_base::{Checksums, Epoch, LayerId, PgId, Prepared, Sequence};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 /// A write that is not applied yet: prepared, or committed and waiting for its leaf or for the device.
 #[derive(Debug, Clone)]
 pub(crate) struct Pending {
-    pub info: PreparedInfo,
+    pub info: Prepared,
     /// Names this append, so that a dropped write is not taken for a later one with the same sequence.
     pub id: u64,
     pub checksums: Option<Checksums>,
@@ -84,20 +84,20 @@ impl Group {
     }
 
     pub fn index(&self, sequence: Sequence) -> Option<usize> {
-        let front = self.pending.front()?.info.sequence;
+        let front = self.pending.front()?.info.header.sequence;
         let guess = usize::try_from(sequence.0.checked_sub(front.0)?).ok()?;
-        if self.pending.get(guess).is_some_and(|p| p.info.sequence == sequence) {
+        if self.pending.get(guess).is_some_and(|p| p.info.header.sequence == sequence) {
             return Some(guess);
         }
-        let index = self.pending.partition_point(|p| p.info.sequence < sequence);
-        self.pending.get(index).is_some_and(|p| p.info.sequence == sequence).then_some(index)
+        let index = self.pending.partition_point(|p| p.info.header.sequence < sequence);
+        self.pending.get(index).is_some_and(|p| p.info.header.sequence == sequence).then_some(index)
     }
 
     /// The first write with a sequence above `sequence`.
     pub fn first_after(&self, sequence: Sequence) -> Option<&Pending> {
         let index = match self.index(sequence) {
             Some(index) => index + 1,
-            None => self.pending.partition_point(|p| p.info.sequence <= sequence),
+            None => self.pending.partition_point(|p| p.info.header.sequence <= sequence),
         };
         self.pending.get(index)
     }
@@ -152,7 +152,7 @@ impl Groups {
 
     /// A write to `layer` is not applied yet.
     pub fn waits_to_write(&self, layer: LayerId) -> bool {
-        self.groups.values().flat_map(|group| &group.pending).any(|p| p.info.layer == layer && !p.applied)
+        self.groups.values().flat_map(|group| &group.pending).any(|p| p.info.header.range.layer == layer && !p.applied)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PgId, &Group)> {

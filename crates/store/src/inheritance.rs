@@ -47,8 +47,8 @@ impl Store {
     }
 
     pub(crate) fn apply_relocation(&mut self, moved: &Move, place: Place, position: u64) -> Step {
-        let key = LeafKey { layer: moved.layer, chunk: moved.chunk, pg: moved.pg };
-        let range = usize::from(moved.first.0)..usize::from(moved.first.0) + usize::from(moved.count);
+        let key = LeafKey::of(moved.pg, &moved.range);
+        let range = moved.range.indexes();
         // At replay, a leaf that has been saved since may be further on than its descendants.
         let reaches = |leaf: &Leaf| {
             if leaf.log_upto >= position {
@@ -81,10 +81,10 @@ impl Store {
     }
 
     fn move_blocks(&mut self, slot: SlotId, moved: &Move, place: Place, position: u64) {
-        let first = usize::from(moved.first.0);
+        let first = usize::from(moved.range.first.0);
         let Some(leaf) = self.cache.leaf(slot) else { return };
         let here = |leaf: &Leaf, index: usize| leaf.entries[first + index].address == moved.old + index as u32;
-        let count = usize::from(moved.count);
+        let count = usize::from(moved.range.count);
         if leaf.log_upto >= position || !(0..count).any(|index| here(leaf, index)) {
             return;
         }
@@ -107,8 +107,9 @@ impl Store {
             // The layer was merged into another while its blocks waited to be moved under its name. At replay it may be
             // the other way round: the merge into it is done again.
             let owner = self.cache.slot(slot).key.layer;
-            if owner != moved.layer && self.jobs.merged_into(moved.layer) != Some(owner) {
-                self.heirs.add(place.segment, moved.layer, owner);
+            let layer = moved.range.layer;
+            if owner != layer && self.jobs.merged_into(layer) != Some(owner) {
+                self.heirs.add(place.segment, layer, owner);
             }
         }
     }

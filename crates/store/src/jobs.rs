@@ -202,7 +202,7 @@ impl Store {
         let group = self.groups.get_mut(pg);
         (group.forgetting, group.forgotten) = (true, true);
         let committed = group.committed;
-        let kept = group.pending.partition_point(|p| p.info.sequence <= committed);
+        let kept = group.pending.partition_point(|p| p.info.header.sequence <= committed);
         let dropped = group.pending.split_off(kept);
         group.prepared_end = committed;
         group.durable_end = group.durable_end.min(committed);
@@ -223,7 +223,7 @@ impl Store {
                     self.jobs.is_heir(layer)
                         || self.groups.waits_to_write(layer)
                         || self.may_come_back(layer)
-                        || self.copies.values().any(|waiting| waiting.copy.layer == layer)
+                        || self.copies.values().any(|waiting| waiting.copy.range.layer == layer)
                 }
                 Job::DropLayer(layer) => self.jobs.is_heir(layer),
                 Job::ForgetGroup(_) => false,
@@ -247,7 +247,7 @@ impl Store {
     /// An epoch that is not durable yet has dropped a write to `layer`: after a crash it may be there again, and be
     /// committed.
     fn may_come_back(&self, layer: LayerId) -> bool {
-        self.epochs_waiting.values().flat_map(|waiting| &waiting.dropped).any(|p| p.info.layer == layer)
+        self.epochs_waiting.values().flat_map(|waiting| &waiting.dropped).any(|p| p.info.header.range.layer == layer)
     }
 
     /// The open segment has to be ended early, so that a job can end.

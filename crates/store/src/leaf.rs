@@ -1,6 +1,8 @@
 //! A leaf of the map: where the 1,024 blocks of one chunk of one layer are.
 
-use azekura_base::{CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId, Sequence, UNKNOWN_CHECKSUM, checksum};
+use azekura_base::{
+    BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId, Sequence, UNKNOWN_CHECKSUM, checksum,
+};
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +16,14 @@ pub struct LeafKey {
     pub chunk: ChunkIndex,
     /// The placement group that the chunk belongs to.
     pub pg: PgId,
+}
+
+impl LeafKey {
+    /// The leaf that knows where a group's blocks are.
+    #[must_use]
+    pub fn of(pg: PgId, range: &BlockRange) -> LeafKey {
+        LeafKey { layer: range.layer, chunk: range.chunk, pg }
+    }
 }
 
 /// Where one block is. All zero: nowhere, it reads as zeros.

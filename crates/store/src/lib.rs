@@ -82,17 +82,14 @@ pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, PendingRow, Posi
 pub use checkpoint_db::CheckpointDb;
 pub use damage::UnknownBlocks;
 pub use dump::{BatchInfo, Inspector, ReadDevice, RecordInfo, SegmentInfo, SuperblockInfo};
-pub use effect::{Completion, DeviceError, Done, Effect, Extent, Failure, IoId, MapError, OpenError, ReadError, Run};
+pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError, OpenError, ReadError};
 pub use heirs::Heir;
 pub use jobs::Job;
 pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
 pub use memory_map::{MapDamage, MemoryMap};
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
-pub use record::{Body, Checksums, Copy, GroupState, Mark, PreparedInfo, Record, Write};
-pub use report::{
-    ChangedChunk, ChangedPage, ChunkDifference, ChunkDigest, Comparison, DifferencePage, DigestRun, Measure,
-    MeasuredPage, Report,
-};
+pub use record::{Copy, GroupState, Mark, Record};
+pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
 pub use requests::{REPLAYED_REQUESTS_MAX, Requests};
 pub use statistics::{Space, Statistics};
 pub use store::{Format, Store};

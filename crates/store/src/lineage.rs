@@ -20,7 +20,7 @@ impl<'a> Lineage<'a> {
     pub fn new(store: &'a Store) -> Lineage<'a> {
         let addresses = store.segments.address(store.segments.len(), 0) as usize;
         let writes = store.groups.iter().flat_map(|(_, group)| &group.pending).filter(|write| !write.applied);
-        let places = writes.filter_map(|write| Some((write.place?.address, u32::from(write.info.count))));
+        let places = writes.filter_map(|write| Some((write.place?.address, u32::from(write.info.header.range.count))));
         let pending = places.map(|(address, count)| address..address + count).collect();
         Lineage { store, owned: vec![0; addresses.div_ceil(64)], pending }
     }

@@ -5,10 +5,10 @@ use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, hea
 use crate::groups::Place;
 use crate::jobs::Job;
 use crate::options::Options;
-use crate::record::{Body, Checksums, Copy, PreparedInfo, Write};
+use crate::record::{Copy, payload_blocks, stored};
 use crate::segments::{Link, Segments};
 use crate::store::Store;
-use azekura_base::{BLOCK_SIZE, BlockIndex, ChunkIndex, Epoch, LayerId, PgId, Sequence};
+use azekura_base::{BLOCK_SIZE, BlockRange, Body, Checksums, Epoch, PgId, Prepared, Sequence, Write, WriteHeader};
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,10 +21,7 @@ pub(crate) const ZERO_SEGMENTS: u32 = 2;
 #[derive(Debug, Clone)]
 pub(crate) struct Move {
     pub pg: PgId,
-    pub layer: LayerId,
-    pub chunk: ChunkIndex,
-    pub first: BlockIndex,
-    pub count: u16,
+    pub range: BlockRange,
     /// The address of the first block until now; the others follow it.
     pub old: u32,
     pub bytes: Bytes,
@@ -38,8 +35,7 @@ pub(crate) enum Item {
     Relocate(Move),
     /// The blocks of the prepared write with this `id`, moved.
     WriteAgain {
-        pg: PgId,
-        info: PreparedInfo,
+        info: Prepared,
         id: u64,
         bytes: Bytes,
     },
@@ -68,9 +64,9 @@ pub(crate) enum Item {
 impl Item {
     pub fn payload_blocks(&self) -> u32 {
         let blocks = match self {
-            Item::Write(write) => write.body.payload_blocks(),
-            Item::Copy(copy) => copy.body.payload_blocks(),
-            Item::Relocate(moved) => usize::from(moved.count),
+            Item::Write(write) => payload_blocks(&write.body),
+            Item::Copy(copy) => payload_blocks(&copy.body),
+            Item::Relocate(moved) => usize::from(moved.range.count),
             Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
         };
@@ -80,12 +76,11 @@ impl Item {
     /// The group whose records this one must stay in order with; `None`: those of all groups.
     fn group(&self) -> Option<PgId> {
         match self {
-            Item::Write(write) => Some(write.pg),
+            Item::Write(write) => Some(write.header.pg),
             Item::Copy(copy) => Some(copy.pg),
             Item::Relocate(moved) => Some(moved.pg),
-            Item::WriteAgain { pg, .. } | Item::Epoch { pg, .. } | Item::Complete { pg } | Item::Note { pg, .. } => {
-                Some(*pg)
-            }
+            Item::WriteAgain { info, .. } => Some(info.header.pg),
+            Item::Epoch { pg, .. } | Item::Complete { pg } | Item::Note { pg, .. } => Some(*pg),
             Item::Job { .. } => None,
         }
     }
@@ -203,7 +198,8 @@ impl Plan {
     fn cut(&self, item: &Item, head: &Head, options: &Options) -> Option<u16> {
         let Item::Relocate(moved) = item else { return None };
         let room = options.batch_blocks_max.saturating_sub(self.payload);
-        let most = if self.is_empty() { moved.count } else { moved.count.min(room.min(u32::from(u16::MAX)) as u16) };
+        let count = moved.range.count;
+        let most = if self.is_empty() { count } else { count.min(room.min(u32::from(u16::MAX)) as u16) };
         if self.fits(item, head, options.segment_blocks) || self.clients + self.gc >= options.batch_records_max as usize
         {
             return None;
@@ -483,50 +479,35 @@ impl Store {
         match item {
             Item::Write(write) => {
                 let kind = if matches!(write.body, Body::Zero) { Kind::WriteZero } else { Kind::Write };
-                let mut head = EntryHead::new(kind);
-                head.count = write.count;
-                head.pg = write.pg.0;
-                head.epoch = write.epoch.0;
-                head.sequence = write.sequence.0;
-                head.commit = write.commit.0;
-                head.session = write.session.0;
-                head.request = write.request.0;
-                head.layer = write.layer.0;
-                head.chunk = write.chunk.0;
-                head.first = write.first.0;
+                let header = &write.header;
+                let head = EntryHead::of_write(kind, header);
                 put(entries, &head, &write.body);
                 if let Body::Data { bytes, .. } = write.body {
                     pieces.push(bytes);
                 }
-                let pending = self.groups.get_mut(write.pg).find(write.sequence).filter(|p| p.id == id);
+                let pending = self.groups.get_mut(header.pg).find(header.sequence).filter(|p| p.id == id);
                 if let Some(pending) = pending {
                     pending.place = Some(place);
                     pending.origin = place.generation;
-                    self.pin_write(place, write.count);
+                    self.pin_write(place, header.range.count);
                 }
-                Landing::Write { pg: write.pg, sequence: write.sequence, id }
+                Landing::Write { pg: header.pg, sequence: header.sequence, id }
             }
             Item::Copy(copy) => {
                 let kind = match copy.body {
                     // A copy of no blocks is a mark.
-                    Body::Zero if copy.count == 0 => Kind::Mark,
+                    Body::Zero if copy.range.count == 0 => Kind::Mark,
                     Body::Zero => Kind::CopyZero,
                     Body::Data { .. } => Kind::Copy,
                     Body::Lost { .. } => Kind::CopyLost,
                 };
-                let mut head = EntryHead::new(kind);
-                head.count = copy.count;
-                head.pg = copy.pg.0;
-                head.sequence = copy.sequence.0;
-                head.commit = copy.sequence.0;
-                head.layer = copy.layer.0;
-                head.chunk = copy.chunk.0;
-                head.first = copy.first.0;
+                let mut head = EntryHead::of_range(kind, copy.pg, &copy.range);
+                (head.sequence, head.commit) = (copy.sequence.0, copy.sequence.0);
                 let lost = match &copy.body {
                     Body::Lost { checksums } => Some(checksums.clone()),
                     _ => None,
                 };
-                let body = copy.body.stored();
+                let body = stored(copy.body);
                 put(entries, &head, &body);
                 lost.into_iter().for_each(|checksums| put_checksums(entries, &checksums));
                 if let Body::Data { bytes, .. } = body {
@@ -537,23 +518,18 @@ impl Store {
                 Landing::Copy
             }
             Item::Relocate(moved) => {
-                let mut head = EntryHead::new(Kind::Relocate);
-                head.count = moved.count;
-                head.pg = moved.pg.0;
+                let mut head = EntryHead::of_range(Kind::Relocate, moved.pg, &moved.range);
                 head.commit = self.groups.get(moved.pg).map_or(0, |g| g.committed_ahead().0);
                 head.session = u64::from(moved.old);
-                head.layer = moved.layer.0;
-                head.chunk = moved.chunk.0;
-                head.first = moved.first.0;
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
                 put_checksums(entries, &moved.checksums);
                 pieces.push(moved.bytes.clone());
                 self.segments.hold(place.segment);
                 Landing::Relocate { moved, place, position: log_position(place.log, index) }
             }
-            Item::WriteAgain { pg, info, id, bytes } => {
+            Item::WriteAgain { info, id, bytes } => {
                 pieces.push(bytes.clone());
-                self.place_again(pg, &info, id, &bytes, place, entries)
+                self.place_again(&info, id, &bytes, place, entries)
             }
             Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete } => {
                 let mut head = EntryHead::new(Kind::Epoch);
@@ -601,30 +577,13 @@ impl Store {
 
     /// Encodes a prepared write whose blocks are moved. If it has been committed or dropped meanwhile, the entry has
     /// the sequence 0, and nothing comes of it.
-    fn place_again(
-        &mut self,
-        pg: PgId,
-        info: &PreparedInfo,
-        id: u64,
-        bytes: &Bytes,
-        place: Place,
-        entries: &mut Vec<u8>,
-    ) -> Landing {
-        let (sequence, count) = (info.sequence, info.count);
+    fn place_again(&mut self, info: &Prepared, id: u64, bytes: &Bytes, place: Place, entries: &mut Vec<u8>) -> Landing {
+        let (pg, sequence, count) = (info.header.pg, info.header.sequence, info.header.range.count);
         let group = self.groups.get_mut(pg);
         let (commit, committed) = (group.committed_ahead(), group.committed);
-        let mut head = EntryHead::new(Kind::WriteAgain);
-        head.count = count;
-        head.pg = pg.0;
-        head.commit = commit.0;
-        head.epoch = info.epoch.0;
-        head.session = info.session.0;
-        head.request = info.request.0;
-        head.layer = info.layer.0;
-        head.chunk = info.chunk.0;
-        head.first = info.first.0;
-        if group.find(sequence).is_some_and(|p| p.id == id && sequence > committed) {
-            head.sequence = sequence.0;
+        let mut head = EntryHead::of_write(Kind::WriteAgain, &WriteHeader { commit, ..info.header });
+        if !group.find(sequence).is_some_and(|p| p.id == id && sequence > committed) {
+            head.sequence = 0;
         }
         entries.extend_from_slice(bytemuck::bytes_of(&head));
         put_checksums(entries, &azekura_base::block_checksums(bytes).collect());

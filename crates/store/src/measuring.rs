@@ -3,9 +3,9 @@
 use crate::effect::{Effect, MapError, ReadError};
 use crate::leaf::LeafKey;
 use crate::ops::{Op, Step};
-use crate::report::{Measure, MeasuredPage, Report};
+use crate::report::Report;
 use crate::store::{Io, Store};
-use azekura_base::ChunkIndex;
+use azekura_base::{BLOCK_SIZE, ChunkIndex, MeasureLayer, Measured, NotTold};
 use std::collections::BTreeSet;
 
 /// Leaves that one step of a measurement looks at: in between, the device's other work has its turn.
@@ -14,7 +14,7 @@ const LEAVES_PER_STEP: usize = 64;
 /// A layer that is being measured.
 #[derive(Debug)]
 pub(crate) struct Measurement {
-    asked: Measure,
+    asked: MeasureLayer,
     blocks: u64,
     /// Where the next step begins; `None` behind the last leaf.
     next: Option<ChunkIndex>,
@@ -26,7 +26,7 @@ pub(crate) struct Measurement {
 }
 
 impl Store {
-    pub(crate) fn start_measurement(&mut self, token: u64, asked: Measure) {
+    pub(crate) fn start_measurement(&mut self, token: u64, asked: MeasureLayer) {
         let next = Some(asked.from);
         let measurement = Measurement { asked, blocks: 0, next, leaves: 0, left: 0, error: None };
         self.measurements.insert(token, measurement);
@@ -102,7 +102,8 @@ impl Store {
     /// Takes the next step, or tells what was found.
     fn go_on_measuring(&mut self, token: u64) {
         let Some(measurement) = self.measurements.get_mut(&token) else { return };
-        let Measure { layer, leaves_max, .. } = measurement.asked;
+        let MeasureLayer { layer, leaves_max, .. } = measurement.asked;
+        let leaves_max = leaves_max as usize;
         if let Some(from) = measurement.next.filter(|_| measurement.leaves < leaves_max && measurement.error.is_none())
         {
             let io = self.new_io(Io::Measure(token));
@@ -110,7 +111,8 @@ impl Store {
             return;
         }
         let Some(Measurement { blocks, next, error, .. }) = self.measurements.remove(&token) else { return };
-        let result = error.map_or(Ok(MeasuredPage { blocks, next }), Err);
+        let page = Measured { bytes: blocks * BLOCK_SIZE as u64, next: next.map(|chunk| chunk.0) };
+        let result = error.map_or(Ok(page), |error| Err(NotTold::Failed(error.to_string())));
         self.reports.push_back(Report::Measured { token, result });
     }
 }

@@ -10,7 +10,7 @@ use crate::log::{Item, Move, Queued};
 use crate::reads::first_bad;
 use crate::segments::State;
 use crate::store::{Io, Store};
-use azekura_base::{BLOCK_SIZE, BlockIndex, LayerId};
+use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, LayerId};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,17 +35,14 @@ impl Store {
                     self.leave_alone(read.segment, checksums.len() as u32);
                     continue;
                 }
-                let item = Item::WriteAgain { pg: key.pg, info, id: write, bytes };
+                let item = Item::WriteAgain { info, id: write, bytes };
                 let id = self.new_id();
                 self.log.gc_queue.push_back(Queued { token: None, id, item });
                 continue;
             }
             let moved = Move {
                 pg: key.pg,
-                layer: key.layer,
-                chunk: key.chunk,
-                first: *first,
-                count: checksums.len() as u16,
+                range: BlockRange { layer: key.layer, chunk: key.chunk, first: *first, count: checksums.len() as u16 },
                 old: *address,
                 bytes,
                 checksums: checksums.clone(),
@@ -64,7 +61,7 @@ impl Store {
                 rest = from_bad.and_then(|mut from_bad| split_off(&mut from_bad, 1));
                 self.leave_alone(segment, 1);
             }
-            if good.count > 0 {
+            if good.range.count > 0 {
                 let id = self.new_id();
                 self.log.gc_queue.push_back(Queued { token: None, id, item: Item::Relocate(good) });
             }
@@ -81,7 +78,7 @@ impl Store {
     /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that
     /// names a layer must not come after its end, because a replay would not know any more who inherits from it.
     pub(crate) fn forget_moves(&mut self, layer: LayerId) {
-        drop_moves(&mut self.log.gc_queue, &mut self.collector, |moved| moved.layer == layer);
+        drop_moves(&mut self.log.gc_queue, &mut self.collector, |moved| moved.range.layer == layer);
         let mut dropped = 0;
         let reading = self.collector.victim_segment();
         for io in self.in_flight.values_mut() {
@@ -128,17 +125,17 @@ impl Store {
 
 /// Leaves the first `blocks` blocks in the move, and gives the others, if there are any.
 fn split_off(moved: &mut Move, blocks: u16) -> Option<Move> {
+    let BlockRange { first, count, .. } = moved.range;
     let rest = Move {
-        first: BlockIndex(moved.first.0 + blocks),
-        count: moved.count - blocks,
+        range: BlockRange { first: BlockIndex(first.0 + blocks), count: count - blocks, ..moved.range },
         old: moved.old + u32::from(blocks),
         bytes: moved.bytes.split_off(usize::from(blocks) * BLOCK_SIZE),
         checksums: moved.checksums[usize::from(blocks)..].into(),
         ..*moved
     };
-    moved.count = blocks;
+    moved.range.count = blocks;
     moved.checksums = moved.checksums[..usize::from(blocks)].into();
-    (rest.count > 0).then_some(rest)
+    (rest.range.count > 0).then_some(rest)
 }
 
 /// Drops moves that no batch has taken.
@@ -146,7 +143,7 @@ fn drop_moves(queue: &mut VecDeque<Queued>, collector: &mut Collector, gone: imp
     let mut dropped = 0;
     queue.retain(|queued| match &queued.item {
         Item::Relocate(moved) if gone(moved) => {
-            dropped += u32::from(moved.count);
+            dropped += u32::from(moved.range.count);
             false
         }
         _ => true,

@@ -9,9 +9,9 @@ use crate::jobs::Job;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
 use crate::log::{Move, log_position};
-use crate::record::{Body, Checksums, Copy};
+use crate::record::Copy;
 use crate::store::Store;
-use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{BlockIndex, BlockRange, Body, Checksums, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::VecDeque;
 
 /// Leaves that one effect asks for at most.
@@ -63,10 +63,7 @@ pub(crate) enum Op {
     Read {
         token: u64,
         pg: PgId,
-        layer: LayerId,
-        chunk: ChunkIndex,
-        first: BlockIndex,
-        count: u16,
+        range: BlockRange,
     },
     Status {
         token: u64,
@@ -174,9 +171,7 @@ impl Store {
             Op::Apply { pg, sequence, stamp } => self.apply_write(*pg, *sequence, *stamp),
             Op::Copy { id } => self.apply_copy(*id),
             Op::Relocate { moved, place, position } => self.apply_relocation(moved, *place, *position),
-            Op::Read { token, pg, layer, chunk, first, count } => {
-                self.step_read(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg }, *first, *count)
-            }
+            Op::Read { token, pg, range } => self.step_read(*token, *pg, *range),
             Op::Status { token, pg, layer, chunk } => {
                 self.step_status(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg })
             }
@@ -206,10 +201,10 @@ impl Store {
         let stamp = if place.generation == pending.origin { stamp.max(before) } else { stamp };
         // What a replay would need to do this again is the record itself, wherever its blocks have gone since.
         let place = Place { generation: pending.origin, ..place };
-        let info = pending.info;
-        let key = LeafKey { layer: info.layer, chunk: info.chunk, pg };
-        if !self.dropped.contains(&info.layer) && !self.groups.get_mut(pg).forgotten {
-            let slot = match self.leaf_for_change(key, !info.zero) {
+        let (range, zero) = (pending.info.header.range, pending.info.zero);
+        let key = LeafKey::of(pg, &range);
+        if !self.dropped.contains(&key.layer) && !self.groups.get_mut(pg).forgotten {
+            let slot = match self.leaf_for_change(key, !zero) {
                 Ok(slot) => slot,
                 Err(step) => return step,
             };
@@ -219,11 +214,11 @@ impl Store {
                 let checksums = self.groups.get_mut(pg).find(sequence).and_then(|p| p.checksums.take());
                 let data = checksums.as_ref();
                 let data = data.map(|checksums| Payload { address: place.address, checksums, lost: false });
-                let own = self.put_blocks(slot, place, info.first, info.count, data, sequence, stamp);
+                let own = self.put_blocks(slot, place, range, data, sequence, stamp);
                 self.layers.own(key.layer, own);
             }
         } else {
-            self.jobs.passed_over(info.layer, place.generation);
+            self.jobs.passed_over(key.layer, place.generation);
         }
         let group = self.groups.get_mut(pg);
         if let Some(pending) = group.find(sequence) {
@@ -232,7 +227,7 @@ impl Store {
         }
         group.trim();
         if place.address != 0 {
-            self.segments.unpin(place.segment, u32::from(info.count));
+            self.segments.unpin(place.segment, u32::from(range.count));
         }
         Step::Done
     }
@@ -247,7 +242,7 @@ impl Store {
     /// The write is dropped for good.
     pub(crate) fn unpin_write(&mut self, pending: &Pending) {
         if let Some(place) = pending.place.filter(|place| place.address != 0) {
-            self.segments.unpin(place.segment, u32::from(pending.info.count));
+            self.segments.unpin(place.segment, u32::from(pending.info.header.range.count));
         }
     }
 
@@ -255,7 +250,7 @@ impl Store {
     pub(crate) fn write_moved(&mut self, pg: PgId, sequence: Sequence, id: u64, place: Place) {
         let pending = self.groups.get_mut(pg).find(sequence).filter(|p| p.id == id && !p.applied);
         let (not_needed, count) = match pending {
-            Some(pending) => (pending.place.replace(place), pending.info.count),
+            Some(pending) => (pending.place.replace(place), pending.info.header.range.count),
             None => return,
         };
         if let Some(old) = not_needed {
@@ -278,9 +273,8 @@ impl Store {
         let Some((place, position)) = state.place.filter(|(place, _)| place.log <= self.log.durable) else {
             return Step::Blocked;
         };
-        let copy = &state.copy;
-        let (first, count) = (copy.first, copy.count);
-        let key = LeafKey { layer: copy.layer, chunk: copy.chunk, pg: copy.pg };
+        let range = state.copy.range;
+        let key = LeafKey::of(state.copy.pg, &range);
         if !self.dropped.contains(&key.layer) && !self.groups.get_mut(key.pg).forgotten {
             // Also zeros make a leaf: it remembers that the copy came before later writes, which replay has to know.
             let slot = match self.leaf_for_change(key, true) {
@@ -288,7 +282,7 @@ impl Store {
                 Err(step) => return step,
             };
             if let Some(slot) = slot {
-                let inheritors = match self.copy_inheritors(key, slot, first, count, position) {
+                let inheritors = match self.copy_inheritors(key, slot, range.first, range.count, position) {
                     Ok(inheritors) => inheritors,
                     Err(step) => return step,
                 };
@@ -305,7 +299,7 @@ impl Store {
     /// Puts a copy's blocks into the leaf in `slot`, and into those that inherit from it what it replaces.
     fn put_copy(&mut self, id: u64, slot: SlotId, inheritors: &[Inheritor], place: Place, position: u64) {
         let copy = &self.copies.get(&id).expect("a copy stays until it is applied").copy;
-        let (layer, first, count, sequence) = (copy.layer, copy.first, copy.count, copy.sequence);
+        let (blocks, sequence) = (copy.range, copy.sequence);
         let body = copy.body.clone();
         let address = place.address;
         let data = match &body {
@@ -314,28 +308,25 @@ impl Store {
             Body::Zero => None,
         };
         if !inheritors.is_empty() {
-            let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
-            let before = self.cache.leaf(slot).map(|leaf| leaf.entries[range].to_vec()).unwrap_or_default();
+            let before = self.cache.leaf(slot).map(|leaf| leaf.entries[blocks.indexes()].to_vec()).unwrap_or_default();
             for inheritor in inheritors {
-                self.inherit_copy(inheritor, place, first, &before, data, position);
+                self.inherit_copy(inheritor, place, blocks.first, &before, data, position);
                 // What the owner had before is forgotten once it is saved: replay could not do this again.
                 let other = self.cache.slot(inheritor.0).key;
                 self.cache.save_with(slot, other);
             }
         }
-        let own = self.put_blocks(slot, place, first, count, data, sequence, position);
-        self.layers.own(layer, own);
+        let own = self.put_blocks(slot, place, blocks, data, sequence, position);
+        self.layers.own(blocks.layer, own);
     }
 
     /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the segments' accounts. Gives by how many blocks more,
     /// or less, the leaf owns.
-    #[allow(clippy::too_many_arguments)]
     fn put_blocks(
         &mut self,
         slot: SlotId,
         place: Place,
-        first: BlockIndex,
-        count: u16,
+        blocks: BlockRange,
         data: Option<Payload<'_>>,
         modified: Sequence,
         stamp: u64,
@@ -344,10 +335,9 @@ impl Store {
         leaf.modified = leaf.modified.max(modified);
         leaf.log_upto = leaf.log_upto.max(stamp);
         leaf.copied_upto = leaf.copied_upto.max(stamp);
-        let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
         let mut run = (0, 0);
         let mut own = 0;
-        for (index, entry) in leaf.entries[range].iter_mut().enumerate() {
+        for (index, entry) in leaf.entries[blocks.indexes()].iter_mut().enumerate() {
             if entry.is_own() {
                 let segment = self.segments.segment_of(entry.address);
                 if segment != run.0 && run.1 > 0 {
@@ -368,16 +358,16 @@ impl Store {
             delta.push((run.0, -(run.1 as i32)));
         }
         if data.is_some() {
-            self.segments.add_live(place.segment, u32::from(count));
-            delta.push((place.segment, i32::from(count)));
-            own += i64::from(count);
+            self.segments.add_live(place.segment, u32::from(blocks.count));
+            delta.push((place.segment, i32::from(blocks.count)));
+            own += i64::from(blocks.count);
         }
         own
     }
 
     /// Blocks have durably been moved.
     pub(crate) fn relocate(&mut self, moved: Move, place: Place, position: u64) {
-        self.submit_ahead((moved.pg, moved.chunk), position, Op::Relocate { moved, place, position });
+        self.submit_ahead((moved.pg, moved.range.chunk), position, Op::Relocate { moved, place, position });
     }
 
     /// Does `op`, of log position `position`, before everything that waits for a record which is not durable yet: such

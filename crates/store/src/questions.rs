@@ -51,11 +51,12 @@ impl Store {
             };
         }
         let group = self.groups.get(query.pg);
-        for info in group.into_iter().flat_map(|g| &g.pending).map(|p| p.info) {
-            let committed = group.is_some_and(|g| info.sequence <= g.committed);
-            if committed && !self.dropped.contains(&info.layer) && in_page((info.layer, info.chunk)) {
-                let modified = chunks.entry((info.layer, info.chunk)).or_default();
-                *modified = info.sequence.max(*modified);
+        for write in group.into_iter().flat_map(|g| &g.pending).map(|p| p.info.header) {
+            let (layer, chunk) = (write.range.layer, write.range.chunk);
+            let committed = group.is_some_and(|g| write.sequence <= g.committed);
+            if committed && !self.dropped.contains(&layer) && in_page((layer, chunk)) {
+                let modified = chunks.entry((layer, chunk)).or_default();
+                *modified = write.sequence.max(*modified);
             }
         }
         chunks.retain(|_, modified| *modified > query.after || query.after == Sequence::ZERO);

@@ -1,14 +1,16 @@
 //! Reads: from the map to extents, with every block verified.
 
-use crate::effect::{Completion, DeviceError, Effect, Extent, ReadError, Run};
+use crate::effect::{Completion, DeviceError, Effect, ReadError};
 use crate::groups::Place;
 use crate::leaf::{Entry, LeafKey};
 use crate::ops::Step;
 use crate::read_cache::CacheKey;
-use crate::record::{Body, Checksums};
 use crate::segments::Segments;
 use crate::store::{Io, Store};
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, PgId, Sequence, checksum, copy_to_pages};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksum, Checksums, Extent, PgId, Run, Sequence, checksum,
+    copy_to_pages,
+};
 use bytes::Bytes;
 
 /// Reads of up to so many blocks go through the read cache: larger ones are streams, which it would not help.
@@ -38,26 +40,26 @@ pub(crate) struct PendingRead {
 }
 
 impl Store {
-    pub(crate) fn step_read(&mut self, token: u64, key: LeafKey, first: BlockIndex, count: u16) -> Step {
-        let slot = match self.nearest(key) {
+    pub(crate) fn step_read(&mut self, token: u64, pg: PgId, range: BlockRange) -> Step {
+        let slot = match self.nearest(LeafKey::of(pg, &range)) {
             Ok(slot) => slot,
             Err(step) => return step,
         };
-        let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
+        let BlockRange { first, count, .. } = range;
         let mut entries = [Entry::default(); CACHED_READ_BLOCKS_MAX as usize];
         let large;
         let entries: &[Entry] = match slot.and_then(|slot| self.cache.leaf(slot)) {
             None => {
-                let result = Ok(vec![Extent::Zero { first, count }]);
+                let result = Ok(vec![Extent::Zero { count }]);
                 self.completions.push_back(Completion::Read { token, result });
                 return Step::Done;
             }
             Some(leaf) if count <= CACHED_READ_BLOCKS_MAX => {
-                entries[..usize::from(count)].copy_from_slice(&leaf.entries[range]);
+                entries[..usize::from(count)].copy_from_slice(&leaf.entries[range.indexes()]);
                 &entries[..usize::from(count)]
             }
             Some(leaf) => {
-                large = leaf.entries[range].to_vec();
+                large = leaf.entries[range.indexes()].to_vec();
                 &large
             }
         };
@@ -93,17 +95,14 @@ impl Store {
             let block = BlockIndex(first.0 + at as u16);
             let run = &entries[at..at + run_length(&entries[at..])];
             at += run.len();
-            let count = run.len() as u16;
             if !run[0].is_allocated() {
-                read.extents.push(Extent::Zero { first: block, count });
+                read.extents.push(Extent::Zero { count: run.len() as u16 });
                 continue;
             }
             let checksums: Checksums = run.iter().map(|e| Checksum(e.checksum)).collect();
             let bytes = if use_cache { self.cached_run(run) } else { None };
             let missing = bytes.is_none();
-            let extent =
-                Extent::Data { first: block, count, bytes: bytes.unwrap_or_default(), checksums: checksums.clone() };
-            read.extents.push(extent);
+            read.extents.push(Extent::Data { bytes: bytes.unwrap_or_default(), checksums: checksums.clone() });
             if missing {
                 read.waiting += 1;
                 let part = read.extents.len() - 1;
@@ -197,10 +196,7 @@ impl Store {
         let token = read.token;
         let result = read.error.map_or(Ok(()), Err);
         let completion = if read.prepared {
-            let body = match read.extents.pop() {
-                Some(Extent::Data { bytes, checksums, .. }) => Body::Data { bytes, checksums },
-                _ => Body::Zero,
-            };
+            let body = read.extents.pop().map_or(Body::Zero, Body::from);
             Completion::Prepared { token, result: result.map(|()| body) }
         } else {
             Completion::Read { token, result: result.map(|()| read.extents) }
@@ -215,7 +211,7 @@ impl Store {
                 _ if pending.info.zero => Ok(Body::Zero),
                 (Some(sums), Some(bytes), _) => Ok(Body::Data { bytes: bytes.clone(), checksums: sums.clone() }),
                 (Some(sums), None, Some(place)) => {
-                    let (sums, first) = (sums.clone(), pending.info.first);
+                    let (sums, first) = (sums.clone(), pending.info.header.range.first);
                     return self.read_prepared_from_device(token, place, first, sums);
                 }
                 _ => Err(ReadError::NotPrepared),
@@ -227,8 +223,7 @@ impl Store {
 
     fn read_prepared_from_device(&mut self, token: u64, place: Place, first: BlockIndex, checksums: Checksums) {
         let id = self.next_read;
-        let extent =
-            Extent::Data { first, count: checksums.len() as u16, bytes: Bytes::new(), checksums: checksums.clone() };
+        let extent = Extent::Data { bytes: Bytes::new(), checksums: checksums.clone() };
         let read = PendingRead { token, prepared: true, cached: false, waiting: 1, extents: vec![extent], error: None };
         self.fetch(Fetch { read: id, part: 0, first, address: place.address, checksums });
         self.add_read(id, read);
@@ -241,15 +236,12 @@ impl Store {
         };
         let mut runs: Vec<Run> = Vec::new();
         match slot.and_then(|slot| self.cache.leaf(slot)) {
-            None => runs.push(Run { first: BlockIndex(0), count: CHUNK_BLOCKS as u16, allocated: false }),
+            None => runs.push(Run { count: CHUNK_BLOCKS as u16, data: false }),
             Some(leaf) => {
-                for (block, entry) in leaf.entries.iter().enumerate() {
+                for entry in &leaf.entries {
                     match runs.last_mut() {
-                        Some(run) if run.allocated == entry.has_contents() => run.count += 1,
-                        _ => {
-                            let first = BlockIndex(block as u16);
-                            runs.push(Run { first, count: 1, allocated: entry.has_contents() });
-                        }
+                        Some(run) if run.data == entry.has_contents() => run.count += 1,
+                        _ => runs.push(Run { count: 1, data: entry.has_contents() }),
                     }
                 }
             }

@@ -1,137 +1,23 @@
 //! What goes into the log.
 
-use azekura_base::{
-    BLOCK_SIZE, BlockIndex, Checksum, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
-};
-use bytes::Bytes;
-use std::sync::Arc;
+use azekura_base::{BLOCK_SIZE, BlockRange, Body, ChunkIndex, Epoch, LayerId, PgId, Sequence, Write};
 
-/// The checksums of a run of blocks. One checksum, the common case, takes no allocation.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Checksums(Inner);
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Inner {
-    One(Checksum),
-    Many(Arc<[Checksum]>),
-}
-
-impl Checksums {
-    /// The checksums, in block order.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Checksum] {
-        match &self.0 {
-            Inner::One(one) => std::slice::from_ref(one),
-            Inner::Many(many) => many,
-        }
+/// Blocks that a body takes on the device.
+pub(crate) fn payload_blocks(body: &Body) -> usize {
+    match body {
+        Body::Data { bytes, .. } => bytes.len() / BLOCK_SIZE,
+        Body::Zero => 0,
+        Body::Lost { checksums } => checksums.len(),
     }
 }
 
-impl std::ops::Deref for Checksums {
-    type Target = [Checksum];
-    fn deref(&self) -> &[Checksum] {
-        self.as_slice()
+/// A body as it is stored: in the place of lost blocks there are zeros, which take space, so that they are moved and
+/// accounted for like all others.
+pub(crate) fn stored(body: Body) -> Body {
+    match body {
+        Body::Lost { checksums } => Body::data(azekura_base::PageBuf::zeroed(checksums.len() * BLOCK_SIZE).freeze()),
+        body => body,
     }
-}
-
-impl From<Checksum> for Checksums {
-    fn from(one: Checksum) -> Checksums {
-        Checksums(Inner::One(one))
-    }
-}
-
-impl From<&[Checksum]> for Checksums {
-    fn from(many: &[Checksum]) -> Checksums {
-        match many {
-            [one] => Checksums(Inner::One(*one)),
-            _ => Checksums(Inner::Many(many.into())),
-        }
-    }
-}
-
-impl FromIterator<Checksum> for Checksums {
-    fn from_iter<I: IntoIterator<Item = Checksum>>(iter: I) -> Checksums {
-        let mut iter = iter.into_iter();
-        match (iter.next(), iter.next()) {
-            (Some(one), None) => Checksums(Inner::One(one)),
-            (first, second) => Checksums(Inner::Many(first.into_iter().chain(second).chain(iter).collect())),
-        }
-    }
-}
-
-/// What a write puts into its blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// Whole blocks, page-aligned in memory, and the checksum of each, which the caller has verified.
-    Data {
-        /// The blocks.
-        bytes: Bytes,
-        /// One checksum a block.
-        checksums: Checksums,
-    },
-    /// Zeros: the blocks give their space back.
-    Zero,
-    /// No copy could give them: reads of them fail until they are written. Of a [`Copy`] only.
-    Lost {
-        /// The checksums of what they held: who has that, can still give it.
-        checksums: Checksums,
-    },
-}
-
-impl Body {
-    /// A body of `bytes`, with checksums computed here.
-    #[must_use]
-    pub fn data(bytes: Bytes) -> Body {
-        let checksums = azekura_base::block_checksums(&bytes).collect();
-        Body::Data { bytes, checksums }
-    }
-
-    /// Blocks that this body takes on the device.
-    pub(crate) fn payload_blocks(&self) -> usize {
-        match self {
-            Body::Data { bytes, .. } => bytes.len() / BLOCK_SIZE,
-            Body::Zero => 0,
-            Body::Lost { checksums } => checksums.len(),
-        }
-    }
-
-    /// The same as it is stored: in the place of lost blocks there are zeros, which take space, so that they are moved
-    /// and accounted for like all others.
-    pub(crate) fn stored(self) -> Body {
-        match self {
-            Body::Lost { checksums } => {
-                Body::data(azekura_base::PageBuf::zeroed(checksums.len() * BLOCK_SIZE).freeze())
-            }
-            body => body,
-        }
-    }
-}
-
-/// A write in its placement group's order. Prepared when durable; visible when committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// The placement group.
-    pub pg: PgId,
-    /// The epoch in which the primary ordered it.
-    pub epoch: Epoch,
-    /// Its position in the group's order: one more than the last.
-    pub sequence: Sequence,
-    /// The group's commit point when the write was sent, below `sequence`. Replay takes it as known.
-    pub commit: Sequence,
-    /// The client session.
-    pub session: SessionId,
-    /// The request inside the session.
-    pub request: RequestId,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// The first block.
-    pub first: BlockIndex,
-    /// Blocks, 1..=1024, not past the end of the chunk.
-    pub count: u16,
-    /// What goes into the blocks.
-    pub body: Body,
 }
 
 /// Blocks brought up to date outside of the group's order, from another replica: visible once durable, in the order of
@@ -142,14 +28,8 @@ pub struct Copy {
     pub pg: PgId,
     /// The commit point at which the other replica had these contents.
     pub sequence: Sequence,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// The first block.
-    pub first: BlockIndex,
-    /// Blocks, 1..=1024, not past the end of the chunk.
-    pub count: u16,
+    /// The blocks.
+    pub range: BlockRange,
     /// What goes into the blocks.
     pub body: Body,
 }
@@ -195,31 +75,6 @@ impl From<Copy> for Record {
     fn from(copy: Copy) -> Record {
         Record::Copy(copy)
     }
-}
-
-/// A prepared, uncommitted write, without its payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PreparedInfo {
-    /// The epoch in which it was ordered.
-    pub epoch: Epoch,
-    /// Its position in the group's order.
-    pub sequence: Sequence,
-    /// The client session.
-    pub session: SessionId,
-    /// The request inside the session.
-    pub request: RequestId,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// The first block.
-    pub first: BlockIndex,
-    /// Blocks.
-    pub count: u16,
-    /// It writes zeros.
-    pub zero: bool,
-    /// It is on stable storage.
-    pub durable: bool,
 }
 
 /// How far a placement group is.

@@ -4,14 +4,14 @@
 use crate::groups::Pending;
 use crate::log::{Item, Queued};
 use crate::ops::{CopyState, Op};
-use crate::record::{Body, Copy, Mark, PreparedInfo, Record, Write};
+use crate::record::{Copy, Mark, Record};
 use crate::store::Store;
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, PgId, Sequence};
+use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, Body, PgId, Prepared, Sequence, Write};
 
 impl Store {
     /// Gives `record` to the log. [`crate::Completion::Durable`] with `token` follows when it is on stable storage. A
     /// write must be the next of its group: `sequence` one more than the last, `epoch` the group's. After a failure the
-    /// record is ignored.
+    /// record is ignored. Data is page-aligned in memory, and the caller has verified its checksums.
     ///
     /// # Panics
     /// When the record does not fit the group's state or the chunk: the caller has to have checked.
@@ -24,12 +24,12 @@ impl Store {
         let item = match record.into() {
             Record::Write(write) => self.prepare(id, write),
             Record::Copy(copy) => {
-                self.check_range(copy.first, copy.count, &copy.body);
+                self.check_range(&copy.range, &copy.body);
                 self.prepare_copy(id, copy)
             }
             Record::Mark(Mark { pg, sequence, layer, chunk }) => {
-                let (first, count, body) = (BlockIndex(0), 0, Body::Zero);
-                self.prepare_copy(id, Copy { pg, sequence, layer, chunk, first, count, body })
+                let range = BlockRange { layer, chunk, first: BlockIndex(0), count: 0 };
+                self.prepare_copy(id, Copy { pg, sequence, range, body: Body::Zero })
             }
         };
         self.log.queue_blocks += u64::from(item.payload_blocks());
@@ -37,31 +37,21 @@ impl Store {
     }
 
     fn prepare(&mut self, id: u64, write: Write) -> Item {
-        self.check_range(write.first, write.count, &write.body);
-        let group = self.groups.get_mut(write.pg);
-        assert_eq!(write.sequence, group.prepared_end.next(), "writes of group {} out of order", write.pg);
-        assert!(!group.forgetting, "a write of group {}, which is being forgotten", write.pg);
-        assert_eq!(write.epoch, group.epoch, "a write of group {} in an epoch that was not started", write.pg);
-        assert!(write.commit < write.sequence, "a write can't be committed before it is sent");
+        self.check_range(&write.header.range, &write.body);
+        let header = write.header;
+        let group = self.groups.get_mut(header.pg);
+        assert_eq!(header.sequence, group.prepared_end.next(), "writes of group {} out of order", header.pg);
+        assert!(!group.forgetting, "a write of group {}, which is being forgotten", header.pg);
+        assert_eq!(header.epoch, group.epoch, "a write of group {} in an epoch that was not started", header.pg);
+        assert!(header.commit < header.sequence, "a write can't be committed before it is sent");
         let (checksums, bytes) = match &write.body {
             Body::Data { bytes, checksums } => (Some(checksums.clone()), Some(bytes.clone())),
             Body::Zero => (None, None),
-            Body::Lost { .. } => panic!("a write of group {} of what is lost", write.pg),
+            Body::Lost { .. } => panic!("a write of group {} of what is lost", header.pg),
         };
-        group.prepared_end = write.sequence;
+        group.prepared_end = header.sequence;
         group.pending.push_back(Pending {
-            info: PreparedInfo {
-                epoch: write.epoch,
-                sequence: write.sequence,
-                session: write.session,
-                request: write.request,
-                layer: write.layer,
-                chunk: write.chunk,
-                first: write.first,
-                count: write.count,
-                zero: bytes.is_none(),
-                durable: false,
-            },
+            info: Prepared { header, zero: bytes.is_none(), durable: false },
             id,
             checksums,
             place: None,
@@ -78,23 +68,24 @@ impl Store {
         let committed = group.committed;
         assert!(committed >= copy.sequence, "a copy at {} is ahead of {committed}", copy.sequence);
         group.copies_waiting.push_back(committed);
-        let chunk = (copy.pg, copy.chunk);
+        let chunk = (copy.pg, copy.range.chunk);
         self.copies.insert(id, CopyState { copy: copy.clone(), place: None });
         self.submit(chunk, Op::Copy { id });
         Item::Copy(copy)
     }
 
-    fn check_range(&self, first: BlockIndex, count: u16, body: &Body) {
-        assert!(count > 0 && usize::from(first.0) + usize::from(count) <= CHUNK_BLOCKS, "not inside a chunk");
+    fn check_range(&self, range: &BlockRange, body: &Body) {
+        assert!(range.is_valid(), "not inside a chunk");
+        let count = usize::from(range.count);
         if let Body::Data { bytes, checksums } = body {
-            assert_eq!(bytes.len(), usize::from(count) * BLOCK_SIZE, "the payload is not `count` blocks");
-            assert_eq!(checksums.len(), usize::from(count), "not one checksum a block");
+            assert_eq!(bytes.len(), count * BLOCK_SIZE, "the payload is not `count` blocks");
+            assert_eq!(checksums.len(), count, "not one checksum a block");
         }
         if let Body::Lost { checksums } = body {
-            assert_eq!(checksums.len(), usize::from(count), "not one checksum a block");
+            assert_eq!(checksums.len(), count, "not one checksum a block");
         }
         if *body != Body::Zero {
-            assert!(u32::from(count) <= self.options.record_blocks_max(), "a record over the limit");
+            assert!(u32::from(range.count) <= self.options.record_blocks_max(), "a record over the limit");
         }
     }
 
@@ -120,12 +111,12 @@ impl Store {
         // The next write is the next sequence, except where a jump of the commit point left a gap.
         while sequence < upto {
             let group = self.groups.get_mut(pg);
-            let next = group.first_after(sequence).map(|pending| pending.info);
-            let Some(info) = next.filter(|info| info.sequence <= upto) else { return };
-            let chunk = info.chunk;
-            sequence = info.sequence;
+            let next = group.first_after(sequence).map(|pending| pending.info.header);
+            let Some(write) = next.filter(|write| write.sequence <= upto) else { return };
+            let chunk = write.range.chunk;
+            sequence = write.sequence;
             if recovering {
-                group.replayed_requests.committed(info.session, info.request);
+                group.replayed_requests.committed(write.session, write.request);
             }
             self.submit((pg, chunk), Op::Apply { pg, sequence, stamp });
         }

@@ -505,7 +505,7 @@ impl Store {
             let saved = std::mem::take(&mut group.committed_saved);
             if saved >= group.prepared_end {
                 group.prepared_end = group.prepared_end.max(saved);
-                let end = group.pending.back().map_or(Sequence::ZERO, |p| p.info.sequence);
+                let end = group.pending.back().map_or(Sequence::ZERO, |p| p.info.header.sequence);
                 self.commit_replayed(pg, end);
                 let group = self.groups.get_mut(pg);
                 group.committed = group.committed.max(saved);

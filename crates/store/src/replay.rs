@@ -7,10 +7,10 @@ use crate::groups::{Pending, Place};
 use crate::jobs::Job;
 use crate::log::{Move, log_position};
 use crate::ops::{CopyState, Op};
-use crate::record::{Body, Copy, PreparedInfo};
+use crate::record::Copy;
 use crate::segments::Link;
 use crate::store::Store;
-use azekura_base::{Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{Body, Epoch, LayerId, PgId, Prepared, Sequence};
 use bytes::Bytes;
 
 impl Store {
@@ -41,10 +41,7 @@ impl Store {
                 self.segments.hold(place.segment);
                 let moved = Move {
                     pg: entry.pg(),
-                    layer: entry.layer(),
-                    chunk: entry.chunk(),
-                    first: entry.first(),
-                    count: entry.head.count,
+                    range: entry.range(),
                     old,
                     bytes: Bytes::new(),
                     checksums: entry.checksums().collect(),
@@ -86,15 +83,15 @@ impl Store {
         let place = Place { log: row.log, address: row.address, segment, generation: row.generation };
         let id = self.new_id();
         let group = self.groups.get_mut(pg);
+        let write = &row.info.header;
         if !group.replayed {
             group.replayed = true;
-            group.committed = Sequence(row.info.sequence.0.saturating_sub(1));
+            group.committed = Sequence(write.sequence.0.saturating_sub(1));
         }
-        group.prepared_end = row.info.sequence;
-        group.durable_end = row.info.sequence;
-        group.epoch = group.epoch.max(row.info.epoch);
-        let checksums = row.checksums;
-        let (info, origin, row_count) = (row.info, row.generation, row.info.count);
+        group.prepared_end = write.sequence;
+        group.durable_end = write.sequence;
+        group.epoch = group.epoch.max(write.epoch);
+        let (checksums, info, origin, count) = (row.checksums, row.info, row.generation, write.range.count);
         group.pending.push_back(Pending {
             info,
             id,
@@ -104,24 +101,13 @@ impl Store {
             bytes: None,
             applied: false,
         });
-        self.pin_write(place, row_count);
+        self.pin_write(place, count);
     }
 
     fn pending_of(&mut self, place: Place, entry: &EntryView<'_>) -> Pending {
         let zero = !entry.kind.has_payload();
         Pending {
-            info: PreparedInfo {
-                epoch: Epoch(entry.head.epoch),
-                sequence: Sequence(entry.head.sequence),
-                session: SessionId(entry.head.session),
-                request: RequestId(entry.head.request),
-                layer: entry.layer(),
-                chunk: entry.chunk(),
-                first: entry.first(),
-                count: entry.head.count,
-                zero,
-                durable: true,
-            },
+            info: Prepared { header: entry.write(), zero, durable: true },
             id: self.new_id(),
             checksums: (!zero).then(|| entry.checksums().collect()),
             place: Some(place),
@@ -158,7 +144,7 @@ impl Store {
         }
         group.prepared_end = sequence;
         group.durable_end = sequence;
-        group.epoch = group.epoch.max(pending.info.epoch);
+        group.epoch = group.epoch.max(pending.info.header.epoch);
         group.pending.push_back(pending);
         self.pin_write(place, entry.head.count);
         self.commit_replayed(pg, Sequence(entry.head.commit));
@@ -170,7 +156,8 @@ impl Store {
         let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
         self.commit_replayed(pg, Sequence(entry.head.commit));
         // Sequence 0 names no write: it had been committed or dropped by the time of the record.
-        let id = self.groups.get_mut(pg).find(sequence).filter(|p| p.info.epoch.0 == entry.head.epoch).map(|p| p.id);
+        let id =
+            self.groups.get_mut(pg).find(sequence).filter(|p| p.info.header.epoch.0 == entry.head.epoch).map(|p| p.id);
         if let Some(id) = id {
             self.pin_write(place, entry.head.count);
             self.write_moved(pg, sequence, id, place);
@@ -184,17 +171,9 @@ impl Store {
             Kind::CopyLost => Body::Lost { checksums: entry.lost_checksums().collect() },
             _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
         };
-        let copy = Copy {
-            pg: entry.pg(),
-            sequence: Sequence(entry.head.sequence),
-            layer: entry.layer(),
-            chunk: entry.chunk(),
-            first: entry.first(),
-            count: entry.head.count,
-            body,
-        };
+        let copy = Copy { pg: entry.pg(), sequence: Sequence(entry.head.sequence), range: entry.range(), body };
         let id = self.new_id();
-        let chunk = (copy.pg, copy.chunk);
+        let chunk = (copy.pg, copy.range.chunk);
         self.copies.insert(id, CopyState { copy, place: Some((place, position)) });
         self.segments.hold(place.segment);
         self.submit(chunk, Op::Copy { id });

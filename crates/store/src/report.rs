@@ -1,9 +1,10 @@
 //! What came of questions about whole chunks and layers, and of work in the background.
 
-use crate::effect::{MapError, ReadError, Run};
+use crate::effect::{MapError, ReadError};
 use crate::leaf::LeafKey;
-use crate::record::Checksums;
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{
+    BlockIndex, CHUNK_BLOCKS, Checksums, ChunkIndex, Differences, LayerId, Measured, NotTold, PgId, Sequence,
+};
 
 /// What [`crate::Store::next_report`] gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,14 +28,14 @@ pub enum Report {
         /// The caller's token.
         token: u64,
         /// What was found.
-        result: Result<MeasuredPage, ReadError>,
+        result: Result<Measured, NotTold>,
     },
     /// The end of [`crate::Store::compare_layers`].
     Differences {
         /// The caller's token.
         token: u64,
         /// A page of what differs.
-        result: Result<DifferencePage, ReadError>,
+        result: Result<Differences, NotTold>,
     },
     /// A leaf of the map can't be used: of the blocks that it knew of nothing is known on this device any more.
     LeafDamaged {
@@ -132,61 +133,4 @@ impl ChunkDigest {
         }
         blocks
     }
-}
-
-/// What [`crate::Store::measure_layer`] is to measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measure {
-    /// The layer.
-    pub layer: LayerId,
-    /// The layer that gets what it shows of it; `None`: nothing of it is needed any more.
-    pub heir: Option<LayerId>,
-    /// Where to begin.
-    pub from: ChunkIndex,
-    /// Leaves after which it is enough for one answer; some more may be looked at.
-    pub leaves_max: usize,
-}
-
-/// A part of what the end of a layer would give back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MeasuredPage {
-    /// Blocks that the layer owns and its heir does not show.
-    pub blocks: u64,
-    /// Where it goes on.
-    pub next: Option<ChunkIndex>,
-}
-
-/// What [`crate::Store::compare_layers`] is to compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Comparison {
-    /// The group: only its chunks are compared.
-    pub pg: PgId,
-    /// The layer before.
-    pub from: LayerId,
-    /// The layer after.
-    pub to: LayerId,
-    /// The first chunk.
-    pub first: ChunkIndex,
-    /// The one behind the last chunk.
-    pub end: ChunkIndex,
-    /// Chunks that are compared for one answer, at most.
-    pub limit: usize,
-}
-
-/// A part of what differs between two layers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DifferencePage {
-    /// Chunks that differ, in order.
-    pub chunks: Vec<ChunkDifference>,
-    /// Where it goes on: all chunks before this one have been compared. `None`: all have.
-    pub next: Option<ChunkIndex>,
-}
-
-/// What differs in a chunk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChunkDifference {
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// Blocks that differ, in order; whether they take space in the layer after.
-    pub runs: Vec<Run>,
 }

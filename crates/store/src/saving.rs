@@ -6,7 +6,6 @@ use crate::jobs::Job;
 use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
-use crate::record::PreparedInfo;
 use crate::report::Report;
 use crate::store::{Io, Store};
 use azekura_base::{LayerId, PgId};
@@ -244,14 +243,14 @@ impl Store {
                     continue;
                 };
                 row.pending.push(PendingRow {
-                    info: PreparedInfo { durable: true, ..pending.info },
+                    info: PendingRow::kept(&pending.info),
                     log: place.log,
                     generation: pending.origin,
                     address: place.address,
                     checksums: pending.checksums.clone(),
                 });
             }
-            row.pending.sort_by_key(|pending| pending.info.sequence);
+            row.pending.sort_by_key(|pending| pending.info.header.sequence);
         }
     }
 

@@ -21,13 +21,15 @@ use crate::options::{Identity, Options};
 use crate::questions::ChangedQuery;
 use crate::read_cache::ReadCache;
 use crate::reads::{Fetch, PendingRead};
-use crate::record::{GroupState, PreparedInfo};
+use crate::record::GroupState;
 use crate::recovery::Recovery;
-use crate::report::{Comparison, Measure, Report};
+use crate::report::Report;
 use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::statistics::{Space, Statistics};
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{
+    BlockRange, ChunkIndex, CompareLayers, LayerId, MeasureLayer, PgId, Prepared, RequestId, Sequence, SessionId,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -266,13 +268,13 @@ impl Store {
         self.groups.get(pg).map(|group| group.note.clone()).unwrap_or_default()
     }
 
-    /// Reads `count` blocks of a chunk as committed now. [`Completion::Read`] with `token` follows.
+    /// Reads blocks as committed now. [`Completion::Read`] with `token` follows.
     ///
     /// # Panics
     /// When the blocks are not inside the chunk.
-    pub fn read(&mut self, token: u64, pg: PgId, layer: LayerId, chunk: ChunkIndex, first: BlockIndex, count: u16) {
-        assert!(count > 0 && usize::from(first.0) + usize::from(count) <= CHUNK_BLOCKS, "not inside a chunk");
-        self.submit((pg, chunk), Op::Read { token, pg, layer, chunk, first, count });
+    pub fn read(&mut self, token: u64, pg: PgId, range: BlockRange) {
+        assert!(range.is_valid(), "not inside a chunk");
+        self.submit((pg, range.chunk), Op::Read { token, pg, range });
     }
 
     /// Reads the payload of a write that is prepared and not yet applied. [`Completion::Prepared`] follows.
@@ -298,10 +300,10 @@ impl Store {
     }
 
     /// The prepared, uncommitted writes of `pg`, in order.
-    pub fn prepared(&self, pg: PgId) -> impl Iterator<Item = PreparedInfo> + '_ {
+    pub fn prepared(&self, pg: PgId) -> impl Iterator<Item = Prepared> + '_ {
         let group = self.groups.get(pg);
         let uncommitted = group.map(|group| {
-            let start = group.pending.partition_point(|p| p.info.sequence <= group.committed);
+            let start = group.pending.partition_point(|p| p.info.header.sequence <= group.committed);
             group.pending.range(start..).map(|p| p.info)
         });
         uncommitted.into_iter().flatten()
@@ -402,7 +404,7 @@ impl Store {
     /// Finds out how many blocks the end of a layer would give back, a part of its chunks at a time.
     /// [`Report::Measured`] follows; meanwhile everything else goes on, and the figure is as of some time in between
     /// for each chunk.
-    pub fn measure_layer(&mut self, token: u64, asked: Measure) {
+    pub fn measure_layer(&mut self, token: u64, asked: MeasureLayer) {
         self.start_measurement(token, asked);
     }
 
@@ -413,7 +415,7 @@ impl Store {
     ///
     /// # Panics
     /// When `limit` is 0.
-    pub fn compare_layers(&mut self, token: u64, asked: Comparison) {
+    pub fn compare_layers(&mut self, token: u64, asked: CompareLayers) {
         assert!(asked.limit > 0, "a page of nothing");
         self.start_comparison(token, asked);
     }
@@ -624,11 +626,7 @@ impl Store {
             }
             Phase::Recovering(_) => {
                 self.phase = Phase::Failed;
-                let error = match failure {
-                    Failure::Device(error) => OpenError::Device(error),
-                    Failure::Map(error) => OpenError::Map(error),
-                };
-                self.completions.push_back(Completion::Recovered(Err(error)));
+                self.completions.push_back(Completion::Recovered(Err(failure.into())));
             }
         }
     }

@@ -4,8 +4,8 @@
 
 mod common;
 
-use azekura_base::{ChunkIndex, LayerId, PgId, RequestId, SessionId};
-use azekura_store::{Body, Completion, Copy, ReadError, Run};
+use azekura_base::{BlockRange, Body, ChunkIndex, LayerId, PgId, RequestId, Run, SessionId};
+use azekura_store::{Completion, Copy, ReadError};
 use common::*;
 
 #[test]
@@ -89,7 +89,7 @@ fn an_epoch_drops_the_tail_for_good() {
     rig.store.start_epoch(2, PgId(1), epoch(2), sequence(2));
     rig.settle();
     let write = rig.next_write(1, 10, 0, 9, filled(9, 1), 1);
-    assert_eq!(write.sequence, sequence(3));
+    assert_eq!(write.header.sequence, sequence(3));
     rig.store.append(3, write);
     rig.settle();
     rig.store.commit(PgId(1), sequence(3));
@@ -147,8 +147,8 @@ fn zeros_give_space_back() {
         Some(Completion::Status { token: 7, result }) => result.unwrap(),
         other => panic!("{other:?}"),
     };
-    let runs: Vec<_> = runs.iter().map(|r| (r.first.0, r.count, r.allocated)).collect();
-    assert_eq!(runs, [(0, 4, true), (4, 8, false), (12, 4, true), (16, 1008, false)]);
+    let runs: Vec<_> = runs.iter().map(|r| (r.count, r.data)).collect();
+    assert_eq!(runs, [(4, true), (8, false), (4, true), (1008, false)]);
     rig.check_accounts();
 }
 
@@ -197,10 +197,7 @@ fn a_copy_is_visible_once_durable_and_in_order() {
     let copy = |body: Body, count: u16| Copy {
         pg: PgId(1),
         sequence: sequence(50),
-        layer: LayerId(10),
-        chunk: ChunkIndex(0),
-        first: azekura_base::BlockIndex(2),
-        count,
+        range: BlockRange { layer: LayerId(10), chunk: ChunkIndex(0), first: azekura_base::BlockIndex(2), count },
         body,
     };
     rig.store.append(2, copy(filled(5, 4), 4));

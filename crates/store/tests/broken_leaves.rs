@@ -3,10 +3,10 @@
 
 mod common;
 
-use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId};
+use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, LayerId, PgId};
 use azekura_store::{
-    Body, Completion, Copy, DeviceError, Failure, LeafKey, MapDamage, MapError, ReadDevice, ReadError, Report,
-    SavedMap, UnknownBlocks, check,
+    Completion, Copy, DeviceError, Failure, LeafKey, MapDamage, MapError, ReadDevice, ReadError, Report, SavedMap,
+    UnknownBlocks, check,
 };
 use bytes::Bytes;
 use common::*;
@@ -66,7 +66,10 @@ fn a_damaged_leaf_costs_its_chunk_and_not_the_device() {
         for (first, count, body) in [(0, 2, filled(2, 2)), (3, 5, filled(5, 5)), (8, 1016, Body::Zero)] {
             let (pg, layer, chunk) = (PgId(1), LayerId(10), ChunkIndex(CHUNK));
             let sequence = rig.store.group(pg).committed;
-            rig.store.append(3, Copy { pg, sequence, layer, chunk, first: BlockIndex(first), count, body });
+            rig.store.append(
+                3,
+                Copy { pg, sequence, range: BlockRange { layer, chunk, first: BlockIndex(first), count }, body },
+            );
             rig.settle();
         }
         assert_eq!(rig.read(1, 10, CHUNK, 0, 2).unwrap(), bytes_of(&filled(2, 2), 2));
@@ -136,7 +139,10 @@ fn layers_on_a_damaged_leaf_get_what_it_gets() {
     let (pg, layer, chunk) = (PgId(1), LayerId(10), ChunkIndex(CHUNK));
     for (first, count, body) in [(0, 8, filled(1, 8)), (8, 1016, Body::Zero)] {
         let sequence = rig.store.group(pg).committed;
-        rig.store.append(3, Copy { pg, sequence, layer, chunk, first: BlockIndex(first), count, body });
+        rig.store.append(
+            3,
+            Copy { pg, sequence, range: BlockRange { layer, chunk, first: BlockIndex(first), count }, body },
+        );
         rig.settle();
     }
     let mut expected = bytes_of(&filled(1, 8), 8);
@@ -153,13 +159,17 @@ fn a_map_that_refuses_for_a_moment_costs_nothing() {
     for (seconds, another_has_it) in [(5, true), (15, false), (15, true)] {
         let mut rig = with_a_damaged_leaf(MapDamage::Lost);
         let write = rig.next_write(1, 10, 1, 0, filled(7, 1), 1);
-        let sequence = write.sequence;
+        let sequence = write.header.sequence;
         rig.store.append(1, write);
         rig.store.pump();
         rig.take_effects();
         rig.finish_write(0);
         rig.store.commit(PgId(1), sequence);
-        rig.store.read(5, PgId(1), LayerId(10), ChunkIndex(1), BlockIndex(4), 1);
+        rig.store.read(
+            5,
+            PgId(1),
+            BlockRange { layer: LayerId(10), chunk: ChunkIndex(1), first: BlockIndex(4), count: 1 },
+        );
         for second in 1..=seconds {
             rig.take_effects();
             for effect in std::mem::take(&mut rig.map_waiting) {
@@ -187,7 +197,7 @@ fn a_map_that_refuses_for_a_moment_costs_nothing() {
 #[test]
 fn a_map_that_does_nothing_is_given_up() {
     let mut rig = with_a_damaged_leaf(MapDamage::Lost);
-    rig.store.read(5, PgId(1), LayerId(10), ChunkIndex(1), BlockIndex(4), 1);
+    rig.store.read(5, PgId(1), BlockRange { layer: LayerId(10), chunk: ChunkIndex(1), first: BlockIndex(4), count: 1 });
     rig.take_effects();
     assert_eq!(rig.map_waiting.len(), 1);
     // A process that stood still must not take its map for dead.

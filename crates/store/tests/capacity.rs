@@ -4,8 +4,8 @@
 
 mod common;
 
-use azekura_base::PgId;
-use azekura_store::{Body, Options};
+use azekura_base::{Body, PgId};
+use azekura_store::Options;
 use common::*;
 
 /// Where record `index` of `size` blocks lies: a chunk, and the first block in it.
@@ -109,7 +109,7 @@ fn zeros_pass_data_that_waits_for_space() {
         let (chunk, first) = place(index, size);
         let group = chunk % 3;
         let zeros = rig.next_write(group, 1, chunk, first, Body::Zero, size);
-        let sequence = zeros.sequence;
+        let sequence = zeros.header.sequence;
         rig.store.append(2, zeros);
         rig.settle();
         assert!(rig.store.prepared(PgId(group)).all(|write| write.durable), "the zeros are held up");

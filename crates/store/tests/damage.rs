@@ -3,7 +3,7 @@
 
 mod common;
 
-use azekura_base::{BlockIndex, DeviceId, LayerId, PgId};
+use azekura_base::{BlockIndex, BlockRange, DeviceId, LayerId, PgId};
 use azekura_store::{
     CheckpointBatch, Completion, DeviceError, Done, Effect, Failure, Identity, Inspector, LeafKey, MapError, MemoryMap,
     OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
@@ -248,7 +248,16 @@ fn a_failed_read_is_told_and_the_store_goes_on() {
     let mut rig = Rig::format(&tiny());
     rig.write(1, 10, 0, 0, filled(1, 1), 1);
     rig.done.clear();
-    rig.store.read(5, PgId(1), azekura_base::LayerId(10), azekura_base::ChunkIndex(0), BlockIndex(0), 1);
+    rig.store.read(
+        5,
+        PgId(1),
+        BlockRange {
+            layer: azekura_base::LayerId(10),
+            chunk: azekura_base::ChunkIndex(0),
+            first: BlockIndex(0),
+            count: 1,
+        },
+    );
     rig.take_effects();
     let (io, ..) = rig.reads_waiting.remove(0);
     rig.store.done(io, Done::Read(Err(DeviceError("bad sector".into()))));
@@ -269,7 +278,7 @@ fn a_leaf_that_cannot_be_loaded_fails_the_read_alone() {
     let (disk, map) = rig.crash(|_, _| false);
     let mut rig = Rig::open(&tiny(), disk, map).unwrap();
     let chunk = azekura_base::ChunkIndex(2);
-    rig.store.read(5, PgId(1), azekura_base::LayerId(10), chunk, BlockIndex(0), 1);
+    rig.store.read(5, PgId(1), BlockRange { layer: azekura_base::LayerId(10), chunk, first: BlockIndex(0), count: 1 });
     rig.take_effects();
     let Some(Effect::LoadLeaves { io, .. }) = rig.map_waiting.pop() else { panic!("no leaf was asked for") };
     rig.store.done(io, Done::Leaves(Err(MapError::Refused("rotten".into()))));

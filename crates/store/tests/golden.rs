@@ -4,10 +4,13 @@
 
 mod common;
 
-use azekura_base::{BlockIndex, Checksum, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId};
+use azekura_base::{
+    BlockIndex, BlockRange, Body, Checksum, ChunkIndex, Epoch, LayerId, PgId, Prepared, RequestId, Sequence, SessionId,
+    Write, WriteHeader,
+};
 use azekura_store::{
-    Body, Copy, DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, PreparedInfo,
-    ReadDevice, Requests, Root, SegmentRow, Store, Write,
+    Copy, DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, ReadDevice,
+    Requests, Root, SegmentRow, Store,
 };
 use bytes::Bytes;
 use common::*;
@@ -71,25 +74,25 @@ fn superblock() {
 fn batch() {
     let mut rig = Rig::format(&tiny());
     rig.store.start_epoch(1, PgId(1), Epoch(3), Sequence(0));
-    let write = |sequence: u64, body: Body| Write {
-        pg: PgId(1),
-        epoch: Epoch(3),
-        sequence: Sequence(sequence),
-        commit: Sequence(0),
-        session: SessionId(0x1111),
-        request: RequestId(0x2222 + sequence),
-        layer: LayerId(10),
-        chunk: ChunkIndex(5),
-        first: BlockIndex(6),
-        count: 2,
-        body,
+    let write = |sequence: u64, body: Body| {
+        let range = BlockRange { layer: LayerId(10), chunk: ChunkIndex(5), first: BlockIndex(6), count: 2 };
+        let header = WriteHeader {
+            pg: PgId(1),
+            epoch: Epoch(3),
+            sequence: Sequence(sequence),
+            commit: Sequence(0),
+            session: SessionId(0x1111),
+            request: RequestId(0x2222 + sequence),
+            range,
+        };
+        Write { header, body }
     };
     rig.store.append(2, write(1, filled(1, 2)));
     rig.store.append(3, write(2, Body::Zero));
     let (pg, layer, chunk) = (PgId(2), LayerId(11), ChunkIndex(9));
     let (first, sequence) = (BlockIndex(1), Sequence(0));
-    rig.store.append(4, Copy { pg, sequence, layer, chunk, first, count: 1, body: filled(2, 1) });
-    rig.store.append(5, Copy { pg, sequence, layer, chunk, first, count: 3, body: Body::Zero });
+    rig.store.append(4, Copy { pg, sequence, range: BlockRange { layer, chunk, first, count: 1 }, body: filled(2, 1) });
+    rig.store.append(5, Copy { pg, sequence, range: BlockRange { layer, chunk, first, count: 3 }, body: Body::Zero });
     rig.store.append(6, Mark { pg, sequence, layer, chunk });
     rig.store.set_note(7, PgId(1), Bytes::from_static(b"a note"));
     rig.store.rejoin(8, PgId(3), Epoch(4), Sequence(77));
@@ -192,7 +195,7 @@ fn batch_with_a_lost_block() {
     let mut rig = Rig::format(&tiny());
     let (pg, layer, chunk, first) = (PgId(2), LayerId(11), ChunkIndex(9), BlockIndex(1));
     let body = Body::Lost { checksums: [Checksum(0xdead_beef), Checksum(0x0bad_cafe)][..].into() };
-    rig.store.append(4, Copy { pg, sequence: Sequence(0), layer, chunk, first, count: 2, body });
+    rig.store.append(4, Copy { pg, sequence: Sequence(0), range: BlockRange { layer, chunk, first, count: 2 }, body });
     rig.store.pump();
     rig.take_effects();
     let (_, offset, bytes) = rig.disk.waiting[0].clone();
@@ -207,21 +210,19 @@ fn batch_with_a_lost_block() {
 
 #[test]
 fn root() {
-    let info = PreparedInfo {
+    let header = WriteHeader {
+        pg: PgId(1),
         epoch: Epoch(3),
         sequence: Sequence(41),
+        commit: Sequence(0),
         session: SessionId(6),
         request: RequestId(7),
-        layer: LayerId(10),
-        chunk: ChunkIndex(5),
-        first: BlockIndex(2),
-        count: 2,
-        zero: false,
-        durable: true,
+        range: BlockRange { layer: LayerId(10), chunk: ChunkIndex(5), first: BlockIndex(2), count: 2 },
     };
+    let info = Prepared { header, zero: false, durable: true };
     let sums = [Checksum(0xaaaa_aaaa), Checksum(0xbbbb_bbbb)];
     let data = PendingRow { info, log: 70, generation: 4, address: 400, checksums: Some(sums[..].into()) };
-    let zero = PreparedInfo { sequence: Sequence(42), zero: true, ..info };
+    let zero = Prepared { header: WriteHeader { sequence: Sequence(42), ..header }, zero: true, ..info };
     let zero = PendingRow { info: zero, log: 71, generation: 4, address: 0, checksums: None };
     let mut requests = Requests::default();
     [(6, 3), (6, 4), (6, 90), (9, 1 << 40)]

@@ -3,8 +3,10 @@
 
 mod common;
 
-use azekura_base::{BLOCK_SIZE, BlockIndex, ChunkIndex, LayerId, PgId};
-use azekura_store::{Body, Comparison, Copy, Measure, Report};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, CompareLayers, DifferingBlocks, LayerId, MeasureLayer, PgId,
+};
+use azekura_store::{Copy, Report};
 use common::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,32 +24,31 @@ fn group_of(chunk: u32) -> u32 {
 type Found = BTreeMap<(u32, u16), bool>;
 
 /// Compares two layers, so many chunks at a time.
-fn compare(rig: &mut Rig, from: u64, to: u64, limit: usize) -> Found {
+fn compare(rig: &mut Rig, from: u64, to: u64, limit: u32) -> Found {
     let mut found = Found::new();
     for pg in 1..=GROUPS {
         let (pg, end) = (PgId(pg), ChunkIndex(CHUNKS));
         let mut first = ChunkIndex(0);
         loop {
-            rig.store.compare_layers(5, Comparison { pg, from: LayerId(from), to: LayerId(to), first, end, limit });
+            let (from, to) = (LayerId(from), LayerId(to));
+            rig.store.compare_layers(5, CompareLayers { revision: 0, pg, from, to, first, end, limit });
             rig.settle();
             let told = rig.reports.iter().position(|report| matches!(report, Report::Differences { token: 5, .. }));
             let Some(Report::Differences { result, .. }) = told.map(|index| rig.reports.remove(index)) else {
                 panic!("no answer")
             };
             let page = result.unwrap();
-            assert!(page.chunks.len() <= limit);
-            for difference in page.chunks {
-                let chunk = difference.chunk;
-                assert!(chunk >= first && page.next.is_none_or(|next| chunk < next) && group_of(chunk.0) == pg.0);
-                for run in difference.runs {
-                    let blocks = (run.first.0..run.first.0 + run.count).map(|block| ((chunk.0, block), run.allocated));
-                    found.extend(blocks);
+            assert!(page.chunks.len() <= limit as usize);
+            for (chunk, runs) in page.chunks {
+                assert!(chunk >= first.0 && page.next.is_none_or(|next| chunk < next) && group_of(chunk) == pg.0);
+                for DifferingBlocks(block, count, data) in runs {
+                    found.extend((block..block + count).map(|block| ((chunk, block), data)));
                 }
             }
             match page.next {
                 Some(next) => {
-                    assert!(next > first && next < end);
-                    first = next;
+                    assert!(next > first.0 && next < end.0);
+                    first = ChunkIndex(next);
                 }
                 None => break,
             }
@@ -57,22 +58,22 @@ fn compare(rig: &mut Rig, from: u64, to: u64, limit: usize) -> Found {
 }
 
 /// What the end of a layer would give back, in pages of about so many leaves.
-fn measure(rig: &mut Rig, layer: u64, heir: Option<u64>, leaves_max: usize) -> u64 {
+fn measure(rig: &mut Rig, layer: u64, heir: Option<u64>, leaves_max: u32) -> u64 {
     let (mut blocks, mut from) = (0, ChunkIndex(0));
     loop {
-        let heir = heir.map(LayerId);
-        rig.store.measure_layer(6, Measure { layer: LayerId(layer), heir, from, leaves_max });
+        let (device, layer, heir) = (IDENTITY.device, LayerId(layer), heir.map(LayerId));
+        rig.store.measure_layer(6, MeasureLayer { revision: 0, device, layer, heir, from, leaves_max });
         rig.settle();
         let told = rig.reports.iter().position(|report| matches!(report, Report::Measured { token: 6, .. }));
         let Some(Report::Measured { result, .. }) = told.map(|index| rig.reports.remove(index)) else {
             panic!("no answer")
         };
         let page = result.unwrap();
-        blocks += page.blocks;
+        blocks += page.bytes / BLOCK_SIZE as u64;
         match page.next {
             Some(next) => {
-                assert!(next > from);
-                from = next;
+                assert!(next > from.0);
+                from = ChunkIndex(next);
             }
             None => return blocks,
         }
@@ -133,7 +134,7 @@ fn writes_that_are_committed_and_wait_for_a_leaf_are_seen() {
     let (disk, map) = rig.crash(|_, _| false);
     let mut rig = Rig::open_with(&tiny(), disk, map, |store| store.set_parent(LayerId(11), LayerId(10))).unwrap();
     let write = rig.next_write(1, 11, 0, 2, filled(2, 1), 1);
-    let sequence = write.sequence;
+    let sequence = write.header.sequence;
     rig.store.append(1, write);
     rig.store.pump();
     rig.take_effects();
@@ -256,7 +257,7 @@ fn contents(rig: &mut Rig, layer: u64) -> BTreeMap<(u32, u16), Vec<u8>> {
 
 /// For all pairs of layers, every block that differs is found, and what is found is told rightly. `exact`: nothing else
 /// is.
-fn check(rig: &mut Rig, tree: &Tree, limit: usize, touched: Option<&BTreeSet<(u64, u32, u16)>>) {
+fn check(rig: &mut Rig, tree: &Tree, limit: u32, touched: Option<&BTreeSet<(u64, u32, u16)>>) {
     let layers: Vec<u64> = tree.parents.keys().copied().collect();
     let shown: BTreeMap<u64, _> = layers.iter().map(|layer| (*layer, contents(rig, *layer))).collect();
     for from in &layers {
@@ -280,8 +281,8 @@ proptest! {
     #[test]
     fn comparisons_and_measurements_are_right_whatever_happened(
         steps in prop::collection::vec(step(), 1..40),
-        limit in 1..5_usize,
-        leaves_max in 1..5_usize,
+        limit in 1..5_u32,
+        leaves_max in 1..5_u32,
     ) {
         let mut rig = Rig::format(&tiny());
         let mut tree = Tree { parents: BTreeMap::from([(10, None)]), head: 10, next: 10 };
@@ -334,7 +335,7 @@ proptest! {
     #[test]
     fn a_copy_that_was_brought_up_to_date_leaves_nothing_out(
         steps in prop::collection::vec(step(), 1..30),
-        limit in 1..5_usize,
+        limit in 1..5_u32,
     ) {
         let mut tree = Tree { parents: BTreeMap::from([(10, None)]), head: 10, next: 10 };
         let (mut source, mut target) = (Rig::format(&tiny()), Rig::format(&tiny()));
@@ -363,7 +364,7 @@ proptest! {
                     let zero = azekura_base::is_zero(&bytes);
                     let body = if zero { Body::Zero } else { Body::data(azekura_base::copy_to_pages(&bytes)) };
                     let (layer, chunk, first) = (LayerId(layer), ChunkIndex(chunk), BlockIndex(block));
-                    target.store.append(2, Copy { pg: PgId(pg), sequence: upto, layer, chunk, first, count: 1, body });
+                    target.store.append(2, Copy { pg: PgId(pg), sequence: upto, range: BlockRange { layer, chunk, first, count: 1 }, body });
                     target.settle();
                 }
             }
@@ -422,7 +423,12 @@ fn a_copy_is_not_inherited_past_a_layer_that_has_the_block() {
     rig.write(1, 13, 1, 9, filled(3, 1), 1);
     rig.checkpoint();
     let (pg, chunk, sequence) = (PgId(1), ChunkIndex(1), sequence(3));
-    let copy = Copy { pg, sequence, layer: LayerId(10), chunk, first: BlockIndex(0), count: 3, body: filled(7, 3) };
+    let copy = Copy {
+        pg,
+        sequence,
+        range: BlockRange { layer: LayerId(10), chunk, first: BlockIndex(0), count: 3 },
+        body: filled(7, 3),
+    };
     rig.store.append(8, copy);
     rig.settle();
     let block = |value, index: usize, count| {

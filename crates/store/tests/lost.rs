@@ -3,8 +3,8 @@
 
 mod common;
 
-use azekura_base::{BlockIndex, Checksum, ChunkIndex, LayerId, PgId};
-use azekura_store::{Body, Copy, ReadError, Report};
+use azekura_base::{BlockIndex, BlockRange, Body, Checksum, ChunkIndex, LayerId, PgId};
+use azekura_store::{Copy, ReadError, Report};
 use common::*;
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ fn rig() -> Rig {
 fn lose(rig: &mut Rig, layer: u64, block: u16) {
     let (pg, chunk, first) = (PgId(1), ChunkIndex(0), BlockIndex(block));
     let body = Body::Lost { checksums: HELD.into() };
-    let copy = Copy { pg, sequence: sequence(1), layer: LayerId(layer), chunk, first, count: 1, body };
+    let copy =
+        Copy { pg, sequence: sequence(1), range: BlockRange { layer: LayerId(layer), chunk, first, count: 1 }, body };
     rig.store.append(8, copy);
     rig.settle();
 }
@@ -100,7 +101,12 @@ fn what_is_written_is_lost_no_more() {
     assert!(rig.read(1, 10, 0, LOST, 1).unwrap() == vec![0; 4096]);
     let (pg, chunk, first) = (PgId(1), ChunkIndex(0), BlockIndex(4));
     lose(&mut rig, 10, 4);
-    let copy = Copy { pg, sequence: sequence(1), layer: LayerId(10), chunk, first, count: 1, body: filled(9, 1) };
+    let copy = Copy {
+        pg,
+        sequence: sequence(1),
+        range: BlockRange { layer: LayerId(10), chunk, first, count: 1 },
+        body: filled(9, 1),
+    };
     rig.store.append(8, copy);
     rig.settle();
     for layer in [10, 11] {

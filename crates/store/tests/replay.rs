@@ -14,7 +14,7 @@ fn appending_waits_while_no_checkpoint_is_saved() {
     // The saved map answers everything but checkpoints.
     for round in 0..1000u64 {
         let write = rig.next_write(1, 10, (round % 3) as u32, (round % 64) as u16 * 8, filled(round, 8), 8);
-        let sequence = write.sequence;
+        let sequence = write.header.sequence;
         rig.store.append(round, write);
         rig.store.commit(PgId(1), sequence);
         rig.store.pump();

@@ -8,14 +8,16 @@
 mod codec;
 mod decode;
 mod encode;
+mod frame;
+mod layouts;
 mod message;
 
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
-    Body, Compare, CompareOk, CopyBeat, Damaged, Extent, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver,
-    Heartbeat, HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, Prepare, PrepareOk, ReadDone, ReadRequest,
-    Repair, RepairOk, Run, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteBody, WriteDone, WriteRequest,
+    Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
+    HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, Prepare, PrepareHeld, PrepareOk, ReadDone,
+    ReadRequest, Repair, RepairOk, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteDone, WriteRequest,
 };
 
 /// The protocol's version: nodes refuse to talk to another one.

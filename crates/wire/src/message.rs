@@ -1,8 +1,8 @@
 //! The messages.
 
 use azekura_base::{
-    BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, Generation, IoStatus, LayerId, NodeId, PgId, RequestId,
-    Sequence, SessionId, VolumeId,
+    BlockRange, Body, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, Extent, Generation, IoStatus, LayerId, NodeId,
+    PgId, RequestId, Run, Sequence, SessionId, VolumeId, Write, WriteHeader,
 };
 use bytes::Bytes;
 
@@ -27,6 +27,8 @@ pub enum Message {
     StatusDone(StatusDone),
     /// Primary to secondary: make this write durable at this place of the order.
     Prepare(Prepare),
+    /// The same, of blocks that the receiving node's own gateway holds.
+    PrepareHeld(PrepareHeld),
     /// Secondary to primary: durable up to here.
     PrepareOk(PrepareOk),
     /// Primary to secondary, after a new epoch or a new connection: where are you?
@@ -69,6 +71,18 @@ pub enum Message {
     Layers(Layers),
 }
 
+impl Message {
+    /// The secondary's device and the header of a prepared write, whether or not the blocks come with the message.
+    #[must_use]
+    pub fn prepared(&self) -> Option<(DeviceId, &WriteHeader)> {
+        match self {
+            Message::Prepare(Prepare { device, header, .. })
+            | Message::PrepareHeld(PrepareHeld { device, header, .. }) => Some((*device, header)),
+            _ => None,
+        }
+    }
+}
+
 /// Who is speaking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -84,20 +98,6 @@ pub struct Hello {
     pub incarnation: u64,
     /// Raised at each connection of that process: the older of two connections is dropped.
     pub connection: u64,
-}
-
-/// What a client writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WriteBody {
-    /// Bytes, with the CRC-32C of each piece after cutting at block borders.
-    Data {
-        /// The bytes, `len` of them.
-        bytes: Bytes,
-        /// One checksum for each block that the range touches, of the range's part of that block.
-        checksums: Vec<Checksum>,
-    },
-    /// Zeros: the space of whole blocks is given back.
-    Zero,
 }
 
 /// A client's write to one chunk.
@@ -123,8 +123,8 @@ pub struct WriteRequest {
     pub offset: u32,
     /// Length in bytes.
     pub len: u32,
-    /// What is written.
-    pub body: WriteBody,
+    /// What is written: `len` bytes with the CRC-32C of each piece after cutting them at block borders, or zeros.
+    pub body: Body,
 }
 
 /// The outcome of a [`WriteRequest`].
@@ -149,31 +149,8 @@ pub struct ReadRequest {
     pub volume: VolumeId,
     /// The gateway's attachment of it.
     pub attachment: Generation,
-    /// The layer to read through.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// First block.
-    pub first: BlockIndex,
-    /// Number of blocks.
-    pub count: u16,
-}
-
-/// A run of blocks as read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Blocks with contents.
-    Data {
-        /// Whole blocks.
-        bytes: Bytes,
-        /// One checksum a block.
-        checksums: Vec<Checksum>,
-    },
-    /// This many blocks that read as zeros.
-    Zero {
-        /// Number of blocks.
-        count: u16,
-    },
+    /// The blocks, read through this layer.
+    pub range: BlockRange,
 }
 
 /// The outcome of a [`ReadRequest`].
@@ -202,15 +179,6 @@ pub struct StatusRequest {
     pub chunk: ChunkIndex,
 }
 
-/// A run of blocks that all hold data, or all read as zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Number of blocks.
-    pub count: u16,
-    /// True when they hold data.
-    pub data: bool,
-}
-
 /// The outcome of a [`StatusRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusDone {
@@ -220,60 +188,39 @@ pub struct StatusDone {
     pub result: Result<Vec<Run>, IoStatus>,
 }
 
-/// What a prepared write holds: always whole blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// Whole blocks.
-    Data {
-        /// `count` blocks.
-        bytes: Bytes,
-        /// One checksum a block.
-        checksums: Vec<Checksum>,
-    },
-    /// Blocks that read as zeros from here on.
-    Zero,
-    /// Blocks that no copy can give, of a [`Repair`] only: reads of them fail until they are written.
-    Lost {
-        /// One checksum a block, of what they held.
-        checksums: Vec<Checksum>,
-    },
-    /// Whole blocks that the receiving node's own gateway has sent, and still holds: the write of this session and
-    /// number. They need not cross the network again.
-    Yours {
-        /// One checksum a block.
-        checksums: Vec<Checksum>,
-    },
-}
-
 /// One write in its group's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepare {
-    /// The group.
-    pub pg: PgId,
     /// The secondary's device.
     pub device: DeviceId,
-    /// The primary's epoch.
-    pub epoch: Epoch,
-    /// The write's place.
-    pub sequence: Sequence,
-    /// Everything up to here is committed.
-    pub commit: Sequence,
-    /// The session that asked for it.
-    pub session: SessionId,
-    /// The write's number in that session.
-    pub request: RequestId,
-    /// The oldest write of that session that is not answered yet.
+    /// The oldest write of the same session that is not answered yet.
     pub oldest: RequestId,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// First block.
-    pub first: BlockIndex,
-    /// Number of blocks.
-    pub count: u16,
-    /// The blocks.
+    /// Which write, in the primary's epoch.
+    pub header: WriteHeader,
+    /// The blocks; never [`Body::Lost`].
     pub body: Body,
+}
+
+impl Prepare {
+    /// What a log keeps of the message.
+    #[must_use]
+    pub fn write(self) -> Write {
+        Write { header: self.header, body: self.body }
+    }
+}
+
+/// A [`Prepare`] for a node whose own gateway has sent the blocks, and still holds them: the write of this session and
+/// number. They need not cross the network again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrepareHeld {
+    /// The secondary's device.
+    pub device: DeviceId,
+    /// The oldest write of the same session that is not answered yet.
+    pub oldest: RequestId,
+    /// Which write, in the primary's epoch.
+    pub header: WriteHeader,
+    /// One checksum a block.
+    pub checksums: Checksums,
 }
 
 /// The secondary's log is durable up to `sequence`.
@@ -431,15 +378,9 @@ pub struct Repair {
     pub commit: Sequence,
     /// Names the repair.
     pub id: u64,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// First block.
-    pub first: BlockIndex,
-    /// Number of blocks.
-    pub count: u16,
-    /// The blocks; never [`Body::Yours`].
+    /// Which blocks.
+    pub range: BlockRange,
+    /// What they hold.
     pub body: Body,
 }
 
@@ -489,14 +430,8 @@ pub struct Damaged {
     pub device: DeviceId,
     /// The epoch that it follows.
     pub epoch: Epoch,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// First block.
-    pub first: BlockIndex,
-    /// Number of blocks.
-    pub count: u16,
+    /// The blocks.
+    pub range: BlockRange,
 }
 
 /// Asks a secondary for blocks to which no write is under way, with everything up to `commit` applied.
@@ -512,14 +447,8 @@ pub struct Fetch {
     pub commit: Sequence,
     /// Names the question.
     pub id: u64,
-    /// The layer.
-    pub layer: LayerId,
-    /// The chunk.
-    pub chunk: ChunkIndex,
-    /// First block.
-    pub first: BlockIndex,
-    /// Number of blocks.
-    pub count: u16,
+    /// The blocks.
+    pub range: BlockRange,
 }
 
 /// The answer to a [`Fetch`].

@@ -40,7 +40,7 @@ fn is_heartbeat(message: &Message) -> bool {
     matches!(message, Message::Heartbeat(_) | Message::HeartbeatOk(_))
 }
 
-fn sums(n: usize) -> Vec<Checksum> {
+fn sums(n: usize) -> Checksums {
     (0..n as u32).map(|i| Checksum(i.wrapping_mul(0x9e37_79b9))).collect()
 }
 
@@ -71,7 +71,7 @@ fn message() -> impl Strategy<Value = Message> {
             let len = len.min(CHUNK_SIZE as u32 - offset);
             let blocks = ((offset + len) as usize).div_ceil(BLOCK_SIZE) - offset as usize / BLOCK_SIZE;
             let bytes = Bytes::from(vec![n as u8; len as usize]);
-            let body = if zero { WriteBody::Zero } else { WriteBody::Data { bytes, checksums: sums(blocks) } };
+            let body = if zero { Body::Zero } else { Body::Data { bytes, checksums: sums(blocks) } };
             Message::Write(WriteRequest {
                 session: SessionId(n),
                 request: RequestId(!n),
@@ -90,26 +90,21 @@ fn message() -> impl Strategy<Value = Message> {
         let count = count.min(1024 - first);
         let bytes = Bytes::from(vec![n as u8; count as usize * BLOCK_SIZE]);
         let checksums = sums(count as usize);
-        let body = match kind {
-            0 => Body::Zero,
-            1 => Body::Data { bytes, checksums },
-            _ => Body::Yours { checksums },
-        };
-        Message::Prepare(Prepare {
+        let header = WriteHeader {
             pg: PgId(n as u32),
-            device: DeviceId(77),
             epoch: Epoch(n),
             sequence: Sequence(!n),
             commit: Sequence(n / 3),
             session: SessionId(n / 5),
             request: RequestId(n / 7),
-            oldest: RequestId(n / 9),
-            layer: LayerId(1),
-            chunk: ChunkIndex(2),
-            first: BlockIndex(first),
-            count,
-            body,
-        })
+            range: BlockRange { layer: LayerId(1), chunk: ChunkIndex(2), first: BlockIndex(first), count },
+        };
+        let (device, oldest) = (DeviceId(77), RequestId(n / 9));
+        match kind {
+            0 => Message::Prepare(Prepare { device, oldest, header, body: Body::Zero }),
+            1 => Message::Prepare(Prepare { device, oldest, header, body: Body::Data { bytes, checksums } }),
+            _ => Message::PrepareHeld(PrepareHeld { device, oldest, header, checksums }),
+        }
     });
     let extents = proptest::collection::vec(
         prop_oneof![
@@ -151,10 +146,12 @@ fn message() -> impl Strategy<Value = Message> {
             pg: PgId(n),
             volume: VolumeId(u64::from(n)),
             attachment: Generation(7),
-            layer: LayerId(3),
-            chunk: ChunkIndex(n),
-            first: BlockIndex(first),
-            count: 1024 - first
+            range: BlockRange {
+                layer: LayerId(3),
+                chunk: ChunkIndex(n),
+                first: BlockIndex(first),
+                count: 1024 - first
+            }
         })),
         (any::<u32>()).prop_map(|n| Message::Status(StatusRequest {
             request: RequestId(1),
@@ -221,10 +218,7 @@ fn message() -> impl Strategy<Value = Message> {
             pg: PgId(1),
             device: DeviceId(77),
             epoch: Epoch(n),
-            layer: LayerId(!n),
-            chunk: ChunkIndex(9),
-            first: BlockIndex(1000),
-            count: 24
+            range: BlockRange { layer: LayerId(!n), chunk: ChunkIndex(9), first: BlockIndex(1000), count: 24 }
         })),
         any::<u64>().prop_map(|n| Message::Fetch(Fetch {
             pg: PgId(1),
@@ -232,10 +226,7 @@ fn message() -> impl Strategy<Value = Message> {
             epoch: Epoch(n),
             commit: Sequence(n / 2),
             id: !n,
-            layer: LayerId(n),
-            chunk: ChunkIndex(9),
-            first: BlockIndex(3),
-            count: 2
+            range: BlockRange { layer: LayerId(n), chunk: ChunkIndex(9), first: BlockIndex(3), count: 2 }
         })),
         (any::<u64>(), proptest::option::of(1u16..20)).prop_map(|(n, count)| Message::Fetched(Fetched {
             pg: PgId(1),
@@ -272,10 +263,7 @@ fn message() -> impl Strategy<Value = Message> {
             epoch: Epoch(n),
             commit: Sequence(!n),
             id: n,
-            layer: LayerId(n),
-            chunk: ChunkIndex(9),
-            first: BlockIndex(3),
-            count,
+            range: BlockRange { layer: LayerId(n), chunk: ChunkIndex(9), first: BlockIndex(3), count },
             body: if zero {
                 if n % 2 == 0 { Body::Zero } else { Body::Lost { checksums: sums(count as usize) } }
             } else {
@@ -376,21 +364,17 @@ fn another_protocol_is_named() {
 /// The layout in docs/formats/wire.md, byte by byte: it must not change within a version.
 #[test]
 fn golden_prepare() {
-    let message = Message::Prepare(Prepare {
+    let header = WriteHeader {
         pg: PgId(0x0102_0304),
-        device: DeviceId(77),
         epoch: Epoch(5),
         sequence: Sequence(6),
         commit: Sequence(7),
         session: SessionId(8),
         request: RequestId(9),
-        oldest: RequestId(8),
-        layer: LayerId(10),
-        chunk: ChunkIndex(11),
-        first: BlockIndex(12),
-        count: 1,
-        body: Body::Data { bytes: Bytes::from(vec![0xaa; 4096]), checksums: vec![Checksum(0xdead_beef)] },
-    });
+        range: BlockRange { layer: LayerId(10), chunk: ChunkIndex(11), first: BlockIndex(12), count: 1 },
+    };
+    let body = Body::Data { bytes: Bytes::from(vec![0xaa; 4096]), checksums: Checksum(0xdead_beef).into() };
+    let message = Message::Prepare(Prepare { device: DeviceId(77), oldest: RequestId(8), header, body });
     let bytes = bytes_of(&[message]);
     let hex: String = bytes[..24 + 79].iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(hex, include_str!("golden/prepare.hex").trim());

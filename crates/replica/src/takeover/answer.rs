@@ -1,8 +1,7 @@
 //! What a copy's answer to a [`azekura_wire::Sync`] means for the primary that has asked.
 
 use crate::peer::Peer;
-use crate::quorum::AckRule;
-use azekura_base::{Epoch, Sequence};
+use azekura_base::{AckRule, Epoch, Sequence};
 use azekura_wire::SyncOk;
 
 /// What the primary knows of itself when an answer arrives.

@@ -6,7 +6,6 @@
 use super::{Claim, TakeOver};
 use crate::action::{Client, Mismatch};
 use crate::group::Group;
-use crate::secondary::is_undamaged;
 use azekura_base::{DeviceId, Epoch};
 use azekura_wire::{Prepare, SyncOk};
 use std::collections::BTreeMap;
@@ -105,11 +104,11 @@ impl Group {
     /// When it is damaged: the connection must be closed.
     pub(crate) fn inherit_write(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         let Some(primary) = self.primary() else { return Ok(()) };
-        let inherited = primary.is_gathering() && primary.takeover.predecessor.has_sent(from, prepare.epoch);
-        if !inherited || prepare.sequence != self.tail.end().next() {
+        let inherited = primary.is_gathering() && primary.takeover.predecessor.has_sent(from, prepare.header.epoch);
+        if !inherited || prepare.header.sequence != self.tail.end().next() {
             return Ok(());
         }
-        if !trusted && !is_undamaged(&prepare) {
+        if !trusted && !prepare.body.is_undamaged() {
             return Err(Mismatch::Checksum);
         }
         let peers: Vec<DeviceId> = primary.peers.keys().copied().collect();

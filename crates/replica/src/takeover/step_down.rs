@@ -49,7 +49,7 @@ impl Group {
             if let Some(write) = self.tail.get_mut(Sequence(sequence))
                 && let Some(client) = write.client.take()
             {
-                waiting.push((client, write.request));
+                waiting.push((client, write.header.request));
             }
         }
         for (client, request) in waiting {

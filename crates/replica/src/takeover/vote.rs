@@ -6,9 +6,8 @@
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
-use crate::quorum::AckRule;
 use crate::secondary::Question;
-use azekura_base::{Epoch, Sequence};
+use azekura_base::{AckRule, Epoch, Sequence};
 use azekura_wire::{Message, Sync, SyncOk};
 
 impl Group {

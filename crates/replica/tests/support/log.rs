@@ -1,15 +1,15 @@
 //! A copy's log, and what follows from it: what the store keeps, in a few lines.
 
 use azekura_base::*;
-use azekura_replica::{Recovered, RecoveredWrite};
-use azekura_wire::{Body, Prepare, Repair};
+use azekura_replica::Recovered;
+use azekura_wire::Repair;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// Something on its way to a log.
 #[derive(Clone, Debug)]
 pub enum Item {
-    Write(Box<Prepare>),
+    Write(Box<Write>),
     Epoch { epoch: Epoch, keep: Sequence },
     Repair(Box<Repair>),
     Complete,
@@ -20,7 +20,7 @@ pub enum Item {
 pub struct Log {
     pub epoch: Epoch,
     pub committed: Sequence,
-    pub writes: BTreeMap<Sequence, Prepare>,
+    pub writes: BTreeMap<Sequence, Write>,
     /// What is committed: contents by chunk and block.
     pub map: BTreeMap<(ChunkIndex, u16), Bytes>,
     /// The checksums of what blocks held that are lost.
@@ -35,9 +35,10 @@ pub struct Log {
 impl Log {
     /// Appends to the log in memory: what is committed is said apart.
     pub fn append(&mut self, item: &Item) {
-        if let Item::Write(prepare) = item {
-            assert!(prepare.commit <= self.committed, "the log would know more than its owner");
-            let uncommitted = Prepare { commit: Sequence::ZERO, ..Prepare::clone(prepare) };
+        if let Item::Write(write) = item {
+            assert!(write.header.commit <= self.committed, "the log would know more than its owner");
+            let header = WriteHeader { commit: Sequence::ZERO, ..write.header };
+            let uncommitted = Write { header, body: write.body.clone() };
             self.put(&Item::Write(Box::new(uncommitted)));
         } else {
             self.put(item);
@@ -47,11 +48,12 @@ impl Log {
     /// What the log means when it is read.
     pub fn put(&mut self, item: &Item) {
         match item {
-            Item::Write(prepare) => {
-                assert_eq!(prepare.sequence, self.end().next(), "appended out of order");
-                assert_eq!(prepare.epoch, self.epoch, "appended in an epoch that was not started");
-                self.writes.insert(prepare.sequence, Prepare::clone(prepare));
-                self.commit(prepare.commit);
+            Item::Write(write) => {
+                let WriteHeader { sequence, epoch, commit, .. } = write.header;
+                assert_eq!(sequence, self.end().next(), "appended out of order");
+                assert_eq!(epoch, self.epoch, "appended in an epoch that was not started");
+                self.writes.insert(sequence, Write::clone(write));
+                self.commit(commit);
             }
             Item::Epoch { epoch, keep } => {
                 assert!(*epoch >= self.epoch && *keep >= self.committed, "the log goes back");
@@ -68,9 +70,9 @@ impl Log {
             Item::Repair(repair) => {
                 // In a log that is read back, what comes before a repair is committed by it.
                 self.commit(repair.commit);
-                let changed = self.changed.entry(repair.chunk).or_default();
+                let changed = self.changed.entry(repair.range.chunk).or_default();
                 *changed = repair.commit.max(*changed);
-                self.blocks(repair.chunk, repair.first, repair.count, &repair.body.clone());
+                self.blocks(&repair.range, &repair.body);
             }
         }
     }
@@ -80,12 +82,13 @@ impl Log {
         while self.applied < upto {
             self.applied = self.applied.next();
             let Some(write) = self.writes.get(&self.applied).cloned() else { continue };
-            self.changed.insert(write.chunk, write.sequence);
-            self.blocks(write.chunk, write.first, write.count, &write.body);
+            self.changed.insert(write.header.range.chunk, write.header.sequence);
+            self.blocks(&write.header.range, &write.body);
         }
     }
 
-    fn blocks(&mut self, chunk: ChunkIndex, first: BlockIndex, count: u16, body: &Body) {
+    fn blocks(&mut self, range: &BlockRange, body: &Body) {
+        let BlockRange { chunk, first, count, .. } = *range;
         for n in 0..count {
             let at = usize::from(n) * BLOCK_SIZE;
             let block = match body {
@@ -110,17 +113,13 @@ impl Log {
 
     /// What the store gives a group after a start.
     pub fn recovered(&self) -> Recovered {
-        let tail = self.writes.range(self.committed.next()..).map(|(sequence, write)| RecoveredWrite {
-            sequence: *sequence,
-            session: write.session,
-            request: write.request,
-            layer: write.layer,
-            chunk: write.chunk,
-            first: write.first,
-            count: write.count,
+        let tail = self.writes.range(self.committed.next()..).map(|(_, write)| Prepared {
+            header: write.header,
             zero: write.body == Body::Zero,
+            durable: true,
         });
-        let committed = self.writes.range(..=self.committed).map(|(_, write)| (write.session, write.request));
+        let committed = self.writes.range(..=self.committed).map(|(_, write)| write.header);
+        let committed = committed.map(|write| (write.session, write.request));
         Recovered {
             epoch: self.epoch,
             committed: self.committed,

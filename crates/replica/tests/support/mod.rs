@@ -12,7 +12,7 @@ pub use requests::{blocks, bytes, zeros};
 
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::{Body, Fence, Message, ReadRequest, WriteRequest};
+use azekura_wire::{Fence, Message, ReadRequest, WriteRequest};
 use bytes::Bytes;
 use log::{Item, Log};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -222,8 +222,8 @@ impl Cluster {
     fn perform(&mut self, me: DeviceId, action: Action) {
         let copy = self.copies.get_mut(&me).unwrap();
         match action {
-            Action::Append(prepare, life) => {
-                let item = Item::Write(Box::new(prepare));
+            Action::Append(write, life) => {
+                let item = Item::Write(Box::new(write));
                 copy.live.append(&item);
                 copy.writing.push_back((item, life));
             }
@@ -233,7 +233,7 @@ impl Cluster {
                 copy.writing.push_back((item, 0));
             }
             Action::AppendRepair(repair) => {
-                for n in repair.first.0..repair.first.0 + repair.count {
+                for BlockIndex(n) in repair.range.each() {
                     // It is in another place now.
                     self.refused.remove(&(me, n));
                     match repair.body {
@@ -246,7 +246,7 @@ impl Cluster {
                 copy.live.append(&item);
                 copy.writing.push_back((item, 0));
             }
-            Action::LoadBlocks { id, chunk, first, count, .. } => copy.loads.push_back((id, chunk, first.0, count)),
+            Action::LoadBlocks { id, range: at } => copy.loads.push_back((id, at.chunk, at.first.0, at.count)),
             Action::LoadChecksums { id, chunk, .. } => copy.lookups.push_back((id, chunk)),
             Action::ListChanges { id, device, after } => copy.listings.push_back((id, device, after)),
             Action::SetComplete => {
@@ -264,7 +264,7 @@ impl Cluster {
                 assert!(upto >= copy.live.committed);
                 let news = copy.live.writes.range(copy.live.committed.next()..).take_while(|(at, _)| **at <= upto);
                 for (sequence, write) in news {
-                    let id = (write.session, write.request);
+                    let id = (write.header.session, write.header.request);
                     let before = *self.history.entry(*sequence).or_insert(id);
                     assert_eq!(before, id, "{me} commits another write at {sequence}");
                 }
@@ -275,16 +275,16 @@ impl Cluster {
                 let body = copy.live.writes[&sequence].body.clone();
                 copy.group.prepared_loaded(sequence, epoch, Some(body));
             }
-            Action::LoadEdge { merge, chunk, block, .. } => self.edges.push_back((me, merge, block, chunk)),
+            Action::LoadEdge { merge, block } => self.edges.push_back((me, merge, block.first, block.chunk)),
             Action::SendPrepare(to, prepare, _) => {
-                self.prepares.push((to, prepare.sequence));
+                self.prepares.push((to, prepare.header.sequence));
                 if let Some(conn) = self.conns.get(&(me, to)) {
                     self.requests.entry(*conn).or_default().push_back(Message::Prepare(prepare));
                 }
             }
             Action::Send(to, message) => {
                 if let Message::Repair(repair) = &message {
-                    self.repaired += u64::from(repair.count);
+                    self.repaired += u64::from(repair.range.count);
                 }
                 if let Some(conn) = self.conns.get(&(me, to)) {
                     self.requests.entry(*conn).or_default().push_back(message);
@@ -302,13 +302,13 @@ impl Cluster {
                 assert_eq!(client, GATEWAY);
                 self.answered.insert(request, result);
             }
-            Action::ServeRead(_, read) => self.read = Some(Ok(self.contents(me, read.chunk, read.first))),
+            Action::ServeRead(_, read) => self.read = Some(Ok(self.contents(me, read.range.chunk, read.range.first))),
             Action::Refuse(_, _, status) => self.read = Some(Err(status)),
             Action::Scrubbed(report, findings) => {
                 self.scrubbed.push(report);
                 self.findings.push(findings);
             }
-            Action::Mended { device, first, .. } => drop(self.mended.insert((device, first))),
+            Action::Mended { device, range, .. } => drop(self.mended.insert((device, range.first))),
             action @ (Action::NoGoodCopy { .. } | Action::TooSlow(..)) => self.told.push(action),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
@@ -360,7 +360,7 @@ impl Cluster {
     /// The order of a copy: which request is at which place.
     pub fn order(&self, n: u32) -> Vec<RequestId> {
         let log = &self.copies[&device(n)].live;
-        log.writes.range(..=log.committed).map(|(_, write)| write.request).collect()
+        log.writes.range(..=log.committed).map(|(_, write)| write.header.request).collect()
     }
 
     /// Delivers the oldest request from one copy to another. False when there is none.
@@ -414,7 +414,7 @@ impl Cluster {
         let Some((item, life)) = copy.writing.pop_front() else { return false };
         copy.durable.put(&item);
         match item {
-            Item::Write(prepare) => copy.group.appended(prepare.sequence, life),
+            Item::Write(write) => copy.group.appended(write.header.sequence, life),
             Item::Epoch { epoch, .. } => copy.group.epoch_started(epoch),
             Item::Repair(repair) => copy.group.repair_appended(repair.epoch, repair.id),
             Item::Complete => {}
@@ -519,7 +519,7 @@ impl Cluster {
             self.blocks_read += u64::from(count);
             let blocks = (first..first + count).map(|n| copy.live.contents(chunk, n));
             let bytes = Bytes::from(blocks.collect::<Vec<_>>().concat());
-            let extent = azekura_wire::Extent::Data { checksums: block_checksums(&bytes).collect(), bytes };
+            let extent = Extent::Data { checksums: block_checksums(&bytes).collect(), bytes };
             copy.group.blocks_loaded(id, Ok(vec![extent]));
         } else if let Some((id, chunk)) = copy.lookups.pop_front() {
             let taken = |n| copy.live.map.get(&(chunk, n)).filter(|block| !is_zero(block));
@@ -721,9 +721,9 @@ impl Cluster {
 
     /// A gateway reads a block from a copy: what it gets at once.
     pub fn read(&mut self, n: u32, block: u16) -> Result<u8, IoStatus> {
-        let (request, chunk, first) = (RequestId(9), ChunkIndex(0), BlockIndex(block));
-        let (volume, attachment) = (VOLUME, ATTACHMENT);
-        let read = ReadRequest { request, pg: PG, volume, attachment, layer: LAYER, chunk, first, count: 1 };
+        let range = BlockRange::block(LAYER, ChunkIndex(0), BlockIndex(block));
+        let (request, volume, attachment) = (RequestId(9), VOLUME, ATTACHMENT);
+        let read = ReadRequest { request, pg: PG, volume, attachment, range };
         let now = self.now;
         self.read = None;
         self.group(n).read(GATEWAY, read, now);

@@ -2,7 +2,7 @@
 
 use super::{ATTACHMENT, LAYER, PG, SESSION, VOLUME};
 use azekura_base::*;
-use azekura_wire::{WriteBody, WriteRequest};
+use azekura_wire::WriteRequest;
 
 /// A write of whole blocks, filled with the request's number.
 pub fn blocks(request: u64, block: u16, count: u16) -> WriteRequest {
@@ -15,17 +15,17 @@ pub fn bytes(request: u64, offset: u32, len: u32) -> WriteRequest {
     let head = (BLOCK_SIZE - offset as usize % BLOCK_SIZE).min(payload.len());
     let pieces = std::iter::once(&payload[..head]).chain(payload[head..].chunks(BLOCK_SIZE));
     let checksums = pieces.map(checksum).collect();
-    let body = WriteBody::Data { bytes: payload.into(), checksums };
+    let body = Body::Data { bytes: payload.into(), checksums };
     request_of(request, offset, len, body)
 }
 
 /// Zeros over whole blocks.
 pub fn zeros(request: u64, block: u16, count: u16) -> WriteRequest {
     let block_size = BLOCK_SIZE as u32;
-    request_of(request, u32::from(block) * block_size, u32::from(count) * block_size, WriteBody::Zero)
+    request_of(request, u32::from(block) * block_size, u32::from(count) * block_size, Body::Zero)
 }
 
-fn request_of(request: u64, offset: u32, len: u32, body: WriteBody) -> WriteRequest {
+fn request_of(request: u64, offset: u32, len: u32, body: Body) -> WriteRequest {
     WriteRequest {
         session: SESSION,
         request: RequestId(request),

@@ -1,10 +1,8 @@
 //! Questions about layers: between the control plane and the data plane.
 
 use crate::driver::dataplane::{Command, Handle};
-use azekura_base::BLOCK_SIZE;
-use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
-use azekura_node::{Node, Refusal};
-use azekura_store::{ChunkDifference, Comparison, DifferencePage, Measure, MeasuredPage};
+use azekura_base::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
+use azekura_node::Node;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
@@ -52,51 +50,24 @@ impl LayerQuestions {
         match question {
             LayerQuestion::Compare(asked, asker) => {
                 self.comparing.insert(self.asked, asker);
-                let CompareLayers { revision, pg, from, to, first, end, limit } = asked;
-                let limit = limit.clamp(1, CHUNKS_MAX) as usize;
-                node.compare_layers(self.asked, revision, Comparison { pg, from, to, first, end, limit });
+                let limit = asked.limit.clamp(1, CHUNKS_MAX);
+                node.compare_layers(self.asked, CompareLayers { limit, ..asked });
             }
             LayerQuestion::Measure(asked, asker) => {
                 self.measuring.insert(self.asked, asker);
-                let MeasureLayer { revision, device, layer, heir, from, leaves_max } = asked;
-                let leaves_max = leaves_max.min(LEAVES_MAX) as usize;
-                let measure = Measure { layer, heir, from, leaves_max };
-                node.measure_layer(self.asked, revision, device, measure);
+                let leaves_max = asked.leaves_max.min(LEAVES_MAX);
+                node.measure_layer(self.asked, MeasureLayer { leaves_max, ..asked });
             }
         }
     }
 
     /// The node has compared layers. Whoever asked may have given up.
-    pub fn compared(&mut self, token: u64, result: Result<DifferencePage, Refusal>) {
-        if let Some(asker) = self.comparing.remove(&token) {
-            let _ = asker.send(result.map(told).map_err(not_told));
-        }
+    pub fn compared(&mut self, token: u64, result: Result<Differences, NotTold>) {
+        let _ = self.comparing.remove(&token).map(|asker| asker.send(result));
     }
 
     /// The node has measured a layer. Whoever asked may have given up.
-    pub fn measured(&mut self, token: u64, result: Result<MeasuredPage, Refusal>) {
-        if let Some(asker) = self.measuring.remove(&token) {
-            let told = |page: MeasuredPage| Measured {
-                bytes: page.blocks * BLOCK_SIZE as u64,
-                next: page.next.map(|chunk| chunk.0),
-            };
-            let _ = asker.send(result.map(told).map_err(not_told));
-        }
-    }
-}
-
-fn told(page: DifferencePage) -> Differences {
-    let chunk = |ChunkDifference { chunk, runs }| {
-        let runs = runs.iter().map(|run: &azekura_store::Run| DifferingBlocks(run.first.0, run.count, run.allocated));
-        (chunk.0, runs.collect())
-    };
-    Differences { chunks: page.chunks.into_iter().map(chunk).collect(), next: page.next.map(|chunk| chunk.0) }
-}
-
-fn not_told(refusal: Refusal) -> NotTold {
-    match refusal {
-        Refusal::Later => NotTold::Later,
-        Refusal::Gone => NotTold::Gone,
-        Refusal::Failed(why) => NotTold::Failed(why),
+    pub fn measured(&mut self, token: u64, result: Result<Measured, NotTold>) {
+        let _ = self.measuring.remove(&token).map(|asker| asker.send(result));
     }
 }

@@ -6,7 +6,7 @@
 use crate::bridge::attachments::{Fence, Freeze, Trim};
 use crate::bridge::layer_questions::{LayerQuestion, LayerQuestions};
 use crate::driver::clock::Clock;
-use crate::driver::devices::{DeviceIo, OpenDevice};
+use crate::driver::devices::{OpenDevice, told};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
 use crate::opening::{ReadyDevice, opens_late};
@@ -145,8 +145,6 @@ pub struct DataPlane {
     pub(super) trims: Slab<oneshot::Sender<Result<(), IoStatus>>>,
     listeners: Listeners,
     pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
-    /// Device operations under way: what the reactor's token means.
-    pub(super) io: Slab<DeviceIo>,
     pub(super) conns: HashMap<ConnKey, ConnId>,
     dialled: HashMap<ConnId, NodeId>,
     pub(super) last_key: u64,
@@ -184,7 +182,6 @@ impl DataPlane {
             trims: Slab::default(),
             listeners,
             devices: BTreeMap::new(),
-            io: Slab::default(),
             conns: HashMap::new(),
             dialled: HashMap::new(),
             last_key: 0,
@@ -320,8 +317,9 @@ impl DataPlane {
                 None => {}
             },
             Event::Closed { conn, reason } => self.closed(conn, &reason),
-            Event::DeviceRead { token, result } => self.device_read(token, result),
-            Event::DeviceWritten { token, result } => self.device_written(token, result),
+            Event::DeviceRead { token, result } => self.io_done(token, store::Done::Read(told(result))),
+            Event::DeviceWritten { token, result } => self.io_done(token, store::Done::Written(told(result))),
+            Event::DeviceSynced { token, result } => self.io_done(token, store::Done::Flushed(told(result))),
             Event::Woken => {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);

@@ -5,9 +5,8 @@ use crate::driver::dataplane::DataPlane;
 use crate::opening::{ReadyDevice, out_of_service};
 use anyhow::Context;
 use azekura_base::DeviceId;
-use azekura_reactor::{DeviceOptions, FileId};
+use azekura_reactor::{DeviceOptions, FileId, Token};
 use azekura_store as store;
-use bytes::Bytes;
 use std::io;
 
 /// A device, opened by the loop's thread.
@@ -16,16 +15,6 @@ pub(super) struct OpenDevice {
     file: FileId,
     /// The map's thread.
     map: MapThread,
-}
-
-/// A device operation under way: what the reactor's token means.
-pub(super) type DeviceIo = (DeviceId, store::IoId, IoKind);
-
-#[derive(Clone, Copy)]
-pub(super) enum IoKind {
-    Write,
-    Flush,
-    Read,
 }
 
 impl DataPlane {
@@ -49,36 +38,24 @@ impl DataPlane {
 
     pub(super) fn store_effect(&mut self, id: DeviceId, effect: store::Effect) {
         let Some(device) = self.devices.get(&id) else { return };
+        let token = |io: store::IoId| Token { owner: id.0, number: io.0 };
         match effect {
             store::Effect::Write { io, offset, pieces, durable } => {
-                let token = self.io.insert((id, io, IoKind::Write));
-                self.reactor.write(device.file, offset, pieces, durable, token);
+                self.reactor.write(device.file, offset, pieces, durable, token(io));
             }
-            store::Effect::Read { io, offset, len } => {
-                let token = self.io.insert((id, io, IoKind::Read));
-                self.reactor.read(device.file, offset, len, token);
-            }
-            store::Effect::Flush { io } => {
-                let token = self.io.insert((id, io, IoKind::Flush));
-                self.reactor.sync(device.file, token);
-            }
+            store::Effect::Read { io, offset, len } => self.reactor.read(device.file, offset, len, token(io)),
+            store::Effect::Flush { io } => self.reactor.sync(device.file, token(io)),
             for_the_map => device.map.perform(for_the_map),
         }
     }
 
-    pub(super) fn device_read(&mut self, token: u64, result: io::Result<Bytes>) {
-        if let Some((device, io, IoKind::Read)) = self.io.remove(token) {
-            let result = result.map_err(|error| store::DeviceError(error.to_string()));
-            self.node.store_done(device, io, store::Done::Read(result));
-        }
+    /// An operation of a device is done.
+    pub(super) fn io_done(&mut self, token: Token, done: store::Done) {
+        self.node.store_done(DeviceId(token.owner), store::IoId(token.number), done);
     }
+}
 
-    pub(super) fn device_written(&mut self, token: u64, result: io::Result<()>) {
-        let result = result.map_err(|error| store::DeviceError(error.to_string()));
-        match self.io.remove(token) {
-            Some((device, io, IoKind::Flush)) => self.node.store_done(device, io, store::Done::Flushed(result)),
-            Some((device, io, _)) => self.node.store_done(device, io, store::Done::Written(result)),
-            None => {}
-        }
-    }
+/// What a device did, as its store is told.
+pub(super) fn told<T>(result: io::Result<T>) -> Result<T, store::DeviceError> {
+    result.map_err(|error| store::DeviceError(error.to_string()))
 }

@@ -7,11 +7,11 @@ use crate::network::{ConnId, OBSERVER, Side, key_of};
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Generation, IoStatus, LayerId, PgId,
-    RequestId, VolumeId,
+    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Extent, Generation, IoStatus,
+    LayerId, PgId, RequestId, Run, VolumeId,
 };
 use azekura_replica::AckRule;
-use azekura_wire::{Extent, Hello, Message, ReadRequest, Run, StatusRequest, VERSION};
+use azekura_wire::{Hello, Message, ReadRequest, StatusRequest, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -150,9 +150,8 @@ impl World {
         for run in runs {
             for first in (at..at + run.count).filter(|_| run.data) {
                 let first = BlockIndex(first);
-                let read = |request| {
-                    Message::Read(ReadRequest { request, pg, volume, attachment, layer, chunk, first, count: 1 })
-                };
+                let range = BlockRange::block(layer, chunk, first);
+                let read = |request| Message::Read(ReadRequest { request, pg, volume, attachment, range });
                 let block = self.ask_copy(conn, read, |message| match message {
                     Message::ReadDone(done) => Some(done.result.clone()),
                     _ => None,

@@ -3,8 +3,7 @@
 
 use crate::Invariant;
 use crate::events::Life;
-use azekura_base::{DeviceId, Epoch, PgId, RequestId, Sequence, SessionId};
-use azekura_wire::Prepare;
+use azekura_base::{DeviceId, Epoch, PgId, RequestId, Sequence, SessionId, WriteHeader};
 use std::collections::BTreeMap;
 
 /// Who is primary.
@@ -57,12 +56,12 @@ impl Order {
         self.groups.get(&pg)?.ordered.get(&name).copied()
     }
 
-    /// `from` sends a `Prepare`.
+    /// `from` sends a prepared write.
     ///
     /// # Errors
     /// When it contradicts what was ordered before.
-    pub(crate) fn prepared(&mut self, from: Life, prepare: &Prepare) -> Result<(), (Invariant, String)> {
-        let Prepare { pg, epoch, sequence, commit, session, request, .. } = *prepare;
+    pub(crate) fn prepared(&mut self, from: Life, write: &WriteHeader) -> Result<(), (Invariant, String)> {
+        let WriteHeader { pg, epoch, sequence, commit, session, request, .. } = *write;
         match self.owners.get(&(pg, epoch)) {
             Some(owner) if owner.life != from => {
                 let what = format!("{pg:?}: {from:?} orders in {epoch:?}, which is {:?}'s", owner.life);

@@ -86,7 +86,7 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     let (mut rig, from) = with_a_move_that_waits();
     write_block(&mut rig, 2);
     let write = rig.next_write(PG.0, LAYER.0, CHUNK, BLOCK.0, filled(3, 1), 1);
-    let last = write.sequence;
+    let last = write.header.sequence;
     rig.store.append(1, write);
     rig.store.commit(PG, last);
     // It waits for space, say.

@@ -1,6 +1,9 @@
 //! An entry: one record inside a batch header or a segment summary.
 
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, BlockRange, Checksum, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
+    WriteHeader,
+};
 use bytemuck::{Pod, Zeroable};
 
 /// What a record is.
@@ -123,6 +126,30 @@ impl EntryHead {
     pub fn new(kind: Kind) -> EntryHead {
         EntryHead { kind: kind as u8, ..EntryHead::zeroed() }
     }
+
+    /// Of a record that names blocks.
+    pub fn of_range(kind: Kind, pg: PgId, range: &BlockRange) -> EntryHead {
+        EntryHead {
+            pg: pg.0,
+            layer: range.layer.0,
+            chunk: range.chunk.0,
+            first: range.first.0,
+            count: range.count,
+            ..EntryHead::new(kind)
+        }
+    }
+
+    /// Of a write.
+    pub fn of_write(kind: Kind, write: &WriteHeader) -> EntryHead {
+        EntryHead {
+            epoch: write.epoch.0,
+            sequence: write.sequence.0,
+            commit: write.commit.0,
+            session: write.session.0,
+            request: write.request.0,
+            ..EntryHead::of_range(kind, write.pg, &write.range)
+        }
+    }
 }
 
 /// A checked entry.
@@ -139,8 +166,8 @@ impl<'a> EntryView<'a> {
         let (head, rest) = bytes.split_at_checked(EntryHead::BYTES)?;
         let head: EntryHead = bytemuck::pod_read_unaligned(head);
         let kind = Kind::from_code(head.kind)?;
-        let range_end = usize::from(head.first) + usize::from(head.count);
-        if kind.has_range() && (head.count == 0 || range_end > CHUNK_BLOCKS) {
+        let entry = EntryView { kind, head, tail: &[] };
+        if kind.has_range() && !entry.range().is_valid() {
             return None;
         }
         let tail_bytes = match kind {
@@ -153,7 +180,7 @@ impl<'a> EntryView<'a> {
             _ => 0,
         };
         let (tail, rest) = rest.split_at_checked(tail_bytes)?;
-        Some((EntryView { kind, head, tail }, rest))
+        Some((EntryView { tail, ..entry }, rest))
     }
 
     pub fn payload_blocks(&self) -> u32 {
@@ -168,12 +195,27 @@ impl<'a> EntryView<'a> {
         LayerId(self.head.layer)
     }
 
-    pub fn chunk(&self) -> ChunkIndex {
-        ChunkIndex(self.head.chunk)
+    /// The blocks that it names.
+    pub fn range(&self) -> BlockRange {
+        BlockRange {
+            layer: self.layer(),
+            chunk: ChunkIndex(self.head.chunk),
+            first: BlockIndex(self.head.first),
+            count: self.head.count,
+        }
     }
 
-    pub fn first(&self) -> BlockIndex {
-        BlockIndex(self.head.first)
+    /// Of a write.
+    pub fn write(&self) -> WriteHeader {
+        WriteHeader {
+            pg: self.pg(),
+            epoch: Epoch(self.head.epoch),
+            sequence: Sequence(self.head.sequence),
+            commit: Sequence(self.head.commit),
+            session: SessionId(self.head.session),
+            request: RequestId(self.head.request),
+            range: self.range(),
+        }
     }
 
     pub fn checksums(&self) -> impl ExactSizeIterator<Item = Checksum> + 'a {

@@ -2,11 +2,12 @@
 #![allow(dead_code)]
 
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Epoch, Extent, LayerId, PgId, RequestId, Sequence,
+    SessionId, Write, WriteHeader,
 };
 use azekura_store::{
-    Body, Completion, DeviceError, Done, Effect, Extent, Identity, IoId, MemoryMap, OpenError, Options, ReadError,
-    Report, SavedMap, Store, Write,
+    Completion, DeviceError, Done, Effect, Identity, IoId, MemoryMap, OpenError, Options, ReadError, Report, SavedMap,
+    Store,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,19 +200,19 @@ impl Rig {
     }
 
     pub fn read(&mut self, pg: u32, layer: u64, chunk: u32, first: u16, count: u16) -> Result<Vec<u8>, ReadError> {
-        self.store.read(99, PgId(pg), LayerId(layer), ChunkIndex(chunk), BlockIndex(first), count);
+        self.store.read(99, PgId(pg), blocks(layer, chunk, first, count));
         self.settle();
         let result = self.done.drain(..).find_map(|c| match c {
             Completion::Read { token: 99, result } => Some(result),
             _ => None,
         });
-        result.expect("a read completes").map(|extents| flatten(&extents, first, count))
+        result.expect("a read completes").map(|extents| flatten(&extents, count))
     }
 
     /// Appends, makes durable and commits.
     pub fn write(&mut self, pg: u32, layer: u64, chunk: u32, first: u16, body: Body, count: u16) {
         let write = self.next_write(pg, layer, chunk, first, body, count);
-        let sequence = write.sequence;
+        let sequence = write.header.sequence;
         self.store.append(1, write);
         self.settle();
         self.store.commit(PgId(pg), sequence);
@@ -220,19 +221,17 @@ impl Rig {
 
     pub fn next_write(&self, pg: u32, layer: u64, chunk: u32, first: u16, body: Body, count: u16) -> Write {
         let state = self.store.group(PgId(pg));
-        Write {
+        let range = blocks(layer, chunk, first, count);
+        let header = WriteHeader {
             pg: PgId(pg),
             epoch: state.epoch,
             sequence: state.prepared_end.next(),
             commit: state.committed,
             session: SessionId(1),
             request: RequestId(state.prepared_end.0),
-            layer: LayerId(layer),
-            chunk: ChunkIndex(chunk),
-            first: BlockIndex(first),
-            count,
-            body,
-        }
+            range,
+        };
+        Write { header, body }
     }
 
     /// The saved map and the changes in memory give exactly the live counts that the store keeps.
@@ -266,27 +265,24 @@ impl Rig {
     }
 }
 
-pub fn flatten(extents: &[Extent], first: u16, count: u16) -> Vec<u8> {
+pub fn flatten(extents: &[Extent], count: u16) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut next = first;
     for extent in extents {
-        let (at, blocks) = match extent {
-            Extent::Data { first, count, bytes, checksums } => {
-                assert_eq!(bytes.len(), usize::from(*count) * BLOCK_SIZE);
-                assert_eq!(checksums.len(), usize::from(*count));
+        match extent {
+            Extent::Data { bytes, checksums } => {
+                assert_eq!(bytes.len(), checksums.len() * BLOCK_SIZE);
                 out.extend_from_slice(bytes);
-                (first.0, *count)
             }
-            Extent::Zero { first, count } => {
-                out.resize(out.len() + usize::from(*count) * BLOCK_SIZE, 0);
-                (first.0, *count)
-            }
-        };
-        assert_eq!(at, next);
-        next += blocks;
+            Extent::Zero { count } => out.resize(out.len() + usize::from(*count) * BLOCK_SIZE, 0),
+        }
     }
-    assert_eq!(next, first + count);
+    assert_eq!(out.len(), usize::from(count) * BLOCK_SIZE);
     out
+}
+
+/// A range of blocks.
+pub fn blocks(layer: u64, chunk: u32, first: u16, count: u16) -> BlockRange {
+    BlockRange { layer: LayerId(layer), chunk: ChunkIndex(chunk), first: BlockIndex(first), count }
 }
 
 /// A body of `count` blocks that all hold `value`.

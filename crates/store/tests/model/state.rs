@@ -1,8 +1,8 @@
 //! What a store must hold after a list of calls.
 
 use crate::common::*;
+use azekura_base::Body;
 use azekura_base::Checksum;
-use azekura_store::Body;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const GROUPS: u32 = 3;

@@ -3,7 +3,7 @@
 use crate::actions::Action;
 use crate::common::*;
 use crate::state::*;
-use azekura_base::{BlockIndex, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{Completion, Copy, Mark, Options, ReadError, Report, Space, Store};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,21 +96,13 @@ impl World {
         let pg = PgId(group_of(chunk));
         // A crash may have left writes to a frozen layer uncommitted here. The other replica has committed them,
         // or it could not have what it sends; so this one has to, before it takes the copy.
-        if self.store().prepared(pg).any(|write| write.layer.0 != range.layer) {
+        if self.store().prepared(pg).any(|write| write.header.range.layer.0 != range.layer) {
             self.act(&Action::Commit { pg: pg.0, back: 0 });
         }
         let sequence = self.store().group(pg).committed;
         let (record, token) = self.new_record();
         self.calls.push(Call::Copy { record, range });
-        let copy = Copy {
-            pg,
-            sequence,
-            layer: LayerId(range.layer),
-            chunk: ChunkIndex(chunk),
-            first: BlockIndex(first),
-            count,
-            body: range.body(),
-        };
+        let copy = Copy { pg, sequence, range: blocks(range.layer, chunk, first, count), body: range.body() };
         self.store().append(token, copy);
     }
 
@@ -166,7 +158,7 @@ impl World {
                 let pg = group_of(chunk);
                 let write = self.rig().next_write(pg, range.layer, chunk, first, range.body(), count);
                 let (record, token) = self.new_record();
-                let (epoch, sequence) = (write.epoch.0, write.sequence.0);
+                let (epoch, sequence) = (write.header.epoch.0, write.header.sequence.0);
                 self.calls.push(Call::Write { record, pg, epoch, sequence, range });
                 self.store().append(token, write);
             }
@@ -203,7 +195,7 @@ impl World {
             Action::Mark { chunk } => {
                 let layer = self.range(chunk, 0, 1, true).layer;
                 let pg = PgId(group_of(chunk));
-                if self.store().prepared(pg).any(|write| write.layer.0 != layer) {
+                if self.store().prepared(pg).any(|write| write.header.range.layer.0 != layer) {
                     self.act(&Action::Commit { pg: pg.0, back: 0 });
                 }
                 let sequence = self.store().group(pg).committed;
@@ -257,7 +249,7 @@ impl World {
                 self.next_read += 1;
                 self.reads.insert(token, (expected, first, count));
                 let pg = PgId(group_of(chunk));
-                self.store().read(token, pg, LayerId(layer), ChunkIndex(chunk), BlockIndex(first), count);
+                self.store().read(token, pg, blocks(layer, chunk, first, count));
             }
             Action::Snapshot => {
                 if self.layers.len() >= 4 {
@@ -390,7 +382,7 @@ impl World {
                     let (expected, first, count) = self.reads.remove(&token).unwrap();
                     match result {
                         Ok(extents) => {
-                            let same = flatten(&extents, first, count) == expected;
+                            let same = flatten(&extents, count) == expected;
                             assert!(same, "a read of {count} blocks from {first} gave something else");
                         }
                         Err(ReadError::Lost { block }) => {
@@ -605,13 +597,12 @@ impl World {
             if theirs.committed.0 > ours.committed_max.max(ours.committed) {
                 return Err(format!("group {pg} is committed to {}, not {}", theirs.committed, ours.committed));
             }
-            for info in rig.store.prepared(PgId(pg)).filter(|info| info.sequence.0 > ours.committed) {
-                let Some((epoch, range)) = ours.prepared.get(&info.sequence.0) else {
-                    return Err(format!("group {pg} has prepared {}", info.sequence));
+            for info in rig.store.prepared(PgId(pg)).filter(|info| info.header.sequence.0 > ours.committed) {
+                let Some((epoch, range)) = ours.prepared.get(&info.header.sequence.0) else {
+                    return Err(format!("group {pg} has prepared {}", info.header.sequence));
                 };
-                let same = info.epoch.0 == *epoch
-                    && (info.layer.0, info.chunk.0, info.first.0) == (range.layer, range.chunk, range.first)
-                    && info.count == range.count
+                let same = info.header.epoch.0 == *epoch
+                    && info.header.range == blocks(range.layer, range.chunk, range.first, range.count)
                     && info.zero == (range.value == 0)
                     && info.durable;
                 if !same {

@@ -1,0 +1,103 @@
+//! What stands in the body of each message, in the order of the wire.
+
+use crate::DIGEST_SPANS;
+use crate::codec::{Layout, get_held, layout, put_held};
+use crate::message::{
+    Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
+    HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Prepare, PrepareHeld, PrepareOk, ReadDone, ReadRequest,
+    Repair, RepairOk, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteDone, WriteRequest,
+};
+use azekura_base::{DeviceId, RequestId, WriteHeader};
+
+layout!(Hello { version, cluster, node, to, incarnation, connection });
+layout!(WriteRequest { session, request, oldest, pg, volume, attachment, layer, chunk, offset, len, body });
+layout!(WriteDone { pg, request, result });
+layout!(ReadRequest { request, pg, volume, attachment, range });
+layout!(ReadDone { request, result });
+layout!(StatusRequest { request, pg, volume, attachment, layer, chunk });
+layout!(StatusDone { request, result });
+layout!(PrepareOk { pg, device, epoch, sequence, full });
+layout!(Sync { pg, device, epoch, committed, opens_at, recorded, ended });
+layout!(SyncOk { pg, device, epoch, prepared, open, full, recorded, committed });
+layout!(Learn { pg, device, epoch, since, base, note_checksum, note });
+layout!(LearnOk { pg, device, epoch, base, complete });
+layout!(Compare { pg, device, epoch, id, layer, chunk, light, spans });
+layout!(Repair { pg, device, epoch, commit, id, range, body });
+layout!(RepairOk { pg, device, epoch, id });
+layout!(Leaving { pg, device, epoch });
+layout!(HandOver { pg, device, epoch, committed });
+layout!(Damaged { pg, device, epoch, range });
+layout!(Fetch { pg, device, epoch, commit, id, range });
+layout!(Fetched { pg, device, epoch, id, extents });
+layout!(GroupBeat { pg, device, epoch, commit, low_watermark });
+layout!(Heartbeat { stamp_us, echo_us, groups });
+layout!(HeartbeatOk { echo_us, stamp_us, revision, copies });
+layout!(CopyBeat { pg, device, full });
+layout!(Fence { request, pg, volume, generation, attachments });
+layout!(FenceDone { request, result });
+layout!(Freeze { request, pg, volume, head, revision });
+layout!(Layers { revision, heads, parents });
+
+impl Layout for Prepare {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_header(self.device, self.oldest, &self.header, out);
+        self.body.put(out);
+    }
+
+    #[inline]
+    fn get(from: &mut &[u8]) -> Option<Prepare> {
+        let (device, oldest, header) = get_header(from)?;
+        Some(Prepare { device, oldest, header, body: Layout::get(from)? })
+    }
+}
+
+impl Layout for PrepareHeld {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_header(self.device, self.oldest, &self.header, out);
+        put_held(&self.checksums, out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<PrepareHeld> {
+        let (device, oldest, header) = get_header(from)?;
+        Some(PrepareHeld { device, oldest, header, checksums: get_held(from)? })
+    }
+}
+
+/// A prepared write's header with the two fields that are not a part of it, in their places.
+fn put_header(device: DeviceId, oldest: RequestId, header: &WriteHeader, out: &mut Vec<u8>) {
+    let WriteHeader { pg, epoch, sequence, commit, session, request, range } = *header;
+    (pg, device, epoch, sequence, commit, session, request, oldest, range).put(out);
+}
+
+#[inline]
+fn get_header(from: &mut &[u8]) -> Option<(DeviceId, RequestId, WriteHeader)> {
+    let (pg, device, epoch, sequence, commit, session, request, oldest, range) = Layout::get(from)?;
+    Some((device, oldest, WriteHeader { pg, epoch, sequence, commit, session, request, range }))
+}
+
+impl Layout for CompareOk {
+    fn put(&self, out: &mut Vec<u8>) {
+        let flags = u8::from(self.unreadable) | u8::from(self.gone) << 1;
+        (self.pg, self.device, self.epoch, self.id, flags).put(out);
+        self.differing.put(out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<CompareOk> {
+        let (pg, device, epoch, id, flags): (_, _, _, _, u8) = Layout::get(from)?;
+        let (unreadable, gone) = (flags & 1 != 0, flags & 2 != 0);
+        (flags < 4).then_some(())?;
+        Some(CompareOk { pg, device, epoch, id, unreadable, gone, differing: Layout::get(from)? })
+    }
+}
+
+impl Layout for Span {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.index.put(out);
+        self.blocks.put(out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Span> {
+        let index = u8::get(from).filter(|index| usize::from(*index) < DIGEST_SPANS)?;
+        Some(Span { index, blocks: Layout::get(from)? })
+    }
+}
