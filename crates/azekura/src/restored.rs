@@ -11,10 +11,10 @@ use std::time::Duration;
 use azekura_base::DeviceId;
 use azekura_cli::{CliError, print, print_json};
 use azekura_meta::MetaClient;
-use azekura_meta::cluster::{Restoration, RestoredSummary};
-use azekura_meta::history::Copied;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::MetaError;
+use azekura_model::history::Copied;
+use azekura_model::transitions::restored::{Restoration, RestoredSummary};
 use azekura_server::{config_database, read_copy};
 use clap::Args;
 

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 
 /// How long a client waits for a volume that somebody else has: longer than a dead node's sign of life
-/// ([`azekura_meta::cluster::LIFE_TTL_SECONDS`]) stays.
+/// ([`azekura_model::transitions::alive::LIFE_TTL_SECONDS`]) stays.
 pub const CLIENT_WAIT: Duration = Duration::from_secs(8);
 /// How long all groups of a volume may take to confirm a fence.
 pub const FENCE_WAIT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub const LEAVING_WAIT: Duration = Duration::from_millis(1_500);
 /// A client that waits looks this often whether the process in its way has ended.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
-const _: () = assert!(CLIENT_WAIT.as_secs() as i64 > azekura_meta::cluster::LIFE_TTL_SECONDS + 1);
+const _: () = assert!(CLIENT_WAIT.as_secs() as i64 > azekura_model::transitions::alive::LIFE_TTL_SECONDS + 1);
 
 /// A future of the data plane's.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

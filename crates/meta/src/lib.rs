@@ -3,7 +3,6 @@
 //!
 //! - [`server`]: the embedded server.
 //! - [`client`]: a small etcd client, one for both.
-//! - [`history`]: whether the configuration went back.
 //! - [`cluster`]: operations on the cluster, as [`MetaClient`].
 //!
 //! What the records are, and the whole cluster as one value, is `azekura-model`.
@@ -13,7 +12,6 @@
 pub mod client;
 pub mod cluster;
 pub mod etcd;
-pub mod history;
 pub mod server;
 mod stream;
 pub mod time;

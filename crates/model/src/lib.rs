@@ -7,11 +7,13 @@
 //! - [`Model`]: the whole cluster as one value.
 //! - [`transitions`]: how it changes, as functions from [`Records`] to a [`Txn`].
 //! - [`plans`]: what reconcilers do next.
+//! - [`history`]: whether a configuration continues what a node has seen of it.
 //! - [`Memory`]: executes those changes without a server.
 
 mod attachments;
 mod endpoints;
 mod error;
+pub mod history;
 mod key_value;
 mod keys;
 mod layer_ends;

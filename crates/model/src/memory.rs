@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use crate::transitions::alive::Claim;
 use crate::{Change, KeyValue, Model, Txn, Write};
 
 /// See the module's description. Every change has its own revision.
@@ -52,6 +53,19 @@ impl Memory {
         }
         self.model.apply(&changes, mod_revision);
         Some(mod_revision)
+    }
+
+    /// Takes a key that ends with a lease. Gives its revision; `None`: somebody else has it.
+    pub fn claim(&mut self, claim: Claim, since: &str) -> Option<i64> {
+        let conditions = claim.conditions();
+        let current = |key: &str| self.model.key_value(key).map_or(0, |kv| kv.mod_revision);
+        let free = conditions.conditions().iter().all(|(key, mod_revision)| current(key) == *mod_revision);
+        free.then(|| self.hold(&claim.key().to_string(), Some(claim.value(since))))
+    }
+
+    /// The lease of such a key ends.
+    pub fn end(&mut self, claim: Claim) {
+        self.hold(&claim.key().to_string(), None);
     }
 
     /// Sets or ends a key that ends with a lease, such as a sign of life; it has a revision, too.

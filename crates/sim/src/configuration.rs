@@ -11,10 +11,11 @@ use crate::random::Random;
 use crate::records::CLASS;
 use crate::world::{CLUSTER, World};
 use azekura_base::{DeviceId, Epoch, NodeId, PgId};
+use azekura_model::transitions::alive::Claim;
 use azekura_model::transitions::groups::{Proposed, confirm_copy_forgotten, propose, replace_group};
 use azekura_model::{
-    AliveRecord, ClassRecord, ClosedRecord, ClusterRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome,
-    Records, RestoredRecord, Step, Txn, Unknown, encode,
+    ClassRecord, ClosedRecord, ClusterRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome, Records,
+    RestoredRecord, Step, Txn, Unknown,
 };
 use azekura_node::{ClusterView, Views, group_config, proposal_of};
 use azekura_replica::{AckRule, GroupConfig};
@@ -125,14 +126,13 @@ impl Configuration {
 
     /// A node shows that it is alive.
     pub(crate) fn give_sign_of_life(&mut self, node: NodeId) {
-        let record = AliveRecord { node, since: String::new() };
-        self.store.hold(&Key::Alive(node).to_string(), Some(encode(&record)));
+        self.store.claim(Claim::Alive(node), "").expect("it is never somebody else's");
         self.show();
     }
 
     /// A node's sign of life ends.
     pub(crate) fn end_sign_of_life(&mut self, node: NodeId) {
-        self.store.hold(&Key::Alive(node).to_string(), None);
+        self.store.end(Claim::Alive(node));
         self.show();
     }
 

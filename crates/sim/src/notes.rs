@@ -5,13 +5,14 @@ use crate::plan::Lie;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId};
+use azekura_model::transitions::alive::LIFE_TTL_SECONDS;
 use azekura_model::transitions::devices::{note_device_failure, set_device_state};
 use azekura_model::transitions::removal::{removal_step, remove_device};
 use azekura_model::{DeviceFailure, DeviceRecord, DeviceState, FailureKind, Key, MetaError, Txn};
 use std::time::Duration;
 
 /// A sign of life ends so long after it was given last.
-const LIFE: Duration = Duration::from_secs(5);
+const LIFE: Duration = Duration::from_secs(LIFE_TTL_SECONDS as u64);
 
 impl World {
     /// Nodes that reach the store give signs of life; of others the last one ends.

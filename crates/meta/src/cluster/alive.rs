@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::NodeId;
-use azekura_model::{AliveRecord, EtcdError, Key, LeaderRecord, Model};
+use azekura_model::transitions::alive::{Claim, LIFE_TTL_SECONDS};
+use azekura_model::{EtcdError, Model};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{MetaClient, encode};
+use super::MetaClient;
 use crate::client::{EtcdClient, LeaseStream, Txn};
 use crate::time::now_rfc3339;
 
-/// A key ends this long after its holder's last renewal.
-pub const LIFE_TTL_SECONDS: i64 = 5;
 /// Renewals are sent this often.
 const RENEW_INTERVAL: Duration = Duration::from_millis(1_500);
 /// An answer to a renewal is waited for this long before another endpoint is tried.
@@ -23,43 +22,6 @@ const RENEW_WAIT: Duration = Duration::from_millis(1_000);
 const HOLD_TIME: Duration = Duration::from_millis(4_000);
 /// Pause after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-
-/// Which key is held.
-#[derive(Clone, Copy, Debug)]
-enum Claim {
-    Alive(NodeId),
-    Leader(NodeId),
-}
-
-impl Claim {
-    fn key(self) -> Key<'static> {
-        match self {
-            Claim::Alive(node) => Key::Alive(node),
-            Claim::Leader(_) => Key::Leader,
-        }
-    }
-
-    fn value(self) -> Vec<u8> {
-        let since = now_rfc3339();
-        match self {
-            Claim::Alive(node) => encode(&AliveRecord { node, since }),
-            Claim::Leader(node) => encode(&LeaderRecord { node, since }),
-        }
-    }
-
-    /// Whether somebody else has it. A node's own sign of life is never somebody else's.
-    fn is_taken(self, model: &Model) -> bool {
-        matches!(self, Claim::Leader(_)) && model.leader.is_some()
-    }
-
-    /// Whether the key is there, and of this revision or newer.
-    fn is_present(self, model: &Model, mod_revision: i64) -> bool {
-        match self {
-            Claim::Alive(node) => model.alive.get(&node).is_some_and(|alive| alive.mod_revision >= mod_revision),
-            Claim::Leader(_) => model.leader.as_ref().is_some_and(|leader| leader.mod_revision == mod_revision),
-        }
-    }
-}
 
 /// A key that is held, or being regained, until this is dropped or released.
 #[derive(Debug)]
@@ -161,12 +123,8 @@ impl Holder {
     async fn acquire(&self) -> Result<Option<(i64, i64, Instant)>, EtcdError> {
         let since = Instant::now();
         let lease = self.etcd.grant(LIFE_TTL_SECONDS).await?;
-        let key = self.claim.key().to_string();
-        let txn = match self.claim {
-            Claim::Alive(_) => Txn::new(),
-            Claim::Leader(_) => Txn::new().when_absent(&key),
-        };
-        let answer = self.etcd.txn(txn.put_leased(&key, self.claim.value(), lease)).await?;
+        let (key, value) = (self.claim.key().to_string(), self.claim.value(&now_rfc3339()));
+        let answer = self.etcd.txn(Txn::from(self.claim.conditions()).put_leased(&key, value, lease)).await?;
         if !answer.succeeded {
             let _left_to_end = self.etcd.revoke(lease).await;
             return Ok(None);
@@ -202,10 +160,7 @@ impl Holder {
                     RETRY_PAUSE
                 }
             };
-            let lost = {
-                let model = self.model.borrow();
-                model.revision >= mod_revision && !self.claim.is_present(&model, mod_revision)
-            };
+            let lost = self.claim.is_lost(&self.model.borrow(), mod_revision);
             if lost || renewed.elapsed() + wait >= HOLD_TIME {
                 return;
             }

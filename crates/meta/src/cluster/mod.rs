@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_model::{EtcdError, Found, Gathered, Halt, Key, MetaError, Model, Outcome, PREFIX, Records, Step, encode};
+use azekura_model::{EtcdError, Found, Gathered, Halt, Key, MetaError, Model, Outcome, PREFIX, Records, Step};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::client::{EtcdClient, Txn};
+use crate::client::EtcdClient;
 
 mod alive;
 mod attachments;
@@ -27,13 +27,12 @@ mod settings;
 mod snapshots;
 mod volumes;
 
-pub use alive::{LIFE_TTL_SECONDS, LeaseHold};
+pub use alive::LeaseHold;
 pub use attachments::ChangedAttachments;
 pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use cuts::Snapped;
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX};
 pub use members::{DeviceSpec, NodeSpec};
-pub use restored::{NUMBERS_PER_SECOND, Restoration, RestoredSummary};
 pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};
 
 /// How long [`MetaClient::connect`] waits for a server.
@@ -225,12 +224,6 @@ impl MetaClient {
                 Ok(if answer.succeeded { Attempt::Done((value, revision)) } else { Attempt::Conflict })
             }
         }
-    }
-
-    /// Sends a transaction; a failed condition is a conflict.
-    async fn commit<T>(&self, txn: Txn, done: T) -> Result<Attempt<T>, MetaError> {
-        let answer = self.inner.etcd.txn(txn).await?;
-        Ok(if answer.succeeded { Attempt::Done(done) } else { Attempt::Conflict })
     }
 }
 

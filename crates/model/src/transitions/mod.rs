@@ -4,6 +4,7 @@
 //! [`crate::Step`]. None of them waits, asks or tries again: `azekura-meta` does that for a configuration server, and
 //! the simulator for one in memory.
 
+pub mod alive;
 pub mod attachments;
 pub mod classes;
 pub mod counters;
@@ -15,6 +16,7 @@ pub mod layers;
 pub mod members;
 pub mod new_groups;
 pub mod removal;
+pub mod restored;
 pub mod settings;
 pub mod snapshots;
 pub mod volumes;

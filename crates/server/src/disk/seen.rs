@@ -8,8 +8,8 @@
 use crate::disk::files::write_json;
 use anyhow::{Context, Result, ensure};
 use azekura_meta::MetaClient;
-use azekura_meta::history::{Changes, Copied, FORMAT, Seen, check};
 use azekura_meta::time::now_rfc3339;
+use azekura_model::history::{Changes, Copied, FORMAT, Seen, check};
 use azekura_model::{DoubtRecord, MetaError, Model};
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use azekura_model::{Key, MetaError, Model};
+use crate::{Key, MetaError, Model};
 
 /// Version of [`Seen`] and [`Copied`] as files.
 pub const FORMAT: u32 = 1;
@@ -168,7 +168,7 @@ fn contradiction(seen: &Seen, changes: Option<&Changes<'_>>, model: &Model, node
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_model::KeyValue;
+    use crate::KeyValue;
 
     const LIFE: &str = "a1";
 
