@@ -487,9 +487,9 @@ pub struct GroupBeat {
 pub struct Heartbeat {
     /// The sender's clock.
     pub stamp_us: u64,
-    /// The receiver's clock in its last [`HeartbeatOk`] that the sender had received, 0 if none: what the receiver's
+    /// The receiver's clock in its last [`HeartbeatOk`] that the sender had received, if any: what the receiver's
     /// lease counts from.
-    pub echo_us: u64,
+    pub echo_us: Option<std::num::NonZeroU64>,
     /// The groups that the sender is primary of and the receiver has a copy of.
     pub groups: Vec<GroupBeat>,
 }

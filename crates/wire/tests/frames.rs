@@ -127,7 +127,7 @@ fn message() -> impl Strategy<Value = Message> {
                 low_watermark: Sequence(n / 2),
             })
             .collect();
-        Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: 2, groups })
+        Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: std::num::NonZeroU64::new(2), groups })
     });
     prop_oneof![
         hello.clone().prop_map(Message::Hello),

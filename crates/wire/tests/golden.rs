@@ -150,7 +150,7 @@ fn nodes() -> Vec<Message> {
         Message::Welcome(hello),
         Message::Heartbeat(Heartbeat {
             stamp_us: 0x68,
-            echo_us: 0x69,
+            echo_us: std::num::NonZeroU64::new(0x69),
             groups: vec![GroupBeat { pg: PG, device: DEVICE, epoch: EPOCH, commit, low_watermark }],
         }),
         Message::HeartbeatOk(HeartbeatOk {
