@@ -89,7 +89,7 @@ pub(crate) enum Under {
     Repair {
         pg: PgId,
         epoch: Epoch,
-        id: u64,
+        id: Option<std::num::NonZeroU64>,
     },
     Changes {
         pg: PgId,

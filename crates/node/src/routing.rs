@@ -321,7 +321,7 @@ impl Node {
                 });
             }
             // Nobody waits for the mending of a block; what is given for a layer that ends would come too late.
-            Action::AppendRepair(repair) if repair.id == 0 && self.is_gone(device, repair.range.layer) => {}
+            Action::AppendRepair(repair) if repair.id.is_none() && self.is_gone(device, repair.range.layer) => {}
             Action::AppendRepair(repair) => {
                 let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
                 let Repair { pg, commit: sequence, range, body, .. } = repair;

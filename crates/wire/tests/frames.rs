@@ -262,7 +262,7 @@ fn message() -> impl Strategy<Value = Message> {
             device: DeviceId(77),
             epoch: Epoch(n),
             commit: Sequence(!n),
-            id: n,
+            id: std::num::NonZeroU64::new(n),
             range: BlockRange { layer: LayerId(n), chunk: ChunkIndex(9), first: BlockIndex(3), count },
             body: if zero {
                 if n % 2 == 0 { Body::Zero } else { Body::Lost { checksums: sums(count as usize) } }
@@ -275,7 +275,7 @@ fn message() -> impl Strategy<Value = Message> {
             pg: PgId(1),
             device: DeviceId(77),
             epoch: Epoch(n),
-            id: !n
+            id: std::num::NonZeroU64::new(!n)
         })),
         any::<u64>().prop_map(|n| Message::HeartbeatOk(HeartbeatOk {
             echo_us: n,
