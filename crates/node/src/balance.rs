@@ -1,7 +1,6 @@
 //! What is decided over all groups of a node: when they look for silent copies, how many bring copies up to date at
 //! once, and which hand over to the node that writes to them.
 
-use crate::effect::ConnKey;
 use crate::node::Node;
 use crate::throttle::{Throttle, ThrottleReport};
 use azekura_base::{DeviceId, NodeId, PgId};
@@ -198,8 +197,8 @@ impl Node {
 
     fn writer_node(&self, writer: Client) -> Option<NodeId> {
         match writer {
-            Client(0) => Some(self.identity.node),
-            Client(conn) => self.inbound_from(ConnKey(conn)),
+            Client::Own => Some(self.identity.node),
+            Client::Conn(_) => self.node_of(writer),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The stores of this node's devices: what is under way in them, and what comes of it.
 
-use crate::effect::{Breakdown, ConnKey, Effect};
+use crate::effect::{Breakdown, Effect};
 use crate::hanging::Hanging;
 use crate::node::Node;
 use crate::reads::Reads;
@@ -9,7 +9,7 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId,
     PageBuf, PgId, RequestId, Sequence, Slab,
 };
-use azekura_replica::{Group, Recovered};
+use azekura_replica::{Client, Group, Recovered};
 use azekura_store::{ChunkDigest, Completion, IoId, MapError, OpenError, ReadError, Report, Store};
 use azekura_wire::{Message, ReadDone, StatusDone};
 use bytes::Bytes;
@@ -91,7 +91,7 @@ pub(crate) enum Under {
     Repair {
         pg: PgId,
         epoch: Epoch,
-        id: u64,
+        id: Option<std::num::NonZeroU64>,
     },
     Changes {
         pg: PgId,
@@ -126,13 +126,13 @@ pub(crate) enum Under {
         pg: PgId,
         layer: LayerId,
         chunk: ChunkIndex,
-        client: ConnKey,
+        client: Client,
         request: RequestId,
         at: Duration,
         blocks: u16,
     },
     Status {
-        client: ConnKey,
+        client: Client,
         request: RequestId,
     },
     Drop {
@@ -284,8 +284,8 @@ impl Node {
                 group.peer_up(*peer);
             }
         }
-        if let Some((conn, sync)) = self.early_syncs.remove(&(pg, id)) {
-            group.sync(azekura_replica::Client(conn.0), sync);
+        if let Some((client, sync)) = self.early_syncs.remove(&(pg, id)) {
+            group.sync(client, sync);
         }
         self.groups.insert((pg, id), group);
         self.awake.push_back((pg, id));

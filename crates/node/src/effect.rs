@@ -3,15 +3,21 @@
 use crate::view::Place;
 use azekura_base::{DeviceId, Differences, LayerId, Measured, NodeId, NotTold, PgId};
 use azekura_gateway::Outcome;
-use azekura_replica::{Flaw, GroupConfig, ScrubReport};
+use azekura_replica::{Client, Flaw, GroupConfig, ScrubReport};
 
 use azekura_wire::Message;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A connection between nodes, named by the event loop; never used again for another one. 0 is not used.
+/// A connection between nodes, named by the event loop; never used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnKey(pub u64);
+
+impl From<ConnKey> for Client {
+    fn from(key: ConnKey) -> Client {
+        Client::Conn(key.0)
+    }
+}
 
 /// Why a device is out of service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! Telling every group of a volume that attachments have ended, or that its head is frozen, and waiting until all have
 //! confirmed it.
 
-use crate::effect::{ConnKey, Effect};
+use crate::effect::Effect;
 use crate::fences::Attachments;
 use crate::node::Node;
 use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, RequestId, VolumeId};
+use azekura_replica::Client;
 use azekura_wire::{Fence, FenceDone, Freeze, Message};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -214,10 +215,9 @@ impl Node {
     }
 
     /// Another node, or this one, says that attachments have ended.
-    pub(crate) fn fenced(&mut self, conn: ConnKey, fence: Fence) {
+    pub(crate) fn fenced(&mut self, client: Client, fence: Fence) {
         let standing = fence.attachments.clone();
         self.learn_attachments(fence.volume, &Attachments { generation: fence.generation, standing });
-        let client = azekura_replica::Client(conn.0);
         // A copy that claims the group knows what the configuration says at that moment, and the primary serves on
         // until it is told. So the primary answers for what it has read in the configuration itself: there, it was
         // still named when the attachments ended, and any later claim knows of that.
@@ -225,31 +225,30 @@ impl Node {
         let key = self.primary_copy(fence.pg).filter(|_| read);
         if key.and_then(|key| self.with_group(key, |group, _| group.fence(client, &fence))).is_none() {
             let done = FenceDone { request: fence.request, result: Err(IoStatus::Redirect) };
-            self.answer_later(conn, Message::FenceDone(done));
+            self.answer_later(client, Message::FenceDone(done));
         }
     }
 
     /// Another node, or this one, says that a snapshot is being made. Answered when this node knows the configuration
     /// that says so: until then it would take writes that come later.
-    pub(crate) fn frozen(&mut self, conn: ConnKey, freeze: Freeze) {
+    pub(crate) fn frozen(&mut self, client: Client, freeze: Freeze) {
         if freeze.revision > self.view.revision && self.early_freezes.len() < FREEZES_MAX {
-            self.early_freezes.push((conn, freeze));
+            self.early_freezes.push((client, freeze));
             return;
         }
         let known = freeze.revision <= self.view.revision && self.heads.is_frozen(freeze.volume, freeze.head);
-        let client = azekura_replica::Client(conn.0);
         let key = self.primary_copy(freeze.pg).filter(|_| known);
         if key.and_then(|key| self.with_group(key, |group, _| group.freeze(client, &freeze))).is_none() {
             let done = FenceDone { request: freeze.request, result: Err(IoStatus::Redirect) };
-            self.answer_later(conn, Message::FenceDone(done));
+            self.answer_later(client, Message::FenceDone(done));
         }
     }
 
     /// Passes on what has waited for the configuration.
     pub(crate) fn run_early_freezes(&mut self) {
         let known = self.view.revision;
-        let due: Vec<(ConnKey, Freeze)> =
+        let due: Vec<(Client, Freeze)> =
             self.early_freezes.extract_if(.., |(_, freeze)| freeze.revision <= known).collect();
-        due.into_iter().for_each(|(conn, freeze)| self.frozen(conn, freeze));
+        due.into_iter().for_each(|(client, freeze)| self.frozen(client, freeze));
     }
 }

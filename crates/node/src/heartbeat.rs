@@ -1,11 +1,11 @@
 //! Heartbeats: one message to each node, for all groups that this node is primary of and the other has copies of.
 
-use crate::effect::ConnKey;
 use crate::node::Node;
 use azekura_base::{DeviceId, NodeId};
-use azekura_replica::{HEARTBEAT_INTERVAL, LEASE};
+use azekura_replica::{Client, HEARTBEAT_INTERVAL, LEASE};
 use azekura_wire::{CopyBeat, GroupBeat, HEARTBEAT_GROUPS_MAX, Heartbeat, HeartbeatOk, Message};
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// When heartbeats are due, and what peers said of their clocks.
@@ -74,12 +74,12 @@ impl Node {
         }
         let stamp_us = self.now.as_micros() as u64;
         for (node, [readers, others]) in by_node {
-            let echo_us = self.beats.stamps.get(&node).map_or(0, |(stamp, _)| *stamp);
+            let echo_us = self.beats.stamps.get(&node).and_then(|(stamp, _)| NonZeroU64::new(*stamp));
             let lonely = readers.is_empty() && others.is_empty();
             let readers = readers.chunks(HEARTBEAT_GROUPS_MAX).map(|groups| (echo_us, groups));
             // Without an echo, there is no lease.
-            let others = others.chunks(HEARTBEAT_GROUPS_MAX).map(|groups| (0, groups));
-            let nobody = lonely.then_some((0, &[][..]));
+            let others = others.chunks(HEARTBEAT_GROUPS_MAX).map(|groups| (None, groups));
+            let nobody = lonely.then_some((None, &[][..]));
             for (echo_us, groups) in readers.chain(others).chain(nobody) {
                 let heartbeat = Heartbeat { stamp_us, echo_us, groups: groups.to_vec() };
                 self.send_to_node(node, Message::Heartbeat(heartbeat));
@@ -88,12 +88,12 @@ impl Node {
     }
 
     /// A primary's node is alive.
-    pub(crate) fn heartbeat(&mut self, conn: ConnKey, heartbeat: &Heartbeat) {
+    pub(crate) fn heartbeat(&mut self, from: Client, heartbeat: &Heartbeat) {
         // The echo is a time of this node's clock that its answer carried, so the lease can't outlast what the primary
         // waits for. An echo from the future is not ours.
-        let echoed = Duration::from_micros(heartbeat.echo_us);
-        let counts = heartbeat.echo_us != 0 && self.beats.counts(echoed, self.now);
-        let lease_until = if counts { echoed + LEASE } else { Duration::ZERO };
+        let echoed = heartbeat.echo_us.map(|echo| Duration::from_micros(echo.get()));
+        let counts = echoed.filter(|echoed| self.beats.counts(*echoed, self.now));
+        let lease_until = counts.map_or(Duration::ZERO, |echoed| echoed + LEASE);
         let now = self.now;
         let mut copies = Vec::with_capacity(heartbeat.groups.len());
         for beat in &heartbeat.groups {
@@ -108,7 +108,7 @@ impl Node {
         let stamp_us = self.now.as_micros() as u64;
         let revision = self.view.revision;
         let ok = HeartbeatOk { echo_us: heartbeat.stamp_us, stamp_us, revision, copies };
-        self.answer(conn, Message::HeartbeatOk(ok));
+        self.answer(from, Message::HeartbeatOk(ok));
     }
 
     /// A secondary's node has promised.

@@ -8,7 +8,7 @@ use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL, UNGREETED_MAX};
 use azekura_base::{NodeId, Repeats};
-use azekura_replica::{Window, WindowLimits};
+use azekura_replica::{Client, Window, WindowLimits};
 use azekura_wire::{Hello, Message, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -260,7 +260,7 @@ impl Node {
         }
         match (self.links.inbound.get(&conn).copied(), message) {
             (Some(Inbound::Unknown(_)), Message::Hello(hello)) => self.greeted(conn, hello),
-            (Some(Inbound::From(node)), message) => self.deliver(node, conn, message),
+            (Some(Inbound::From(node)), message) => self.deliver(node, conn.into(), message),
             (Some(Inbound::Unknown(_)), _) => self.refuse(conn, "a request came before the greeting"),
             (None, _) => {} // Closed by this side; the last bytes of an older connection end here.
         }
@@ -342,10 +342,6 @@ impl Node {
 
     /// Closes a connection whose peer does not keep to the protocol.
     pub(crate) fn refuse(&mut self, conn: ConnKey, why: &str) {
-        if conn == ConnKey(0) {
-            self.effects.push_back(Effect::Warn(format!("a request of this node to itself was refused: {why}")));
-            return;
-        }
         self.effects.push_back(Effect::Warn(format!("closing a connection: {why}")));
         self.effects.push_back(Effect::Close(conn));
         self.closed(conn);
@@ -381,6 +377,14 @@ impl Node {
         }
     }
 
+    /// The other node that a request came from, while its connection stands.
+    pub(crate) fn node_of(&self, client: Client) -> Option<NodeId> {
+        match client {
+            Client::Own => None,
+            Client::Conn(conn) => self.inbound_from(ConnKey(conn)),
+        }
+    }
+
     pub(crate) fn devices_of(&self, node: NodeId) -> Vec<azekura_base::DeviceId> {
         self.view.devices.iter().filter(|(_, n)| **n == node).map(|(device, _)| *device).collect()
     }
@@ -395,13 +399,14 @@ impl Node {
         }
     }
 
-    /// Answers on the connection that a request came on: 0 is this node itself.
-    pub(crate) fn answer(&mut self, conn: ConnKey, message: Message) {
-        if conn == ConnKey(0) {
-            let me = self.identity.node;
-            self.answered(me, message);
-        } else if self.links.inbound.contains_key(&conn) {
-            self.effects.push_back(Effect::Send(conn, message));
+    /// Answers whoever a request came from.
+    pub(crate) fn answer(&mut self, client: Client, message: Message) {
+        match client {
+            Client::Own => self.answered(self.identity.node, message),
+            Client::Conn(conn) if self.links.inbound.contains_key(&ConnKey(conn)) => {
+                self.effects.push_back(Effect::Send(ConnKey(conn), message));
+            }
+            Client::Conn(_) => {}
         }
     }
 }

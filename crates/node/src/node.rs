@@ -2,7 +2,7 @@
 
 use crate::balance::Balance;
 use crate::devices::Device;
-use crate::effect::{ConnKey, Effect};
+use crate::effect::Effect;
 use crate::fences::Fences;
 use crate::fencing::Fencing;
 use crate::heads::Heads;
@@ -15,7 +15,7 @@ use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
-use azekura_replica::{AckRule, Group, GroupState, ResyncProgress, ScrubReport};
+use azekura_replica::{AckRule, Client, Group, GroupState, ResyncProgress, ScrubReport};
 use azekura_wire::{Freeze, Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -80,13 +80,13 @@ pub struct Node {
     pub(crate) heads: Heads,
     pub(crate) layers: Layers,
     /// Freezes of revisions that are not known here yet.
-    pub(crate) early_freezes: Vec<(ConnKey, Freeze)>,
+    pub(crate) early_freezes: Vec<(Client, Freeze)>,
     /// Claims to reign that have been accepted in a revision that is not known here yet.
     accepted_claims: Vec<Accepted>,
     /// Messages from this node to itself.
     pub(crate) local: VecDeque<Message>,
     /// Questions of primaries to copies whose store is not open yet.
-    pub(crate) early_syncs: BTreeMap<(PgId, DeviceId), (ConnKey, Sync)>,
+    pub(crate) early_syncs: BTreeMap<(PgId, DeviceId), (Client, Sync)>,
     /// Groups that may have something to do.
     pub(crate) awake: VecDeque<(PgId, DeviceId)>,
     /// Groups that may owe their primary an acknowledgement at the end of the turn.
@@ -322,7 +322,7 @@ impl Node {
             devices.iter().for_each(|device| self.let_reads_in(*device));
             let me = self.identity.node;
             if let Some(message) = self.local.pop_front() {
-                self.deliver(me, ConnKey(0), message);
+                self.deliver(me, Client::Own, message);
                 continue;
             }
             if self.awake.is_empty() && !self.flush_acks() {

@@ -5,14 +5,14 @@
 //! writes of parts of blocks, for copies that are brought up to date, for collection) waits behind few of them, and no
 //! queue further down is ever so long that something in it would have to fail.
 
-use crate::effect::ConnKey;
 use crate::node::Node;
 use crate::{DEVICE_READ_BLOCKS_MAX, DEVICE_READS_MAX, DEVICE_READS_WAITING_MAX};
 use azekura_base::{DeviceId, IoStatus, PgId, RequestId};
+use azekura_replica::Client;
 use azekura_wire::ReadRequest;
 use std::collections::{BTreeMap, VecDeque};
 
-type Name = (ConnKey, RequestId);
+type Name = (Client, RequestId);
 
 /// How many reads of clients a device takes.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +72,12 @@ impl Reads {
         self.entering = (reads + 1, blocks + usize::from(read.range.count));
     }
 
-    fn arrived(&mut self, conn: ConnKey, read: ReadRequest) -> Entry {
+    fn arrived(&mut self, client: Client, read: ReadRequest) -> Entry {
         if self.turns.is_empty() && self.has_room() {
             self.enters(&read);
             return Entry::In(read);
         }
-        let name = (conn, read.request);
+        let name = (client, read.request);
         if let Some(earlier) = self.waiting.get_mut(&name) {
             *earlier = read; // Asked again for want of an answer: there will be one.
             return Entry::Waits;
@@ -91,7 +91,7 @@ impl Reads {
     }
 
     /// The next read whose turn it is, if the store has room for one.
-    fn next(&mut self) -> Option<(ConnKey, ReadRequest)> {
+    fn next(&mut self) -> Option<(Client, ReadRequest)> {
         if !self.has_room() {
             return None;
         }
@@ -140,22 +140,22 @@ impl Node {
     }
 
     /// A client's read for a copy that may be on this node.
-    pub(crate) fn read_arrived(&mut self, conn: ConnKey, read: ReadRequest) {
+    pub(crate) fn read_arrived(&mut self, client: Client, read: ReadRequest) {
         let request = read.request;
         let device = self.any_copy(read.pg).and_then(|(_, device)| self.devices.get_mut(&device));
-        match device.map(|device| device.reads.arrived(conn, read)) {
-            Some(Entry::In(read)) => self.start_read(conn, read),
+        match device.map(|device| device.reads.arrived(client, read)) {
+            Some(Entry::In(read)) => self.start_read(client, read),
             Some(Entry::Waits) => {}
             // Another copy may have room; the gateway asks again a little later.
-            Some(Entry::TooMany) | None => self.refuse_read(conn, request, IoStatus::Redirect),
+            Some(Entry::TooMany) | None => self.refuse_read(client, request, IoStatus::Redirect),
         }
     }
 
-    fn start_read(&mut self, conn: ConnKey, read: ReadRequest) {
-        let (client, request) = (azekura_replica::Client(conn.0), read.request);
+    fn start_read(&mut self, client: Client, read: ReadRequest) {
+        let request = read.request;
         let key = self.any_copy(read.pg);
         if key.and_then(|key| self.with_group(key, |group, now| group.read(client, read, now))).is_none() {
-            self.refuse_read(conn, request, IoStatus::Redirect);
+            self.refuse_read(client, request, IoStatus::Redirect);
         }
     }
 
@@ -164,17 +164,17 @@ impl Node {
     pub(crate) fn let_reads_in(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
         device.reads.settled();
-        while let Some((conn, read)) = self.devices.get_mut(&id).and_then(|device| device.reads.next()) {
+        while let Some((client, read)) = self.devices.get_mut(&id).and_then(|device| device.reads.next()) {
             // What was looked at when it came may have changed.
-            if conn != ConnKey(0) && self.inbound_from(conn).is_none() {
+            if client != Client::Own && self.node_of(client).is_none() {
                 continue;
             }
             if self.fences.refuse(read.volume, read.attachment) {
-                self.refuse_read(conn, read.request, IoStatus::Fenced);
+                self.refuse_read(client, read.request, IoStatus::Fenced);
             } else if !self.heads.answers_reads(read.volume, read.range.layer) {
-                self.refuse_read(conn, read.request, IoStatus::Stale);
+                self.refuse_read(client, read.request, IoStatus::Stale);
             } else {
-                self.start_read(conn, read);
+                self.start_read(client, read);
             }
         }
     }
@@ -200,7 +200,7 @@ mod tests {
         let mut reads = Reads::new(ReadLimits { reads_max: 0, ..ReadLimits::default() });
         for request in 0..6 {
             let pg = PgId(request as u32 % 2);
-            assert_eq!(reads.arrived(ConnKey(1), ReadRequest { pg, ..read(request, 1) }), Entry::Waits);
+            assert_eq!(reads.arrived(Client::Conn(1), ReadRequest { pg, ..read(request, 1) }), Entry::Waits);
         }
         let odd: Vec<RequestId> = reads.take_waiting(|pg| pg == PgId(1)).into_iter().map(|(_, id)| id).collect();
         assert_eq!(odd, [1, 3, 5].map(RequestId));
@@ -213,20 +213,20 @@ mod tests {
         let mut reads = Reads::default();
         let (first, total) = (DEVICE_READS_MAX as u64, DEVICE_READS_WAITING_MAX as u64 + DEVICE_READS_MAX as u64);
         for request in 0..total {
-            match reads.arrived(ConnKey(request % 3), read(request, 1)) {
+            match reads.arrived(Client::Conn(request % 3), read(request, 1)) {
                 Entry::In(_) => assert!(request < first),
                 Entry::Waits => assert!(request >= first),
                 Entry::TooMany => panic!("read {request} was refused"),
             }
         }
-        assert_eq!(reads.arrived(ConnKey(7), read(total, 1)), Entry::TooMany);
+        assert_eq!(reads.arrived(Client::Conn(7), read(total, 1)), Entry::TooMany);
         (0..first).for_each(|_| reads.started(1));
         reads.settled();
         for request in first..total {
             assert!(reads.next().is_none(), "there is no room");
             reads.ended(1);
             let (conn, next) = reads.next().expect("there is room for one");
-            assert_eq!((conn, next.request), (ConnKey(request % 3), RequestId(request)));
+            assert_eq!((conn, next.request), (Client::Conn(request % 3), RequestId(request)));
             reads.started(1);
             reads.settled();
         }
@@ -239,7 +239,7 @@ mod tests {
         for layer in 1..=5 {
             let mut asked = read(9, 1);
             asked.range.layer = LayerId(layer);
-            assert_eq!(reads.arrived(ConnKey(1), asked), Entry::Waits);
+            assert_eq!(reads.arrived(Client::Conn(1), asked), Entry::Waits);
         }
         reads.ended(DEVICE_READ_BLOCKS_MAX as u16);
         let (_, next) = reads.next().expect("it waits");

@@ -12,36 +12,35 @@ use std::time::Duration;
 type Key = (PgId, DeviceId);
 
 impl Node {
-    /// A request that came from `node` on `conn`: 0 is this node itself.
-    pub(crate) fn deliver(&mut self, node: NodeId, conn: ConnKey, message: Message) {
-        let client = Client(conn.0);
+    /// A request that came from `node`.
+    pub(crate) fn deliver(&mut self, node: NodeId, client: Client, message: Message) {
         let done = match message {
             Message::Write(write) if self.view.dropped.contains_key(&write.layer) => {
-                self.refuse_write(conn, write.pg, write.request, IoStatus::Gone);
+                self.refuse_write(client, write.pg, write.request, IoStatus::Gone);
                 None
             }
             Message::Write(write) if self.fences.refuse(write.volume, write.attachment) => {
-                self.refuse_write(conn, write.pg, write.request, IoStatus::Fenced);
+                self.refuse_write(client, write.pg, write.request, IoStatus::Fenced);
                 None
             }
             Message::Read(ReadRequest { request, volume, attachment, .. })
             | Message::Status(StatusRequest { request, volume, attachment, .. })
                 if self.fences.refuse(volume, attachment) =>
             {
-                self.refuse_read(conn, request, IoStatus::Fenced);
+                self.refuse_read(client, request, IoStatus::Fenced);
                 None
             }
             Message::Read(ReadRequest { request, volume, range: BlockRange { layer, .. }, .. })
             | Message::Status(StatusRequest { request, volume, layer, .. })
                 if !self.heads.answers_reads(volume, layer) =>
             {
-                self.refuse_read(conn, request, IoStatus::Stale);
+                self.refuse_read(client, request, IoStatus::Stale);
                 None
             }
             Message::Write(write) => {
                 let (pg, request) = (write.pg, write.request);
                 // The data of this node's own gateway has not left memory since its checksums were made.
-                let trusted = conn == ConnKey(0);
+                let trusted = client == Client::Own;
                 let current = self.heads.takes_writes(write.volume, write.layer);
                 let key = self.primary_copy(write.pg);
                 let done = key.and_then(|key| {
@@ -54,18 +53,18 @@ impl Node {
                     })
                 });
                 if done.is_none() {
-                    self.refuse_write(conn, pg, request, IoStatus::Redirect);
+                    self.refuse_write(client, pg, request, IoStatus::Redirect);
                 }
                 done
             }
             Message::Read(read) => {
-                self.read_arrived(conn, read);
+                self.read_arrived(client, read);
                 None
             }
             Message::Status(status) => {
                 let key = self.any_copy(status.pg);
                 if key.and_then(|key| self.with_group(key, |group, now| group.status(client, status, now))).is_none() {
-                    self.refuse_read(conn, status.request, IoStatus::Redirect);
+                    self.refuse_read(client, status.request, IoStatus::Redirect);
                 }
                 None
             }
@@ -74,7 +73,7 @@ impl Node {
             Message::Sync(sync) => {
                 let key = (sync.pg, sync.device);
                 if self.with_group(key, |group, _| group.sync(client, sync)).is_none() {
-                    self.early_syncs.insert(key, (conn, sync));
+                    self.early_syncs.insert(key, (client, sync));
                 }
                 None
             }
@@ -114,15 +113,15 @@ impl Node {
                 self.with_group((repair.pg, repair.device), |group, _| group.repair(client, repair))
             }
             Message::Heartbeat(heartbeat) => {
-                self.heartbeat(conn, &heartbeat);
+                self.heartbeat(client, &heartbeat);
                 None
             }
             Message::Fence(fence) => {
-                self.fenced(conn, fence);
+                self.fenced(client, fence);
                 None
             }
             Message::Freeze(freeze) => {
-                self.frozen(conn, freeze);
+                self.frozen(client, freeze);
                 None
             }
             Message::Layers(news) => {
@@ -130,20 +129,30 @@ impl Node {
                 None
             }
             // This node's answers to itself travel the same way.
-            message if conn == ConnKey(0) => {
+            message if client == Client::Own => {
                 self.answered(node, message);
                 None
             }
             _ => Some(Err(Mismatch::Request)),
         };
-        match done {
-            // A copy may hear late what was sent to it before it was left behind, when the write is long answered.
-            Some(Err(Mismatch::NotOurs)) if conn != ConnKey(0) => {
-                self.effects.push_back(Effect::Close(conn));
-                self.closed(conn);
+        if let Some(Err(mismatch)) = done {
+            self.mismatched(node, client, mismatch);
+        }
+    }
+
+    /// What came from `node` contradicts the protocol.
+    fn mismatched(&mut self, node: NodeId, client: Client, mismatch: Mismatch) {
+        match (client, mismatch) {
+            (Client::Own, _) => {
+                let what = format!("a request of this node to itself was refused: node {node}: {mismatch}");
+                self.effects.push_back(Effect::Warn(what));
             }
-            Some(Err(mismatch)) => self.refuse(conn, &format!("node {node}: {mismatch}")),
-            _ => {}
+            // A copy may hear late what was sent to it before it was left behind, when the write is long answered.
+            (Client::Conn(conn), Mismatch::NotOurs) => {
+                self.effects.push_back(Effect::Close(ConnKey(conn)));
+                self.closed(ConnKey(conn));
+            }
+            (Client::Conn(conn), _) => self.refuse(ConnKey(conn), &format!("node {node}: {mismatch}")),
         }
     }
 
@@ -276,7 +285,7 @@ impl Node {
             Action::SendPrepare(to, prepare, holder) => {
                 let Some(node) = self.view.devices.get(&to).copied() else { return };
                 self.announce(node, prepare.header.range.layer);
-                let holder = holder.and_then(|client| self.inbound_from(ConnKey(client.0)));
+                let holder = holder.and_then(|client| self.node_of(client));
                 let message = match prepare {
                     Prepare { device, oldest, header, body: Body::Data { checksums, .. } } if holder == Some(node) => {
                         Message::PrepareHeld(PrepareHeld { device, oldest, header, checksums })
@@ -285,14 +294,14 @@ impl Node {
                 };
                 self.send_to_node(node, message);
             }
-            Action::Answer(client, message) => self.answer_later(ConnKey(client.0), message),
+            Action::Answer(client, message) => self.answer_later(client, message),
             Action::AnswerWrite(client, request, result) => {
                 let done = WriteDone { pg, request, result };
-                self.answer_later(ConnKey(client.0), Message::WriteDone(done));
+                self.answer_later(client, Message::WriteDone(done));
             }
             Action::Refuse(client, request, status) => {
                 // Reads and status requests are numbered together, so either answer finds its question.
-                self.refuse_read(ConnKey(client.0), request, status);
+                self.refuse_read(client, request, status);
             }
             Action::Propose(config) => self.effects.push_back(Effect::Propose(pg, device, config)),
             Action::Append(write, life) => {
@@ -312,7 +321,7 @@ impl Node {
                 });
             }
             // Nobody waits for the mending of a block; what is given for a layer that ends would come too late.
-            Action::AppendRepair(repair) if repair.id == 0 && self.is_gone(device, repair.range.layer) => {}
+            Action::AppendRepair(repair) if repair.id.is_none() && self.is_gone(device, repair.range.layer) => {}
             Action::AppendRepair(repair) => {
                 let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
                 let Repair { pg, commit: sequence, range, body, .. } = repair;
@@ -371,13 +380,13 @@ impl Node {
             }
             Action::ServeRead(client, read) => {
                 let BlockRange { layer, chunk, count: blocks, .. } = read.range;
-                let (client, request, at) = (ConnKey(client.0), read.request, self.now);
+                let (request, at) = (read.request, self.now);
                 let under = Under::Read { pg, layer, chunk, client, request, at, blocks };
                 self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(blocks));
                 self.with_store(device, under, |store, token| store.read(token, pg, read.range));
             }
             Action::ServeStatus(client, status) => {
-                let under = Under::Status { client: ConnKey(client.0), request: status.request };
+                let under = Under::Status { client, request: status.request };
                 self.with_store(device, under, |store, token| {
                     store.status(token, pg, status.layer, status.chunk);
                 });
@@ -398,20 +407,19 @@ impl Node {
     }
 
     /// Answers a client; this node's own gateway is told in the same turn.
-    pub(crate) fn answer_later(&mut self, conn: ConnKey, message: Message) {
-        if conn == ConnKey(0) {
-            self.local.push_back(message);
-        } else {
-            self.answer(conn, message);
+    pub(crate) fn answer_later(&mut self, client: Client, message: Message) {
+        match client {
+            Client::Own => self.local.push_back(message),
+            Client::Conn(_) => self.answer(client, message),
         }
     }
 
-    fn refuse_write(&mut self, conn: ConnKey, pg: PgId, request: RequestId, status: IoStatus) {
-        self.answer_later(conn, Message::WriteDone(WriteDone { pg, request, result: Err(status) }));
+    fn refuse_write(&mut self, client: Client, pg: PgId, request: RequestId, status: IoStatus) {
+        self.answer_later(client, Message::WriteDone(WriteDone { pg, request, result: Err(status) }));
     }
 
-    pub(crate) fn refuse_read(&mut self, conn: ConnKey, request: RequestId, status: IoStatus) {
-        self.answer_later(conn, Message::ReadDone(ReadDone { request, result: Err(status) }));
+    pub(crate) fn refuse_read(&mut self, client: Client, request: RequestId, status: IoStatus) {
+        self.answer_later(client, Message::ReadDone(ReadDone { request, result: Err(status) }));
     }
 }
 

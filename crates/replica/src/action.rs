@@ -6,9 +6,14 @@ use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;
 use std::time::Duration;
 
-/// Where an answer goes: chosen by the surroundings, opaque to the group.
+/// Who asks, and where the answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Client(pub u64);
+pub enum Client {
+    /// This process itself.
+    Own,
+    /// Whoever is at the other end of a connection. Its number is chosen by the surroundings, and opaque to the group.
+    Conn(u64),
+}
 
 /// One thing to do. Actions are performed in the order in which they are returned.
 #[derive(Clone, Debug, PartialEq)]

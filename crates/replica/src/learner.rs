@@ -165,7 +165,7 @@ impl Group {
     }
 
     /// [`Action::AppendRepair`] is durable.
-    pub fn repair_appended(&mut self, epoch: azekura_base::Epoch, id: u64) {
+    pub fn repair_appended(&mut self, epoch: azekura_base::Epoch, id: Option<std::num::NonZeroU64>) {
         if matches!(&self.role, Role::Secondary(_)) && self.epochs.followed() == epoch {
             let ok = RepairOk { pg: self.pg, device: self.me, epoch, id };
             self.send_to_primary(Message::RepairOk(ok));

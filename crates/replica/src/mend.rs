@@ -12,6 +12,7 @@ use crate::primary::Primary;
 use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Extent, IoStatus, LayerId};
 use azekura_wire::{Damaged, Fetch, Fetched, Message, Repair};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Damaged blocks of one group that wait to be mended; further ones are found again by their next reader, or the next
@@ -209,7 +210,7 @@ impl Group {
         match contents {
             Ok(extents) => {
                 self.tell_mended(mend.device, &mend.blocks);
-                self.send_repairs(mend.device, 0, mend.blocks, extents);
+                self.send_repairs(mend.device, None, mend.blocks, extents);
             }
             Err(_) if mend.blocks.count > 1 => primary.mending.wait_alone(&mend),
             Err(_) => {
@@ -227,6 +228,30 @@ impl Group {
         }
         self.retry_waiting();
         None
+    }
+
+    /// Sends contents of blocks to which no write is under way.
+    pub(crate) fn send_repairs(
+        &mut self,
+        device: DeviceId,
+        id: Option<NonZeroU64>,
+        blocks: BlockRange,
+        extents: Vec<Extent>,
+    ) {
+        let last = extents.len().saturating_sub(1);
+        for (n, (range, body)) in bodies(blocks, extents).enumerate() {
+            // Repairs are made durable in their order: the answer to the last one stands for all.
+            let id = id.filter(|_| n == last);
+            self.send_body(device, id, range, body);
+        }
+    }
+
+    pub(crate) fn send_body(&mut self, device: DeviceId, id: Option<NonZeroU64>, range: BlockRange, body: Body) {
+        let commit = self.tail.committed();
+        let Role::Primary(primary) = &self.role else { return };
+        let (pg, epoch) = (self.pg, primary.epoch());
+        let repair = Repair { pg, device, epoch, commit, id, range, body };
+        self.actions.push_back(Action::Send(device, Message::Repair(repair)));
     }
 
     /// The primary asks for blocks.
@@ -274,7 +299,7 @@ impl Group {
             Some(extents) => {
                 self.tell_mended(me, &mend.blocks);
                 for (range, body) in bodies(blocks, extents) {
-                    let repair = Repair { pg, device: me, epoch, commit, id: 0, range, body };
+                    let repair = Repair { pg, device: me, epoch, commit, id: None, range, body };
                     self.actions.push_back(Action::AppendRepair(repair));
                 }
             }
@@ -324,7 +349,7 @@ pub(crate) fn is_whole(extents: &[Extent], count: u16) -> bool {
 }
 
 /// Extents that were read of `blocks`, as bodies of repairs.
-pub(crate) fn bodies(blocks: BlockRange, extents: Vec<Extent>) -> impl Iterator<Item = (BlockRange, Body)> {
+fn bodies(blocks: BlockRange, extents: Vec<Extent>) -> impl Iterator<Item = (BlockRange, Body)> {
     let mut at = blocks.first.0;
     extents.into_iter().map(move |extent| {
         let range = BlockRange { first: BlockIndex(at), count: extent.count(), ..blocks };

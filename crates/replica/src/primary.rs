@@ -65,7 +65,7 @@ pub(crate) struct Primary {
     pub(crate) retries: Retries,
     /// Writes that wait for a merge, for a repair, or for what a merge waits for.
     waiting: VecDeque<(Client, WriteRequest)>,
-    /// Writes since the last look, by who sent them: 0 is this node's own gateway.
+    /// Writes since the last look, by who sent them.
     pub(crate) writers: BTreeMap<Client, u32>,
 }
 

@@ -17,15 +17,15 @@
 use crate::action::Action;
 use crate::digest;
 use crate::group::{Group, Role};
-use crate::mend::bodies;
 use crate::peer::{Peer, Standing};
 use crate::primary::{Primary, REIGN_SHIFT};
 use azekura_base::{
     AckRule, BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Epoch,
     Extent, IoStatus, LayerId, Sequence, UNKNOWN_CHECKSUM, checksum,
 };
-use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Learn, LearnOk, Message, Repair, RepairOk};
+use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Learn, LearnOk, Message, RepairOk};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Repairs of one group under way at once.
@@ -490,7 +490,7 @@ impl Group {
         if let Some(peer) = primary.peers.get_mut(&device) {
             peer.backlog.repair_sent(id, &extents);
         }
-        self.send_repairs(device, id, blocks, extents);
+        self.send_repairs(device, NonZeroU64::new(id), blocks, extents);
     }
 
     /// The checksums are here of a chunk with a block that no copy in sync can give. False when this was not asked for
@@ -512,8 +512,10 @@ impl Group {
                     resync.repairing.remove(&id);
                     resync.withhold(blocks);
                 }
-                Some(Some(sum)) => self.send_body(device, id, blocks, Body::Lost { checksums: sum.into() }),
-                Some(None) => self.send_body(device, id, blocks, Body::Zero),
+                Some(Some(sum)) => {
+                    self.send_body(device, NonZeroU64::new(id), blocks, Body::Lost { checksums: sum.into() })
+                }
+                Some(None) => self.send_body(device, NonZeroU64::new(id), blocks, Body::Zero),
                 None => {
                     resync.repairing.remove(&id);
                     resync.withhold(blocks);
@@ -522,24 +524,6 @@ impl Group {
         }
         self.retry_waiting();
         true
-    }
-
-    /// Sends contents of blocks to which no write is under way.
-    pub(crate) fn send_repairs(&mut self, device: DeviceId, id: u64, blocks: BlockRange, extents: Vec<Extent>) {
-        let last = extents.len().saturating_sub(1);
-        for (n, (range, body)) in bodies(blocks, extents).enumerate() {
-            // Repairs are made durable in their order: the answer to the last one stands for all.
-            let id = if n == last { id } else { 0 };
-            self.send_body(device, id, range, body);
-        }
-    }
-
-    fn send_body(&mut self, device: DeviceId, id: u64, range: BlockRange, body: Body) {
-        let commit = self.tail.committed();
-        let Role::Primary(primary) = &self.role else { return };
-        let (pg, epoch) = (self.pg, primary.epoch());
-        let repair = Repair { pg, device, epoch, commit, id, range, body };
-        self.actions.push_back(Action::Send(device, Message::Repair(repair)));
     }
 
     fn send_compare(&mut self, id: u64, contents: Result<Vec<Extent>, IoStatus>) {
@@ -648,9 +632,11 @@ impl Group {
     /// A repair is durable.
     pub fn repair_ok(&mut self, device: DeviceId, ok: RepairOk) {
         let now = self.now;
-        if let Some(resync) = self.heard_learner(device, ok.epoch, now) {
-            resync.repairing.remove(&ok.id);
-            self.repair_arrived(device, ok.id);
+        if let Some(resync) = self.heard_learner(device, ok.epoch, now)
+            && let Some(id) = ok.id
+        {
+            resync.repairing.remove(&id.get());
+            self.repair_arrived(device, id.get());
         }
         self.run_resyncs();
     }

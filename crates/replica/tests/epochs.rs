@@ -158,7 +158,7 @@ fn an_older_primary_is_refused() {
         recorded: Epoch(1),
         ended: Epoch(0),
     };
-    cluster.group(1).sync(Client(99), old);
+    cluster.group(1).sync(Client::Conn(99), old);
     let epoch = cluster.config.epoch;
     let refusal = SyncOk {
         pg: PG,
@@ -171,7 +171,7 @@ fn an_older_primary_is_refused() {
         committed: Sequence(0),
     };
     let action = cluster.group(1).next_action();
-    assert_eq!(action, Some(Action::Answer(Client(99), azekura_wire::Message::SyncOk(refusal))));
+    assert_eq!(action, Some(Action::Answer(Client::Conn(99), azekura_wire::Message::SyncOk(refusal))));
     assert_eq!(cluster.group(1).epoch(), epoch);
 }
 

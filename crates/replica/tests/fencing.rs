@@ -87,7 +87,7 @@ fn a_copy_that_learns_answers_no_reader() {
     let note = bytes::Bytes::new();
     let note_checksum = checksum(&note);
     let learn = Learn { pg: PG, device: device(1), epoch, since: Sequence(1), base, note_checksum, note };
-    cluster.group(1).learn(Client(99), learn).unwrap();
+    cluster.group(1).learn(Client::Conn(99), learn).unwrap();
     cluster.run(device(1));
     assert_eq!(cluster.read(1, 0), Err(IoStatus::Redirect));
 }
@@ -166,5 +166,5 @@ fn a_damaged_note_is_refused() {
     let note = bytes::Bytes::from_static(b"another");
     let note_checksum = checksum(b"note");
     let learn = Learn { pg: PG, device: device(1), epoch, since: Sequence(1), base, note_checksum, note };
-    assert_eq!(cluster.group(1).learn(Client(99), learn), Err(azekura_replica::Mismatch::Checksum));
+    assert_eq!(cluster.group(1).learn(Client::Conn(99), learn), Err(azekura_replica::Mismatch::Checksum));
 }

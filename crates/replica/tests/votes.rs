@@ -139,7 +139,7 @@ fn a_copy_that_holds_more_than_the_epoch_begins_with_says_so() {
     let opens_at = Some(Sequence(0));
     let (committed, ended) = (Sequence(0), recorded);
     let sync = azekura_wire::Sync { pg: PG, device: device(1), epoch, committed, opens_at, recorded: epoch, ended };
-    let from = Client(77);
+    let from = Client::Conn(77);
     cluster.group(1).sync(from, sync);
     let mut answers = std::iter::from_fn(|| cluster.group(1).next_action());
     let said = answers.find_map(|action| match action {
@@ -210,7 +210,7 @@ fn a_claimant_keeps_its_promise_under_each_site() {
 #[test]
 fn what_a_refused_primary_sends_next_is_left_over() {
     let mut cluster = Cluster::new(2);
-    let (epoch, from) = (cluster.config.epoch.next(), Client(77));
+    let (epoch, from) = (cluster.config.epoch.next(), Client::Conn(77));
     let (pg, device, committed) = (PG, device(1), Sequence(0));
     let sync = azekura_wire::Sync { pg, device, epoch, committed, opens_at: None, recorded: epoch, ended: Epoch(0) };
     cluster.group(1).sync(from, sync);

@@ -96,7 +96,7 @@ fn prepares_of_an_older_connection_are_ignored() {
         range: BlockRange::block(LAYER, ChunkIndex(0), BlockIndex(0)),
     };
     let prepare = azekura_wire::Prepare { device: device(1), oldest: R1, header, body: Body::Zero };
-    cluster.group(1).prepare(Client(12345), prepare, false).unwrap();
+    cluster.group(1).prepare(Client::Conn(12345), prepare, false).unwrap();
     assert_eq!(cluster.group(1).prepared(), Sequence(0));
     cluster.settle();
     assert_eq!(cluster.group(1).prepared(), Sequence(1));

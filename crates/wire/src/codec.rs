@@ -7,6 +7,7 @@ use azekura_base::{
     IoStatus, LayerId, NodeId, PgId, RequestId, Run, Sequence, SessionId, VolumeId,
 };
 use bytes::Bytes;
+use std::num::NonZeroU64;
 
 /// Something that stands in the body of a frame.
 pub(crate) trait Layout: Sized {
@@ -298,6 +299,17 @@ impl Layout for Option<Sequence> {
     fn get(from: &mut &[u8]) -> Option<Option<Sequence>> {
         let (is_some, sequence) = Layout::get(from)?;
         Some(Some(sequence).filter(|_| is_some))
+    }
+}
+
+/// Zero stands for nothing.
+impl Layout for Option<NonZeroU64> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.map_or(0, NonZeroU64::get).put(out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Option<NonZeroU64>> {
+        u64::get(from).map(NonZeroU64::new)
     }
 }
 

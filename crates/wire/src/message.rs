@@ -376,8 +376,8 @@ pub struct Repair {
     pub epoch: Epoch,
     /// Everything up to here is committed, and in these contents.
     pub commit: Sequence,
-    /// Names the repair.
-    pub id: u64,
+    /// Names the repair, if somebody waits for it.
+    pub id: Option<std::num::NonZeroU64>,
     /// Which blocks.
     pub range: BlockRange,
     /// What they hold.
@@ -393,8 +393,8 @@ pub struct RepairOk {
     pub device: DeviceId,
     /// The primary's epoch.
     pub epoch: Epoch,
-    /// The repair's name.
-    pub id: u64,
+    /// The repair's name, if it has one.
+    pub id: Option<std::num::NonZeroU64>,
 }
 
 /// A copy's process is about to end, or its device has left the group.
@@ -487,9 +487,9 @@ pub struct GroupBeat {
 pub struct Heartbeat {
     /// The sender's clock.
     pub stamp_us: u64,
-    /// The receiver's clock in its last [`HeartbeatOk`] that the sender had received, 0 if none: what the receiver's
+    /// The receiver's clock in its last [`HeartbeatOk`] that the sender had received, if any: what the receiver's
     /// lease counts from.
-    pub echo_us: u64,
+    pub echo_us: Option<std::num::NonZeroU64>,
     /// The groups that the sender is primary of and the receiver has a copy of.
     pub groups: Vec<GroupBeat>,
 }

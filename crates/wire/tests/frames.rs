@@ -127,7 +127,7 @@ fn message() -> impl Strategy<Value = Message> {
                 low_watermark: Sequence(n / 2),
             })
             .collect();
-        Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: 2, groups })
+        Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: std::num::NonZeroU64::new(2), groups })
     });
     prop_oneof![
         hello.clone().prop_map(Message::Hello),
@@ -262,7 +262,7 @@ fn message() -> impl Strategy<Value = Message> {
             device: DeviceId(77),
             epoch: Epoch(n),
             commit: Sequence(!n),
-            id: n,
+            id: std::num::NonZeroU64::new(n),
             range: BlockRange { layer: LayerId(n), chunk: ChunkIndex(9), first: BlockIndex(3), count },
             body: if zero {
                 if n % 2 == 0 { Body::Zero } else { Body::Lost { checksums: sums(count as usize) } }
@@ -275,7 +275,7 @@ fn message() -> impl Strategy<Value = Message> {
             pg: PgId(1),
             device: DeviceId(77),
             epoch: Epoch(n),
-            id: !n
+            id: std::num::NonZeroU64::new(!n)
         })),
         any::<u64>().prop_map(|n| Message::HeartbeatOk(HeartbeatOk {
             echo_us: n,

@@ -78,7 +78,8 @@ fn copies() -> Vec<Message> {
     let BlockRange { layer, chunk, .. } = range();
     let oldest = RequestId(0x5455);
     let prepare = |body| Message::Prepare(Prepare { device, oldest, header: header(), body });
-    let repair = |body| Message::Repair(Repair { pg, device, epoch, commit, id, range: range(), body });
+    let name = std::num::NonZeroU64::new(id);
+    let repair = |body| Message::Repair(Repair { pg, device, epoch, commit, id: name, range: range(), body });
     let sync = |opens_at| {
         let (recorded, ended) = (Epoch(0x56), Epoch(0x57));
         Message::Sync(Sync { pg, device, epoch, committed: commit, opens_at, recorded, ended })
@@ -125,7 +126,7 @@ fn copies() -> Vec<Message> {
         repair(data()),
         repair(Body::Zero),
         repair(Body::Lost { checksums: sums() }),
-        Message::RepairOk(RepairOk { pg, device, epoch, id }),
+        Message::RepairOk(RepairOk { pg, device, epoch, id: name }),
         Message::Leaving(Leaving { pg, device, epoch }),
         Message::HandOver(HandOver { pg, device, epoch, committed: commit }),
         Message::Damaged(Damaged { pg, device, epoch, range: range() }),
@@ -150,7 +151,7 @@ fn nodes() -> Vec<Message> {
         Message::Welcome(hello),
         Message::Heartbeat(Heartbeat {
             stamp_us: 0x68,
-            echo_us: 0x69,
+            echo_us: std::num::NonZeroU64::new(0x69),
             groups: vec![GroupBeat { pg: PG, device: DEVICE, epoch: EPOCH, commit, low_watermark }],
         }),
         Message::HeartbeatOk(HeartbeatOk {

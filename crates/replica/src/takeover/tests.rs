@@ -5,7 +5,7 @@ use azekura_base::PgId;
 
 const FORMER: DeviceId = DeviceId(1);
 const OTHER: DeviceId = DeviceId(3);
-const CONNECTION: Client = Client(7);
+const CONNECTION: Client = Client::Conn(7);
 
 fn at(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -94,7 +94,10 @@ fn nothing_is_committed_while_others_may_answer_readers() {
 fn the_rest_of_the_tail_is_waited_for_where_the_former_primary_has_invited() {
     assert!(!named(false).put_off(OTHER, answer(9), at(1000)), "nothing is on its way");
     let mut takeover = named(true);
-    assert!(takeover.predecessor.has_sent(CONNECTION, Epoch(4)) && !takeover.predecessor.has_sent(Client(8), Epoch(4)));
+    assert!(
+        takeover.predecessor.has_sent(CONNECTION, Epoch(4))
+            && !takeover.predecessor.has_sent(Client::Conn(8), Epoch(4))
+    );
     assert!(takeover.put_off(OTHER, answer(9), at(1299)));
     assert!(takeover.take_due_answers(Sequence(8), at(1299)).is_empty());
     assert_eq!(takeover.take_due_answers(Sequence(9), at(1299)), LateAnswers::from([(OTHER, answer(9))]));

@@ -25,7 +25,7 @@ pub const VOLUME: VolumeId = VolumeId(3);
 /// The attachment that writes come from, unless a test says otherwise.
 pub const ATTACHMENT: Generation = Generation(1);
 /// The gateway, as groups name it.
-pub const GATEWAY: Client = Client(1);
+pub const GATEWAY: Client = Client::Conn(1);
 
 /// The n-th device; 0 is the primary.
 pub fn device(n: u32) -> DeviceId {
@@ -294,9 +294,9 @@ impl Cluster {
                 self.fenced.insert(done.request, done.result);
             }
             Action::Answer(client, message) => {
-                if self.conns.iter().any(|((_, to), conn)| *to == me && *conn == client.0) {
-                    self.answers.entry(client.0).or_default().push_back(message);
-                }
+                let conn = self.conns.iter().find(|((_, to), at)| *to == me && Client::Conn(**at) == client);
+                let Some((_, conn)) = conn else { return };
+                self.answers.entry(*conn).or_default().push_back(message);
             }
             Action::AnswerWrite(client, request, result) => {
                 assert_eq!(client, GATEWAY);
@@ -370,14 +370,14 @@ impl Cluster {
         let group = &mut self.copies.get_mut(&to).unwrap().group;
         match message {
             Message::Prepare(prepare) => {
-                group.prepare(Client(conn), prepare, false).expect("the primary keeps the order")
+                group.prepare(Client::Conn(conn), prepare, false).expect("the primary keeps the order")
             }
-            Message::Sync(sync) => group.sync(Client(conn), sync),
-            Message::Learn(learn) => group.learn(Client(conn), learn).expect("the note is whole"),
-            Message::Fetch(fetch) => group.fetch(Client(conn), fetch),
-            Message::Compare(compare) => group.compare(Client(conn), compare),
-            Message::HandOver(hand_over) => group.inherit(Client(conn), hand_over),
-            Message::Repair(repair) => group.repair(Client(conn), repair).expect("the primary keeps the order"),
+            Message::Sync(sync) => group.sync(Client::Conn(conn), sync),
+            Message::Learn(learn) => group.learn(Client::Conn(conn), learn).expect("the note is whole"),
+            Message::Fetch(fetch) => group.fetch(Client::Conn(conn), fetch),
+            Message::Compare(compare) => group.compare(Client::Conn(conn), compare),
+            Message::HandOver(hand_over) => group.inherit(Client::Conn(conn), hand_over),
+            Message::Repair(repair) => group.repair(Client::Conn(conn), repair).expect("the primary keeps the order"),
             other => panic!("{other:?}"),
         }
         group.flush_acks();
