@@ -118,8 +118,8 @@ fn a_resync_that_skips_blocks_is_noticed() {
 
 #[test]
 fn writes_of_who_has_lost_the_volume_are_noticed() {
-    let caught = caught(Lie::NoFence, Mode::Attachments, 4);
-    assert!(caught.len() >= 2 && caught.contains(&Invariant::Fenced), "{caught:?}");
+    let caught = caught(Lie::NoFence, Mode::Attachments, 20);
+    assert!(caught.len() >= 3 && caught.contains(&Invariant::Fenced), "{caught:?}");
 }
 
 #[test]
