@@ -159,6 +159,13 @@ fn copies_wait_for_what_they_can_not_read() {
     }
 }
 
+/// Power goes while a layer that a copy was brought to is merged, and a part of the leaves is saved.
+#[test]
+fn what_a_copy_brought_is_inherited_through_a_merge() {
+    let seed = 626_704_684;
+    must_hold(seed, &Plan { devices_fail: true, ..Plan::draw(Mode::Fsx, seed).with_rule(drawn_rule(seed)) });
+}
+
 #[test]
 fn copies_behind_narrow_links_get_in_and_what_is_on_its_way_is_bounded() {
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {

@@ -260,6 +260,9 @@ impl Store {
         }
         // The layer's leaf may be saved as empty only with, or after, the child's.
         self.cache.save_with(from, heir);
+        // What a copy brought to the layer counts as the child's own from here on. Replay gives a copy's blocks to
+        // those that lie below only as long as the child inherits them: the child is saved with all that have got them.
+        self.cache.save_with_needs_of(to, from);
         let blocks = |deltas: &[(u32, i32)]| deltas.iter().map(|(_, blocks)| i64::from(*blocks)).sum::<i64>();
         self.layers.own(into, blocks(&moved));
         self.layers.own(key.layer, -blocks(&moved) - blocks(&freed));

@@ -232,6 +232,16 @@ impl LeafCache {
         }
     }
 
+    /// The leaf in `slot` may not be saved before those that the leaf in `of` may not be saved before.
+    pub fn save_with_needs_of(&mut self, slot: SlotId, of: SlotId) {
+        let key = self.slots[slot as usize].key;
+        for other in self.slots[of as usize].needs.clone() {
+            if other != key {
+                self.save_with(slot, other);
+            }
+        }
+    }
+
     fn mark_dirty(&mut self, slot: SlotId, generation: u64) {
         let entry = &mut self.slots[slot as usize];
         match entry.dirty {

@@ -453,3 +453,40 @@ fn a_copy_is_not_inherited_past_a_layer_that_has_the_block() {
     let mut rig = Rig::open_with(&tiny(), disk, map, parents).unwrap();
     expected(&mut rig);
 }
+
+/// A copy reaches a layer and all that lie on it; then the layer is merged into its child. Whichever of the leaves are
+/// saved when the power goes, nobody loses the copy.
+#[test]
+fn a_merge_after_a_copy_is_not_saved_without_what_lies_below() {
+    let parents = |store: &mut azekura_store::Store| {
+        for layer in 12..=14 {
+            store.set_parent(LayerId(layer), LayerId(layer - 1));
+        }
+    };
+    let options = azekura_store::Options { checkpoint_leaves_max: 1, ..tiny() };
+    let (pg, chunk) = (PgId(1), ChunkIndex(1));
+    for (order, saves) in
+        [[12, 13, 14], [13, 12, 14], [14, 13, 12]].iter().flat_map(|order| (0..4).map(move |n| (order, n)))
+    {
+        let mut rig = Rig::format(&options);
+        parents(&mut rig.store);
+        // The leaves are there, in this order, and saved.
+        for layer in order {
+            rig.write(1, *layer, 1, 9, filled(*layer, 1), 1);
+        }
+        (0..order.len()).for_each(|_| rig.checkpoint());
+        let range = BlockRange { layer: LayerId(11), chunk, first: BlockIndex(0), count: 2 };
+        rig.store.append(8, Copy { pg, sequence: sequence(3), range, body: filled(7, 2) });
+        rig.settle();
+        rig.store.merge_layer(1, LayerId(11), LayerId(12));
+        rig.settle();
+        (0..saves).for_each(|_| rig.checkpoint());
+        let (disk, map) = rig.crash(|_, _| false);
+        let mut rig = Rig::open_with(&options, disk, map, parents).unwrap();
+        for layer in 12..=14 {
+            let read = rig.read(1, layer, 1, 0, 2).unwrap();
+            assert!(read == bytes_of(&filled(7, 2), 2), "layer {layer}, leaves made as {order:?}, {saves} saved");
+        }
+        rig.check_accounts();
+    }
+}
