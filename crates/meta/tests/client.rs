@@ -11,7 +11,10 @@ use azekura_meta::client::{EtcdClient, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec};
-use azekura_model::{Endpoint, EtcdError, FailureDomain, Kind, LayerState, MetaError, Model, NodeRecord, VolumeAccess};
+use azekura_model::{
+    DeviceFailure, Endpoint, EtcdError, FailureDomain, FailureKind, Kind, LayerState, MetaError, Model, NodeRecord,
+    VolumeAccess,
+};
 use support::Server;
 
 const GIB: u64 = 1 << 30;
@@ -114,6 +117,19 @@ async fn members(server: &mut Server) {
     let ids: Vec<u32> = model.devices.keys().map(|id| id.0).collect();
     assert_eq!(ids, (1..=15).collect::<Vec<_>>());
     assert_eq!(model.counters["devices"], 16);
+}
+
+/// A lost device leaves its name to another, at once: the client's own change counts, also before it is told of it.
+async fn own_changes_are_no_reason_to_refuse(server: &mut Server) {
+    let client = connect(server).await;
+    prepare(&client).await;
+    let mut lost = client.register_device(&device("old", NodeId(1))).await.unwrap().id;
+    for round in 0..20 {
+        let failure = DeviceFailure { kind: FailureKind::Lost, reason: "gone".into(), since: String::new() };
+        client.note_device_failure(lost, Some(&failure)).await.unwrap();
+        let next = DeviceSpec { uuid: format!("uuid-{round}"), ..device("old", NodeId(1)) };
+        lost = client.register_device(&next).await.unwrap().id;
+    }
 }
 
 async fn volumes(server: &mut Server) {
@@ -373,6 +389,7 @@ macro_rules! with_both_servers {
 with_both_servers!(
     identity,
     members,
+    own_changes_are_no_reason_to_refuse,
     volumes,
     races,
     many_groups,

@@ -14,7 +14,7 @@ impl MetaClient {
     }
 
     /// Notes what is wrong with a device, or that nothing is. That a device has had too many errors stays known when
-    /// its store is opened again.
+    /// its store is opened again; and of a device that does not serve any more, errors are no news.
     pub async fn note_device_failure(
         &self,
         device: DeviceId,

@@ -2,6 +2,7 @@
 //! somebody else was faster, and recognised as done when only its answer was lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use azekura_model::{EtcdError, Found, Gathered, Halt, Key, MetaError, Model, Outcome, PREFIX, Records, Step};
@@ -56,6 +57,8 @@ struct Inner {
     follow: JoinHandle<()>,
     /// Creations of one process go one after the other: they would only make each other's transactions fail.
     creating: Mutex<()>,
+    /// The last revision that a change of this client made; the model may be behind it.
+    written: AtomicI64,
 }
 
 impl Drop for Inner {
@@ -104,7 +107,9 @@ impl MetaClient {
         let (model_sender, model) = watch::channel(first);
         let (link_sender, link) = watch::channel(None);
         let follow = tokio::spawn(follow::follow(etcd.clone(), model_sender, link_sender));
-        Ok(MetaClient { inner: Arc::new(Inner { etcd, model, link, follow, creating: Mutex::new(()) }) })
+        Ok(MetaClient {
+            inner: Arc::new(Inner { etcd, model, link, follow, creating: Mutex::new(()), written: AtomicI64::new(0) }),
+        })
     }
 
     /// Follows the model: always the newest one, also through restarts of the server.
@@ -203,7 +208,11 @@ impl MetaClient {
         loop {
             match transition(&Records::gathered(&model, &read, uncertain)) {
                 Ok(step) => return self.take(step).await,
-                Err(Halt::Refused(error)) => return Err(error),
+                // The refusal may be for what this client has changed just now, and the model does not know it yet.
+                Err(Halt::Refused(error)) => match self.inner.written.load(Ordering::Relaxed) {
+                    written if model.revision < written => model = self.model_at(written).await?,
+                    _ => return Err(error),
+                },
                 Err(Halt::Wait(revision)) => model = self.model_at(revision).await?,
                 Err(Halt::Read(keys)) => {
                     let (values, _) = self.inner.etcd.get_all(&keys, deadline).await?;
@@ -221,6 +230,9 @@ impl MetaClient {
             Step::Run(txn, value) => {
                 let answer = self.inner.etcd.txn(txn.into()).await?;
                 let revision = answer.header.map_or(0, |header| header.revision);
+                if answer.succeeded {
+                    self.inner.written.fetch_max(revision, Ordering::Relaxed);
+                }
                 Ok(if answer.succeeded { Attempt::Done((value, revision)) } else { Attempt::Conflict })
             }
         }
