@@ -1,6 +1,7 @@
 //! The condition of a device, looked at as time passes: whether the device answers, whether a checkpoint is due, and
 //! whether there is room.
 
+use crate::effect::Effect;
 use crate::node::Node;
 use azekura_base::DeviceId;
 use azekura_replica::Group;
@@ -35,6 +36,12 @@ impl Node {
             self.tell_unknown_blocks(id);
             self.note_fullness(id);
         }
+    }
+
+    /// Another than the store has found that a device fails: the device is to be emptied, and serves meanwhile.
+    pub fn device_fails(&mut self, id: DeviceId, why: String) {
+        let news = self.devices.get_mut(&id).is_some_and(|device| device.open && !device.errors.is_failing());
+        self.effects.extend(news.then_some(Effect::DeviceFailing(id, why)));
     }
 
     /// Tells a device's groups when it takes no more data from clients, or takes some again.

@@ -34,7 +34,7 @@ pub(crate) struct Device {
     /// Notes that groups want kept: those for the next checkpoint, and those in the present one.
     pub(crate) notes_wanted: Vec<(PgId, u64)>,
     pub(crate) notes_saving: Vec<(PgId, u64)>,
-    errors: Errors,
+    pub(crate) errors: Errors,
     pub(crate) reads: Reads,
     /// When it next names what it knows nothing of.
     pub(crate) unknown_at: Duration,
@@ -45,7 +45,7 @@ pub(crate) struct Device {
 
 /// Errors of a device since the process started.
 #[derive(Default)]
-struct Errors {
+pub(crate) struct Errors {
     /// Blocks that have failed their checksum.
     damaged: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     refused_reads: u32,
@@ -54,8 +54,8 @@ struct Errors {
 }
 
 impl Errors {
-    /// The map has lost leaves. True when there was too much already.
-    fn lose_rows(&mut self) -> bool {
+    /// One error that is too many by itself. True when there was too much already.
+    pub(crate) fn is_failing(&mut self) -> bool {
         std::mem::replace(&mut self.too_many, true)
     }
 
@@ -332,7 +332,7 @@ impl Node {
                     self.devices.entry(id).and_modify(|device| device.unknown_at = Duration::ZERO);
                 }
                 Report::RowsLost { what, .. } => {
-                    let news = self.devices.get_mut(&id).is_some_and(|device| !device.errors.lose_rows());
+                    let news = self.devices.get_mut(&id).is_some_and(|device| !device.errors.is_failing());
                     self.effects.extend(news.then_some(Effect::DeviceFailing(id, what)));
                 }
                 Report::Digest { token, result } => self.digest_done(id, token, result),

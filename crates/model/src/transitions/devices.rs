@@ -3,7 +3,9 @@
 use azekura_base::DeviceId;
 
 use super::volumes::missing;
-use crate::{DeviceFailure, DeviceRecord, DeviceState, Found, Key, Kind, MetaError, Outcome, Records, Step, Txn};
+use crate::{
+    DeviceFailure, DeviceRecord, DeviceState, FailureKind, Found, Key, Kind, MetaError, Outcome, Records, Step, Txn,
+};
 
 fn record_of(found: &Found, device: DeviceId) -> Result<DeviceRecord, MetaError> {
     found.record()?.ok_or_else(|| missing(Kind::Device, &device.to_string()))
@@ -31,14 +33,18 @@ pub fn set_device_state(records: &Records<'_>, devices: &[DeviceId], state: Devi
 }
 
 /// Notes what is wrong with a device, or that nothing is. That a device has had too many errors stays known when its
-/// store is opened again.
+/// store is opened again; and of a device that does not serve any more, errors are no news, whichever comes first.
 ///
 /// # Errors
 /// When the device is missing.
 pub fn note_device_failure(records: &Records<'_>, device: DeviceId, failure: Option<&DeviceFailure>) -> Outcome<()> {
     let found = records.find(&Key::Device(device))?;
     let record = record_of(&found, device)?;
-    let stays = failure.is_none() && record.is_served();
+    let stays = match failure.map(|failure| failure.kind) {
+        None => record.is_served(),
+        Some(FailureKind::Failing) => !record.is_served(),
+        Some(_) => false,
+    };
     let told = |failure: &DeviceFailure| (failure.kind, failure.reason.clone());
     if stays || record.failure.as_ref().map(told) == failure.map(told) {
         return Ok(Step::Done((), found.mod_revision()));
@@ -51,7 +57,7 @@ pub fn note_device_failure(records: &Records<'_>, device: DeviceId, failure: Opt
 mod tests {
     use super::super::tests::{cluster, run, txn_of};
     use super::*;
-    use crate::{FailureKind, Memory};
+    use crate::Memory;
 
     fn failure(kind: FailureKind, since: &str) -> DeviceFailure {
         DeviceFailure { kind, reason: "errors".into(), since: since.into() }
@@ -92,7 +98,8 @@ mod tests {
         assert_eq!(note(&mut memory, Some(&failure(FailureKind::Failing, "later"))), Some(failing.clone()));
         assert_eq!(note(&mut memory, None), Some(failing), "its store is opened again");
         let stopped = failure(FailureKind::Stopped, "later");
-        assert_eq!(note(&mut memory, Some(&stopped)), Some(stopped));
+        assert_eq!(note(&mut memory, Some(&stopped)), Some(stopped.clone()));
+        assert_eq!(note(&mut memory, Some(&failure(FailureKind::Failing, "late"))), Some(stopped));
         assert_eq!(note(&mut memory, None), None, "it serves again");
     }
 

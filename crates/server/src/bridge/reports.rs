@@ -46,7 +46,7 @@ pub async fn carry_out(
                 tokio::spawn(note_failure(client.clone(), device, Some((kind, reason))));
             }
             Report::DeviceFailing(device, reason) => {
-                tracing::error!("device {device} has too many errors: {reason}; its copies get new homes");
+                tracing::error!("device {device} is failing: {reason}; its copies get new homes");
                 tokio::spawn(note_failure(client.clone(), device, Some((FailureKind::Failing, reason))));
             }
             Report::DeviceHangs(device, true, silence) => {

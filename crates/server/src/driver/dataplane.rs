@@ -38,6 +38,8 @@ pub enum Command {
     AddDevice(Box<ReadyDevice>),
     /// A device's log is initialised up to this segment.
     SegmentsReady(DeviceId, u32),
+    /// A device's log can't be initialised further, for this reason.
+    NotInitialised(DeviceId, String),
     /// A device's map has done what it was asked for.
     MapDone(DeviceId, store::IoId, store::Done),
     /// Keep former users of a volume out.
@@ -343,6 +345,7 @@ impl DataPlane {
             }
             Command::AddDevice(device) => self.add_device(*device),
             Command::SegmentsReady(device, segments) => self.node.segments_ready(device, segments),
+            Command::NotInitialised(device, why) => self.node.device_fails(device, why),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
             Command::Fence(Fence { volume, attachments, groups, patience, answer }) => {
                 self.fences_asked += 1;
