@@ -16,7 +16,7 @@ def test_writes_of_a_majority_survive_each_node(cluster):
     volume = cluster.json("volume", "show", "vol1")
     assert (volume["copies"], volume["ack_rule"], volume["class"]) == (3, "majority", "replicated-3-majority")
     cluster.wait_healthy()
-    ledger = Ledger(blocks=1000)
+    ledger = Ledger(blocks=1000, stride=128)
     for dead in cluster.nodes:
         outlive(cluster, [dead], ledger, seed=dead.number)
     for reader in cluster.nodes:
@@ -29,7 +29,7 @@ def test_writes_of_each_site_survive_each_site(make_cluster):
     volume = cluster.json("volume", "show", "vol1")
     assert (volume["copies"], volume["ack_rule"]) == (3, "each_site")
     cluster.wait_healthy()
-    ledger = Ledger(blocks=1000)
+    ledger = Ledger(blocks=1000, stride=128)
     east, west = cluster.nodes[:2], cluster.nodes[2:]
     for seed, dead in enumerate([west[:1], east, west], start=1):
         outlive(cluster, dead, ledger, seed)

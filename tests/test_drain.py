@@ -20,7 +20,7 @@ def test_a_node_is_emptied_while_a_client_writes(cluster):
     """No write is lost or fails, and nothing is left on it; it can be taken away then."""
     gateway, drained = cluster.nodes[0], cluster.nodes[2]
     assert device_of(cluster, drained)["groups"] > 0
-    ledger = Ledger(blocks=1500)
+    ledger = Ledger(blocks=1500, stride=128)
     writer = Writer(gateway.uri(), ledger, seed=3)
     writer.start()
     writer.go_on(1000)

@@ -71,7 +71,7 @@ def test_a_device_that_refuses_writes(cluster):
     gateway, node = cluster.nodes[0], cluster.nodes[3]
     log = log_files(node)[0]
     cluster.cli("cluster", "set", "rehome-after", "never")
-    ledger = Ledger(blocks=1500)
+    ledger = Ledger(blocks=1500, stride=128)
     writer = Writer(gateway.uri(), ledger, seed=1)
     writer.start()
     writer.go_on(500)
@@ -155,7 +155,7 @@ def test_groups_that_nobody_uses_are_not_called_unserved(cluster):
 def test_what_is_gone_for_good_is_not_waited_for(cluster, lost):
     """The node starts without the device, and the default patience of ten minutes does not hold the repair up."""
     gateway, node = cluster.nodes[0], cluster.nodes[3]
-    ledger = Ledger(blocks=800)
+    ledger = Ledger(blocks=800, stride=128)
     writer = Writer(gateway.uri(), ledger, seed=2)
     writer.start()
     writer.go_on(500)

@@ -28,7 +28,7 @@ def check_everywhere(cluster, ledger, when):
 def test_writes_go_on_without_a_dead_node_and_it_comes_back(cluster, number):
     """Primaries on the dead node are replaced, its other copies left behind; later it gets what it missed."""
     gateway, dead = cluster.nodes[0], cluster.nodes[number - 1]
-    ledger = Ledger(blocks=1500)
+    ledger = Ledger(blocks=1500, stride=128)
     writer = Writer(gateway.uri(), ledger, seed=number)
     writer.start()
     writer.go_on()
@@ -44,7 +44,7 @@ def test_writes_go_on_without_a_dead_node_and_it_comes_back(cluster, number):
 
 def test_each_copy_alone_has_everything(cluster):
     """After a death and a return, the copies that were away answer for the others."""
-    ledger = Ledger(blocks=1000)
+    ledger = Ledger(blocks=1000, stride=128)
     for dead in cluster.nodes:
         outlive(cluster, [dead], ledger, seed=dead.number)
     check_everywhere(cluster, ledger, "each node has been dead once")
@@ -52,7 +52,7 @@ def test_each_copy_alone_has_everything(cluster):
 
 def test_a_client_finds_its_volume_on_another_node(cluster):
     """A gateway's node dies: the client connects to any other node, and everything acknowledged is there."""
-    ledger = Ledger(blocks=1000)
+    ledger = Ledger(blocks=1000, stride=128)
     writer = Writer(cluster.nodes[1].uri(), ledger, seed=5)
     writer.start()
     writer.go_on()
@@ -71,7 +71,7 @@ def test_a_client_finds_its_volume_on_another_node(cluster):
 @pytest.mark.parametrize("seconds", [1, 4])
 def test_a_node_that_stands_still_does_no_harm(cluster, seconds):
     """SIGSTOP is the purest split brain: the process goes on later as if nothing had happened."""
-    ledger = Ledger(blocks=1000)
+    ledger = Ledger(blocks=1000, stride=128)
     writer = Writer(cluster.nodes[0].uri(), ledger, seed=seconds)
     writer.start()
     writer.go_on()
@@ -89,7 +89,7 @@ def test_a_node_that_stands_still_does_no_harm(cluster, seconds):
 
 def test_etcd_away_stops_no_writes(cluster):
     """Losing the configuration server stops changes of the configuration, not I/O."""
-    ledger = Ledger(blocks=500)
+    ledger = Ledger(blocks=500, stride=128)
     writer = Writer(cluster.nodes[0].uri(), ledger, seed=8)
     writer.start()
     writer.go_on()

@@ -49,7 +49,7 @@ def device_of(cluster, node):
 def test_clients_go_on_while_a_device_hangs(cluster, hanging):
     """For some seconds, after which all is whole again by itself; then for so long that the device is given up."""
     elsewhere, node = cluster.nodes[0], cluster.nodes[2]
-    ledgers = [Ledger(blocks=1000), Ledger(blocks=1000)]
+    ledgers = [Ledger(blocks=1000, stride=128), Ledger(blocks=1000)]
     # One client's gateway is on the very node: that goes on, too.
     writers = [
         Writer(elsewhere.uri("vol1"), ledgers[0], seed=1),
@@ -99,7 +99,7 @@ def test_clients_go_on_while_a_device_hangs(cluster, hanging):
 @pytest.mark.root
 def test_a_node_starts_beside_a_device_that_hangs(cluster, hanging):
     """The node serves its clients from other copies, says what it waits for, and takes the device in by itself."""
-    node, ledger = cluster.nodes[2], Ledger(blocks=500)
+    node, ledger = cluster.nodes[2], Ledger(blocks=500, stride=128)
     writer = Writer(cluster.nodes[0].uri("vol1"), ledger, seed=3)
     writer.start()
     writer.go_on(300)
@@ -109,7 +109,7 @@ def test_a_node_starts_beside_a_device_that_hangs(cluster, hanging):
     node.start()
     wait_until(lambda: node.log().count("is up:") == 3, 60, "the node to start")
     print(f"the node is up after {time.monotonic() - began:.1f} s")
-    second = Writer(node.uri("vol2"), Ledger(blocks=500), seed=4)
+    second = Writer(node.uri("vol2"), Ledger(blocks=500, stride=128), seed=4)
     second.start()
     second.go_on(300)
     wait_until(lambda: device_of(cluster, node)["failure"] == "stopped", 60, "the device to be out of service")
@@ -126,7 +126,7 @@ def test_a_node_starts_beside_a_device_that_hangs(cluster, hanging):
 
 def test_a_node_starts_beside_a_device_that_takes_long_to_open(cluster):
     """A file in the device's folder that nobody can read yet stands for a map that has to be read whole."""
-    node, ledger = cluster.nodes[2], Ledger(blocks=500)
+    node, ledger = cluster.nodes[2], Ledger(blocks=500, stride=128)
     writer = Writer(cluster.nodes[0].uri("vol1"), ledger, seed=5)
     writer.start()
     writer.go_on(300)
@@ -137,7 +137,7 @@ def test_a_node_starts_beside_a_device_that_takes_long_to_open(cluster):
     os.mkfifo(layers)
     node.start()
     wait_until(lambda: node.log().count("is up:") == 2, 60, "the node to start")
-    second = Writer(node.uri("vol2"), Ledger(blocks=500), seed=6)
+    second = Writer(node.uri("vol2"), Ledger(blocks=500, stride=128), seed=6)
     second.start()
     second.go_on(300)
     wait_until(lambda: device_of(cluster, node)["failure"] == "stopped", 60, "the device to be out of service")

@@ -38,7 +38,7 @@ def test_the_copies_of_a_dead_node_are_made_anew_elsewhere(cluster):
     gateway, dead = cluster.nodes[0], cluster.nodes[3]
     assert sum(groups_by_node(cluster).values()) == 2 * GROUPS
     cluster.cli("cluster", "set", "rehome-after", "never")
-    ledger = Ledger(blocks=1500)
+    ledger = Ledger(blocks=1500, stride=128)
     writer = Writer(gateway.uri(), ledger, seed=1)
     writer.start()
     writer.go_on(1000)
@@ -75,7 +75,7 @@ def test_a_new_node_gets_its_share(make_cluster):
     cluster = make_cluster(config="etcd")
     cluster.create_volume()
     before = {group["id"]: set(group["members"]) for group in cluster.json("group", "list")}
-    ledger = Ledger(blocks=1500)
+    ledger = Ledger(blocks=1500, stride=128)
     writer = Writer(cluster.first.uri(), ledger, seed=2)
     writer.start()
     writer.go_on(1000)

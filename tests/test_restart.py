@@ -16,7 +16,7 @@ CHUNKS_A_TURN = 6000
 @pytest.mark.parametrize("how", ["stop", "kill"], ids=["SIGTERM", "SIGKILL"])
 def test_each_node_restarts_while_a_client_writes(each_cluster, how):
     """The client sits on a gateway that stays; its writes wait at most, and each acknowledged one is kept."""
-    ledger = Ledger(blocks=1500)
+    ledger = Ledger(blocks=1500, stride=128)
     for node in each_cluster.nodes:
         gateway = each_cluster.nodes[node.number % 3]
         writer = Writer(gateway.uri(), ledger, seed=node.number)
@@ -45,7 +45,7 @@ def test_a_node_whose_file_system_is_full_starts_and_goes_on_when_there_is_room(
         cluster.cli("class", "create", "vast", "--copies", "2", "--overcommit", "1000")
         cluster.cli("volume", "create", "vol1", "256GiB", "--class", "vast")
         cluster.wait_healthy()
-        ledger = Ledger(blocks=1500)
+        ledger = Ledger(blocks=1500, stride=128)
         writer = Writer(cluster.first.uri(), ledger, seed=1)
         writer.start()
         missed = 0
@@ -138,7 +138,7 @@ def fill(path):
 
 def test_the_gateway_of_a_client_restarts(cluster):
     """The client loses its connection and makes a new one; what was acknowledged before is there."""
-    ledger = Ledger(blocks=500)
+    ledger = Ledger(blocks=500, stride=128)
     for how in ("stop", "kill"):
         writer = Writer(cluster.first.uri(), ledger, seed=3)
         writer.start()
@@ -152,7 +152,7 @@ def test_the_gateway_of_a_client_restarts(cluster):
 
 def test_a_paused_node_goes_on(cluster):
     """SIGSTOP for some seconds: slow at most, never wrong, whichever copies serve meanwhile."""
-    ledger = Ledger(blocks=500)
+    ledger = Ledger(blocks=500, stride=128)
     writer = Writer(cluster.nodes[1].uri(), ledger)
     writer.start()
     writer.go_on()

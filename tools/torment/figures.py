@@ -5,12 +5,11 @@ import random
 import time
 from collections import Counter
 
-from tools.harness.acked_writer import BLOCK, content
+from tools.harness.acked_writer import BLOCK, Ledger, content
 from tools.harness.document import circumstances
 from tools.harness.nbd import CMD_WRITE, Client
 from tools.harness.process import wait_until
 
-from .ledgers import SpreadLedger
 from .torment import say
 from .workloads import LedgerClient
 
@@ -80,7 +79,7 @@ class Figures:
                 yield name, self.markdown()
 
     def writer(self, uris, volume, seed):
-        ledger = SpreadLedger(BLOCKS, 0, STRIDE)
+        ledger = Ledger(BLOCKS, 0, STRIDE)
         # Blocks hold what an earlier series wrote; a new ledger knows versions from zero on only.
         with Client(uris[0]) as client:
             client.trim(0, client.size)

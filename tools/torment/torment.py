@@ -5,8 +5,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tools.harness.acked_writer import Ledger
+
 from . import faults, registers
-from .ledgers import SpreadLedger
 from .workloads import LedgerClient, RegisterClient, histories
 
 WRITERS = 3
@@ -58,10 +59,10 @@ class Torment:
             # Over TCP a client is another machine's; over the unix socket it shares the fate of the node's machine.
             order = nodes[number % len(nodes) :] + nodes[: number % len(nodes)]
             uris = [node.uri(tcp=number == 1) for node in order]
-            ledger = SpreadLedger(LEDGER_BLOCKS, number, LEDGER_STRIDE)
+            ledger = Ledger(LEDGER_BLOCKS, number, LEDGER_STRIDE)
             self.writers.append(LedgerClient(f"writer{number}", uris, ledger, self.seed + number))
         uris = [node.uri(BOTH) for node in nodes]
-        ledger = SpreadLedger(BOTH_BLOCKS, 0, BOTH_STRIDE)
+        ledger = Ledger(BOTH_BLOCKS, 0, BOTH_STRIDE)
         self.both = LedgerClient("writer of two copies", uris, ledger, self.seed + WRITERS)
         for number in range(1, len(nodes) + 1):
             uris = [other.uri(tcp=number == 2) for other in nodes]
