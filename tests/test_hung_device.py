@@ -49,7 +49,7 @@ def device_of(cluster, node):
 def test_clients_go_on_while_a_device_hangs(cluster, hanging):
     """For some seconds, after which all is whole again by itself; then for so long that the device is given up."""
     elsewhere, node = cluster.nodes[0], cluster.nodes[2]
-    ledgers = [Ledger(blocks=1000, stride=128), Ledger(blocks=1000)]
+    ledgers = [Ledger(blocks=1000, stride=64), Ledger(blocks=1000)]
     # One client's gateway is on the very node: that goes on, too.
     writers = [
         Writer(elsewhere.uri("vol1"), ledgers[0], seed=1),
