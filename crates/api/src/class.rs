@@ -108,3 +108,18 @@ pub struct CreateClass {
     #[cfg_attr(test, schemars(with = "Option<u64>"))]
     pub io_timeout_seconds: Option<Option<u64>>,
 }
+
+/// Body of `POST /v1/classes/{name}`: what is not named stays. What would move copies can't be changed: make another
+/// class for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChangeClass {
+    /// See [`CreateClass`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overcommit_ratio: Option<f64>,
+    /// See [`CreateClass`]; `null`: for ever.
+    #[serde(default, deserialize_with = "crate::named", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<u64>"))]
+    pub io_timeout_seconds: Option<Option<u64>>,
+}

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
-    AttachVolume, ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateSnapshots,
-    CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GroupView, HealthView, LayerUse,
-    NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume,
-    RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, SnapshotView, SpaceView, VolumeView,
+    AttachVolume, ChangeClass, ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass,
+    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GroupView, HealthView,
+    LayerUse, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView,
+    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, SnapshotView, SpaceView,
+    VolumeView,
 };
 
 /// A method of HTTP.
@@ -284,6 +285,8 @@ endpoints! {
     ClassCreate: Post "/v1/classes" (0); CreateClass => 201 ClassView;
     /// One storage class.
     ClassShow: Get "/v1/classes/{name}" (1) => 200 ClassView;
+    /// Changes a storage class; its volumes are as the class is, from then on.
+    ClassChange: Post "/v1/classes/{name}" (1); ChangeClass => 200 ClassView;
     /// Deletes a storage class that no volume uses.
     ClassDelete: Delete "/v1/classes/{name}" (1) => 200 RemovedView;
 

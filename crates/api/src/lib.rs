@@ -33,7 +33,7 @@ mod volume;
 #[cfg(test)]
 mod description;
 
-pub use class::{AckRule, ClassView, CreateClass, FailureDomain};
+pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
 pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};
 pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
 pub use error::{ErrorBody, ErrorCode};

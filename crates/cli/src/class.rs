@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use azekura_api::endpoint::{ClassCreate, ClassList, ClassShow};
-use azekura_api::{AckRule, ClassView, CreateClass, FailureDomain, NoQuery, Period};
+use azekura_api::endpoint::{ClassChange, ClassCreate, ClassList, ClassShow};
+use azekura_api::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain, NoQuery, Period};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::{print, print_json};
@@ -35,6 +35,13 @@ enum Class {
     List(ApiArgs),
     /// Show one storage class.
     Show(ShowArgs),
+    /// Change a storage class, and with it all its volumes.
+    #[command(after_help = "What would move copies can't be changed: make another class for that.\n\n\
+        Examples:\n  \
+        azekura class set default --io-timeout 2m      clients wait longer for a group that is lost\n  \
+        azekura class set default --io-timeout never   and for as long as that takes\n  \
+        azekura class set default --overcommit 10")]
+    Set(SetArgs),
     /// Delete a storage class that no volume uses, with its placement groups.
     #[command(visible_alias = "rm")]
     Delete(DeleteClassArgs),
@@ -122,6 +129,28 @@ struct CreateArgs {
 }
 
 #[derive(Debug, Args)]
+struct SetArgs {
+    /// Name of the class.
+    name: String,
+    #[command(flatten)]
+    change: Change,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Change {
+    /// Volumes may promise this many times the devices' size.
+    #[arg(long, value_name = "RATIO")]
+    overcommit: Option<f64>,
+    /// How long a read or write waits while none of its copies can serve it, before the client gets an I/O error: 1s to
+    /// 1d, or never.
+    #[arg(long, value_name = "TIME", value_parser = io_timeout)]
+    io_timeout: Option<IoTimeout>,
+}
+
+#[derive(Debug, Args)]
 struct ShowArgs {
     /// Name of the class.
     name: String,
@@ -155,6 +184,14 @@ impl ClassCommand {
                     return print("There are no storage classes yet; the first volume makes one.\n");
                 }
                 print(&table(&classes))
+            }
+            Class::Set(SetArgs { name, change: Change { overcommit, io_timeout }, api }) => {
+                let change = ChangeClass {
+                    overcommit_ratio: overcommit,
+                    io_timeout_seconds: io_timeout.map(|IoTimeout(seconds)| seconds),
+                };
+                let class = api.client()?.send::<ClassChange>([name], &change)?;
+                show(&class, api.json)
             }
             Class::Delete(arguments) => arguments.run(),
             Class::Show(arguments) => {

@@ -1,7 +1,8 @@
-//! Storage classes: list, show, create.
+//! Storage classes: list, show, create, change.
 
-use azekura_api::endpoint::{ClassCreate, ClassList, ClassShow};
-use azekura_meta::cluster::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
+use azekura_api::ChangeClass;
+use azekura_api::endpoint::{ClassChange, ClassCreate, ClassList, ClassShow};
+use azekura_meta::cluster::{self, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 use azekura_model::{AckRule, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Kind, MetaError};
 
 use super::call::{Answer, Call};
@@ -34,5 +35,11 @@ pub(super) async fn create(Call { api, body, .. }: Call<ClassCreate>) -> Answer<
         io_timeout_seconds: body.io_timeout_seconds.unwrap_or(Some(IO_TIMEOUT_DEFAULT_SECONDS)),
     };
     let class = api.meta.create_class(&spec).await?;
+    Ok(views::class(&api.meta.model(), &class).into())
+}
+
+pub(super) async fn change(Call { api, names: [name], body, .. }: Call<ClassChange>) -> Answer<ClassChange> {
+    let ChangeClass { overcommit_ratio, io_timeout_seconds } = body;
+    let class = api.meta.change_class(&name, cluster::ClassChange { overcommit_ratio, io_timeout_seconds }).await?;
     Ok(views::class(&api.meta.model(), &class).into())
 }

@@ -89,6 +89,7 @@ fn routes() -> Routes {
         .serve(classes::list)
         .serve(classes::create)
         .serve(classes::show)
+        .serve(classes::change)
         .serve(removal::class)
         .serve(members::nodes)
         .serve(removal::node)

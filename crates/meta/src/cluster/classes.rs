@@ -1,12 +1,14 @@
 //! Storage classes.
 
-use azekura_model::transitions::classes::{begin_class_deletion, create_class, delete_groups, finish_class_deletion};
+use azekura_model::transitions::classes::{
+    begin_class_deletion, change_class, create_class, delete_groups, finish_class_deletion,
+};
 use azekura_model::{ClassRecord, MetaError};
 
 use super::MetaClient;
 use crate::time::now_rfc3339;
 
-pub use azekura_model::transitions::classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
+pub use azekura_model::transitions::classes::{ClassChange, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 
 /// Groups deleted by one transaction; etcd takes 128 operations.
 const GROUPS_PER_TXN: usize = 100;
@@ -16,6 +18,11 @@ impl MetaClient {
     pub async fn create_class(&self, spec: &ClassSpec) -> Result<ClassRecord, MetaError> {
         let created = now_rfc3339();
         Ok(self.run("creating the storage class", |records| create_class(records, spec, &created)).await?.0)
+    }
+
+    /// Changes a storage class; gives it as it is then.
+    pub async fn change_class(&self, name: &str, change: ClassChange) -> Result<ClassRecord, MetaError> {
+        Ok(self.run("changing the storage class", |records| change_class(records, name, change)).await?.0)
     }
 
     /// Deletes a storage class that has no volumes, with its groups. Can be repeated when it was interrupted.

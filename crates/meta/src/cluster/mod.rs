@@ -30,7 +30,7 @@ mod volumes;
 
 pub use alive::LeaseHold;
 pub use attachments::ChangedAttachments;
-pub use classes::{ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
+pub use classes::{ClassChange, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use cuts::Snapped;
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX};
 pub use members::{DeviceSpec, NodeSpec};

@@ -1,4 +1,4 @@
-//! Storage classes: made, and deleted with their groups.
+//! Storage classes: made, changed, and deleted with their groups.
 
 use azekura_base::PgId;
 
@@ -63,10 +63,8 @@ impl ClassSpec {
             )
         } else if self.ack_rule == AckRule::EachSite && self.copies < 2 {
             "one copy is in one site: use the ack rule 'all', or more copies".to_owned()
-        } else if !(0.1..=1e6).contains(&self.overcommit_ratio) {
-            format!("the overcommit ratio must be 0.1 to 1000000, not {}", self.overcommit_ratio)
-        } else if let Some(seconds) = self.io_timeout_seconds.filter(|seconds| !IO_TIMEOUTS.contains(seconds)) {
-            format!("the I/O timeout must be 1 s to 86,400 s, or never, not {seconds} s")
+        } else if let Some(reason) = class_limits(self.overcommit_ratio, self.io_timeout_seconds) {
+            reason
         } else {
             return Ok(());
         };
@@ -110,6 +108,47 @@ pub fn create_class(records: &Records<'_>, spec: &ClassSpec, created: &str) -> O
         Some(_) => Err(MetaError::Exists { kind: Kind::Class, name: spec.name.clone() }.into()),
         None => Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &record), record)),
     }
+}
+
+/// What of a storage class can be changed without moving a copy; `None` leaves it as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClassChange {
+    /// See [`ClassSpec::overcommit_ratio`].
+    pub overcommit_ratio: Option<f64>,
+    /// See [`ClassSpec::io_timeout_seconds`]; `Some(None)`: for ever.
+    pub io_timeout_seconds: Option<Option<u64>>,
+}
+
+/// Changes a storage class; gives it as it is then.
+///
+/// # Errors
+/// When the class is missing, or can't be so.
+pub fn change_class(records: &Records<'_>, name: &str, change: ClassChange) -> Outcome<ClassRecord> {
+    let found = records.find(&Key::Class(name))?;
+    let before: Option<ClassRecord> = found.record()?;
+    let before = before.filter(|class| !class.deleted).ok_or_else(|| missing(Kind::Class, name))?;
+    let ClassChange { overcommit_ratio, io_timeout_seconds } = change;
+    let class = ClassRecord {
+        overcommit_ratio: overcommit_ratio.unwrap_or(before.overcommit_ratio),
+        io_timeout_seconds: io_timeout_seconds.unwrap_or(before.io_timeout_seconds),
+        ..before.clone()
+    };
+    if let Some(reason) = class_limits(class.overcommit_ratio, class.io_timeout_seconds) {
+        return Err(MetaError::InvalidClass { name: name.to_owned(), reason }.into());
+    }
+    if class == before {
+        return Ok(Step::Done(class, found.mod_revision()));
+    }
+    Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &class), class))
+}
+
+/// Why a class can't have this overcommit ratio or this I/O timeout.
+fn class_limits(overcommit_ratio: f64, io_timeout_seconds: Option<u64>) -> Option<String> {
+    if !(0.1..=1e6).contains(&overcommit_ratio) {
+        return Some(format!("the overcommit ratio must be 0.1 to 1000000, not {overcommit_ratio}"));
+    }
+    let seconds = io_timeout_seconds.filter(|seconds| !IO_TIMEOUTS.contains(seconds))?;
+    Some(format!("the I/O timeout must be 1 s to 86,400 s, or never, not {seconds} s"))
 }
 
 /// Begins to delete a storage class that has no volumes: it takes none from then on. Gives its groups, which go next

@@ -35,6 +35,28 @@ fn a_class_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn a_class_changes_in_what_moves_no_copy() {
+    let mut memory = cluster();
+    let change = |memory: &mut Memory, name: &str, change| run(memory, |records| change_class(records, name, change));
+    let before = memory.model().classes["c"].clone();
+    let patient = ClassChange { io_timeout_seconds: Some(None), ..ClassChange::default() };
+    let expected = ClassRecord { io_timeout_seconds: None, ..before };
+    assert_eq!(change(&mut memory, "c", patient).unwrap(), expected);
+    assert_eq!(memory.model().classes["c"], expected);
+    let revision = memory.model().revision;
+    assert_eq!(change(&mut memory, "c", patient).unwrap(), expected);
+    assert_eq!(change(&mut memory, "c", ClassChange::default()).unwrap(), expected);
+    for bad in [
+        ClassChange { io_timeout_seconds: Some(Some(0)), ..patient },
+        ClassChange { overcommit_ratio: Some(0.0), ..patient },
+    ] {
+        assert!(matches!(change(&mut memory, "c", bad), Err(MetaError::InvalidClass { .. })), "{bad:?}");
+    }
+    assert!(matches!(change(&mut memory, "d", patient), Err(MetaError::NotFound { .. })));
+    assert_eq!(memory.model().revision, revision, "nothing has changed");
+}
+
+#[test]
 fn a_class_that_is_there_is_ours_only_when_the_answer_was_lost() {
     let mut memory = Memory::new();
     let spec = ClassSpec::new("c", 2);
