@@ -134,13 +134,23 @@ def test_while_the_configuration_is_away_nodes_tell_what_they_knew(make_cluster)
     cluster.create_volume(size="64MiB", shared=True)
     with Client(cluster.first.uri()) as client:
         client.write(0, b"x" * BLOCK)
+        cluster.cli("snapshot", "create", "vol1@before")
         cluster.etcd.kill()
         wait_until(lambda: "stale" in cluster.json_of_unhealthy("status"), 30, "the loss to be noticed")
         status = cluster.json_of_unhealthy("status")
         assert "this is what node n1 knew then" in status["problems"][0]
-        listed = run_cli("volume", "list", api=cluster.first.api)
-        assert listed.returncode == 0 and "vol1" in listed.stdout
-        assert "the configuration has not answered for" in listed.stderr
+        for command, known in [
+            (["volume", "list"], "vol1"),
+            (["volume", "show", "vol1"], "vol1"),
+            (["snapshot", "list"], "before"),
+            (["snapshot", "list", "vol1"], "before"),
+            (["class", "list"], "default"),
+            (["class", "show", "default"], "default"),
+            (["space"], "vol1"),
+        ]:
+            listed = run_cli(*command, api=cluster.first.api)
+            assert listed.returncode == 0 and known in listed.stdout, (command, listed)
+            assert "the configuration has not answered for" in listed.stderr, command
         # It is attached here already: that needs no change.
         with Client(cluster.first.uri()) as second:
             assert second.read(0, BLOCK) == b"x" * BLOCK

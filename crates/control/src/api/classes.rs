@@ -5,21 +5,21 @@ use azekura_api::endpoint::{ClassChange, ClassCreate, ClassList, ClassShow};
 use azekura_meta::cluster::{self, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 use azekura_model::{AckRule, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Kind, MetaError};
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, Reply};
 use super::known::{Known, Wanted, known};
 use super::shown::Meant;
 use super::views;
 
 pub(super) async fn list(Call { api, .. }: Call<ClassList>) -> Answer<ClassList> {
-    let Known { model, .. } = known(&api, Wanted::Volumes).await?;
+    let Known { model, stale } = known(&api, Wanted::Volumes).await?;
     let classes = model.classes.values().filter(|class| !class.deleted);
-    Ok(classes.map(|class| views::class(&model, class)).collect::<Vec<_>>().into())
+    Ok(Reply::as_known(classes.map(|class| views::class(&model, class)).collect(), stale))
 }
 
 pub(super) async fn show(Call { api, names: [name], .. }: Call<ClassShow>) -> Answer<ClassShow> {
-    let model = api.meta.model_of_volumes().await?;
+    let Known { model, stale } = known(&api, Wanted::Volumes).await?;
     match model.classes.get(&name) {
-        Some(class) => Ok(views::class(&model, class).into()),
+        Some(class) => Ok(Reply::as_known(views::class(&model, class), stale)),
         None => Err(MetaError::NotFound { kind: Kind::Class, name }.into()),
     }
 }

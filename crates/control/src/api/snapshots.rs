@@ -11,8 +11,9 @@ use azekura_api::{CloneVolume, ErrorCode, NoContent, ProtectVolume, RevertVolume
 use azekura_base::{LayerId, rfc3339_seconds};
 use azekura_model::{Kind, MetaError, Model, ProtectionRecord, SnapshotRecord, VolumeAccess};
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
+use super::known::{Known, Wanted, known};
 use super::shown::{Meant, Shown};
 use super::views::endpoints_of;
 use super::{freed, space, views};
@@ -56,18 +57,18 @@ pub(super) fn view(model: &Model, record: &SnapshotRecord) -> SnapshotView {
 }
 
 pub(super) async fn list(Call { api, .. }: Call<SnapshotList>) -> Answer<SnapshotList> {
-    let model = api.meta.model_of_snapshots().await?;
+    let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
     let (held, _) = space::layers(&api, &model).await;
-    Ok(model.volumes.keys().flat_map(|volume| of_volume(&model, &held, volume)).collect::<Vec<_>>().into())
+    Ok(Reply::as_known(model.volumes.keys().flat_map(|volume| of_volume(&model, &held, volume)).collect(), stale))
 }
 
 pub(super) async fn list_of_volume(Call { api, names: [name], .. }: Call<VolumeSnapshots>) -> Answer<VolumeSnapshots> {
-    let model = api.meta.model_of_snapshots().await?;
+    let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
     if !model.volumes.contains_key(&name) {
         return Err(MetaError::NotFound { kind: Kind::Volume, name }.into());
     }
     let (held, _) = space::layers(&api, &model).await;
-    Ok(of_volume(&model, &held, &name).into())
+    Ok(Reply::as_known(of_volume(&model, &held, &name), stale))
 }
 
 fn of_volume(model: &Model, held: &BTreeMap<LayerId, u64>, name: &str) -> Vec<SnapshotView> {
@@ -85,7 +86,7 @@ pub(super) async fn show(
     Call { api, names: [volume, snapshot], query, .. }: Call<SnapshotShow>,
 ) -> Answer<SnapshotShow> {
     let patience = query.measure_ms.map_or(MEASURE_TIME, Duration::from_millis).min(MEASURE_TIME);
-    let model = api.meta.model_of_snapshots().await?;
+    let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
     let found = find_snapshot(&model, &volume, &snapshot)?;
     let (held, _) = space::layers(&api, &model).await;
     let held_bytes = held.get(&found.layer).copied().unwrap_or(0);
@@ -94,7 +95,7 @@ pub(super) async fn show(
         let freed = freed::measure(&api, &model, found.layer, patience).await;
         (shown.freed_bytes, shown.freed_missing) = (Some(freed.bytes), freed.missing);
     }
-    Ok(shown.into())
+    Ok(Reply::as_known(shown, stale))
 }
 
 /// Answered when they are there; every write that was acknowledged before is in them.

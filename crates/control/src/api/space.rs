@@ -11,8 +11,9 @@ use azekura_base::LayerId;
 use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
 use azekura_model::{LayerRecord, LayerState, Model};
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
+use super::known::{Known, Wanted, known};
 use super::{Api, peers, stats};
 
 pub(super) async fn node(Call { api, .. }: Call<NodeLayers>) -> Answer<NodeLayers> {
@@ -21,10 +22,10 @@ pub(super) async fn node(Call { api, .. }: Call<NodeLayers>) -> Answer<NodeLayer
 }
 
 pub(super) async fn show(Call { api, .. }: Call<Space>) -> Answer<Space> {
-    let model = api.meta.model_of_volumes().await?;
+    let Known { model, stale } = known(&api, Wanted::Volumes).await?;
     let stats = stats::gather(&api, &model).await;
     let (layers, missing) = layers(&api, &model).await;
-    Ok(SpaceView { missing, ..space(&model, &stats, &layers) }.into())
+    Ok(Reply::as_known(SpaceView { missing, ..space(&model, &stats, &layers) }, stale))
 }
 
 /// Bytes that each layer owns on all devices, and which nodes did not answer.
