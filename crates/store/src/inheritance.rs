@@ -46,6 +46,22 @@ impl Store {
         if missing { Err(Step::Loading) } else { Ok(slots) }
     }
 
+    /// The leaf in `slot` has been changed, and others lie on it. A leaf is made as a copy of what it lies on: one that is
+    /// not saved yet is made again at replay, and must not find what came later. It is saved with the leaf in `slot`.
+    pub(crate) fn save_with_unsaved_below(&mut self, slot: SlotId) {
+        let key = self.cache.slot(slot).key;
+        let mut below: Vec<LayerId> = self.layers.children(key.layer).collect();
+        while let Some(layer) = below.pop() {
+            let key = LeafKey { layer, ..key };
+            let here = self.cache.find(key).map(|slot| self.cache.slot(slot));
+            match here.filter(|leaf| matches!(leaf.content, Content::Present(_))) {
+                Some(leaf) if leaf.dirty.is_some() => self.cache.save_with(slot, key),
+                Some(_) => {}
+                None => below.extend(self.layers.children(layer)),
+            }
+        }
+    }
+
     pub(crate) fn apply_relocation(&mut self, moved: &Move, place: Place, position: u64) -> Step {
         let key = LeafKey::of(moved.pg, &moved.range);
         let range = moved.range.indexes();
@@ -112,6 +128,7 @@ impl Store {
                 self.heirs.add(place.segment, layer, owner);
             }
         }
+        self.save_with_unsaved_below(slot);
     }
 
     /// Before a copy replaces blocks in the leaf of `key`, in `slot`: gives the leaves that hold the same as it does in

@@ -318,6 +318,7 @@ impl Store {
         }
         let own = self.put_blocks(slot, place, blocks, data, sequence, position);
         self.layers.own(blocks.layer, own);
+        self.save_with_unsaved_below(slot);
     }
 
     /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the segments' accounts. Gives by how many blocks more,
