@@ -41,6 +41,8 @@ id!(/// The position of a write in its placement group's order; the first write 
     Sequence, u64, "s");
 id!(/// A machine that runs a node process.
     NodeId, u32, "n");
+id!(/// One of the parts that a node's data plane is cut into, counted from 0. Each has devices and groups of its own.
+    Shard, u8, "shard");
 id!(/// One storage device of the cluster.
     DeviceId, u32, "d");
 id!(/// One gateway process's life: its writes are applied at most once each.
