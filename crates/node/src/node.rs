@@ -13,7 +13,7 @@ use crate::reads::ReadLimits;
 use crate::slow::ToldSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
-use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
+use azekura_base::{DeviceId, Endpoint, Epoch, NodeId, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
 use azekura_replica::{AckRule, Client, Group, GroupState, ResyncProgress, ScrubReport};
 use azekura_wire::{Freeze, Message, Sync};
@@ -106,7 +106,7 @@ impl Node {
         Node {
             identity,
             view: ClusterView::default(),
-            gateway: Gateway::new(identity.node, SessionId::new(identity.node, identity.incarnation)),
+            gateway: Gateway::new(identity.node, SessionId::new(Endpoint::first(identity.node), identity.incarnation)),
             devices: BTreeMap::new(),
             groups: BTreeMap::new(),
             links: Links::default(),
