@@ -1,8 +1,9 @@
 //! The records of nodes and devices.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 
-use azekura_base::{DeviceId, NodeId};
+use azekura_base::{DeviceId, NodeId, Shard};
 use serde::{Deserialize, Serialize};
 
 use crate::records::is_false;
@@ -34,12 +35,24 @@ pub struct NodeRecord {
     /// back.
     #[serde(default)]
     pub incarnation: u64,
+    /// How many shards its data plane has. Records that were written before this was noted say nothing: one.
+    #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
+    pub shards: NonZeroU8,
     /// It has left the cluster for good: its name is free, and the record goes when its devices' copies have new homes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub removed: bool,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
+}
+
+/// What a node has that does not say.
+fn one_shard() -> NonZeroU8 {
+    NonZeroU8::MIN
+}
+
+fn is_one_shard(shards: &NonZeroU8) -> bool {
+    *shards == one_shard()
 }
 
 /// A node's sign of life; the key ends with its lease.
@@ -72,6 +85,9 @@ pub struct DeviceRecord {
     pub uuid: String,
     /// The node that it is attached to.
     pub node: NodeId,
+    /// The shard of the node that has it. Records that were written before this was noted say nothing: the first.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub shard: Shard,
     /// A name for people, unique on its node.
     pub name: String,
     /// Size, bytes.
@@ -89,7 +105,17 @@ pub struct DeviceRecord {
     pub unknown: Unknown,
 }
 
+fn is_first(shard: &Shard) -> bool {
+    *shard == Shard(0)
+}
+
 impl DeviceRecord {
+    /// Who answers for what it holds.
+    #[must_use]
+    pub fn endpoint(&self) -> azekura_base::Endpoint {
+        azekura_base::Endpoint { node: self.node, shard: self.shard }
+    }
+
     /// Its node serves what it holds, as far as the node's own messages say.
     #[must_use]
     pub fn is_served(&self) -> bool {
@@ -124,4 +150,56 @@ pub struct DeviceFailure {
     pub reason: String,
     /// When it was noticed, RFC 3339.
     pub since: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn node() -> Value {
+        json!({ "id": 3, "uuid": "u", "name": "n", "data_address": "10.0.0.1:1", "api_address": "10.0.0.1:2",
+            "endpoints": [], "nbd_addresses": [], "site": "", "rack": "", "incarnation": 4 })
+    }
+
+    fn device() -> Value {
+        json!({ "id": 7, "uuid": "u", "node": 3, "name": "d", "capacity_bytes": 1, "state": "up" })
+    }
+
+    /// What a record says after `change`, and how it is written then.
+    fn read<T: serde::de::DeserializeOwned + Serialize>(mut record: Value, change: Value) -> (T, Value) {
+        let change = change.as_object().unwrap().clone();
+        record.as_object_mut().unwrap().extend(change);
+        let record: T = serde_json::from_value(record).unwrap();
+        let written = serde_json::to_value(&record).unwrap();
+        (record, written)
+    }
+
+    #[test]
+    fn records_from_before_shards_are_read_and_stay_as_they_are() {
+        let (record, written): (NodeRecord, _) = read(node(), json!({}));
+        assert_eq!((record.shards.get(), written), (1, node()));
+        let (record, written): (DeviceRecord, _) = read(device(), json!({}));
+        assert_eq!((record.endpoint(), written), (azekura_base::Endpoint::first(NodeId(3)), device()));
+    }
+
+    #[test]
+    fn a_node_without_shards_is_no_node() {
+        let mut record = node();
+        record["shards"] = json!(0);
+        assert!(serde_json::from_value::<NodeRecord>(record).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn shards_come_back(shards in 1u8.., shard in any::<u8>()) {
+            let (record, written): (NodeRecord, _) = read(node(), json!({ "shards": shards }));
+            prop_assert_eq!(record.shards.get(), shards);
+            prop_assert_eq!(serde_json::from_value::<NodeRecord>(written).unwrap(), record);
+            let (record, written): (DeviceRecord, _) = read(device(), json!({ "shard": shard }));
+            prop_assert_eq!(record.endpoint().shard, Shard(shard));
+            prop_assert_eq!(serde_json::from_value::<DeviceRecord>(written).unwrap(), record);
+        }
+    }
 }

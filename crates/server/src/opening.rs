@@ -8,7 +8,7 @@ use crate::disk::device::{DeviceDir, DeviceLost};
 use crate::disk::layers_file;
 use crate::driver::dataplane::Report;
 use anyhow::{Context, Result};
-use azekura_base::{DeviceId, LayerId};
+use azekura_base::{DeviceId, LayerId, Shard};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::DeviceSpec;
 use azekura_meta::time::now_rfc3339;
@@ -140,6 +140,7 @@ impl Opener {
         let spec = DeviceSpec {
             uuid: dir.file.uuid.clone(),
             node: self.identity.node,
+            shard: Shard(0),
             name: name.to_owned(),
             capacity_bytes: dir.options(true).device_bytes(),
         };

@@ -22,6 +22,7 @@ use azekura_meta::server::EmbeddedServer;
 use azekura_model::{EtcdError, Kind, MetaError};
 use azekura_node::{INBOUND_MAX, Identity, UNGREETED_MAX};
 use azekura_reactor::{Options, Reactor};
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -289,6 +290,7 @@ async fn join(
         site: args.site.clone(),
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
+        shards: NonZeroU8::MIN,
     };
     let node = client.register_node(&spec).await?;
     if node.incarnation > folder.file.incarnation {
