@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::Endpoint;
 use serde::{Deserialize, Serialize};
 
 macro_rules! id {
@@ -41,9 +42,11 @@ id!(/// The position of a write in its placement group's order; the first write 
     Sequence, u64, "s");
 id!(/// A machine that runs a node process.
     NodeId, u32, "n");
+id!(/// One of the parts that a node's data plane is cut into, counted from 0. Each has devices and groups of its own.
+    Shard, u8, "shard");
 id!(/// One storage device of the cluster.
     DeviceId, u32, "d");
-id!(/// One gateway process's life: its writes are applied at most once each.
+id!(/// One gateway's life, which ends with its process: its writes are applied at most once each.
     SessionId, u64, "session");
 id!(/// One state of a volume's attachments: raised at every change. An attachment is named by the generation that it began
     /// in; 0 is nobody's.
@@ -70,22 +73,58 @@ impl Epoch {
     }
 }
 
+/// Bits of a session's number that name the process: the node's start.
+const INCARNATION_BITS: u32 = 32;
+/// Bits that name the node; those above them name its shard.
+const NODE_BITS: u32 = 24;
+
 impl SessionId {
-    /// The session of a node's process. `incarnation` counts the node's starts, so a later one of the same node is
-    /// greater.
+    /// The session of one shard's gateway in a node's process. `incarnation` counts the node's starts, so the session
+    /// of a later one of the same shard is greater.
     ///
     /// # Panics
-    /// When `incarnation` is 2^32 or more: a node does not start so often.
+    /// When `incarnation` is 2^32 or more, or the node's number 2^24 or more: a node does not start so often, and a
+    /// cluster has not had so many nodes.
     #[must_use]
-    pub fn new(node: NodeId, incarnation: u64) -> SessionId {
-        let incarnation = u32::try_from(incarnation);
-        assert!(incarnation.is_ok(), "a node's starts fit into 32 bits");
-        SessionId(u64::from(node.0) << 32 | u64::from(incarnation.unwrap_or_default()))
+    pub fn new(endpoint: Endpoint, incarnation: u64) -> SessionId {
+        let Endpoint { node, shard } = endpoint;
+        assert!(incarnation >> INCARNATION_BITS == 0, "a node's starts fit into 32 bits");
+        assert!(node.0 >> NODE_BITS == 0, "the nodes that a cluster has ever had fit into 24 bits");
+        let endpoint = u64::from(shard.0) << NODE_BITS | u64::from(node.0);
+        SessionId(endpoint << INCARNATION_BITS | incarnation)
     }
 
-    /// The node whose process it is.
+    /// The shard whose gateway it is.
     #[must_use]
-    pub fn node(self) -> NodeId {
-        NodeId((self.0 >> 32) as u32)
+    pub fn endpoint(self) -> Endpoint {
+        let endpoint = (self.0 >> INCARNATION_BITS) as u32;
+        let node = NodeId(endpoint & ((1 << NODE_BITS) - 1));
+        Endpoint { node, shard: Shard((endpoint >> NODE_BITS) as u8) }
+    }
+
+    /// Which start of the node it is of.
+    #[must_use]
+    pub fn incarnation(self) -> u64 {
+        self.0 & ((1 << INCARNATION_BITS) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sessions_of_first_shards_are_as_they_were_before_there_were_others() {
+        assert_eq!(SessionId::new(Endpoint::first(NodeId(3)), 7), SessionId(3 << 32 | 7));
+        assert_eq!(SessionId::new(Endpoint { node: NodeId(3), shard: Shard(2) }, 7), SessionId(2 << 56 | 3 << 32 | 7));
+    }
+
+    proptest! {
+        #[test]
+        fn a_session_says_whose_it_is(number in any::<u64>()) {
+            let session = SessionId(number);
+            prop_assert_eq!(SessionId::new(session.endpoint(), session.incarnation()), session);
+        }
     }
 }

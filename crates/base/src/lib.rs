@@ -7,6 +7,7 @@ mod block;
 mod buffer;
 mod checksum;
 mod checksums;
+mod endpoint;
 mod error;
 mod ids;
 mod inbox;
@@ -24,9 +25,10 @@ pub use checksum::{
     Checksum, UNKNOWN_CHECKSUM, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero,
 };
 pub use checksums::Checksums;
+pub use endpoint::Endpoint;
 pub use error::IoStatus;
 pub use ids::{
-    BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
+    BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId, PgId, RequestId, Sequence, SessionId, Shard,
     VolumeId,
 };
 pub use inbox::{Fill, Inbox};

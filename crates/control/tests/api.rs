@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use azekura_api::{DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot};
-use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_control::attachments::Later;
 use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, Control, DataPlane, NodeStatistics};
@@ -121,26 +121,26 @@ struct Node {
 async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let meta = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
     let listener = azekura_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let api = listener.local_addr().unwrap();
-    let spec = NodeSpec {
+    let this = NodeSpec {
         incarnation: 1,
         uuid: name.to_owned(),
         name: name.to_owned(),
         data_address: "127.0.0.1:7101".parse().unwrap(),
-        api_address: api,
+        api_address: listener.local_addr().unwrap(),
         endpoints: ["127.0.0.1:10809", "unix:/run/azekura.nbd"].map(|at| Endpoint::new("nbd", at.into())).into(),
         site: String::new(),
         rack: String::new(),
+        shards: std::num::NonZeroU8::MIN,
     };
-    let node = meta.register_node(&spec).await.unwrap().id;
-    let spec = DeviceSpec { uuid: name.to_owned(), node, name: "device-0".to_owned(), capacity_bytes: 10 * GIB };
+    let node = meta.register_node(&this).await.unwrap().id;
+    let (uuid, shard, name) = (name.to_owned(), Shard(0), "device-0".to_owned());
+    let spec = DeviceSpec { uuid, node, shard, name, capacity_bytes: 10 * GIB };
     let device = meta.register_device(&spec).await.unwrap().id;
-    let alive = meta.keep_alive(node);
     let answers = Arc::new(AtomicBool::new(true));
     let statistics = Obedient { meta: meta.clone(), device, answers: Arc::clone(&answers) };
     let attacher = Attacher::new(meta.clone(), Arc::new(Obliging));
     let control = azekura_control::start(listener, meta.clone(), node, Arc::new(statistics), attacher);
-    Node { api, meta, control, alive, answers }
+    Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers }
 }
 
 /// One request; the status and the JSON body (null without one).

@@ -1,10 +1,10 @@
-//! What nodes answer: a part is done, or is asked for again, there or elsewhere.
+//! What shards answer: a part is done, or is asked for again, there or elsewhere.
 
 use crate::cut::Part;
 use crate::gateway::{Ask, Gateway, Kind};
 use crate::parts::PartId;
 use crate::{MENDING_READS_MAX, reading};
-use azekura_base::{BLOCK_SIZE, Body, Extent, IoStatus, LayerId, NodeId, PgId, RequestId, Run, SessionId};
+use azekura_base::{BLOCK_SIZE, Body, Endpoint, Extent, IoStatus, LayerId, PgId, RequestId, Run, SessionId};
 use azekura_wire::Message;
 use bytes::Bytes;
 use std::time::Duration;
@@ -16,55 +16,55 @@ pub(crate) enum Answer {
 }
 
 impl Gateway {
-    /// An answer from `node`. Answers that nobody waits for are ignored.
-    pub fn answer(&mut self, node: NodeId, message: Message, now: Duration) {
+    /// An answer of the shard `from`. Answers that nobody waits for are ignored.
+    pub fn answer(&mut self, from: Endpoint, message: Message, now: Duration) {
         self.now = now;
         match message {
             Message::WriteDone(done) => {
                 let id = PartId::Write(done.pg, done.request);
                 match done.result {
-                    Err(IoStatus::Redirect | IoStatus::ReadOnly) => self.refused(id, node),
-                    Err(IoStatus::Stale) => self.stale(id, node),
-                    Err(status) => self.write_done(id, node, Some(status)),
-                    Ok(()) => self.write_done(id, node, None),
+                    Err(IoStatus::Redirect | IoStatus::ReadOnly) => self.refused(id, from),
+                    Err(IoStatus::Stale) => self.stale(id, from),
+                    Err(status) => self.write_done(id, from, Some(status)),
+                    Ok(()) => self.write_done(id, from, None),
                 }
             }
             Message::ReadDone(done) => {
                 let id = PartId::Read(done.request);
                 match done.result {
                     Ok(extents) => {
-                        let Some(under) = self.parts.get(id).filter(|u| u.at == Some(node)) else { return };
-                        // Answers from this very process have not left memory since the store checked them.
-                        if reading::is_valid(under.part, &extents, node != self.me) {
+                        let Some(under) = self.parts.get(id).filter(|u| u.at == Some(from)) else { return };
+                        // Answers from this very shard have not left memory since the store checked them.
+                        if reading::is_valid(under.part, &extents, from != self.me) {
                             let part = under.part;
                             self.read_done(id, Ok(Answer::Blocks(part, extents)));
                         } else {
-                            self.try_elsewhere(id, node, IoStatus::Io);
+                            self.try_elsewhere(id, from, IoStatus::Io);
                         }
                     }
-                    Err(status) => self.not_read(id, node, status),
+                    Err(status) => self.not_read(id, from, status),
                 }
             }
             Message::StatusDone(done) => {
                 let id = PartId::Read(done.request);
                 match done.result {
                     Ok(runs) => {
-                        let Some(under) = self.parts.get(id).filter(|u| u.at == Some(node)) else { return };
+                        let Some(under) = self.parts.get(id).filter(|u| u.at == Some(from)) else { return };
                         let part = under.part;
                         self.read_done(id, Ok(Answer::Runs(part, runs)));
                     }
-                    Err(status) => self.not_read(id, node, status),
+                    Err(status) => self.not_read(id, from, status),
                 }
             }
             _ => {}
         }
     }
 
-    fn not_read(&mut self, id: PartId, node: NodeId, status: IoStatus) {
+    fn not_read(&mut self, id: PartId, from: Endpoint, status: IoStatus) {
         match status {
-            IoStatus::Redirect => self.refused(id, node),
-            IoStatus::Stale => self.stale(id, node),
-            status => self.try_elsewhere(id, node, status),
+            IoStatus::Redirect => self.refused(id, from),
+            IoStatus::Stale => self.stale(id, from),
+            status => self.try_elsewhere(id, from, status),
         }
     }
 
@@ -79,17 +79,17 @@ impl Gateway {
     }
 
     /// The copy does not take the part: the primary may, or a later one, or this one when more copies are in sync.
-    fn refused(&mut self, id: PartId, node: NodeId) {
+    fn refused(&mut self, id: PartId, from: Endpoint) {
         let now = self.now;
         let wrote_at = match id {
             PartId::Write(pg, _) => self.parts.lane(pg).wrote_at,
             PartId::Read(_) => Duration::ZERO,
         };
-        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(node)) else { return };
+        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(from)) else { return };
         under.given_back(now);
         // The refusal is the group's: if that has taken other writes since, it only has too many.
         under.waits_since = under.waits_since.max(wrote_at);
-        let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == node);
+        let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == from);
         under.primary_only = !id.is_write() && !by_primary;
         self.parts.take_back(id);
         if self.gives_up(id) {
@@ -104,12 +104,12 @@ impl Gateway {
 
     /// The copy knows of another head than the request names, or a snapshot is being made: one of both does not know
     /// the latest. Asked again a little later, or as soon as this gateway knows more.
-    fn stale(&mut self, id: PartId, node: NodeId) {
+    fn stale(&mut self, id: PartId, from: Endpoint) {
         let now = self.now;
-        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(node)) else { return };
+        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(from)) else { return };
         under.given_back(now);
         let known = self.by_id.get(&under.volume).map(|volume| volume.layer);
-        let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == node);
+        let by_primary = self.groups.get(&under.pg).is_none_or(|group| group.primary == from);
         let knows_next = known != Some(under.layer); // This gateway has learnt of the next head meanwhile.
         if !knows_next {
             under.primary_only = !id.is_write() && !by_primary;
@@ -141,9 +141,9 @@ impl Gateway {
     }
 
     /// The copy could not read: another may.
-    fn try_elsewhere(&mut self, id: PartId, node: NodeId, status: IoStatus) {
-        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(node)) else { return };
-        under.tried.push(node);
+    fn try_elsewhere(&mut self, id: PartId, from: Endpoint, status: IoStatus) {
+        let Some(under) = self.parts.get_mut(id).filter(|under| under.at == Some(from)) else { return };
+        under.tried.push(from);
         let group = self.groups.get(&under.pg);
         let mends = status == IoStatus::Io
             && under.tried.len() < MENDING_READS_MAX
@@ -162,8 +162,8 @@ impl Gateway {
         }
     }
 
-    fn write_done(&mut self, id: PartId, node: NodeId, failed: Option<IoStatus>) {
-        let Some(pg) = self.parts.get(id).filter(|under| under.at == Some(node)).map(|under| under.pg) else { return };
+    fn write_done(&mut self, id: PartId, from: Endpoint, failed: Option<IoStatus>) {
+        let Some(pg) = self.parts.get(id).filter(|under| under.at == Some(from)).map(|under| under.pg) else { return };
         self.note_answer(id);
         let Some(under) = self.parts.remove(id) else { return };
         self.room.give(&under);

@@ -7,7 +7,7 @@ use crate::parts::Parts;
 use crate::room::Room;
 use crate::statistics::VolumeStatistics;
 use crate::view::{GroupView, VolumeView};
-use azekura_base::{Body, CHUNK_SIZE, Generation, IoStatus, LayerId, NodeId, PgId, SessionId, VolumeId};
+use azekura_base::{Body, CHUNK_SIZE, Endpoint, Generation, IoStatus, LayerId, PgId, SessionId, VolumeId};
 use azekura_wire::Message;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -81,8 +81,8 @@ pub enum Outcome {
 /// What the gateway asks of its surroundings.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Send to a node, which may be this one.
-    Send(NodeId, Message),
+    /// Send to a shard, which may be this one.
+    Send(Endpoint, Message),
     /// The request named by the token is done.
     Complete(u64, Outcome),
 }
@@ -128,17 +128,17 @@ pub(crate) struct Under {
     pub(crate) pg: PgId,
     pub(crate) ask: Ask,
     /// Where it was sent; `None` while it waits to be sent.
-    pub(crate) at: Option<NodeId>,
+    pub(crate) at: Option<Endpoint>,
     /// When it was sent last.
     pub(crate) sent_at: Duration,
     /// How often it was sent again for want of an answer.
     pub(crate) asked_again: u32,
     /// Not to be sent before.
     pub(crate) retry_at: Duration,
-    /// Nodes that could not read it.
-    pub(crate) tried: Vec<NodeId>,
-    /// Nodes that were asked to read it and have not answered, since the last time that this was said of all.
-    pub(crate) silent: Vec<NodeId>,
+    /// Shards that could not read it.
+    pub(crate) tried: Vec<Endpoint>,
+    /// Shards that were asked to read it and have not answered, since the last time that this was said of all.
+    pub(crate) silent: Vec<Endpoint>,
     /// Since when it waits, unless its group answers others.
     pub(crate) waits_since: Duration,
     /// How often that started anew.
@@ -151,12 +151,12 @@ pub(crate) struct Under {
 
 /// See the crate's description.
 pub struct Gateway {
-    pub(crate) me: NodeId,
+    pub(crate) me: Endpoint,
     pub(crate) session: SessionId,
     pub(crate) volumes: BTreeMap<String, Arc<VolumeView>>,
     pub(crate) by_id: BTreeMap<VolumeId, Arc<VolumeView>>,
     pub(crate) groups: BTreeMap<PgId, GroupView>,
-    pub(crate) links: BTreeMap<NodeId, bool>,
+    pub(crate) links: BTreeMap<Endpoint, bool>,
     pub(crate) ops: BTreeMap<u64, Running>,
     pub(crate) ops_started: u64,
     pub(crate) parts: Parts,
@@ -173,9 +173,9 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway on node `me`. `session` must be one that no gateway has ever used.
+    /// The gateway of the shard `me`. `session` must be one that no gateway has ever used.
     #[must_use]
-    pub fn new(me: NodeId, session: SessionId) -> Gateway {
+    pub fn new(me: Endpoint, session: SessionId) -> Gateway {
         Gateway {
             me,
             session,
@@ -206,7 +206,7 @@ impl Gateway {
         self.end_deleted();
         self.recall();
         let primary = |groups: &BTreeMap<PgId, GroupView>, pg| groups.get(&pg).map(|group: &GroupView| group.primary);
-        let now: BTreeMap<PgId, Option<NodeId>> =
+        let now: BTreeMap<PgId, Option<Endpoint>> =
             self.parts.lanes.keys().map(|pg| (*pg, primary(&self.groups, *pg))).collect();
         self.new_chance(|pg| now.get(&pg).is_some_and(|now| *now != primary(&before, pg)));
         self.resend(|_| true);

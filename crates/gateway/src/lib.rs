@@ -1,6 +1,6 @@
 //! From a volume's bytes to the copies that hold them.
 //!
-//! A [`Gateway`] takes requests on volumes, cuts them at chunk borders ([`cut`](crate)), sends each part to the node
+//! A [`Gateway`] takes requests on volumes, cuts them at chunk borders ([`cut`](crate)), sends each part to the shard
 //! that can serve it, follows redirections, sends again after a broken connection, and answers when all parts are
 //! done. Checksums of written blocks are made here, and those of read blocks checked here. A write may be sent more
 //! than once; its session and number let the primary apply it once.

@@ -5,7 +5,7 @@ use crate::gateway::{Ask, Effect, Gateway, Under};
 use crate::parts::PartId;
 use crate::view::GroupView;
 use crate::{ANSWER_WAIT, READ_WAIT, RETRY_INTERVAL, RETRY_INTERVAL_MAX, reading};
-use azekura_base::{NodeId, PgId};
+use azekura_base::{Endpoint, PgId};
 use azekura_wire::{Message, ReadRequest, StatusRequest, WriteRequest};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -48,18 +48,18 @@ impl Gateway {
         // Where it was refused as stale, it has no place; where it has one, it is known by its number.
         under.layer = current.layer;
         let Some(group) = self.groups.get(&under.pg) else { return };
-        let up = |node: &NodeId| self.links.get(node).copied().unwrap_or(false);
+        let up = |peer: &Endpoint| self.links.get(peer).copied().unwrap_or(false);
         let target = if is_write || under.primary_only {
             Some(group.primary)
         } else {
-            let first = reader(group, self.me, |node| {
-                up(&node) && !under.tried.contains(&node) && !under.silent.contains(&node)
+            let first = reader(group, self.me, |peer| {
+                up(&peer) && !under.tried.contains(&peer) && !under.silent.contains(&peer)
             });
             first
                 .or_else(|| {
                     // None of them has answered: once more.
                     under.silent.clear();
-                    reader(group, self.me, |node| up(&node) && !under.tried.contains(&node))
+                    reader(group, self.me, |peer| up(&peer) && !under.tried.contains(&peer))
                 })
                 // None could read it, and one has refused since: it may be another device by now.
                 .or_else(|| Some(group.primary).filter(|_| group.copies.iter().all(|c| under.tried.contains(c))))
@@ -114,18 +114,18 @@ impl Gateway {
         self.next_retry = self.next_retry.min(under.retry_at);
     }
 
-    /// The connection to `node` is up; what was sent on an earlier one is void.
-    pub fn link_up(&mut self, node: NodeId) {
-        self.links.insert(node, true);
-        let led: BTreeSet<PgId> = self.groups.iter().filter(|(_, g)| g.primary == node).map(|(pg, _)| *pg).collect();
+    /// The connection to `peer` is up; what was sent on an earlier one is void.
+    pub fn link_up(&mut self, peer: Endpoint) {
+        self.links.insert(peer, true);
+        let led: BTreeSet<PgId> = self.groups.iter().filter(|(_, g)| g.primary == peer).map(|(pg, _)| *pg).collect();
         self.new_chance(|pg| led.contains(&pg));
         self.resend(|_| true);
     }
 
-    /// The connection to `node` is gone: what it has not answered is sent again, to it or to another copy.
-    pub fn link_down(&mut self, node: NodeId) {
-        self.links.insert(node, false);
-        self.take_back(|under| under.at == Some(node));
+    /// The connection to `peer` is gone: what it has not answered is sent again, to it or to another copy.
+    pub fn link_down(&mut self, peer: Endpoint) {
+        self.links.insert(peer, false);
+        self.take_back(|under| under.at == Some(peer));
         self.resend(|_| true);
     }
 
@@ -147,9 +147,9 @@ impl Gateway {
         let groups = std::mem::take(&mut self.groups);
         self.take_back(|under| {
             let group = groups.get(&under.pg);
-            let may_have = |node| match group {
-                Some(group) if under.is_write() => group.primary == node,
-                Some(group) => group.copies.contains(&node),
+            let may_have = |peer| match group {
+                Some(group) if under.is_write() => group.primary == peer,
+                Some(group) => group.copies.contains(&peer),
                 None => false,
             };
             !under.at.is_some_and(may_have)
@@ -163,9 +163,9 @@ impl Gateway {
         let (now, mut taken) = (self.now, 0);
         let (groups, links) = (&self.groups, &self.links);
         for (id, under) in self.parts.iter_mut() {
-            let Some(node) = under.at else { continue };
-            let is_other = |other: &NodeId| {
-                *other != node
+            let Some(peer) = under.at else { continue };
+            let is_other = |other: &Endpoint| {
+                *other != peer
                     && links.get(other).copied().unwrap_or(false)
                     && !under.tried.contains(other)
                     && !under.silent.contains(other)
@@ -182,7 +182,7 @@ impl Gateway {
             under.at = None;
             under.asked_again += 1;
             if !id.is_write() {
-                under.silent.push(node);
+                under.silent.push(peer);
                 under.primary_only = false;
             }
             taken += 1;
@@ -214,11 +214,12 @@ impl Gateway {
     }
 }
 
-/// The copy that a read is sent to: this node's, else the primary, else any.
-fn reader(group: &GroupView, me: NodeId, usable: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+/// The copy that a read is sent to: this shard's, else one of this node's, else the primary, else any.
+fn reader(group: &GroupView, me: Endpoint, usable: impl Fn(Endpoint) -> bool) -> Option<Endpoint> {
     let copies = || group.copies.iter().copied();
     copies()
-        .find(|node| *node == me && usable(*node))
-        .or_else(|| Some(group.primary).filter(|node| usable(*node)))
-        .or_else(|| copies().find(|node| usable(*node)))
+        .find(|peer| *peer == me && usable(*peer))
+        .or_else(|| copies().find(|peer| peer.node == me.node && usable(*peer)))
+        .or_else(|| Some(group.primary).filter(|peer| usable(*peer)))
+        .or_else(|| copies().find(|peer| usable(*peer)))
 }

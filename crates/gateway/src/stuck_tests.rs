@@ -1,15 +1,15 @@
 //! Groups that do not answer: what waits for them, for how long, and that nobody else does.
 
 use crate::*;
-use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
+use azekura_base::{Endpoint, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
 use azekura_wire::{Message, ReadDone, WriteDone, WriteRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const HOME: NodeId = NodeId(1);
-const FAR: NodeId = NodeId(2);
-const OTHER: NodeId = NodeId(3);
+const HOME: Endpoint = Endpoint::first(NodeId(1));
+const FAR: Endpoint = Endpoint::first(NodeId(2));
+const OTHER: Endpoint = Endpoint::first(NodeId(3));
 const HELD: Generation = Generation(4);
 const BOUND: Duration = Duration::from_secs(30);
 
@@ -27,8 +27,8 @@ fn volume(id: u64, group: u32, io_timeout: Option<Duration>) -> VolumeView {
     }
 }
 
-fn groups(first: NodeId) -> BTreeMap<PgId, GroupView> {
-    let group = |primary, copies: &[NodeId]| GroupView { primary, copies: copies.to_vec(), primary_reads: false };
+fn groups(first: Endpoint) -> BTreeMap<PgId, GroupView> {
+    let group = |primary, copies: &[Endpoint]| GroupView { primary, copies: copies.to_vec(), primary_reads: false };
     BTreeMap::from([(PgId(0), group(first, &[FAR, OTHER])), (PgId(1), group(HOME, &[HOME]))])
 }
 
@@ -40,7 +40,7 @@ fn gateway(io_timeout: Option<Duration>) -> Gateway {
     gateway
 }
 
-fn elect(gateway: &mut Gateway, primary: NodeId) {
+fn elect(gateway: &mut Gateway, primary: Endpoint) {
     let volumes = gateway.volumes().clone();
     gateway.configure(volumes, groups(primary));
 }
@@ -49,7 +49,7 @@ fn write(len: usize) -> Op {
     Op::Write { offset: 0, bytes: Bytes::from(vec![1; len]) }
 }
 
-type Sent = Vec<(NodeId, Message)>;
+type Sent = Vec<(Endpoint, Message)>;
 type Ended = Vec<(u64, Outcome)>;
 
 /// What was sent, and which requests ended.

@@ -1,14 +1,16 @@
 //! One request after the other, and what its parts meet.
 
 use crate::*;
-use azekura_base::{ChunkIndex, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
+use azekura_base::{
+    ChunkIndex, Endpoint, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, Shard, VolumeId,
+};
 use azekura_wire::{Message, ReadDone, WriteDone};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const HOME: NodeId = NodeId(1);
-const FAR: NodeId = NodeId(2);
+const HOME: Endpoint = Endpoint::first(NodeId(1));
+const FAR: Endpoint = Endpoint::first(NodeId(2));
 /// The attachment that clients ask under.
 const HELD: Generation = Generation(4);
 
@@ -29,7 +31,7 @@ fn gateway_with(io_timeout: Option<Duration>) -> Gateway {
         groups: [PgId(0), PgId(1)].into(),
         group_offset: 1,
     };
-    let group = |primary, copies: &[NodeId]| GroupView { primary, copies: copies.to_vec(), primary_reads: false };
+    let group = |primary, copies: &[Endpoint]| GroupView { primary, copies: copies.to_vec(), primary_reads: false };
     let groups = BTreeMap::from([(PgId(0), group(FAR, &[HOME, FAR])), (PgId(1), group(FAR, &[FAR]))]);
     gateway.configure(BTreeMap::from([("v".into(), Arc::new(volume))]), groups);
     gateway
@@ -80,6 +82,29 @@ fn a_read_starts_at_home_and_follows_to_the_primary() {
     gateway.answer(HOME, Message::ReadDone(ReadDone { request: read.request, result: Ok(extents) }), at(20));
     let [Effect::Complete(7, Outcome::Read(pieces))] = &effects(&mut gateway)[..] else { panic!() };
     assert_eq!(pieces[..], [Piece::Zero(100)]);
+}
+
+#[test]
+fn shards_of_one_node_are_two_peers_and_the_nearer_ones() {
+    let mut gateway = gateway();
+    let [sister, far_sister] = [HOME, FAR].map(|of| Endpoint { shard: Shard(1), ..of });
+    let group = |primary, copies: &[Endpoint]| GroupView { primary, copies: copies.to_vec(), primary_reads: false };
+    let groups = BTreeMap::from([(PgId(0), group(FAR, &[sister, FAR])), (PgId(1), group(far_sister, &[far_sister]))]);
+    gateway.configure(gateway.volumes().clone(), groups);
+    [sister, FAR].into_iter().for_each(|peer| gateway.link_up(peer));
+    let chunk = azekura_base::CHUNK_SIZE as u64;
+    gateway.submit(1, "v", HELD, Op::Read { offset: chunk, len: 4096 }, at(0));
+    assert!(matches!(effects(&mut gateway)[..], [Effect::Send(to, _)] if to == sister), "it is on the same machine");
+    gateway.submit(2, "v", HELD, Op::Read { offset: 0, len: 4096 }, at(0));
+    assert!(effects(&mut gateway).is_empty(), "another shard of that node is connected, not this one");
+    gateway.link_up(far_sister);
+    assert!(matches!(effects(&mut gateway)[..], [Effect::Send(to, _)] if to == far_sister));
+    gateway.link_down(FAR);
+    assert!(effects(&mut gateway).is_empty(), "nothing was asked of that one");
+    gateway.link_down(sister);
+    assert!(effects(&mut gateway).is_empty(), "there is no copy left that is connected");
+    gateway.link_up(FAR);
+    assert!(matches!(effects(&mut gateway)[..], [Effect::Send(FAR, Message::Read(_))]));
 }
 
 #[test]

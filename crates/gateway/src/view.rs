@@ -1,6 +1,6 @@
 //! What a gateway knows of the cluster.
 
-use azekura_base::{CHUNK_SIZE, ChunkIndex, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, Endpoint, LayerId, PgId, VolumeId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,10 +64,10 @@ impl VolumeView {
 /// Where a group's copies are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupView {
-    /// The node of the primary.
-    pub primary: NodeId,
-    /// The nodes of the copies that answer readers, the primary's among them.
-    pub copies: Vec<NodeId>,
+    /// The shard of the primary.
+    pub primary: Endpoint,
+    /// The shards of the copies that answer readers, the primary's among them.
+    pub copies: Vec<Endpoint>,
     /// Only the primary answers readers, and mends its damaged blocks from copies that don't.
     pub primary_reads: bool,
 }

@@ -3,10 +3,11 @@
 
 mod support;
 
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId};
+use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Shard};
 use azekura_meta::client::{EtcdClient, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::groups::NewGroup;
@@ -33,11 +34,13 @@ fn node(name: &str) -> NodeSpec {
         endpoints: vec![Endpoint::new(Endpoint::NBD, "127.0.0.1:10809".to_owned())],
         site: String::new(),
         rack: String::new(),
+        shards: NonZeroU8::MIN,
     }
 }
 
 fn device(name: &str, node: NodeId) -> DeviceSpec {
-    DeviceSpec { uuid: format!("uuid-of-{name}"), node, name: name.to_owned(), capacity_bytes: 10 * GIB }
+    let uuid = format!("uuid-of-{name}");
+    DeviceSpec { uuid, node, shard: Shard(0), name: name.to_owned(), capacity_bytes: 10 * GIB }
 }
 
 fn volume(name: &str, size_bytes: u64) -> VolumeSpec {

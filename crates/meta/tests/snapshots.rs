@@ -5,10 +5,11 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{DeviceId, LayerId, NodeId};
+use azekura_base::{DeviceId, LayerId, NodeId, Shard};
 use azekura_meta::cluster::{ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::attachments::AttachRequest;
 use azekura_model::transitions::cuts::VolumeCut;
@@ -36,9 +37,11 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             endpoints: Vec::new(),
             site: String::new(),
             rack: String::new(),
+            shards: NonZeroU8::MIN,
         };
         let node = client.register_node(&spec).await.unwrap().id;
-        let spec = DeviceSpec { uuid: name.to_owned(), node, name: "d".to_owned(), capacity_bytes: 10 * GIB };
+        let (uuid, shard) = (name.to_owned(), Shard(0));
+        let spec = DeviceSpec { uuid, node, shard, name: "d".to_owned(), capacity_bytes: 10 * GIB };
         client.register_device(&spec).await.unwrap();
     }
     client.create_class(&ClassSpec::new("c", 2)).await.unwrap();

@@ -17,6 +17,7 @@ pub mod history;
 mod key_value;
 mod keys;
 mod layer_ends;
+mod members;
 mod memory;
 mod model;
 pub mod plans;
@@ -38,13 +39,14 @@ pub use error::{EtcdError, Kind, MetaError};
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};
+pub use members::{AliveRecord, DeviceFailure, DeviceRecord, DeviceState, FailureKind, NodeRecord};
 pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};
 pub use read::{Found, Gathered, Halt, Outcome, Records, Step};
 pub use records::{
-    AliveRecord, BlockFlaw, ClassRecord, ClusterRecord, DeviceFailure, DeviceRecord, DeviceState, FOUND_BLOCKS_MAX,
-    FailureDomain, FailureKind, FoundBlockRecord, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord,
-    LayerState, LeaderRecord, NodeRecord, ScrubRecord, ScrubTimes, SettingsRecord, Unknown, VolumeRecord,
+    BlockFlaw, ClassRecord, ClusterRecord, FOUND_BLOCKS_MAX, FailureDomain, FoundBlockRecord, GroupPlan, GroupRecord,
+    IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord, LayerState, LeaderRecord, ScrubRecord, ScrubTimes, SettingsRecord,
+    Unknown, VolumeRecord,
 };
 pub use removal::RemovalStep;
 pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};

@@ -1,16 +1,16 @@
-//! What is decided over all groups of a node: when they look for silent copies, how many bring copies up to date at
-//! once, and which hand over to the node that writes to them.
+//! What is decided over all groups of a shard: when they look for silent copies, how many bring copies up to date at
+//! once, and which hand over to the shard that writes to them.
 
 use crate::node::Node;
 use crate::throttle::{Throttle, ThrottleReport};
-use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_base::{DeviceId, Endpoint, PgId};
 use azekura_replica::{Client, Group, ScrubKind, TICK};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Groups of a node that bring copies up to date at once.
+/// Groups of a shard that bring copies up to date at once.
 const RESYNCS_MAX: usize = 4;
-/// Groups of a node that are scrubbed at once.
+/// Groups of a shard that are scrubbed at once.
 const SCRUBS_MAX: usize = 2;
 /// How often it is decided how much the background may move.
 const GRANT_INTERVAL: Duration = Duration::from_millis(10);
@@ -18,7 +18,7 @@ const GRANT_INTERVAL: Duration = Duration::from_millis(10);
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// Writes in that time that make a group worth a hand-over.
 const WRITES_MIN: u32 = 8;
-/// Share of them, in percent, that must come from one node.
+/// Share of them, in percent, that must come from one shard.
 const SHARE_MIN: u32 = 80;
 /// A group is not handed over again before.
 const HAND_OVER_INTERVAL: Duration = Duration::from_secs(30);
@@ -164,7 +164,7 @@ impl Node {
         busy
     }
 
-    /// Hands groups over to the nodes that most of their writes come from, where these have a copy in sync: a write
+    /// Hands groups over to the shards that most of their writes come from, where these have a copy in sync: a write
     /// then needs half as many messages.
     fn hand_over_groups(&mut self) {
         let now = self.now;
@@ -180,12 +180,12 @@ impl Node {
             if total < WRITES_MIN || most * 100 < total * SHARE_MIN || settled || handed >= HAND_OVERS_MAX {
                 continue;
             }
-            let Some(node) = self.writer_node(writer) else { continue };
+            let Some(at) = self.writer_at(writer) else { continue };
             let config = self.groups[&key].config();
             let stays = config.in_sync.intersection(&config.members);
-            let to = stays.copied().find(|device| self.view.devices.get(device) == Some(&node));
+            let to = stays.copied().find(|device| self.view.devices.get(device) == Some(&at));
             if let Some(to) = to
-                && node != self.identity.node
+                && at != self.identity.endpoint
                 && self.groups.get_mut(&key).is_some_and(|group| group.hand_over(to))
             {
                 handed += 1;
@@ -195,10 +195,10 @@ impl Node {
         }
     }
 
-    fn writer_node(&self, writer: Client) -> Option<NodeId> {
+    fn writer_at(&self, writer: Client) -> Option<Endpoint> {
         match writer {
-            Client::Own => Some(self.identity.node),
-            Client::Conn(_) => self.node_of(writer),
+            Client::Own => Some(self.identity.endpoint),
+            Client::Conn(_) => self.peer_of(writer),
         }
     }
 }

@@ -50,7 +50,7 @@ impl Node {
                 azekura_gateway::Effect::Complete(token, outcome) => {
                     self.effects.push_back(Effect::Complete(token, outcome));
                 }
-                azekura_gateway::Effect::Send(node, message) => self.send_to_node(node, message),
+                azekura_gateway::Effect::Send(to, message) => self.send_to(to, message),
             }
         }
     }

@@ -276,11 +276,11 @@ impl Node {
             Group::new(pg, id, self.identity.incarnation, config.clone(), recovered(&device.store, pg), self.now);
         group.set_full(device.full);
         group.set_hung(device.hanging.hangs());
-        let mut reachable: BTreeSet<_> = self.links.up_nodes().collect();
-        reachable.insert(self.identity.node);
-        for (peer, node) in &self.view.devices {
-            if reachable.contains(node) && *peer != id {
-                group.share_window(*peer, self.links.window(*node));
+        let mut reachable: BTreeSet<_> = self.links.up_peers().collect();
+        reachable.insert(self.identity.endpoint);
+        for (peer, at) in &self.view.devices {
+            if reachable.contains(at) && *peer != id {
+                group.share_window(*peer, self.links.window(*at));
                 group.peer_up(*peer);
             }
         }

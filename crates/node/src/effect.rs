@@ -1,7 +1,7 @@
 //! What a node asks its event loop to do.
 
 use crate::view::Place;
-use azekura_base::{DeviceId, Differences, LayerId, Measured, NodeId, NotTold, PgId};
+use azekura_base::{DeviceId, Differences, Endpoint, LayerId, Measured, NotTold, PgId};
 use azekura_gateway::Outcome;
 use azekura_replica::{Client, Flaw, GroupConfig, ScrubReport};
 
@@ -9,7 +9,7 @@ use azekura_wire::Message;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A connection between nodes, named by the event loop; never used again for another one.
+/// A connection between shards, named by the event loop; never used again for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnKey(pub u64);
 
@@ -44,8 +44,8 @@ pub struct FoundBlock {
 /// One thing to do.
 #[derive(Debug)]
 pub enum Effect {
-    /// Dial a node; [`crate::Node::connected`] or [`crate::Node::connect_failed`] tells how it went.
-    Connect(NodeId, SocketAddr),
+    /// Dial a shard; [`crate::Node::connected`] or [`crate::Node::connect_failed`] tells how it went.
+    Connect(Endpoint, SocketAddr),
     /// Send on a connection.
     Send(ConnKey, Message),
     /// Close a connection; no [`crate::Node::closed`] follows.

@@ -4,7 +4,7 @@
 use crate::effect::Effect;
 use crate::fences::Attachments;
 use crate::node::Node;
-use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, RequestId, VolumeId};
+use azekura_base::{Endpoint, Generation, IoStatus, LayerId, PgId, RequestId, VolumeId};
 use azekura_replica::Client;
 use azekura_wire::{Fence, FenceDone, Freeze, Message};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const FREEZES_MAX: usize = 1024;
 /// A group's primary that has been asked.
 struct Asked {
     request: RequestId,
-    node: NodeId,
+    of: Endpoint,
     at: Duration,
 }
 
@@ -58,10 +58,10 @@ impl Fencing {
         (!self.runs.is_empty()).then_some(self.next)
     }
 
-    /// What was asked of a node is lost.
-    pub(crate) fn link_down(&mut self, node: NodeId) {
+    /// What was asked of a shard is lost.
+    pub(crate) fn link_down(&mut self, peer: Endpoint) {
         for asked in self.runs.values_mut().flat_map(|run| run.left.values_mut()) {
-            if asked.as_ref().is_some_and(|asked| asked.node == node) {
+            if asked.as_ref().is_some_and(|asked| asked.of == peer) {
                 *asked = None;
             }
         }
@@ -170,7 +170,7 @@ impl Node {
             for (pg, asked) in &mut run.left {
                 let primary = self.view.groups.get(pg).and_then(|config| self.view.devices.get(&config.primary));
                 let Some(primary) = primary.copied() else { continue };
-                let waits = |asked: &Asked| asked.node == primary && now < asked.at + ANSWER_WAIT;
+                let waits = |asked: &Asked| asked.of == primary && now < asked.at + ANSWER_WAIT;
                 if asked.as_ref().is_some_and(waits) {
                     continue;
                 }
@@ -180,7 +180,7 @@ impl Node {
                 *count += 1;
                 let request = RequestId(*count);
                 open.insert(request, (*token, *pg));
-                *asked = Some(Asked { request, node: primary, at: now });
+                *asked = Some(Asked { request, of: primary, at: now });
                 let (pg, volume) = (*pg, run.volume);
                 let question = match &run.what {
                     What::Fence(Attachments { generation, standing }) => {
@@ -194,8 +194,8 @@ impl Node {
                 questions.push((primary, question));
             }
         }
-        for (node, question) in questions {
-            self.send_to_node(node, question);
+        for (primary, question) in questions {
+            self.send_to(primary, question);
         }
         self.end_fencing();
     }
@@ -214,7 +214,7 @@ impl Node {
         }
     }
 
-    /// Another node, or this one, says that attachments have ended.
+    /// Another shard, or this one, says that attachments have ended.
     pub(crate) fn fenced(&mut self, client: Client, fence: Fence) {
         let standing = fence.attachments.clone();
         self.learn_attachments(fence.volume, &Attachments { generation: fence.generation, standing });
@@ -229,7 +229,7 @@ impl Node {
         }
     }
 
-    /// Another node, or this one, says that a snapshot is being made. Answered when this node knows the configuration
+    /// Another shard, or this one, says that a snapshot is being made. Answered when this node knows the configuration
     /// that says so: until then it would take writes that come later.
     pub(crate) fn frozen(&mut self, client: Client, freeze: Freeze) {
         if freeze.revision > self.view.revision && self.early_freezes.len() < FREEZES_MAX {

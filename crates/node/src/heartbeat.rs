@@ -1,7 +1,7 @@
-//! Heartbeats: one message to each node, for all groups that this node is primary of and the other has copies of.
+//! Heartbeats: one message to each peer, for all groups that this shard is primary of and the other has copies of.
 
 use crate::node::Node;
-use azekura_base::{DeviceId, NodeId};
+use azekura_base::{DeviceId, Endpoint};
 use azekura_replica::{Client, HEARTBEAT_INTERVAL, LEASE};
 use azekura_wire::{CopyBeat, GroupBeat, HEARTBEAT_GROUPS_MAX, Heartbeat, HeartbeatOk, Message};
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Beats {
     next: Duration,
-    /// The stamp of each node's last answer, by its clock, and when that arrived, by this node's.
-    stamps: BTreeMap<NodeId, (u64, Duration)>,
-    /// What this node's clock showed up to here was perhaps long ago.
+    /// The stamp of each peer's last answer, by its clock, and when that arrived, by this shard's.
+    stamps: BTreeMap<Endpoint, (u64, Duration)>,
+    /// What this shard's clock showed up to here was perhaps long ago.
     void: Option<Duration>,
 }
 
@@ -27,19 +27,19 @@ impl Beats {
         self.next
     }
 
-    /// Nothing can be counted from this node's stamps up to now any more.
+    /// Nothing can be counted from this shard's stamps up to now any more.
     pub(crate) fn void_stamps(&mut self, now: Duration) {
         self.void = Some(now);
     }
 
-    /// Leases may be counted from this node's own `stamp`, which somebody has echoed.
+    /// Leases may be counted from this shard's own `stamp`, which somebody has echoed.
     fn counts(&self, stamp: Duration, now: Duration) -> bool {
         stamp <= now && self.void.is_none_or(|void| stamp > void)
     }
 
-    /// A new connection: what was known of the node's clock may be from before its restart.
-    pub(crate) fn forget(&mut self, node: NodeId) {
-        self.stamps.remove(&node);
+    /// A new connection: what was known of the peer's clock may be from before its restart.
+    pub(crate) fn forget(&mut self, peer: Endpoint) {
+        self.stamps.remove(&peer);
     }
 }
 
@@ -55,26 +55,26 @@ impl Node {
             return;
         }
         self.beats.next = self.now + HEARTBEAT_INTERVAL;
-        // Also to nodes that follow no group of this one: their answers show that the connection stands.
-        // For each node: groups whose copies there may answer readers, and others.
-        let mut by_node: BTreeMap<NodeId, [Vec<GroupBeat>; 2]> =
-            self.links.up_nodes().map(|node| (node, Default::default())).collect();
+        // Also to peers that follow no group of this one: their answers show that the connection stands.
+        // For each peer: groups whose copies there may answer readers, and others.
+        let mut by_peer: BTreeMap<Endpoint, [Vec<GroupBeat>; 2]> =
+            self.links.up_peers().map(|peer| (peer, Default::default())).collect();
         for group in self.groups.values_mut() {
             let followers: Vec<(DeviceId, bool)> = group.followers(self.now).collect();
             for (device, reads) in followers {
-                if let Some(node) = self.view.devices.get(&device) {
+                if let Some(peer) = self.view.devices.get(&device) {
                     let (epoch, commit, low_watermark) = (group.epoch(), group.committed(), group.low_watermark());
                     let beat = GroupBeat { pg: group.id(), device, epoch, commit, low_watermark };
-                    by_node.entry(*node).or_default()[usize::from(!reads)].push(beat);
-                    if let Some((_, arrived)) = self.beats.stamps.get(node).filter(|_| reads) {
+                    by_peer.entry(*peer).or_default()[usize::from(!reads)].push(beat);
+                    if let Some((_, arrived)) = self.beats.stamps.get(peer).filter(|_| reads) {
                         group.heartbeat_sent(device, *arrived);
                     }
                 }
             }
         }
         let stamp_us = self.now.as_micros() as u64;
-        for (node, [readers, others]) in by_node {
-            let echo_us = self.beats.stamps.get(&node).and_then(|(stamp, _)| NonZeroU64::new(*stamp));
+        for (peer, [readers, others]) in by_peer {
+            let echo_us = self.beats.stamps.get(&peer).and_then(|(stamp, _)| NonZeroU64::new(*stamp));
             let lonely = readers.is_empty() && others.is_empty();
             let readers = readers.chunks(HEARTBEAT_GROUPS_MAX).map(|groups| (echo_us, groups));
             // Without an echo, there is no lease.
@@ -82,14 +82,14 @@ impl Node {
             let nobody = lonely.then_some((None, &[][..]));
             for (echo_us, groups) in readers.chain(others).chain(nobody) {
                 let heartbeat = Heartbeat { stamp_us, echo_us, groups: groups.to_vec() };
-                self.send_to_node(node, Message::Heartbeat(heartbeat));
+                self.send_to(peer, Message::Heartbeat(heartbeat));
             }
         }
     }
 
-    /// A primary's node is alive.
+    /// A primary's shard is alive.
     pub(crate) fn heartbeat(&mut self, from: Client, heartbeat: &Heartbeat) {
-        // The echo is a time of this node's clock that its answer carried, so the lease can't outlast what the primary
+        // The echo is a time of this shard's clock that its answer carried, so the lease can't outlast what the primary
         // waits for. An echo from the future is not ours.
         let echoed = heartbeat.echo_us.map(|echo| Duration::from_micros(echo.get()));
         let counts = echoed.filter(|echoed| self.beats.counts(*echoed, self.now));
@@ -111,16 +111,16 @@ impl Node {
         self.answer(from, Message::HeartbeatOk(ok));
     }
 
-    /// A secondary's node has promised.
-    pub(crate) fn heartbeat_ok(&mut self, node: NodeId, ok: &HeartbeatOk) {
-        self.layers.peer_knows(node, ok.revision);
-        let mut soon = self.beats.stamps.insert(node, (ok.stamp_us, self.now)).is_none();
+    /// A secondary's shard has promised.
+    pub(crate) fn heartbeat_ok(&mut self, peer: Endpoint, ok: &HeartbeatOk) {
+        self.layers.peer_knows(peer, ok.revision);
+        let mut soon = self.beats.stamps.insert(peer, (ok.stamp_us, self.now)).is_none();
         let sent = Duration::from_micros(ok.echo_us);
         if !self.beats.counts(sent, self.now) {
             return; // Not a stamp of ours, or one from before the clock stood still.
         }
         for copy in &ok.copies {
-            if self.view.devices.get(&copy.device) != Some(&node) {
+            if self.view.devices.get(&copy.device) != Some(&peer) {
                 continue;
             }
             for (_, group) in self.groups.range_mut((copy.pg, DeviceId(0))..=(copy.pg, DeviceId(u32::MAX))) {

@@ -8,11 +8,11 @@ use crate::devices::Under;
 use crate::heads::Heads;
 use crate::node::Node;
 use crate::view::ClusterView;
-use azekura_base::{ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{ChunkIndex, DeviceId, Endpoint, LayerId, PgId, VolumeId};
 use azekura_wire::{LAYERS_MAX, Layers as LayersMessage, Message};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What another node knows.
+/// What another shard knows.
 #[derive(Debug, Default)]
 struct Peer {
     /// The configuration, up to this revision.
@@ -36,7 +36,7 @@ pub(crate) struct Layers {
     /// Parents of layers that others know from later revisions than this node, which are named.
     told: BTreeMap<LayerId, (u64, LayerId)>,
     children: BTreeMap<LayerId, Vec<LayerId>>,
-    peers: BTreeMap<NodeId, Peer>,
+    peers: BTreeMap<Endpoint, Peer>,
     /// The revision that was known when a copy's changes were last listed for another.
     listings: BTreeMap<(PgId, DeviceId), u64>,
 }
@@ -101,26 +101,26 @@ impl Layers {
         heirs
     }
 
-    /// Another node knows the configuration up to `revision`.
-    pub(crate) fn peer_knows(&mut self, node: NodeId, revision: u64) {
-        let peer = self.peers.entry(node).or_default();
+    /// Another shard knows the configuration up to `revision`.
+    pub(crate) fn peer_knows(&mut self, peer: Endpoint, revision: u64) {
+        let peer = self.peers.entry(peer).or_default();
         peer.revision = peer.revision.max(revision);
         peer.told.retain(|_, since| *since > revision);
     }
 
     /// A new connection: perhaps with another process.
-    pub(crate) fn forget(&mut self, node: NodeId) {
-        self.peers.remove(&node);
+    pub(crate) fn forget(&mut self, peer: Endpoint) {
+        self.peers.remove(&peer);
     }
 
-    /// What a node has to hear before it is sent something that names `layer`. What this node has only been told
+    /// What a peer has to hear before it is sent something that names `layer`. What this shard has only been told
     /// itself, it passes on.
-    fn news(&mut self, view: &ClusterView, heads: &Heads, node: NodeId, layer: LayerId) -> Vec<LayersMessage> {
+    fn news(&mut self, view: &ClusterView, heads: &Heads, to: Endpoint, layer: LayerId) -> Vec<LayersMessage> {
         let told = |layer: &LayerId| self.told.get(layer).copied();
         let since = |layer: &LayerId| self.since.get(layer).copied().or(told(layer).map(|(revision, _)| revision));
         let told_head = heads.told_head(layer);
         let Some(known) = since(&layer).max(told_head.map(|(revision, _)| revision)) else { return Vec::new() };
-        let peer = self.peers.entry(node).or_default();
+        let peer = self.peers.entry(to).or_default();
         if peer.revision >= known || peer.told.get(&layer).is_some_and(|told| *told >= known) {
             return Vec::new();
         }
@@ -234,13 +234,13 @@ impl Node {
         }
     }
 
-    /// Makes sure that a node knows of a layer before it is sent something that names it.
-    pub(crate) fn announce(&mut self, node: NodeId, layer: LayerId) {
-        if node == self.identity.node || !self.links.is_up(node) {
+    /// Makes sure that a peer knows of a layer before it is sent something that names it.
+    pub(crate) fn announce(&mut self, to: Endpoint, layer: LayerId) {
+        if to == self.identity.endpoint || !self.links.is_up(to) {
             return;
         }
-        for news in self.layers.news(&self.view, &self.heads, node, layer) {
-            self.send_to_node(node, Message::Layers(news));
+        for news in self.layers.news(&self.view, &self.heads, to, layer) {
+            self.send_to(to, Message::Layers(news));
         }
     }
 
@@ -281,6 +281,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_base::NodeId;
     use azekura_gateway::VolumeView;
     use std::sync::Arc;
 
@@ -315,7 +316,7 @@ mod tests {
     fn what_a_node_was_told_it_tells_others() {
         let mut layers = Layers::default();
         let mut heads = Heads::default();
-        let (near, far) = (NodeId(2), NodeId(3));
+        let (near, far) = (Endpoint::first(NodeId(2)), Endpoint::first(NodeId(3)));
         let before = view(20, &[2], &[(2, 1)]);
         layers.follow(&before);
         heads.follow(&before);
@@ -340,7 +341,7 @@ mod tests {
     #[test]
     fn a_head_that_a_node_was_told_of_it_tells_others_although_all_know_the_layer() {
         let (mut layers, mut heads) = (Layers::default(), Heads::default());
-        let far = NodeId(3);
+        let far = Endpoint::first(NodeId(3));
         // A cut is under way: layer 3 is on layer 2, but not the head yet.
         let before = view(20, &[], &[(2, 1), (3, 2)]);
         layers.follow(&before);

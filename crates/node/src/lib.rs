@@ -1,4 +1,5 @@
-//! One node's data plane, sans-IO: gateway, placement groups and stores, wired together.
+//! One node's data plane, or one shard of it, sans-IO: gateway, placement groups and stores, wired together. Shards of
+//! a node share nothing but the configuration and the clock: to each other they are peers, like shards of other nodes.
 //!
 //! A [`Node`] is driven by an event loop (the `azekura` binary's, or the simulator's): it is told what arrived and
 //! what completed, and [`Node::poll`] turns that into [`Effect`]s to perform. It never blocks, and the same inputs give
@@ -41,7 +42,7 @@ pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use reads::ReadLimits;
 pub use throttle::ThrottleReport;
-pub use view::{ClusterView, Place};
+pub use view::{ClusterView, NodeView, Place};
 pub use views::{Views, group_config, proposal_of};
 
 use std::time::Duration;

@@ -1,13 +1,13 @@
-//! Connections between nodes: dialling, greeting, and which of two connections counts.
+//! Connections between shards of nodes: dialling, greeting, and which of two connections counts.
 //!
-//! A node dials one connection to every other node and sends its requests there; answers come back on it. A node that
-//! accepts a second connection from the same peer drops the first one before it reads from the second, so nothing
-//! that was sent on the first can arrive after what is sent on the second.
+//! A shard dials one connection to every other one and sends its requests there; answers come back on it. A shard that
+//! accepts a second connection from the same peer drops the first one before it reads from the second, so nothing that
+//! was sent on the first can arrive after what is sent on the second. Other shards of the peer's node are other peers.
 
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL, UNGREETED_MAX};
-use azekura_base::{NodeId, Repeats};
+use azekura_base::{DeviceId, Endpoint, NodeId, Repeats};
 use azekura_replica::{Client, Window, WindowLimits};
 use azekura_wire::{Hello, Message, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,34 +28,35 @@ enum Outbound {
 enum Inbound {
     /// Accepted; the greeting has to come by this time.
     Unknown(Duration),
-    From(NodeId),
+    /// The peer, and which start of its node.
+    From(Endpoint, u64),
 }
 
-/// All connections of a node.
+/// All connections of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    out: BTreeMap<NodeId, Outbound>,
-    /// The nodes that were dialled, by connection; may name connections that have ended.
-    dialled_on: BTreeMap<ConnKey, NodeId>,
+    out: BTreeMap<Endpoint, Outbound>,
+    /// The peers that were dialled, by connection; may name connections that have ended.
+    dialled_on: BTreeMap<ConnKey, Endpoint>,
     inbound: BTreeMap<ConnKey, Inbound>,
     dialled: u64,
-    /// When each node last answered anything.
-    heard: BTreeMap<NodeId, Duration>,
-    /// The latest process of each node that has greeted this one.
+    /// When each peer last answered anything.
+    heard: BTreeMap<Endpoint, Duration>,
+    /// The latest process of each node, of those that have greeted this shard.
     incarnations: BTreeMap<NodeId, u64>,
-    /// What is on its way to each node and need not be waited for.
-    windows: BTreeMap<NodeId, Window>,
+    /// What is on its way to each peer and need not be waited for.
+    windows: BTreeMap<Endpoint, Window>,
     window_limits: WindowLimits,
     /// Nodes whose process was not there at the last dial.
     refused: BTreeSet<NodeId>,
     ticked: Duration,
-    /// Greetings that were refused, by the node that sent them.
-    refusals: Repeats<NodeId>,
+    /// Greetings that were refused, by the peer that sent them.
+    refusals: Repeats<Endpoint>,
 }
 
 impl Links {
-    pub(crate) fn up_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.out.iter().filter(|(_, state)| matches!(state, Outbound::Up(_))).map(|(node, _)| *node)
+    pub(crate) fn up_peers(&self) -> impl Iterator<Item = Endpoint> + '_ {
+        self.out.iter().filter(|(_, state)| matches!(state, Outbound::Up(_))).map(|(peer, _)| *peer)
     }
 
     pub(crate) fn next_dial(&self) -> Option<Duration> {
@@ -65,56 +66,57 @@ impl Links {
         });
         let inbound = self.inbound.values().filter_map(|state| match state {
             Inbound::Unknown(at) => Some(*at),
-            Inbound::From(_) => None,
+            Inbound::From(..) => None,
         });
         out.chain(inbound).min()
     }
 
     /// A process of a node has greeted.
     fn met(&mut self, hello: &Hello) {
-        let latest = self.incarnations.entry(hello.node).or_default();
+        let latest = self.incarnations.entry(hello.from.node).or_default();
         *latest = hello.incarnation.max(*latest);
-        self.refused.remove(&hello.node);
+        self.refused.remove(&hello.from.node);
     }
 
-    /// The window of the connection to a node.
-    pub(crate) fn window(&mut self, node: NodeId) -> Window {
-        self.windows.entry(node).or_insert_with(|| Window::new(self.window_limits)).clone()
+    /// The window of the connection to a peer.
+    pub(crate) fn window(&mut self, peer: Endpoint) -> Window {
+        self.windows.entry(peer).or_insert_with(|| Window::new(self.window_limits)).clone()
     }
 
-    /// A connection to the node stands.
-    pub(crate) fn is_up(&self, node: NodeId) -> bool {
-        self.link(node).is_some()
+    /// A connection to the peer stands.
+    pub(crate) fn is_up(&self, peer: Endpoint) -> bool {
+        self.link(peer).is_some()
     }
 
-    fn link(&self, node: NodeId) -> Option<ConnKey> {
-        match self.out.get(&node)? {
+    fn link(&self, peer: Endpoint) -> Option<ConnKey> {
+        match self.out.get(&peer)? {
             Outbound::Up(conn) => Some(*conn),
             _ => None,
         }
     }
 
-    /// The node that was dialled on `conn`.
-    fn dialled_on(&self, conn: ConnKey) -> Option<NodeId> {
-        let node = *self.dialled_on.get(&conn)?;
-        let current = matches!(self.out.get(&node)?, Outbound::Greeting(c, _) | Outbound::Up(c) if *c == conn);
-        current.then_some(node)
+    /// The peer that was dialled on `conn`.
+    fn dialled_on(&self, conn: ConnKey) -> Option<Endpoint> {
+        let peer = *self.dialled_on.get(&conn)?;
+        let current = matches!(self.out.get(&peer)?, Outbound::Greeting(c, _) | Outbound::Up(c) if *c == conn);
+        current.then_some(peer)
     }
 }
 
 impl Node {
-    /// Starts links to nodes that are new in the view and ends those to nodes that have left it.
+    /// Starts links to shards that are new in the view and ends those to shards that have left it.
     pub(crate) fn follow_links(&mut self) {
-        let me = self.identity.node;
-        let gone: Vec<NodeId> = self.links.out.keys().filter(|n| !self.view.nodes.contains_key(n)).copied().collect();
-        for node in gone {
-            if let Some(Outbound::Greeting(conn, _) | Outbound::Up(conn)) = self.links.out.remove(&node) {
+        let me = self.identity.endpoint;
+        let is_gone = |peer: &&Endpoint| self.view.address_of(**peer).is_none();
+        let gone: Vec<Endpoint> = self.links.out.keys().filter(is_gone).copied().collect();
+        for peer in gone {
+            if let Some(Outbound::Greeting(conn, _) | Outbound::Up(conn)) = self.links.out.remove(&peer) {
                 self.effects.push_back(Effect::Close(conn));
-                self.link_lost(node);
+                self.link_lost(peer);
             }
         }
-        for node in self.view.nodes.keys().filter(|node| **node != me) {
-            self.links.out.entry(*node).or_insert(Outbound::Idle(self.now));
+        for peer in self.view.endpoints().filter(|peer| *peer != me) {
+            self.links.out.entry(peer).or_insert(Outbound::Idle(self.now));
         }
     }
 
@@ -122,12 +124,12 @@ impl Node {
     pub(crate) fn tick_links(&mut self) {
         let now = self.now;
         let mut late = Vec::new();
-        for (node, state) in &mut self.links.out {
+        for (peer, state) in &mut self.links.out {
             match *state {
                 Outbound::Idle(at) if at <= now => {
-                    if let Some(address) = self.view.nodes.get(node) {
+                    if let Some(address) = self.view.address_of(*peer) {
                         *state = Outbound::Dialling(now + DIAL_TIMEOUT);
-                        self.effects.push_back(Effect::Connect(*node, *address));
+                        self.effects.push_back(Effect::Connect(*peer, address));
                     }
                 }
                 // The kernel would go on asking at ever longer intervals.
@@ -146,9 +148,9 @@ impl Node {
         self.links.ticked = now;
         // A connection that was cut without a word would swallow requests for minutes.
         let mut cut = Vec::new();
-        for (node, state) in &self.links.out {
+        for (peer, state) in &self.links.out {
             if let Outbound::Up(conn) = state
-                && now >= self.links.heard.get(node).copied().unwrap_or(now) + LINK_SILENCE
+                && now >= self.links.heard.get(peer).copied().unwrap_or(now) + LINK_SILENCE
             {
                 cut.push(*conn);
             }
@@ -166,46 +168,46 @@ impl Node {
     }
 
     /// A dialled connection stands.
-    pub fn connected(&mut self, node: NodeId, conn: ConnKey) {
-        let Some(state) = self.links.out.get_mut(&node).filter(|s| matches!(s, Outbound::Dialling(_))) else {
+    pub fn connected(&mut self, peer: Endpoint, conn: ConnKey) {
+        let Some(state) = self.links.out.get_mut(&peer).filter(|s| matches!(s, Outbound::Dialling(_))) else {
             self.effects.push_back(Effect::Close(conn));
             return;
         };
         *state = Outbound::Greeting(conn, self.now + GREETING_TIMEOUT);
-        self.links.dialled_on.retain(|_, dialled| *dialled != node);
-        self.links.dialled_on.insert(conn, node);
+        self.links.dialled_on.retain(|_, dialled| *dialled != peer);
+        self.links.dialled_on.insert(conn, peer);
         self.links.dialled += 1;
-        let hello = self.hello(node);
+        let hello = self.hello(peer);
         self.effects.push_back(Effect::Send(conn, Message::Hello(hello)));
     }
 
-    /// A node could not be reached; `refused`: its machine has answered that nobody listens there.
-    pub fn connect_failed(&mut self, node: NodeId, refused: bool) {
+    /// A peer could not be reached; `refused`: its machine has answered that nobody listens there.
+    pub fn connect_failed(&mut self, peer: Endpoint, refused: bool) {
         if refused {
-            self.links.refused.insert(node);
+            self.links.refused.insert(peer.node);
         }
         // A try that was given up says so late.
-        if let Some(state) = self.links.out.get_mut(&node).filter(|s| matches!(s, Outbound::Dialling(_))) {
+        if let Some(state) = self.links.out.get_mut(&peer).filter(|s| matches!(s, Outbound::Dialling(_))) {
             *state = Outbound::Idle(self.now + RECONNECT_INTERVAL);
         }
     }
 
-    /// Limits what may be on its way to each node that no write waits for: before the first connection.
+    /// Limits what may be on its way to each peer that no write waits for: before the first connection.
     pub fn limit_windows(&mut self, limits: WindowLimits) {
         self.links.window_limits = limits;
     }
 
-    /// So many bytes wait in the outbox of a connection that this node has dialled: to be told when they are many, and
+    /// So many bytes wait in the outbox of a connection that this shard has dialled: to be told when they are many, and
     /// when they are few again. Nothing is begun for copies that nobody waits for while they are too many.
     pub fn unsent(&mut self, conn: ConnKey, bytes: usize) {
-        if let Some(node) = self.links.dialled_on(conn) {
-            self.links.window(node).set_unsent(bytes);
+        if let Some(peer) = self.links.dialled_on(conn) {
+            self.links.window(peer).set_unsent(bytes);
         }
     }
 
-    /// Bytes on their way to each node that no write waits for, to look at.
-    pub fn windows(&self) -> impl Iterator<Item = (NodeId, usize)> + '_ {
-        self.links.windows.iter().map(|(node, window)| (*node, window.bytes()))
+    /// Bytes on their way to each peer that no write waits for, to look at.
+    pub fn windows(&self) -> impl Iterator<Item = (Endpoint, usize)> + '_ {
+        self.links.windows.iter().map(|(peer, window)| (*peer, window.bytes()))
     }
 
     /// Somebody connected.
@@ -226,11 +228,11 @@ impl Node {
         self.links.inbound.insert(conn, Inbound::Unknown(self.now + GREETING_TIMEOUT));
     }
 
-    /// The node at the other end of a connection, once that has said who it is.
+    /// The peer at the other end of a connection, once that has said who it is.
     #[must_use]
-    pub fn other_end(&self, conn: ConnKey) -> Option<NodeId> {
+    pub fn other_end(&self, conn: ConnKey) -> Option<Endpoint> {
         let came_from = || match self.links.inbound.get(&conn) {
-            Some(Inbound::From(node)) => Some(*node),
+            Some(Inbound::From(peer, _)) => Some(*peer),
             _ => None,
         };
         self.links.dialled_on(conn).or_else(came_from)
@@ -239,48 +241,48 @@ impl Node {
     /// A connection has ended.
     pub fn closed(&mut self, conn: ConnKey) {
         self.links.inbound.remove(&conn);
-        let Some(node) = self.links.dialled_on(conn) else { return };
-        let was_up = self.links.link(node).is_some();
-        self.links.out.insert(node, Outbound::Idle(self.now + RECONNECT_INTERVAL));
+        let Some(peer) = self.links.dialled_on(conn) else { return };
+        let was_up = self.links.link(peer).is_some();
+        self.links.out.insert(peer, Outbound::Idle(self.now + RECONNECT_INTERVAL));
         if was_up {
-            self.link_lost(node);
+            self.link_lost(peer);
         }
     }
 
     /// A message came.
     pub fn received(&mut self, conn: ConnKey, message: Message) {
-        if let Some(node) = self.links.dialled_on(conn) {
-            self.links.heard.insert(node, self.now);
+        if let Some(peer) = self.links.dialled_on(conn) {
+            self.links.heard.insert(peer, self.now);
             match message {
-                Message::Welcome(hello) => self.welcomed(node, conn, hello),
-                message if self.links.link(node) == Some(conn) => self.answered(node, message),
+                Message::Welcome(hello) => self.welcomed(peer, conn, hello),
+                message if self.links.link(peer) == Some(conn) => self.answered(peer, message),
                 _ => self.refuse(conn, "an answer came before the greeting"),
             }
             return;
         }
         match (self.links.inbound.get(&conn).copied(), message) {
             (Some(Inbound::Unknown(_)), Message::Hello(hello)) => self.greeted(conn, hello),
-            (Some(Inbound::From(node)), message) => self.deliver(node, conn.into(), message),
+            (Some(Inbound::From(peer, _)), message) => self.deliver(peer, conn.into(), message),
             (Some(Inbound::Unknown(_)), _) => self.refuse(conn, "a request came before the greeting"),
             (None, _) => {} // Closed by this side; the last bytes of an older connection end here.
         }
     }
 
-    fn welcomed(&mut self, node: NodeId, conn: ConnKey, hello: Hello) {
-        if let Err(why) = self.check_hello(&hello, Some(node)) {
-            self.refuse_greeting(conn, node, &why);
+    fn welcomed(&mut self, peer: Endpoint, conn: ConnKey, hello: Hello) {
+        if let Err(why) = self.check_hello(&hello, Some(peer)) {
+            self.refuse_greeting(conn, peer, &why);
             return;
         }
         self.links.met(&hello);
-        self.links.out.insert(node, Outbound::Up(conn));
-        self.links.heard.insert(node, self.now);
-        self.gateway.link_up(node);
-        self.beats.forget(node);
-        self.layers.forget(node);
+        self.links.out.insert(peer, Outbound::Up(conn));
+        self.links.heard.insert(peer, self.now);
+        self.gateway.link_up(peer);
+        self.beats.forget(peer);
+        self.layers.forget(peer);
         // What was sent on an earlier connection is on its way no more.
         let window = Window::new(self.links.window_limits);
-        self.links.windows.insert(node, window.clone());
-        for device in self.devices_of(node) {
+        self.links.windows.insert(peer, window.clone());
+        for device in self.devices_of(peer) {
             for (key, group) in &mut self.groups {
                 group.share_window(device, window.clone());
                 group.peer_up(device);
@@ -291,40 +293,46 @@ impl Node {
 
     fn greeted(&mut self, conn: ConnKey, hello: Hello) {
         if let Err(why) = self.check_hello(&hello, None) {
-            self.refuse_greeting(conn, hello.node, &why);
+            self.refuse_greeting(conn, hello.from, &why);
             return;
         }
         self.links.met(&hello);
-        let from_same = |state: &Inbound| matches!(state, Inbound::From(node) if *node == hello.node);
+        // What a former process of the node has sent ends as well, through whichever of its shards.
+        let is_former = |state: &Inbound| match state {
+            Inbound::From(peer, life) => {
+                *peer == hello.from || peer.node == hello.from.node && *life < hello.incarnation
+            }
+            Inbound::Unknown(_) => false,
+        };
         let older: Vec<ConnKey> =
-            self.links.inbound.iter().filter(|(_, state)| from_same(state)).map(|(conn, _)| *conn).collect();
+            self.links.inbound.iter().filter(|(_, state)| is_former(state)).map(|(conn, _)| *conn).collect();
         for old in older {
             self.links.inbound.remove(&old);
             self.effects.push_back(Effect::Close(old));
         }
-        self.links.inbound.insert(conn, Inbound::From(hello.node));
-        let welcome = self.hello(hello.node);
+        self.links.inbound.insert(conn, Inbound::From(hello.from, hello.incarnation));
+        let welcome = self.hello(hello.from);
         self.effects.push_back(Effect::Send(conn, Message::Welcome(welcome)));
     }
 
-    fn hello(&self, to: NodeId) -> Hello {
-        let crate::Identity { cluster, node, incarnation } = self.identity;
-        Hello { version: VERSION, cluster, node, to, incarnation, connection: self.links.dialled }
+    fn hello(&self, to: Endpoint) -> Hello {
+        let crate::Identity { cluster, endpoint: from, incarnation } = self.identity;
+        Hello { version: VERSION, cluster, from, to, incarnation, connection: self.links.dialled }
     }
 
-    fn check_hello(&self, hello: &Hello, expected: Option<NodeId>) -> Result<(), String> {
+    fn check_hello(&self, hello: &Hello, expected: Option<Endpoint>) -> Result<(), String> {
         if hello.version != VERSION {
             return Err(format!("it speaks version {} of the protocol, this node {VERSION}", hello.version));
         }
         if hello.cluster != self.identity.cluster {
             return Err(format!("it belongs to another cluster ({:032x})", hello.cluster));
         }
-        if hello.to != self.identity.node {
-            return Err(format!("it looks for node {}, this is node {}", hello.to, self.identity.node));
+        if hello.to != self.identity.endpoint {
+            return Err(format!("it looks for node {}, this is node {}", hello.to, self.identity.endpoint));
         }
         match expected {
-            Some(node) if node != hello.node => {
-                Err(format!("it is node {}, not {node}: two nodes have exchanged addresses", hello.node))
+            Some(peer) if peer != hello.from => {
+                Err(format!("it is node {}, not {peer}: two nodes have exchanged addresses", hello.from))
             }
             _ => Ok(()),
         }
@@ -332,9 +340,9 @@ impl Node {
 
     /// Closes a connection whose peer is not who it should be, or looks for somebody else. It will come again, and
     /// again.
-    fn refuse_greeting(&mut self, conn: ConnKey, node: NodeId, why: &str) {
-        if let Some(more) = self.links.refusals.note(&node, self.now) {
-            self.effects.push_back(Effect::Warn(format!("closing a connection of node {node}: {why}{more}")));
+    fn refuse_greeting(&mut self, conn: ConnKey, peer: Endpoint, why: &str) {
+        if let Some(more) = self.links.refusals.note(&peer, self.now) {
+            self.effects.push_back(Effect::Warn(format!("closing a connection of node {peer}: {why}{more}")));
         }
         self.effects.push_back(Effect::Close(conn));
         self.closed(conn);
@@ -347,10 +355,10 @@ impl Node {
         self.closed(conn);
     }
 
-    fn link_lost(&mut self, node: NodeId) {
-        self.fencing.link_down(node);
-        self.gateway.link_down(node);
-        for device in self.devices_of(node) {
+    fn link_lost(&mut self, peer: Endpoint) {
+        self.fencing.link_down(peer);
+        self.gateway.link_down(peer);
+        for device in self.devices_of(peer) {
             for (key, group) in &mut self.groups {
                 group.peer_down(device);
                 self.awake.push_back(*key);
@@ -369,32 +377,32 @@ impl Node {
         }
     }
 
-    /// The node that dialled an accepted connection, once it has greeted and while the connection stands.
-    pub(crate) fn inbound_from(&self, conn: ConnKey) -> Option<NodeId> {
+    /// The peer that dialled an accepted connection, once it has greeted and while the connection stands.
+    pub(crate) fn inbound_from(&self, conn: ConnKey) -> Option<Endpoint> {
         match self.links.inbound.get(&conn)? {
-            Inbound::From(node) => Some(*node),
+            Inbound::From(peer, _) => Some(*peer),
             Inbound::Unknown(_) => None,
         }
     }
 
-    /// The other node that a request came from, while its connection stands.
-    pub(crate) fn node_of(&self, client: Client) -> Option<NodeId> {
+    /// The other shard that a request came from, while its connection stands.
+    pub(crate) fn peer_of(&self, client: Client) -> Option<Endpoint> {
         match client {
             Client::Own => None,
             Client::Conn(conn) => self.inbound_from(ConnKey(conn)),
         }
     }
 
-    pub(crate) fn devices_of(&self, node: NodeId) -> Vec<azekura_base::DeviceId> {
-        self.view.devices.iter().filter(|(_, n)| **n == node).map(|(device, _)| *device).collect()
+    pub(crate) fn devices_of(&self, peer: Endpoint) -> Vec<DeviceId> {
+        self.view.devices.iter().filter(|(_, at)| **at == peer).map(|(device, _)| *device).collect()
     }
 
-    /// Sends a request to a node, which may be this one. Lost when there is no connection: whoever asked is told of
+    /// Sends a request to a shard, which may be this one. Lost when there is no connection: whoever asked is told of
     /// connections and asks again.
-    pub(crate) fn send_to_node(&mut self, node: NodeId, message: Message) {
-        if node == self.identity.node {
+    pub(crate) fn send_to(&mut self, peer: Endpoint, message: Message) {
+        if peer == self.identity.endpoint {
             self.local.push_back(message);
-        } else if let Some(conn) = self.links.link(node) {
+        } else if let Some(conn) = self.links.link(peer) {
             self.effects.push_back(Effect::Send(conn, message));
         }
     }
@@ -402,7 +410,7 @@ impl Node {
     /// Answers whoever a request came from.
     pub(crate) fn answer(&mut self, client: Client, message: Message) {
         match client {
-            Client::Own => self.answered(self.identity.node, message),
+            Client::Own => self.answered(self.identity.endpoint, message),
             Client::Conn(conn) if self.links.inbound.contains_key(&ConnKey(conn)) => {
                 self.effects.push_back(Effect::Send(ConnKey(conn), message));
             }
@@ -412,63 +420,5 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Identity;
-
-    fn node() -> Node {
-        Node::new(Identity { cluster: 1, node: NodeId(9), incarnation: 1 }, Duration::ZERO)
-    }
-
-    fn effects(node: &mut Node) -> (Vec<String>, Vec<ConnKey>) {
-        let (mut warnings, mut closed) = (Vec::new(), Vec::new());
-        while let Some(effect) = node.next_effect() {
-            match effect {
-                Effect::Warn(what) => warnings.push(what),
-                Effect::Close(conn) => closed.push(conn),
-                effect => panic!("unexpected {effect:?}"),
-            }
-        }
-        (warnings, closed)
-    }
-
-    #[test]
-    fn who_looks_for_another_node_again_and_again_is_told_of_once_a_minute() {
-        let mut node = node();
-        let hello =
-            Hello { version: VERSION, cluster: 1, node: NodeId(5), to: NodeId(6), incarnation: 1, connection: 1 };
-        for n in 1..=601 {
-            node.advance(Duration::from_millis(200) * n);
-            node.accepted(ConnKey(u64::from(n)));
-            node.received(ConnKey(u64::from(n)), Message::Hello(hello));
-        }
-        let (warnings, closed) = effects(&mut node);
-        assert_eq!(closed.len(), 601, "each is closed");
-        let why = "closing a connection of node 5: it looks for node 6, this is node 9";
-        let more = format!("{why} (299 times more in the last minute)");
-        assert_eq!(warnings, [why, &more, &more]);
-    }
-
-    #[test]
-    fn connections_that_do_not_greet_leave_room_for_nodes() {
-        let mut node = node();
-        let hello = |from| Hello {
-            version: VERSION,
-            cluster: 1,
-            node: NodeId(from),
-            to: NodeId(9),
-            incarnation: 1,
-            connection: 1,
-        };
-        node.accepted(ConnKey(1));
-        node.received(ConnKey(1), Message::Hello(hello(1)));
-        for silent in 2..=10_000 {
-            node.accepted(ConnKey(silent));
-        }
-        node.accepted(ConnKey(10_001));
-        node.received(ConnKey(10_001), Message::Hello(hello(2)));
-        assert_eq!(node.inbound_from(ConnKey(1)), Some(NodeId(1)));
-        assert_eq!(node.inbound_from(ConnKey(10_001)), Some(NodeId(2)));
-        assert_eq!(node.links.inbound.len(), UNGREETED_MAX + 1);
-    }
-}
+#[path = "links_tests.rs"]
+mod tests;

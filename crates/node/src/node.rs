@@ -13,20 +13,20 @@ use crate::reads::ReadLimits;
 use crate::slow::ToldSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
-use azekura_base::{DeviceId, Epoch, NodeId, PgId, Sequence, SessionId};
+use azekura_base::{DeviceId, Endpoint, Epoch, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
 use azekura_replica::{AckRule, Client, Group, GroupState, ResyncProgress, ScrubReport};
 use azekura_wire::{Freeze, Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Who a node is.
+/// Who a shard of a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster: u128,
-    /// The node.
-    pub node: NodeId,
+    /// The node, and which of its shards.
+    pub endpoint: Endpoint,
     /// Counts the starts of the node's process: a later one has a higher number. Less than 2^32.
     pub incarnation: u64,
 }
@@ -65,7 +65,7 @@ struct Accepted {
     version: u64,
 }
 
-/// A node's data plane. See the crate's description.
+/// A node's data plane, or one shard of it, which has everything for itself. See the crate's description.
 pub struct Node {
     pub(crate) identity: Identity,
     pub(crate) view: ClusterView,
@@ -106,7 +106,7 @@ impl Node {
         Node {
             identity,
             view: ClusterView::default(),
-            gateway: Gateway::new(identity.node, SessionId::new(identity.node, identity.incarnation)),
+            gateway: Gateway::new(identity.endpoint, SessionId::new(identity.endpoint, identity.incarnation)),
             devices: BTreeMap::new(),
             groups: BTreeMap::new(),
             links: Links::default(),
@@ -188,11 +188,6 @@ impl Node {
         self.view.revision
     }
 
-    /// The other nodes that this node has a connection to.
-    pub fn connected_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.links.up_nodes()
-    }
-
     /// The cluster's configuration changed.
     pub fn configure(&mut self, view: ClusterView) {
         let before = std::mem::replace(&mut self.view, view);
@@ -202,13 +197,13 @@ impl Node {
             self.attachments_ended();
         }
         let closed = self.follow_layers(&before);
-        let node_of = |device: &DeviceId| self.view.devices.get(device).copied();
+        let place_of = |device: &DeviceId| self.view.devices.get(device).copied();
         let groups = self.view.groups.iter().filter_map(|(pg, config)| {
-            let primary = node_of(&config.primary)?;
+            let primary = place_of(&config.primary)?;
             // Where not every copy has to hold a write before it is acknowledged, none knows alone what is.
             let primary_reads = config.ack != AckRule::All;
             let readers = config.in_sync.iter().filter(|device| !primary_reads || **device == config.primary);
-            let copies: BTreeSet<NodeId> = readers.filter_map(node_of).collect();
+            let copies: BTreeSet<Endpoint> = readers.filter_map(place_of).collect();
             Some((*pg, GroupView { primary, copies: copies.into_iter().collect(), primary_reads }))
         });
         let groups = groups.collect();
@@ -230,13 +225,13 @@ impl Node {
         self.run_early_freezes();
     }
 
-    /// A node may have been reached before it was known which devices it has.
+    /// A shard may have been reached before it was known which devices it has.
     fn meet_new_devices(&mut self, before: &ClusterView) {
-        let mut reachable: BTreeSet<NodeId> = self.links.up_nodes().collect();
-        reachable.insert(self.identity.node);
-        let new = self.view.devices.iter().filter(|(device, node)| before.devices.get(device) != Some(node));
-        for (device, node) in new.filter(|(_, node)| reachable.contains(node)) {
-            let window = self.links.window(*node);
+        let mut reachable: BTreeSet<Endpoint> = self.links.up_peers().collect();
+        reachable.insert(self.identity.endpoint);
+        let new = self.view.devices.iter().filter(|(device, at)| before.devices.get(device) != Some(at));
+        for (device, at) in new.filter(|(_, at)| reachable.contains(at)) {
+            let window = self.links.window(*at);
             for (key, group) in self.groups.iter_mut().filter(|(key, _)| key.1 != *device) {
                 group.share_window(*device, window.clone());
                 group.peer_up(*device);
@@ -320,7 +315,7 @@ impl Node {
             self.run_groups();
             devices.iter().for_each(|device| self.run_completions(*device));
             devices.iter().for_each(|device| self.let_reads_in(*device));
-            let me = self.identity.node;
+            let me = self.identity.endpoint;
             if let Some(message) = self.local.pop_front() {
                 self.deliver(me, Client::Own, message);
                 continue;

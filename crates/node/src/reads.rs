@@ -166,7 +166,7 @@ impl Node {
         device.reads.settled();
         while let Some((client, read)) = self.devices.get_mut(&id).and_then(|device| device.reads.next()) {
             // What was looked at when it came may have changed.
-            if client != Client::Own && self.node_of(client).is_none() {
+            if client != Client::Own && self.peer_of(client).is_none() {
                 continue;
             }
             if self.fences.refuse(read.volume, read.attachment) {

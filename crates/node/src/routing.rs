@@ -3,7 +3,7 @@
 use crate::devices::Under;
 use crate::effect::{ConnKey, Effect, FoundBlock};
 use crate::node::Node;
-use azekura_base::{BLOCK_SIZE, BlockRange, Body, DeviceId, IoStatus, LayerId, NodeId, PgId, RequestId};
+use azekura_base::{BLOCK_SIZE, BlockRange, Body, DeviceId, Endpoint, IoStatus, LayerId, PgId, RequestId};
 use azekura_replica::{Action, Client, Finding, Flaw, Group, Mismatch};
 use azekura_store::Copy;
 use azekura_wire::{CompareOk, Message, Prepare, PrepareHeld, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
@@ -12,8 +12,8 @@ use std::time::Duration;
 type Key = (PgId, DeviceId);
 
 impl Node {
-    /// A request that came from `node`.
-    pub(crate) fn deliver(&mut self, node: NodeId, client: Client, message: Message) {
+    /// A request that came from the shard `from`.
+    pub(crate) fn deliver(&mut self, from: Endpoint, client: Client, message: Message) {
         let done = match message {
             Message::Write(write) if self.view.dropped.contains_key(&write.layer) => {
                 self.refuse_write(client, write.pg, write.request, IoStatus::Gone);
@@ -130,21 +130,21 @@ impl Node {
             }
             // This node's answers to itself travel the same way.
             message if client == Client::Own => {
-                self.answered(node, message);
+                self.answered(from, message);
                 None
             }
             _ => Some(Err(Mismatch::Request)),
         };
         if let Some(Err(mismatch)) = done {
-            self.mismatched(node, client, mismatch);
+            self.mismatched(from, client, mismatch);
         }
     }
 
-    /// What came from `node` contradicts the protocol.
-    fn mismatched(&mut self, node: NodeId, client: Client, mismatch: Mismatch) {
+    /// What came from the shard `from` contradicts the protocol.
+    fn mismatched(&mut self, from: Endpoint, client: Client, mismatch: Mismatch) {
         match (client, mismatch) {
             (Client::Own, _) => {
-                let what = format!("a request of this node to itself was refused: node {node}: {mismatch}");
+                let what = format!("a request of this node to itself was refused: node {from}: {mismatch}");
                 self.effects.push_back(Effect::Warn(what));
             }
             // A copy may hear late what was sent to it before it was left behind, when the write is long answered.
@@ -152,7 +152,7 @@ impl Node {
                 self.effects.push_back(Effect::Close(ConnKey(conn)));
                 self.closed(ConnKey(conn));
             }
-            (Client::Conn(conn), _) => self.refuse(ConnKey(conn), &format!("node {node}: {mismatch}")),
+            (Client::Conn(conn), _) => self.refuse(ConnKey(conn), &format!("node {from}: {mismatch}")),
         }
     }
 
@@ -175,48 +175,48 @@ impl Node {
         self.with_group((header.pg, device), |group, _| group.refuse_reference(client, header.epoch))
     }
 
-    /// An answer that came from `node`.
-    pub(crate) fn answered(&mut self, node: NodeId, message: Message) {
+    /// An answer that came from the shard `from`.
+    pub(crate) fn answered(&mut self, from: Endpoint, message: Message) {
         match message {
             Message::WriteDone(_) | Message::ReadDone(_) | Message::StatusDone(_) => {
                 if let Some(layer) = self.gateway.current_layer_refused(&message) {
                     // It does not know the layer yet, or not that it takes writes again.
-                    self.announce(node, layer);
+                    self.announce(from, layer);
                 }
                 let now = self.now;
-                self.gateway.answer(node, message, now);
+                self.gateway.answer(from, message, now);
             }
             Message::PrepareOk(ok) => {
-                self.tell_primary(ok.pg, ok.device, node, |group| group.prepare_ok(ok.device, ok))
+                self.tell_primary(ok.pg, ok.device, from, |group| group.prepare_ok(ok.device, ok))
             }
             Message::SyncOk(ok) => {
-                self.tell_primary(ok.pg, ok.device, node, |group| group.sync_ok(ok.device, ok));
+                self.tell_primary(ok.pg, ok.device, from, |group| group.sync_ok(ok.device, ok));
                 self.beats_soon();
             }
             Message::Leaving(leaving) => {
-                self.tell_primary(leaving.pg, leaving.device, node, |group| group.peer_leaving(leaving.device, leaving))
+                self.tell_primary(leaving.pg, leaving.device, from, |group| group.peer_leaving(leaving.device, leaving))
             }
             Message::Damaged(damaged) => {
-                self.tell_primary(damaged.pg, damaged.device, node, |group| group.damaged(damaged.device, damaged))
+                self.tell_primary(damaged.pg, damaged.device, from, |group| group.damaged(damaged.device, damaged))
             }
             Message::Fetched(fetched) => {
-                self.tell_primary(fetched.pg, fetched.device, node, |group| group.fetched(fetched.device, fetched))
+                self.tell_primary(fetched.pg, fetched.device, from, |group| group.fetched(fetched.device, fetched))
             }
-            Message::LearnOk(ok) => self.tell_primary(ok.pg, ok.device, node, |group| group.learn_ok(ok.device, ok)),
+            Message::LearnOk(ok) => self.tell_primary(ok.pg, ok.device, from, |group| group.learn_ok(ok.device, ok)),
             Message::CompareOk(ok) => {
-                self.tell_primary(ok.pg, ok.device, node, |group| group.compare_ok(ok.device, ok))
+                self.tell_primary(ok.pg, ok.device, from, |group| group.compare_ok(ok.device, ok))
             }
-            Message::RepairOk(ok) => self.tell_primary(ok.pg, ok.device, node, |group| group.repair_ok(ok.device, ok)),
-            Message::HeartbeatOk(ok) => self.heartbeat_ok(node, &ok),
+            Message::RepairOk(ok) => self.tell_primary(ok.pg, ok.device, from, |group| group.repair_ok(ok.device, ok)),
+            Message::HeartbeatOk(ok) => self.heartbeat_ok(from, &ok),
             Message::FenceDone(done) => self.fence_answered(&done),
             _ => {}
         }
     }
 
-    /// Tells the copy on this node that acts as primary what the copy on `device` of `node` says. It knows before the
+    /// Tells the copy here that acts as primary what the copy on `device` of the shard `from` says. It knows before the
     /// view does that it is one.
-    fn tell_primary(&mut self, pg: PgId, device: DeviceId, node: NodeId, tell: impl FnOnce(&mut Group)) {
-        if self.view.devices.get(&device) != Some(&node) {
+    fn tell_primary(&mut self, pg: PgId, device: DeviceId, from: Endpoint, tell: impl FnOnce(&mut Group)) {
+        if self.view.devices.get(&device) != Some(&from) {
             return;
         }
         let copies = (pg, DeviceId(0))..=(pg, DeviceId(u32::MAX));
@@ -267,9 +267,9 @@ impl Node {
                 self.with_group(key, |group, _| group.source_gone(to));
             }
             Action::Send(to, message) => {
-                if let Some(node) = self.view.devices.get(&to).copied() {
+                if let Some(peer) = self.view.devices.get(&to).copied() {
                     if let Some(layer) = layer_of(&message) {
-                        self.announce(node, layer);
+                        self.announce(peer, layer);
                     }
                     if let Message::Repair(repair) = &message {
                         let (layer, chunk) = (repair.range.layer, repair.range.chunk);
@@ -279,20 +279,20 @@ impl Node {
                             .into_iter()
                             .for_each(|group| group.compare_heirs(to, chunk, heirs.clone()));
                     }
-                    self.send_to_node(node, message);
+                    self.send_to(peer, message);
                 }
             }
             Action::SendPrepare(to, prepare, holder) => {
-                let Some(node) = self.view.devices.get(&to).copied() else { return };
-                self.announce(node, prepare.header.range.layer);
-                let holder = holder.and_then(|client| self.node_of(client));
+                let Some(peer) = self.view.devices.get(&to).copied() else { return };
+                self.announce(peer, prepare.header.range.layer);
+                let holder = holder.and_then(|client| self.peer_of(client));
                 let message = match prepare {
-                    Prepare { device, oldest, header, body: Body::Data { checksums, .. } } if holder == Some(node) => {
+                    Prepare { device, oldest, header, body: Body::Data { checksums, .. } } if holder == Some(peer) => {
                         Message::PrepareHeld(PrepareHeld { device, oldest, header, checksums })
                     }
                     prepare => Message::Prepare(prepare),
                 };
-                self.send_to_node(node, message);
+                self.send_to(peer, message);
             }
             Action::Answer(client, message) => self.answer_later(client, message),
             Action::AnswerWrite(client, request, result) => {

@@ -1,24 +1,36 @@
 //! The cluster as a node's data plane sees it.
 
 use crate::fences::Attachments;
-use azekura_base::{BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PgId, Shard, VolumeId,
+};
 use azekura_gateway::VolumeView;
 use azekura_replica::GroupConfig;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::sync::Arc;
+
+/// A node, as others need to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// Where all its shards are dialled.
+    pub address: SocketAddr,
+    /// How many shards it has.
+    pub shards: NonZeroU8,
+}
 
 /// Everything that a node needs to know of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
     /// Every change of the configuration up to here is in it.
     pub revision: u64,
-    /// Where nodes listen for each other.
-    pub nodes: BTreeMap<NodeId, SocketAddr>,
+    /// The nodes.
+    pub nodes: BTreeMap<NodeId, NodeView>,
     /// Share of a device's capacity from which on it takes no more data from clients, in percent; `None`: all of it.
     pub full_percent: Option<u8>,
-    /// Which node has a device.
-    pub devices: BTreeMap<DeviceId, NodeId>,
+    /// Who answers for a device.
+    pub devices: BTreeMap<DeviceId, Endpoint>,
     /// The placement groups.
     pub groups: BTreeMap<PgId, GroupConfig>,
     /// Volumes by name.
@@ -35,6 +47,18 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
+    /// All shards of all nodes.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = Endpoint> + '_ {
+        let shards = |view: &NodeView| (0..view.shards.get()).map(Shard);
+        self.nodes.iter().flat_map(move |(node, view)| shards(view).map(|shard| Endpoint { node: *node, shard }))
+    }
+
+    /// Where a shard is dialled; `None` when its node is not there, or has fewer.
+    pub(crate) fn address_of(&self, endpoint: Endpoint) -> Option<SocketAddr> {
+        let node = self.nodes.get(&endpoint.node)?;
+        (endpoint.shard.0 < node.shards.get()).then_some(node.address)
+    }
+
     /// Where a block is, for people.
     pub(crate) fn place_of(&self, layer: LayerId, chunk: ChunkIndex, block: BlockIndex) -> Place {
         let offset = u64::from(chunk.0) * CHUNK_SIZE as u64 + u64::from(block.0) * BLOCK_SIZE as u64;

@@ -1,13 +1,13 @@
 //! The cluster's records, as the data plane wants them, and what it proposes, as records have it.
 
 use crate::fences::Attachments;
-use crate::view::ClusterView;
+use crate::view::{ClusterView, NodeView};
 use azekura_base::{AckRule, DeviceId, VolumeId};
 use azekura_gateway::VolumeView;
 use azekura_model::transitions::groups::GroupProposal;
 use azekura_model::{
-    AttachmentsRecord, ClassRecord, GroupRecord, LayerHolders, LayerState, Model, SnapshotRecord, Versioned,
-    VolumeRecord,
+    AttachmentsRecord, ClassRecord, GroupRecord, LayerHolders, LayerState, Model, NodeRecord, SnapshotRecord,
+    Versioned, VolumeRecord,
 };
 use azekura_replica::GroupConfig;
 use std::collections::BTreeMap;
@@ -57,9 +57,9 @@ impl Views {
         }
         ClusterView {
             revision: u64::try_from(model.revision).unwrap_or(0),
-            nodes: model.nodes.values().map(|node| (node.id, node.data_address)).collect(),
+            nodes: model.nodes.values().map(|node| (node.id, node_view(node))).collect(),
             full_percent: Some(model.settings().full_percent),
-            devices: model.devices.values().map(|device| (device.id, device.node)).collect(),
+            devices: model.devices.values().map(|device| (device.id, device.endpoint())).collect(),
             groups: groups.collect(),
             volumes: self.volumes(model),
             attachments: model.attachments.iter().map(|(id, record)| (*id, attachments(record))).collect(),
@@ -95,6 +95,10 @@ impl Views {
         }
         views
     }
+}
+
+fn node_view(node: &NodeRecord) -> NodeView {
+    NodeView { address: node.data_address, shards: node.shards }
 }
 
 fn volume_view(volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {
@@ -176,7 +180,26 @@ pub fn proposal_of(config: &GroupConfig) -> GroupProposal {
 mod tests {
     use super::*;
     use azekura_base::PgId;
+    use azekura_base::{Endpoint, NodeId, Shard};
     use azekura_model::{Key, Memory, Txn};
+
+    #[test]
+    fn devices_are_at_shards_of_their_nodes() {
+        let node = serde_json::json!({ "id": 3, "uuid": "u", "name": "n", "shards": 2,
+            "data_address": "127.0.0.1:1", "api_address": "127.0.0.1:2" });
+        let mut txn = Txn::new().put("/azekura/v1/nodes/3", &node);
+        for id in [1, 2] {
+            let device = serde_json::json!({ "id": id, "uuid": "u", "node": 3, "shard": id - 1, "name": "d",
+                "capacity_bytes": 1, "state": "up" });
+            txn = txn.put(&Key::Device(DeviceId(id)).to_string(), &device);
+        }
+        let mut memory = Memory::new();
+        memory.run(&txn).expect("there are no conditions");
+        let view = Views::default().of(memory.model());
+        assert_eq!(view.nodes[&NodeId(3)].shards.get(), 2);
+        let at = |shard| Endpoint { node: NodeId(3), shard: Shard(shard) };
+        assert_eq!(view.devices, [(DeviceId(1), at(0)), (DeviceId(2), at(1))].into());
+    }
 
     /// Proposals in doubt name devices that are neither members nor in sync any more: a site that is not known would
     /// count as one of its own, of which a copy has to hold everything.

@@ -1,19 +1,20 @@
 //! Which writes of which gateways are committed, so that a retried write is applied once.
 //!
 //! A gateway numbers its writes to a group from 1 and keeps those without an answer within [`WINDOW`] of each other, so
-//! a group need remember no more than [`WINDOW`] numbers (decision 0004). A session is a process of a node: when a
-//! later process of the node has written, the earlier one has ended, and what still comes from the earlier one is
-//! refused. So a group remembers one session for each node that has ever written to it, and forgets none by age or by
-//! number (decision 0018).
+//! a group need remember no more than [`WINDOW`] numbers (decision 0004). A session is one shard's gateway in a
+//! process of a node: when a later process of the node has written, through whichever shard, the earlier one has
+//! ended, and what still comes from the earlier one is refused. So a group remembers one session for each shard of the
+//! latest process of each node that has ever written to it, and forgets none by age or by number (decision 0018).
 
-use azekura_base::{NodeId, RequestId, SessionId};
+use azekura_base::{Endpoint, RequestId, SessionId, Shard};
 use azekura_wire::NOTE_SIZE_MAX;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 /// Numbers of a session's unanswered writes lie within this many of each other.
 pub(crate) const WINDOW: u64 = 1024;
-/// Nodes whose sessions one group remembers; writes of further nodes are asked to come again.
+/// Shards of nodes whose sessions one group remembers; writes of further ones are asked to come again.
 const SESSIONS_MAX: usize = 4096;
 /// The layout of a note.
 const NOTE_VERSION: u8 = 2;
@@ -24,7 +25,7 @@ const NOTE_SESSION_MAX: usize = 17 + 8 * WORDS_MAX;
 /// Words of 64 numbers that the window may touch.
 const WORDS_MAX: usize = WINDOW as usize / 64 + 1;
 
-// Each write of the tail may be the first of another node.
+// Each write of the tail may be the first of another shard.
 const _: () = assert!(NOTE_HEAD + (SESSIONS_MAX + crate::PENDING_WRITES_MAX) * NOTE_SESSION_MAX <= NOTE_SIZE_MAX);
 
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Session {
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    sessions: BTreeMap<NodeId, Session>,
+    sessions: BTreeMap<Endpoint, Session>,
 }
 
 impl Sessions {
@@ -76,26 +77,43 @@ impl Sessions {
     pub(crate) fn committed(&mut self, session: SessionId, request: RequestId, oldest: RequestId) {
         #[cfg(feature = "sabotage")]
         if crate::sabotage::forgets_sessions() {
-            self.sessions.retain(|node, _| *node == session.node());
+            self.sessions.retain(|endpoint, _| *endpoint == session.endpoint());
         }
-        let entry = self.sessions.entry(session.node()).or_insert_with(|| Session::new(session));
-        if entry.id < session {
-            *entry = Session::new(session);
-        }
-        if entry.id == session {
+        if let Some(entry) = self.get_mut(session) {
+            entry.committed(request.0, oldest.0);
+        } else if !self.has_ended(session) {
+            self.end_before(session);
+            let entry = self.sessions.entry(session.endpoint()).or_insert_with(|| Session::new(session));
             entry.committed(request.0, oldest.0);
         }
     }
 
+    /// A session has begun: earlier processes of its node have ended.
+    fn end_before(&mut self, session: SessionId) {
+        let is_before = |entry: &Session| entry.id.incarnation() < session.incarnation();
+        let ended = self.sessions.range(shards_of(session)).filter(|(_, entry)| is_before(entry));
+        let ended: Vec<Endpoint> = ended.map(|(endpoint, _)| *endpoint).collect();
+        ended.iter().for_each(|endpoint| drop(self.sessions.remove(endpoint)));
+    }
+
     /// The session's gateway says that nobody waits for writes before `oldest`.
     pub(crate) fn heard(&mut self, session: SessionId, oldest: RequestId) {
-        if let Some(entry) = self.sessions.get_mut(&session.node()).filter(|entry| entry.id == session) {
+        if let Some(entry) = self.get_mut(session) {
             entry.raise(oldest.0);
         }
     }
 
     fn get(&self, session: SessionId) -> Option<&Session> {
-        self.sessions.get(&session.node()).filter(|entry| entry.id == session)
+        self.sessions.get(&session.endpoint()).filter(|entry| entry.id == session)
+    }
+
+    fn get_mut(&mut self, session: SessionId) -> Option<&mut Session> {
+        self.sessions.get_mut(&session.endpoint()).filter(|entry| entry.id == session)
+    }
+
+    /// The sessions of a session's node.
+    fn of_node(&self, session: SessionId) -> impl Iterator<Item = &Session> {
+        self.sessions.range(shards_of(session)).map(|(_, entry)| entry)
     }
 
     pub(crate) fn is_committed(&self, session: SessionId, request: RequestId) -> bool {
@@ -110,12 +128,13 @@ impl Sessions {
 
     /// True when a later process of the session's node has written: this one has ended.
     pub(crate) fn has_ended(&self, session: SessionId) -> bool {
-        self.sessions.get(&session.node()).is_some_and(|entry| session < entry.id)
+        self.of_node(session).any(|entry| session.incarnation() < entry.id.incarnation())
     }
 
     /// True when the session's writes can be remembered.
     pub(crate) fn has_room_for(&self, session: SessionId) -> bool {
-        self.sessions.len() < SESSIONS_MAX || self.sessions.contains_key(&session.node())
+        let replaces = |entry: &Session| entry.id == session || entry.id.incarnation() < session.incarnation();
+        self.sessions.len() < SESSIONS_MAX || self.of_node(session).any(replaces)
     }
 
     /// Bytes to keep with a checkpoint, and for a copy that learns (docs/formats/map.md): at most [`NOTE_SIZE_MAX`].
@@ -149,20 +168,31 @@ impl Sessions {
                 return None;
             }
             let words: Option<VecDeque<u64>> = (0..count).map(|_| note.try_get_u64_le().ok()).collect();
-            sessions.sessions.insert(id.node(), Session { id, oldest, words: words? });
+            sessions.sessions.insert(id.endpoint(), Session { id, oldest, words: words? });
         }
         note.is_empty().then_some(sessions)
     }
 }
 
+/// All shards of the session's node.
+fn shards_of(session: SessionId) -> RangeInclusive<Endpoint> {
+    let node = session.endpoint().node;
+    Endpoint { node, shard: Shard(0) }..=Endpoint { node, shard: Shard(u8::MAX) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_base::NodeId;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
     fn session(node: u32, incarnation: u64) -> SessionId {
-        SessionId::new(NodeId(node), incarnation)
+        session_of(node, 0, incarnation)
+    }
+
+    fn session_of(node: u32, shard: u8, incarnation: u64) -> SessionId {
+        SessionId::new(Endpoint { node: NodeId(node), shard: Shard(shard) }, incarnation)
     }
 
     #[test]
@@ -215,6 +245,44 @@ mod tests {
         assert!(sessions.is_committed(session(1, 5), RequestId(1)) && !sessions.is_past(session(1, 5), RequestId(9)));
     }
 
+    #[test]
+    fn shards_of_one_process_are_remembered_side_by_side() {
+        let (first, second) = (session_of(1, 0, 4), session_of(1, 1, 4));
+        let mut sessions = Sessions::default();
+        sessions.committed(second, RequestId(1), RequestId(1));
+        sessions.committed(first, RequestId(9), RequestId(9));
+        let back = Sessions::from_note(&sessions.to_note()).unwrap();
+        for sessions in [sessions, back] {
+            assert!(sessions.is_committed(second, RequestId(1)) && !sessions.is_past(second, RequestId(8)));
+            assert!(sessions.is_committed(first, RequestId(9)) && !sessions.is_committed(first, RequestId(1)));
+            assert!(!sessions.has_ended(first) && !sessions.has_ended(second));
+        }
+    }
+
+    #[test]
+    fn a_later_process_ends_the_earlier_ones_of_all_shards() {
+        let mut sessions = Sessions::default();
+        (0..4).for_each(|shard| sessions.committed(session_of(1, shard, 4), RequestId(9), RequestId(9)));
+        sessions.committed(session_of(2, 1, 4), RequestId(9), RequestId(9));
+        // The node has fewer shards now.
+        sessions.committed(session_of(1, 0, 5), RequestId(1), RequestId(1));
+        sessions.committed(session_of(1, 3, 4), RequestId(10), RequestId(9));
+        assert!((0..4).all(|shard| sessions.has_ended(session_of(1, shard, 4))));
+        assert!(!sessions.has_ended(session_of(1, 3, 5)) && !sessions.has_ended(session_of(2, 1, 4)));
+        assert_eq!(sessions.sessions.len(), 2, "the rest can't come again");
+    }
+
+    #[test]
+    fn shards_count_against_the_limit_and_make_room_for_the_next_process() {
+        let mut sessions = Sessions::default();
+        for node in 0..SESSIONS_MAX as u32 / 4 {
+            (0..4).for_each(|shard| sessions.committed(session_of(node, shard, 1), RequestId(1), RequestId(1)));
+        }
+        assert!(sessions.has_room_for(session_of(5, 3, 1)) && !sessions.has_room_for(session_of(5, 4, 1)));
+        assert!(!sessions.has_room_for(session_of(1 << 20, 0, 1)) && sessions.has_room_for(session_of(5, 7, 2)));
+        assert!(sessions.to_note().len() <= NOTE_SIZE_MAX);
+    }
+
     proptest! {
         /// Against a set of numbers: whatever the order of commits inside the window.
         #[test]
@@ -248,11 +316,12 @@ mod tests {
         }
 
         #[test]
-        fn a_note_comes_back_whole(ids in proptest::collection::vec((0u32..5, 0u64..1000), 0..100)) {
+        fn a_note_comes_back_whole(ids in proptest::collection::vec((0u32..5, 0u8..3, 0u64..1000), 0..100)) {
             let mut sessions = Sessions::default();
-            ids.iter().for_each(|(s, r)| sessions.committed(session(*s, 1), RequestId(*r), RequestId(0)));
+            let ids: Vec<_> = ids.into_iter().map(|(n, s, r)| (session_of(n, s, 1), RequestId(r))).collect();
+            ids.iter().for_each(|(session, request)| sessions.committed(*session, *request, RequestId(0)));
             let back = Sessions::from_note(&sessions.to_note()).unwrap();
-            prop_assert!(ids.iter().all(|(s, r)| back.is_committed(session(*s, 1), RequestId(*r))));
+            prop_assert!(ids.iter().all(|(session, request)| back.is_committed(*session, *request)));
             prop_assert_eq!(back.to_note(), sessions.to_note());
         }
 

@@ -128,7 +128,7 @@ fn a_copy_is_in_sync_only_when_it_has_kept_which_writes_are_applied() {
 fn a_write_that_is_sent_again_is_applied_once_however_many_others_have_written() {
     let mut cluster = Cluster::new(2);
     let of = |node: u32, request: u64, block: u16| {
-        let session = SessionId::new(NodeId(node), 1);
+        let session = SessionId::new(Endpoint::first(NodeId(node)), 1);
         azekura_wire::WriteRequest { session, ..blocks(request, block, 1) }
     };
     cluster.write(of(1, 1, 0)).unwrap();
@@ -147,7 +147,7 @@ fn a_write_that_is_sent_again_is_applied_once_however_many_others_have_written()
 fn a_process_whose_successor_has_written_is_refused() {
     let mut cluster = Cluster::new(2);
     let of = |incarnation: u64, request: u64| {
-        let session = SessionId::new(NodeId(1), incarnation);
+        let session = SessionId::new(Endpoint::first(NodeId(1)), incarnation);
         azekura_wire::WriteRequest { session, ..blocks(request, 0, 1) }
     };
     for write in [of(1, 1), of(2, 2)] {

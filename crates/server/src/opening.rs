@@ -139,7 +139,8 @@ impl Opener {
         dir.check_cluster(self.identity.cluster)?;
         let spec = DeviceSpec {
             uuid: dir.file.uuid.clone(),
-            node: self.identity.node,
+            node: self.identity.endpoint.node,
+            shard: self.identity.endpoint.shard,
             name: name.to_owned(),
             capacity_bytes: dir.options(true).device_bytes(),
         };
@@ -234,7 +235,7 @@ impl Opener {
                 Some(dir) => dir.file.uuid == record.uuid,
                 None => is_called(record, self.identity, name),
             };
-            record.node == self.identity.node && !record.removed && !by_name.iter().any(is_it)
+            record.node == self.identity.endpoint.node && !record.removed && !by_name.iter().any(is_it)
         };
         for record in model.devices.values().filter(|record| is_missing(record)) {
             let reason = format!("{} is not in its node's data folder any more", record.name);
@@ -270,5 +271,5 @@ pub fn out_of_service(device: DeviceId, error: &anyhow::Error) -> Report {
 /// It is the node's device of this name. One that is gone for good may have left its name to another.
 fn is_called(record: &DeviceRecord, identity: Identity, name: &str) -> bool {
     let lost = record.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
-    record.node == identity.node && record.name == name && !lost
+    record.node == identity.endpoint.node && record.name == name && !lost
 }

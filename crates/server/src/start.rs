@@ -14,6 +14,7 @@ use crate::driver::stream::Conn;
 use crate::listeners::ClientListener;
 use crate::opening::{Opened, Opener, ReadyDevice};
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use azekura_base::Endpoint;
 use azekura_control::Attacher;
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
@@ -22,6 +23,7 @@ use azekura_meta::server::EmbeddedServer;
 use azekura_model::{EtcdError, Kind, MetaError};
 use azekura_node::{INBOUND_MAX, Identity, UNGREETED_MAX};
 use azekura_reactor::{Options, Reactor};
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -89,6 +91,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let device_size = args.device_size.map(|size| size.bytes());
     let device_folders = folder.devices(device_size, args.devices)?;
     let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
+    let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let opener = opener(&client, identity, &args, report_sender.clone());
     let Opened { ready: devices, late } = opener.open_all(device_folders, device_size).await?;
@@ -110,18 +113,17 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let holdings = tokio::spawn(holdings::tell(client.clone(), handle.clone(), following.known()));
     let told = following.told();
     let mut follow = tokio::spawn(following.run(late));
-    let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), identity.node, Intervals::of(&args)));
-    let alive = client.keep_alive(identity.node);
+    let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), node, Intervals::of(&args)));
+    let alive = client.keep_alive(node);
     let failures = Failures::default();
     let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };
     let plane = Plane { handle: handle.clone(), incarnation: identity.incarnation };
     let attacher = Attacher::new(client.clone(), Arc::new(plane));
-    let keeper =
-        Keeper::new(attacher.clone(), client.clone(), handle.clone(), told, identity.node, identity.incarnation);
-    let control = azekura_control::start(api, client.clone(), identity.node, Arc::new(statistics), attacher);
+    let keeper = Keeper::new(attacher.clone(), client.clone(), handle.clone(), told, node, identity.incarnation);
+    let control = azekura_control::start(api, client.clone(), node, Arc::new(statistics), attacher);
     let reports = reports::carry_out(client.clone(), handle.clone(), failures, keeper, report_receiver);
     let reports = tokio::spawn(reports);
-    tracing::info!("node {} is up: nodes on {}, API on http://{}", identity.node, args.listen, args.api);
+    tracing::info!("node {node} is up: nodes on {}, API on http://{}", args.listen, args.api);
 
     let mut data_plane = tokio::task::spawn_blocking(move || data_plane.join());
     let mut refused = None;
@@ -289,6 +291,7 @@ async fn join(
         site: args.site.clone(),
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
+        shards: NonZeroU8::MIN,
     };
     let node = client.register_node(&spec).await?;
     if node.incarnation > folder.file.incarnation {
@@ -298,7 +301,8 @@ async fn join(
         );
     }
     folder.joined(&cluster.id, node.id, node.incarnation.max(folder.file.incarnation))?;
-    let identity = Identity { cluster: number, node: node.id, incarnation: folder.file.incarnation };
+    let endpoint = Endpoint::first(node.id);
+    let identity = Identity { cluster: number, endpoint, incarnation: folder.file.incarnation };
     Ok((identity, node.name))
 }
 

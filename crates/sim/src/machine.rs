@@ -9,7 +9,7 @@ use crate::plan::Lie;
 use crate::random::Random;
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
-use azekura_base::{ChunkIndex, Generation, NodeId, RequestId, SessionId, VolumeId, WriteHeader};
+use azekura_base::{ChunkIndex, Endpoint, Generation, NodeId, RequestId, SessionId, VolumeId, WriteHeader};
 use azekura_frontend::Frontend;
 use azekura_model::FailureKind;
 use azekura_node::{Effect, Identity, Node};
@@ -147,7 +147,7 @@ impl World {
             }
         }
         let life = Life { node: id, incarnation: machine.incarnation };
-        let identity = Identity { cluster: CLUSTER, node: id, incarnation: machine.incarnation };
+        let identity = Identity { cluster: CLUSTER, endpoint: Endpoint::first(id), incarnation: machine.incarnation };
         let mut node = Node::new(identity, machine.clock(self.now));
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
@@ -246,7 +246,7 @@ impl World {
         let now = self.now;
         let name = life.node;
         match effect {
-            Effect::Connect(to, _) => self.dial(life, to),
+            Effect::Connect(to, _) => self.dial(life, to.node),
             Effect::Send(key, mut message) => {
                 self.tamper(&mut message);
                 if let Some((_, write)) = message.prepared()

@@ -9,7 +9,7 @@ use crate::faults::Cuts;
 use crate::plan::{LINK_BYTES_MAX, Lie};
 use crate::random::Random;
 use crate::world::World;
-use azekura_base::{Inbox, NodeId, Outbox};
+use azekura_base::{Endpoint, Inbox, NodeId, Outbox};
 use azekura_node::ConnKey;
 use azekura_wire::{Decoder, Message, encode};
 use std::collections::{BTreeMap, VecDeque};
@@ -250,8 +250,8 @@ impl World {
     pub(crate) fn conn_stands(&mut self, from: Life, to: NodeId, conn: ConnId) {
         let open = self.network.get(conn).is_some_and(|conn| conn.end(Side::Dialler).open);
         self.tell(from, |node| match open {
-            true => node.connected(to, key_of(conn, Side::Dialler)),
-            false => node.connect_failed(to, true),
+            true => node.connected(Endpoint::first(to), key_of(conn, Side::Dialler)),
+            false => node.connect_failed(Endpoint::first(to), true),
         });
     }
 

@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::records::CAPACITY_BYTES;
 use crate::report::Invariant;
 use crate::world::World;
-use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_base::{DeviceId, NodeId, PgId, Shard};
 use azekura_model::transitions::members::{DeviceSpec, register_device};
 use azekura_model::{DeviceState, FailureKind};
 use azekura_node::Breakdown;
@@ -257,7 +257,7 @@ impl World {
     /// A node makes a new device known; gives the number that it gets.
     fn register_device(&mut self, node: NodeId) -> Option<DeviceId> {
         let name = format!("device{}", self.operator.nodes.len());
-        let spec = DeviceSpec { uuid: name.clone(), node, name, capacity_bytes: CAPACITY_BYTES };
+        let spec = DeviceSpec { uuid: name.clone(), node, shard: Shard(0), name, capacity_bytes: CAPACITY_BYTES };
         let registered = self.configuration.run(|records| register_device(records, &spec));
         let (record, _) = self.must(registered)?;
         self.operator.nodes.insert(record.id, node);

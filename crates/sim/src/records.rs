@@ -5,13 +5,14 @@ use crate::lost::LOST;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::world::{SECOND, VOLUME, VOLUME_ID};
-use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::{
     AckRule, ClassRecord, DeviceRecord, DeviceState, FailureDomain, Key, LayerRecord, LayerState, Memory, NodeRecord,
     Txn, Unknown, VolumeAccess, VolumeRecord,
 };
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU8;
 
 /// The class of all volumes but the lost one.
 pub(crate) const CLASS: &str = "class";
@@ -78,6 +79,7 @@ fn device_record(id: DeviceId, node: NodeId) -> DeviceRecord {
         id,
         uuid: format!("device{id}"),
         node,
+        shard: Shard(0),
         name: format!("device{id}"),
         capacity_bytes: CAPACITY_BYTES,
         state: DeviceState::Up,
@@ -138,6 +140,7 @@ fn node_record(id: NodeId) -> NodeRecord {
         site: if id.0 % 2 == 1 { "east".into() } else { "west".into() },
         rack: String::new(),
         incarnation: 0,
+        shards: NonZeroU8::MIN,
         removed: false,
         unknown: Unknown::default(),
     }

@@ -23,7 +23,7 @@ use crate::records;
 use crate::report::{Invariant, Report, Violation};
 use crate::snapshots::{CLEARING_MAX, Snapshots};
 use crate::trace::Trace;
-use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PgId, VolumeId};
 use azekura_gateway::ANSWER_WAIT;
 use azekura_node::Views;
 use azekura_replica::{AckRule, GroupState};
@@ -93,8 +93,8 @@ impl World {
             _ => Honesty::Honest,
         };
         let mut devices = BTreeMap::new();
-        for (id, node) in &view.devices {
-            let device = Device::format(*id, *node, options.clone(), random.fork(), honesty, plan.disk_depth);
+        for (id, at) in &view.devices {
+            let device = Device::format(*id, at.node, options.clone(), random.fork(), honesty, plan.disk_depth);
             let device =
                 device.map_err(|what| Violation { invariant: Invariant::StoreKeeps, what, at: Duration::ZERO })?;
             devices.insert(*id, device);
@@ -119,7 +119,12 @@ impl World {
             snapshots: Snapshots::new(plan, random.fork()),
             fsx,
             lost,
-            operator: Operator::new(plan, options, view.devices.clone(), random.fork()),
+            operator: Operator::new(
+                plan,
+                options,
+                view.devices.iter().map(|(id, at)| (*id, at.node)).collect(),
+                random.fork(),
+            ),
             wear: Wear::new(random.fork()),
             hangs: Random::new(seed ^ 0x6861_6e67),
             history: History::default(),
@@ -433,7 +438,7 @@ impl World {
             Event::Turn(life) => self.turn(life),
             Event::Dialled { from, to } => self.dialled(from, to),
             Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
-            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(to, true)),
+            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(Endpoint::first(to), true)),
             Event::Arrive(conn, side) => self.arrive(conn, side),
             Event::Drain(conn, side) => self.drain(conn, side),
             Event::Closed(conn, side) => self.end_learns(conn, side),

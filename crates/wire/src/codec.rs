@@ -4,7 +4,7 @@
 use crate::{ATTACHMENTS_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEARTBEAT_GROUPS_MAX, LAYERS_MAX};
 use azekura_base::{
     BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, Extent, Generation,
-    IoStatus, LayerId, NodeId, PgId, RequestId, Run, Sequence, SessionId, VolumeId,
+    IoStatus, LayerId, NodeId, PgId, RequestId, Run, Sequence, SessionId, Shard, VolumeId,
 };
 use bytes::Bytes;
 use std::num::NonZeroU64;
@@ -75,7 +75,7 @@ macro_rules! names {
 }
 
 names!(BlockIndex, Checksum, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId);
-names!(PgId, RequestId, Sequence, SessionId, VolumeId);
+names!(PgId, RequestId, Sequence, SessionId, Shard, VolumeId);
 
 macro_rules! tuples {
     ($($name:ident)+) => {
@@ -97,6 +97,7 @@ macro_rules! tuples {
 
 tuples!(A B);
 tuples!(A B C D E);
+tuples!(A B C D E F);
 tuples!(A B C D E F G H I);
 
 impl Layout for bool {

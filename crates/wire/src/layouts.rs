@@ -1,15 +1,14 @@
 //! What stands in the body of each message, in the order of the wire.
 
-use crate::DIGEST_SPANS;
 use crate::codec::{Layout, get_held, layout, put_held};
 use crate::message::{
     Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
     HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Prepare, PrepareHeld, PrepareOk, ReadDone, ReadRequest,
     Repair, RepairOk, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteDone, WriteRequest,
 };
-use azekura_base::{DeviceId, RequestId, WriteHeader};
+use crate::{DIGEST_SPANS, VERSION};
+use azekura_base::{DeviceId, Endpoint, RequestId, Shard, WriteHeader};
 
-layout!(Hello { version, cluster, node, to, incarnation, connection });
 layout!(WriteRequest { session, request, oldest, pg, volume, attachment, layer, chunk, offset, len, body });
 layout!(WriteDone { pg, request, result });
 layout!(ReadRequest { request, pg, volume, attachment, range });
@@ -37,6 +36,27 @@ layout!(Fence { request, pg, volume, generation, attachments });
 layout!(FenceDone { request, result });
 layout!(Freeze { request, pg, volume, head, revision });
 layout!(Layers { revision, heads, parents });
+
+/// A greeting of another version says who speaks, in fields that stand in the same places in all of them; what follows
+/// these is not looked at. So whoever is refused is told of by name.
+impl Layout for Hello {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Hello { version, cluster, from, to, incarnation, connection } = *self;
+        (version, cluster, from.node, to.node, incarnation, connection).put(out);
+        (from.shard, to.shard).put(out);
+    }
+
+    fn get(rest: &mut &[u8]) -> Option<Hello> {
+        let (version, cluster, from, to, incarnation, connection) = Layout::get(rest)?;
+        let shards: (Shard, Shard) = if version == VERSION { Layout::get(rest)? } else { Default::default() };
+        if version != VERSION {
+            *rest = &[];
+        }
+        let from = Endpoint { node: from, shard: shards.0 };
+        let to = Endpoint { node: to, shard: shards.1 };
+        Some(Hello { version, cluster, from, to, incarnation, connection })
+    }
+}
 
 impl Layout for Prepare {
     fn put(&self, out: &mut Vec<u8>) {

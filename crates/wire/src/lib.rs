@@ -1,6 +1,6 @@
 //! What nodes say to each other: messages, and how they are framed on a TCP connection.
 //!
-//! A node dials one connection to every peer. Its requests (as gateway and as primary) go out on that connection and
+//! A shard dials one connection to every peer. Its requests (as gateway and as primary) go out on that connection and
 //! the answers come back on it, in any order. The layout is in docs/formats/wire.md; [`Message::encode`] and
 //! [`Decoder`] are its implementation. Every frame's header and body are covered by a CRC-32C; block payloads are
 //! covered by the block checksums in the body, which whoever uses the blocks verifies.
@@ -20,8 +20,9 @@ pub use message::{
     ReadRequest, Repair, RepairOk, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteDone, WriteRequest,
 };
 
-/// The protocol's version: nodes refuse to talk to another one.
-pub const VERSION: u16 = 4;
+/// The protocol's version: nodes refuse to talk to another one. A greeting is understood in all of them, as far as it
+/// says who speaks.
+pub const VERSION: u16 = 5;
 /// First bytes of every frame.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"AZKw");
 /// Bytes of a frame's header.

@@ -1,17 +1,17 @@
 //! The messages.
 
 use azekura_base::{
-    BlockRange, Body, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, Extent, Generation, IoStatus, LayerId, NodeId,
-    PgId, RequestId, Run, Sequence, SessionId, VolumeId, Write, WriteHeader,
+    BlockRange, Body, Checksum, Checksums, ChunkIndex, DeviceId, Endpoint, Epoch, Extent, Generation, IoStatus,
+    LayerId, PgId, RequestId, Run, Sequence, SessionId, VolumeId, Write, WriteHeader,
 };
 use bytes::Bytes;
 
 /// One message between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// First message on a connection, from the node that dialled it.
+    /// First message on a connection, from the shard that dialled it.
     Hello(Hello),
-    /// Its answer, from the node that accepted.
+    /// Its answer, from the shard that accepted.
     Welcome(Hello),
     /// Gateway to primary: write bytes or zeros.
     Write(WriteRequest),
@@ -91,9 +91,9 @@ pub struct Hello {
     /// The cluster's identity; nodes of different clusters refuse each other.
     pub cluster: u128,
     /// The speaker.
-    pub node: NodeId,
-    /// The node that the speaker believes to have reached.
-    pub to: NodeId,
+    pub from: Endpoint,
+    /// Whom the speaker believes to have reached.
+    pub to: Endpoint,
     /// Raised at each start of the speaker's process.
     pub incarnation: u64,
     /// Raised at each connection of that process: the older of two connections is dropped.

@@ -2,38 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use azekura_base::*;
 use azekura_wire::*;
 use bytes::Bytes;
 use proptest::prelude::*;
-
-/// Feeds `stream` to a decoder in pieces; the messages that come out, or the error that ends them.
-fn decode(mut stream: &[u8], pieces: &[usize]) -> Result<Vec<Message>, WireError> {
-    let (mut inbox, mut decoder, mut out) = (Inbox::new(), Decoder::default(), Vec::new());
-    let mut piece = pieces.iter().cycle();
-    loop {
-        while let Some(message) = decoder.next(&mut inbox)? {
-            out.push(message);
-        }
-        if stream.is_empty() {
-            return Ok(out);
-        }
-        let mut fill = inbox.take_fill();
-        let count = (*piece.next().unwrap()).min(stream.len()).min(fill.buf.len() - fill.at);
-        fill.buf[fill.at..fill.at + count].copy_from_slice(&stream[..count]);
-        stream = &stream[count..];
-        inbox.filled(fill, count);
-    }
-}
-
-fn bytes_of(messages: &[Message]) -> Vec<u8> {
-    let mut out = Outbox::new();
-    messages.iter().for_each(|m| encode(m, &mut out));
-    let mut pieces = Vec::new();
-    out.take(&mut pieces, usize::MAX, usize::MAX);
-    assert!(out.is_empty());
-    pieces.concat()
-}
+use support::{bytes_of, decode, frame, hello};
 
 /// It goes ahead of others that wait.
 fn is_heartbeat(message: &Message) -> bool {
@@ -58,14 +33,6 @@ fn status() -> impl Strategy<Value = IoStatus> {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let hello = (any::<u128>(), any::<u32>(), any::<u64>()).prop_map(|(cluster, node, n)| Hello {
-        version: VERSION,
-        cluster,
-        node: NodeId(node),
-        to: NodeId(!node),
-        incarnation: n,
-        connection: !n,
-    });
     let write =
         (any::<u64>(), 0u32..CHUNK_SIZE as u32, 1u32..200_000, any::<bool>()).prop_map(|(n, offset, len, zero)| {
             let len = len.min(CHUNK_SIZE as u32 - offset);
@@ -130,8 +97,8 @@ fn message() -> impl Strategy<Value = Message> {
         Message::Heartbeat(Heartbeat { stamp_us: 1, echo_us: std::num::NonZeroU64::new(2), groups })
     });
     prop_oneof![
-        hello.clone().prop_map(Message::Hello),
-        hello.prop_map(Message::Welcome),
+        hello().prop_map(Message::Hello),
+        hello().prop_map(Message::Welcome),
         write,
         prepare,
         read_done,
@@ -344,14 +311,7 @@ proptest! {
     fn hostile_bytes_never_panic(noise in proptest::collection::vec(any::<u8>(), 0..4096), kind in 0u8..31) {
         let _ = decode(&noise, &[100]);
         // With a valid header and checksum, so that the body's parser sees the noise.
-        let mut frame = vec![0u8; HEADER_SIZE];
-        frame[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        frame[4] = kind;
-        frame[8..12].copy_from_slice(&(noise.len() as u32).to_le_bytes());
-        frame.extend(&noise);
-        let sum = checksum(&frame);
-        frame[16..20].copy_from_slice(&sum.0.to_le_bytes());
-        let _ = decode(&frame, &[4096]);
+        let _ = decode(&frame(kind, &noise), &[4096]);
     }
 }
 

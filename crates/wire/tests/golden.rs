@@ -140,8 +140,8 @@ fn nodes() -> Vec<Message> {
     let hello = Hello {
         version: VERSION,
         cluster: 0x6061,
-        node: NodeId(0x62),
-        to: NodeId(0x63),
+        from: Endpoint { node: NodeId(0x62), shard: Shard(0x60) },
+        to: Endpoint { node: NodeId(0x63), shard: Shard(0x5f) },
         incarnation: 0x64,
         connection: 0x65,
     };

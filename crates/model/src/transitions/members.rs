@@ -2,8 +2,9 @@
 //! that a restart, also with another address, is the same node.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 
-use azekura_base::{DeviceId, NodeId};
+use azekura_base::{DeviceId, NodeId, Shard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -32,6 +33,8 @@ pub struct NodeSpec {
     pub rack: String,
     /// The number of this start, as its data folder has it.
     pub incarnation: u64,
+    /// How many shards its data plane has.
+    pub shards: NonZeroU8,
 }
 
 /// What a node says about one of its devices.
@@ -41,6 +44,8 @@ pub struct DeviceSpec {
     pub uuid: String,
     /// The node that it is attached to.
     pub node: NodeId,
+    /// The shard of that node which has it, as long as this process runs.
+    pub shard: Shard,
     /// Its name, unique on its node.
     pub name: String,
     /// Size, bytes.
@@ -164,6 +169,7 @@ pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeReco
         site: spec.site.clone(),
         rack: spec.rack.clone(),
         incarnation: spec.incarnation,
+        shards: spec.shards,
         removed: false,
         unknown: Unknown::default(),
     };
@@ -180,6 +186,7 @@ pub fn register_device(records: &Records<'_>, spec: &DeviceSpec) -> Outcome<Devi
         id: DeviceId(0),
         uuid: spec.uuid.clone(),
         node: spec.node,
+        shard: spec.shard,
         name: spec.name.clone(),
         capacity_bytes: spec.capacity_bytes,
         state: DeviceState::Up,

@@ -17,11 +17,13 @@ fn node(uuid: &str, name: &str) -> NodeSpec {
         site: String::new(),
         rack: String::new(),
         incarnation: 1,
+        shards: NonZeroU8::MIN,
     }
 }
 
 fn device(uuid: &str, node: u32, name: &str) -> DeviceSpec {
-    DeviceSpec { uuid: uuid.into(), node: NodeId(node), name: name.into(), capacity_bytes: 1 << 20 }
+    let (uuid, name, shard) = (uuid.into(), name.into(), Shard(0));
+    DeviceSpec { uuid, node: NodeId(node), shard, name, capacity_bytes: 1 << 20 }
 }
 
 fn start(memory: &mut Memory, spec: &NodeSpec) -> Result<(u32, u64), MetaError> {
@@ -112,4 +114,17 @@ fn a_device_keeps_its_state_and_its_failure() {
     let lost = failure(FailureKind::Lost);
     run(&mut memory, |records| note_device_failure(records, again.id, Some(&lost))).unwrap();
     assert_eq!(add(&mut memory, &other).unwrap().id, DeviceId(3));
+}
+
+#[test]
+fn a_later_process_may_have_other_shards() {
+    let mut memory = Memory::new();
+    let two = NonZeroU8::new(2).unwrap();
+    start(&mut memory, &NodeSpec { shards: two, ..node("a", "n1") }).unwrap();
+    let second = DeviceSpec { shard: Shard(1), ..device("d", 1, "d") };
+    assert_eq!(add(&mut memory, &second).unwrap().endpoint().to_string(), "1.1");
+    assert_eq!(memory.model().nodes[&NodeId(1)].shards, two);
+    start(&mut memory, &node("a", "n1")).unwrap();
+    assert_eq!(add(&mut memory, &device("d", 1, "d")).unwrap().endpoint().to_string(), "1");
+    assert_eq!(memory.model().nodes[&NodeId(1)].shards.get(), 1);
 }

@@ -84,7 +84,7 @@ fn look_at(look: &Look<'_>) -> NodeSnapshot {
         Some((name.clone(), snapshot))
     });
     NodeSnapshot {
-        node: node.identity().node.0,
+        node: node.identity().endpoint.node.0,
         version: env!("CARGO_PKG_VERSION").into(),
         memory_bytes: memory_bytes(),
         cpu_seconds: cpu_seconds(),

@@ -10,7 +10,7 @@ use crate::driver::devices::{OpenDevice, told};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
 use crate::opening::{ReadyDevice, opens_late};
-use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Slab, VolumeId, trim_free_buffers};
+use azekura_base::{DeviceId, Endpoint, Generation, IoStatus, LayerId, PgId, Slab, VolumeId, trim_free_buffers};
 use azekura_frontend::{ClientLimits, Frontend};
 use azekura_gateway::VolumeView;
 use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, FoundBlock, Identity, Node};
@@ -148,7 +148,7 @@ pub struct DataPlane {
     listeners: Listeners,
     pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
     pub(super) conns: HashMap<ConnKey, ConnId>,
-    dialled: HashMap<ConnId, NodeId>,
+    dialled: HashMap<ConnId, Endpoint>,
     pub(super) last_key: u64,
     /// Connections to be kicked at the end of the turn.
     pub(super) touched: BTreeSet<ConnId>,
@@ -297,15 +297,15 @@ impl DataPlane {
         match event {
             Event::Accepted { listener, conn, .. } => self.accepted(listener, conn),
             Event::Connected { conn } => {
-                if let Some(node) = self.dialled.remove(&conn) {
+                if let Some(to) = self.dialled.remove(&conn) {
                     let key = self.add_peer(conn);
-                    self.node.connected(node, key);
+                    self.node.connected(to, key);
                 }
             }
             Event::ConnectFailed { conn, error } => {
-                if let Some(node) = self.dialled.remove(&conn) {
+                if let Some(to) = self.dialled.remove(&conn) {
                     let refused = error.kind() == io::ErrorKind::ConnectionRefused;
-                    self.node.connect_failed(node, refused);
+                    self.node.connect_failed(to, refused);
                 }
             }
             Event::Received { conn } => match self.reactor.stream(conn) {
@@ -398,8 +398,8 @@ impl DataPlane {
             }
             Some(Conn::Client(_)) => self.frontend.gone(conn),
             None => {
-                if let Some(node) = self.dialled.remove(&conn) {
-                    self.node.connect_failed(node, false);
+                if let Some(to) = self.dialled.remove(&conn) {
+                    self.node.connect_failed(to, false);
                 }
             }
         }
@@ -408,11 +408,11 @@ impl DataPlane {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Connect(node, address) => match self.reactor.connect_tcp(address) {
-                Ok(conn) => drop(self.dialled.insert(conn, node)),
+            Effect::Connect(to, address) => match self.reactor.connect_tcp(address) {
+                Ok(conn) => drop(self.dialled.insert(conn, to)),
                 Err(error) => {
-                    self.report(Report::Warn(format!("can't connect to node {node}: {error}")));
-                    self.node.connect_failed(node, false);
+                    self.report(Report::Warn(format!("can't connect to node {to}: {error}")));
+                    self.node.connect_failed(to, false);
                 }
             },
             Effect::Send(key, message) => {

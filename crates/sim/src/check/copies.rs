@@ -7,8 +7,8 @@ use crate::network::{ConnId, OBSERVER, Side, key_of};
 use crate::world::{CLUSTER, World};
 use crate::{Invariant, Mode};
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Extent, Generation, IoStatus,
-    LayerId, PgId, RequestId, Run, VolumeId,
+    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Endpoint, Extent, Generation,
+    IoStatus, LayerId, PgId, RequestId, Run, VolumeId,
 };
 use azekura_replica::AckRule;
 use azekura_wire::{Hello, Message, ReadRequest, StatusRequest, VERSION};
@@ -81,8 +81,9 @@ impl World {
     fn observe(&mut self, life: Life) -> ConnId {
         let conn = self.network.connect(OBSERVER, life);
         self.tell(life, |node| node.accepted(key_of(conn, Side::Acceptor)));
-        let Life { node, incarnation } = OBSERVER;
-        let hello = Hello { version: VERSION, cluster: CLUSTER, node, to: life.node, incarnation, connection: conn.0 };
+        let [from, to] = [OBSERVER, life].map(|life| Endpoint::first(life.node));
+        let incarnation = OBSERVER.incarnation;
+        let hello = Hello { version: VERSION, cluster: CLUSTER, from, to, incarnation, connection: conn.0 };
         let welcome = self.ask(conn, &Message::Hello(hello), |message| match message {
             Message::Welcome(_) => Some(()),
             _ => None,

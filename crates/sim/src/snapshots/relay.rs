@@ -175,11 +175,11 @@ impl World {
         let view = self.configuration.view();
         let primary = |cell: &Cell| {
             let group = view.volumes.get(cell.volume)?.group_of(ChunkIndex(cell.chunk as u32))?;
-            view.devices.get(&view.groups.get(&group)?.primary)
+            view.devices.get(&view.groups.get(&group)?.primary).map(|at| at.node)
         };
         let all: Vec<usize> = (0..relay.cells.len()).collect();
         let own: Vec<usize> =
-            all.iter().copied().filter(|cell| primary(&relay.cells[*cell]) == Some(&life.node)).collect();
+            all.iter().copied().filter(|cell| primary(&relay.cells[*cell]) == Some(life.node)).collect();
         let often = self.snapshots.random.chance(70) && !own.is_empty();
         let cell = *self.snapshots.random.pick(if often { &own } else { &all });
         relay.times.push((start, NEVER));
