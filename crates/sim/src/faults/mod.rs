@@ -4,6 +4,7 @@ mod configuration;
 mod connections;
 mod crashes;
 mod drains;
+pub(crate) mod drawn;
 mod flips;
 mod hangs;
 mod lost_writes;
@@ -16,20 +17,14 @@ mod slowness;
 mod stalls;
 mod stops;
 mod votes;
-mod wear;
+pub(crate) mod wear;
 mod wipes;
 
-use lost_writes::Losing;
-pub(crate) use partitions::Cuts;
-use votes::Watched;
-pub(crate) use wear::Wear;
-
-use crate::Mode;
-use crate::events::Event;
-use crate::random::Random;
+use crate::cluster::events::Event;
+use crate::cue::Cue;
+use crate::plan::Mode;
 use crate::world::World;
-use azekura_base::DeviceId;
-use std::collections::BTreeMap;
+use azekura_base::NodeId;
 use std::time::Duration;
 
 /// How often it is looked whether all is calm.
@@ -38,39 +33,19 @@ const CALM_STEP: Duration = Duration::from_millis(100);
 /// So many of the faults are backups and restores of the configuration, in percent, where there are any.
 const GOES_BACK_PERCENT: u64 = 25;
 
-/// Draws faults.
-pub(crate) struct Faults {
-    pub(crate) random: Random,
-    /// Draws the faults that are made for one interleaving.
-    pub(crate) directed: Random,
-    pub(crate) watched: Option<Watched>,
-    /// Faults so far, by kind.
-    pub(crate) counts: BTreeMap<&'static str, u64>,
-    /// The device whose blocks decay, in that mode.
-    pub(crate) decaying: DeviceId,
-    /// None happens any more, although clients go on.
-    pub(crate) over: bool,
-}
-
-impl Faults {
-    pub(crate) fn new(random: Random, directed: Random, decaying: DeviceId) -> Faults {
-        Faults { random, directed, watched: None, counts: BTreeMap::new(), decaying, over: false }
-    }
-}
-
 impl World {
     /// A fault happens, and the next one is planned.
     pub(crate) fn fault(&mut self) {
-        if !self.working || self.faults.over {
+        if !self.working || self.scene.faults.over {
             return;
         }
         if !self.is_calm_over() {
-            self.queue.push(self.now + CALM_STEP, Event::Fault);
+            self.cue_at(self.now + CALM_STEP, Cue::Fault);
             return;
         }
         let directed = self.is_time_for_votes();
-        let goes_back = self.plan.goes_back && self.faults.random.chance(GOES_BACK_PERCENT);
-        let kind = match (self.plan.faults, self.faults.random.below(100)) {
+        let goes_back = self.plan.goes_back && self.random.chance(GOES_BACK_PERCENT);
+        let kind = match (self.plan.faults, self.random.below(100)) {
             _ if directed => self.forget_a_vote(),
             _ if goes_back => self.back_up_or_restore(),
             (Mode::Calm | Mode::Fsx | Mode::Lost | Mode::Hangs | Mode::Slow, _) => return,
@@ -117,15 +92,29 @@ impl World {
             (Mode::All | Mode::Snapshots, 84..92) => self.send_one_away(),
             (Mode::All | Mode::Snapshots, 92..) => self.change_members(),
         };
-        *self.faults.counts.entry(kind).or_default() += 1;
+        self.count(kind);
         self.trace.step(self.now, 0xfa, || format!("fault: {kind}"));
         let next = match self.plan.faults {
-            Mode::Flips => self.faults.random.spread_millis(100, 3000),
+            Mode::Flips => self.random.spread_millis(100, 3000),
             Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Snapshots | Mode::Devices | Mode::All => {
-                self.faults.random.spread_millis(50, 8000)
+                self.random.spread_millis(50, 8000)
             }
-            _ => self.faults.random.spread_millis(20, 2000),
+            _ => self.random.spread_millis(20, 2000),
         };
-        self.queue.push(self.now + next, Event::Fault);
+        self.cue_at(self.now + next, Cue::Fault);
+    }
+
+    /// Links are whole, the configuration store is there, and everybody runs.
+    pub(crate) fn end_faults(&mut self) {
+        self.end_calm();
+        self.heal_links();
+        self.configuration.come_back();
+        self.end_hangs();
+        self.inform_all();
+        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        for node in nodes {
+            self.queue.push(self.now, Event::Start(node));
+        }
+        self.replace_devices();
     }
 }
