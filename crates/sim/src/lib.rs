@@ -4,8 +4,14 @@
 //! clocks and a simulated configuration store. One seed decides everything: latencies, faults, what clients do. So
 //! every failure comes again from its seed. docs/decisions/0005-simulator.md says what is simulated and what is not.
 //!
+//! - `kernel/`: time, chance, network, disks, clocks.
+//! - `cluster/`: real nodes on them, the configuration, the control plane.
+//! - `faults/`: what goes wrong.
+//! - `workloads/`: who uses the cluster, and for what.
+//! - `checks/`: what must hold.
+//!
 //! A run ([`run`]) has two parts: clients work while faults happen; then faults end, everything must come to rest,
-//! everything is read back, and the checkers (`check/`) look at the whole history and at all copies; then all nodes
+//! everything is read back, and the checks (`checks/`) look at the whole history and at all copies; then all nodes
 //! lose power once more, and it is all looked at again.
 
 mod checks;
@@ -20,6 +26,7 @@ mod workloads;
 mod world;
 
 pub use azekura_replica::AckRule;
+pub use faults::fault_matrix;
 pub use kernel::random::Random;
 pub use plan::{Lie, Mode, Plan};
 pub use report::{Invariant, Report, Violation};

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Nodes come back within this time: sooner than anybody takes over from one that is missed.
 const BACK_MS_MAX: u64 = 200;
 
+/// Where disks lose writes, they do so in so many percent of lies.
+const LOST_WRITES_PERCENT: u64 = 60;
+
 impl World {
     /// The end of a run: everything that is durable is still there after one more crash of all nodes.
     pub(crate) fn crash_in_the_end(&mut self) {
@@ -53,6 +56,15 @@ impl World {
         self.heal_links();
         self.devices.values_mut().for_each(|device| device.slow = (1, Duration::ZERO));
         Some(id)
+    }
+
+    /// A disk lies about its flushes, or, where that is asked for, loses single writes.
+    pub(super) fn lie_somehow(&mut self) -> &'static str {
+        if self.plan.writes_lost && self.scene.wear.random.chance(LOST_WRITES_PERCENT) {
+            self.lose_writes()
+        } else {
+            self.lie_about_flushes()
+        }
     }
 
     /// One node loses power, or all of them, and one disk lies.

@@ -2,6 +2,7 @@
 
 use super::LATE;
 use crate::cue::Cue;
+use crate::faults::matrix::Column;
 use crate::kernel::device::Device;
 use crate::plan::Mode;
 use crate::world::World;
@@ -10,26 +11,24 @@ use azekura_replica::{AckRule, GroupConfig, GroupState};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// In mode `devices`, the most time until the next thing happens to a device, in milliseconds.
+const OFTEN_MS_MAX: u64 = 6000;
+
 impl World {
     /// Something happens to a device, and the next such thing is planned.
     pub(crate) fn wear_devices(&mut self) {
         if !self.working {
             return;
         }
-        let often = self.plan.mode == Mode::Devices;
-        let next = self.scene.wear.random.spread_millis(300, if often { 6000 } else { 30_000 });
+        let (least_ms, most_ms) = Column::Failing.pause_ms();
+        let most_ms = if self.plan.mode == Mode::Devices { OFTEN_MS_MAX } else { most_ms };
+        let next = self.scene.wear.random.spread_millis(least_ms, most_ms);
         self.cue_at(self.now + next, Cue::Wear);
         if !self.is_calm_over() {
             return;
         }
-        let kind = match self.scene.wear.random.below(100) {
-            0..22 => self.wipe_a_device(),
-            22..48 => self.refuse_io(),
-            48..66 if self.plan.writes_lost && self.scene.wear.random.chance(60) => self.lose_writes(),
-            48..66 => self.lie_about_flushes(),
-            66..86 => self.drain_devices(),
-            _ => self.add_a_device(),
-        };
+        let roll = self.scene.wear.random.below(100);
+        let kind = Column::Failing.strike(roll)(self);
         self.count(kind);
         self.trace.step(self.now, 0xfb, || format!("fault: {kind}"));
     }
