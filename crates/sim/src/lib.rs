@@ -4,39 +4,31 @@
 //! clocks and a simulated configuration store. One seed decides everything: latencies, faults, what clients do. So
 //! every failure comes again from its seed. docs/decisions/0005-simulator.md says what is simulated and what is not.
 //!
+//! - `kernel/`: time, chance, network, disks, clocks.
+//! - `cluster/`: real nodes on them, the configuration, the control plane.
+//! - `faults/`: what goes wrong.
+//! - `workloads/`: who uses the cluster, and for what.
+//! - `checks/`: what must hold.
+//!
 //! A run ([`run`]) has two parts: clients work while faults happen; then faults end, everything must come to rest,
-//! everything is read back, and the checkers (`check/`) look at the whole history and at all copies; then all nodes
+//! everything is read back, and the checks (`checks/`) look at the whole history and at all copies; then all nodes
 //! lose power once more, and it is all looked at again.
 
-mod attachments;
-mod check;
-mod clients;
-mod configuration;
-mod contents;
-mod describe;
-mod device;
-mod disk;
-mod events;
+mod checks;
+mod cluster;
+mod cue;
 mod faults;
-mod front;
-mod fsx;
-mod history;
-mod lost;
-mod machine;
-mod network;
-mod notes;
-mod operator;
+mod kernel;
 mod plan;
-mod random;
-mod records;
 mod report;
-mod snapshots;
-mod trace;
+mod run;
+mod workloads;
 mod world;
 
 pub use azekura_replica::AckRule;
+pub use faults::fault_matrix;
+pub use kernel::random::Random;
 pub use plan::{Lie, Mode, Plan};
-pub use random::Random;
 pub use report::{Invariant, Report, Violation};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,7 +50,7 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
         azekura_replica::sabotage::acknowledge_on_any(plan.lie == Some(Lie::TooFewCopies));
         azekura_replica::sabotage::open_windows(plan.lie == Some(Lie::NoWindow));
     }
-    let run = || world::World::new(seed, plan)?.run();
+    let run = || world::draw(seed, plan)?.run();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         let what = text.unwrap_or("a panic without a text").to_string();

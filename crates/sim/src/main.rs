@@ -1,6 +1,6 @@
 //! Runs the simulator over many seeds.
 
-use azekura_sim::{AckRule, Lie, Mode, Plan, Report, Violation, run};
+use azekura_sim::{AckRule, Lie, Mode, Plan, Report, Violation, fault_matrix, run};
 use clap::Parser;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -57,6 +57,9 @@ struct Arguments {
     /// Go on after a violation, and count.
     #[arg(long)]
     keep_going: bool,
+    /// Print which faults happen in which modes, and how often; run nothing.
+    #[arg(long)]
+    faults: bool,
     /// Print every step.
     #[arg(long)]
     trace: bool,
@@ -101,6 +104,10 @@ struct Total {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::parse();
+    if arguments.faults {
+        print!("{}", fault_matrix());
+        return ExitCode::SUCCESS;
+    }
     if arguments.fresh {
         arguments.first = RandomState::new().build_hasher().finish() % FRESH_SEED_MAX;
     }

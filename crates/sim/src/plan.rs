@@ -1,6 +1,6 @@
 //! What a run does: how large, with which faults.
 
-use crate::random::Random;
+use crate::kernel::random::Random;
 use azekura_node::ReadLimits;
 use azekura_replica::{AckRule, WindowLimits};
 use azekura_store::Options;

@@ -1,6 +1,6 @@
 //! Connections break.
 
-use crate::random::Random;
+use crate::kernel::random::Random;
 use crate::world::World;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ impl World {
         if whole.is_empty() {
             return "nothing";
         }
-        let random = &mut self.faults.random;
+        let random = &mut self.random;
         let conn = *random.pick(&whole);
         let notice = [notice(random), notice(random)];
         self.break_conn(conn, notice);

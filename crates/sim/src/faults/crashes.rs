@@ -1,6 +1,5 @@
 //! Nodes lose power and come back.
 
-use crate::events::Event;
 use crate::world::World;
 use azekura_base::NodeId;
 
@@ -8,7 +7,7 @@ impl World {
     /// One node.
     pub(super) fn crash_one(&mut self) -> &'static str {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let node = *self.faults.random.pick(&nodes);
+        let node = *self.random.pick(&nodes);
         self.crash_and_return(node);
         "crash of a node"
     }
@@ -27,20 +26,14 @@ impl World {
     /// One node, for longer than anybody waits for it.
     pub(super) fn send_one_away(&mut self) -> &'static str {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let node = *self.faults.random.pick(&nodes);
-        let time = self.faults.random.spread_millis(2000, 40_000);
+        let node = *self.random.pick(&nodes);
+        let time = self.random.spread_millis(2000, 40_000);
         self.crash_for(node, time);
         "node away"
     }
 
     fn crash_and_return(&mut self, node: NodeId) {
-        let time = self.faults.random.spread_millis(1, 1000);
+        let time = self.random.spread_millis(1, 1000);
         self.crash_for(node, time);
-    }
-
-    pub(crate) fn crash_for(&mut self, node: NodeId, time: std::time::Duration) {
-        self.crash(node);
-        let back = self.now + time;
-        self.queue.push(back, Event::Start(node));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 impl World {
     /// One device, or several at once.
     pub(super) fn drain_devices(&mut self) -> &'static str {
-        let count = self.wear.random.between(1, 2);
+        let count = self.scene.wear.random.between(1, 2);
         let mut drained: BTreeSet<DeviceId> = self.devices.keys().copied().filter(|id| self.is_drained(*id)).collect();
         let before = drained.len();
         for _ in 0..count {
@@ -16,7 +16,7 @@ impl World {
             if sound.is_empty() {
                 break;
             }
-            let id = *self.wear.random.pick(&sound);
+            let id = *self.scene.wear.random.pick(&sound);
             let mut all = drained.clone();
             all.insert(id);
             // Refused where too few failure domains would be left, as the control plane does it.
@@ -38,7 +38,7 @@ impl World {
     /// A node is stopped as planned, and comes back with one device more.
     pub(super) fn add_a_device(&mut self) -> &'static str {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let node = *self.wear.random.pick(&nodes);
+        let node = *self.scene.wear.random.pick(&nodes);
         let there = self.devices.keys().filter(|id| self.node_of(**id) == node).count();
         if there > self.plan.devices_per_node as usize {
             return "nothing";

@@ -1,17 +1,17 @@
 //! Stored blocks and leaves of the map decay: a bit flips, on one device only, so that another copy is whole.
 
-use crate::contents::is_clients;
+use crate::workloads::contents::is_clients;
 use crate::world::World;
 
 impl World {
     pub(super) fn flip_a_bit(&mut self) -> &'static str {
-        let (id, random) = (self.faults.decaying, &mut self.faults.random);
+        let (id, random) = (self.scene.faults.decaying, &mut self.random);
         let flipped = self.devices.get_mut(&id).is_some_and(|device| device.disk.flip(random, is_clients));
         if flipped { "flipped bit" } else { "nothing" }
     }
 
     pub(super) fn damage_a_leaf(&mut self) -> &'static str {
-        let (id, random) = (self.faults.decaying, &mut self.faults.random);
+        let (id, random) = (self.scene.faults.decaying, &mut self.random);
         let damaged = self.devices.get_mut(&id).is_some_and(|device| device.damage_a_leaf(random));
         if damaged { "damaged leaf" } else { "nothing" }
     }

@@ -1,10 +1,10 @@
 //! Devices hang: they neither do what they are asked for nor refuse it, for a moment or for so long that their nodes do
 //! without them. Or they crawl: each write takes seconds, or so long that only a comparison with other devices tells.
 
-use crate::Mode;
-use crate::device::{Crawl, Device, Silence};
-use crate::events::Event;
-use crate::plan::SLOW_MAX;
+use crate::cluster::events::Event;
+use crate::cue::Cue;
+use crate::kernel::device::{Crawl, Device, Silence};
+use crate::plan::{Mode, SLOW_MAX};
 use crate::world::World;
 use azekura_base::DeviceId;
 use azekura_replica::{AckRule, GroupConfig};
@@ -22,23 +22,23 @@ impl World {
             return;
         }
         let alone = self.plan.mode == Mode::Hangs;
-        let next = if alone { Duration::from_millis(LOOK_MS) } else { self.hangs.spread_millis(1000, 40_000) };
-        self.queue.push(self.now + next, Event::Hang);
+        let next = if alone { Duration::from_millis(LOOK_MS) } else { self.scene.hangs.spread_millis(1000, 40_000) };
+        self.cue_at(self.now + next, Cue::Hang);
         let now = self.now;
         // What a device was asked for while it crawled still takes seconds when that is over: with a second device that
         // hangs meanwhile it would be two at a time.
         let hangs = self.devices.values().any(|device| device.silent.is_on(now) || now < device.crawls_until(now));
-        if self.wear.calm || alone && (hangs || !self.is_whole()) {
+        if self.scene.wear.calm || alone && (hangs || !self.is_whole()) {
             return;
         }
         let kind = self.hang_a_device();
-        *self.faults.counts.entry(kind).or_default() += 1;
+        self.count(kind);
         self.trace.step(now, 0xfc, || format!("fault: {kind}"));
     }
 
     fn hang_a_device(&mut self) -> &'static str {
         let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
-        let random = &mut self.hangs;
+        let random = &mut self.scene.hangs;
         let (id, kind) = (*random.pick(&ids), random.below(100));
         let until = self.now + random.spread_millis(500, 60_000);
         let Some(device) = self.devices.get_mut(&id) else { return "nothing" };

@@ -7,7 +7,8 @@
 //! A gap and an absent copy are two faults. So nothing else happens, but what clients, scrubs and drains do, until the
 //! device is refused, or somebody takes it away.
 
-use crate::events::Event;
+use crate::cluster::events::Event;
+use crate::faults::wear::{End, Losing, Stage};
 use crate::world::World;
 use azekura_base::DeviceId;
 use std::time::Duration;
@@ -18,37 +19,11 @@ const PROOF_WRITES: u64 = 16;
 /// If there is nothing to lose, or no proof, by then, the node crashes as it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A disk that loses writes, or has lost some.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Losing {
-    device: DeviceId,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// Writes are being lost, until then at most.
-    Under(End, Duration),
-    /// It is used as it is until then, and its process may start anew afterwards.
-    Used { until: Duration, crashes: bool },
-}
-
-/// What comes after the last write that is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The device's node crashes.
-    Crash,
-    /// All nodes do.
-    CrashOfAll,
-    /// The process goes on for a while, and then crashes or not.
-    Work,
-}
-
 impl World {
     /// One disk begins to lose writes.
     pub(super) fn lose_writes(&mut self) -> &'static str {
         let Some(device) = self.pick_liar() else { return "nothing" };
-        let random = &mut self.wear.random;
+        let random = &mut self.scene.wear.random;
         let (skip, writes) = (random.below(20), random.between(1, 5));
         let end = match random.below(100) {
             0..30 => End::Crash,
@@ -62,16 +37,16 @@ impl World {
             device.disk.lose(skip, writes);
             (device.hurt, device.lied, device.lost_writes) = (true, true, true);
         }
-        self.wear.losing = Some(Losing { device, stage: Stage::Under(end, self.now + PATIENCE) });
+        self.scene.wear.losing = Some(Losing { device, stage: Stage::Under(end, self.now + PATIENCE) });
         self.set_calm(true);
         "disk that loses writes"
     }
 
     /// True when no disk loses writes, and none is in use that has.
     pub(super) fn has_lost_writes(&mut self) -> bool {
-        let Some(Losing { device, stage }) = self.wear.losing else { return true };
+        let Some(Losing { device, stage }) = self.scene.wear.losing else { return true };
         let Some(state) = self.devices.get_mut(&device) else {
-            self.wear.losing = None; // Its node could not open it.
+            self.scene.wear.losing = None; // Its node could not open it.
             return true;
         };
         let is_over = |until| !self.working || self.now >= until;
@@ -87,7 +62,7 @@ impl World {
                     self.trace.remark(self.now, || format!("power fails after {device:?} has lost writes"));
                     self.crash_shortly((end != End::CrashOfAll).then(|| self.node_of(device)));
                 }
-                if self.wear.random.chance(50) {
+                if self.scene.wear.random.chance(50) {
                     self.drain_device(device);
                 }
                 self.use_on(device, is_proven);
@@ -102,7 +77,7 @@ impl World {
                 let node = self.node_of(device);
                 self.crash(node);
                 self.lose_device(device);
-                let back = self.now + self.wear.random.spread_millis(1, 1000);
+                let back = self.now + self.scene.wear.random.spread_millis(1, 1000);
                 self.queue.push(back, Event::Start(node));
             }
             Stage::Used { .. } => {}
@@ -112,8 +87,8 @@ impl World {
 
     /// Nobody has found out, or nobody minds, for a while.
     fn use_on(&mut self, device: DeviceId, may_crash: bool) {
-        let until = self.now + self.wear.random.spread_millis(100, 10_000);
-        let crashes = may_crash && self.wear.random.chance(50);
-        self.wear.losing = Some(Losing { device, stage: Stage::Used { until, crashes } });
+        let until = self.now + self.scene.wear.random.spread_millis(100, 10_000);
+        let crashes = may_crash && self.scene.wear.random.chance(50);
+        self.scene.wear.losing = Some(Losing { device, stage: Stage::Used { until, crashes } });
     }
 }

@@ -6,7 +6,7 @@
 //! others, so nothing else happens until all groups are whole again.
 
 use super::CALM_STEP;
-use crate::events::Event;
+use crate::cluster::events::Event;
 use crate::plan::QUIET_MAX;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId};
@@ -15,10 +15,13 @@ use std::time::Duration;
 /// Nodes come back within this time: sooner than anybody takes over from one that is missed.
 const BACK_MS_MAX: u64 = 200;
 
+/// Where disks lose writes, they do so in so many percent of lies.
+const LOST_WRITES_PERCENT: u64 = 60;
+
 impl World {
     /// The end of a run: everything that is durable is still there after one more crash of all nodes.
     pub(crate) fn crash_in_the_end(&mut self) {
-        let lies = self.operator.on && self.wear.random.chance(50);
+        let lies = self.operator.on && self.scene.wear.random.chance(50);
         if !lies || self.lie_about_flushes() == "nothing" {
             self.crash_everything();
         }
@@ -27,7 +30,7 @@ impl World {
 
     /// Waits until a lie is found out.
     pub(crate) fn end_calm(&mut self) {
-        if self.wear.calm {
+        if self.scene.wear.calm {
             let limit = self.now + QUIET_MAX;
             while !self.has_lost_writes() && self.now < limit {
                 let step = self.now + CALM_STEP;
@@ -45,20 +48,29 @@ impl World {
             let life = self.life_of(*node);
             life.is_some_and(|life| self.stalled(life).is_none()) && self.configuration.away(*node, self.now).is_none()
         };
-        if !nodes.iter().all(awake) || self.queue.has_planned_stop() || !self.is_whole() {
+        if !nodes.iter().all(awake) || self.has_planned_stop() || !self.is_whole() {
             return None;
         }
         let id = self.pick_expendable()?;
-        self.wear.has_lied = true;
+        self.scene.wear.has_lied = true;
         self.heal_links();
         self.devices.values_mut().for_each(|device| device.slow = (1, Duration::ZERO));
         Some(id)
     }
 
+    /// A disk lies about its flushes, or, where that is asked for, loses single writes.
+    pub(super) fn lie_somehow(&mut self) -> &'static str {
+        if self.plan.writes_lost && self.scene.wear.random.chance(LOST_WRITES_PERCENT) {
+            self.lose_writes()
+        } else {
+            self.lie_about_flushes()
+        }
+    }
+
     /// One node loses power, or all of them, and one disk lies.
     pub(super) fn lie_about_flushes(&mut self) -> &'static str {
         let Some(id) = self.pick_liar() else { return "nothing" };
-        let all = self.wear.random.chance(60);
+        let all = self.scene.wear.random.chance(60);
         if let Some(device) = self.devices.get_mut(&id) {
             device.lies = true;
         }
@@ -74,7 +86,7 @@ impl World {
         for node in nodes {
             if only.is_none_or(|only| only == node) {
                 self.crash(node);
-                let back = self.now + self.wear.random.spread_millis(1, BACK_MS_MAX);
+                let back = self.now + self.scene.wear.random.spread_millis(1, BACK_MS_MAX);
                 self.queue.push(back, Event::Start(node));
             }
         }

@@ -1,6 +1,6 @@
 //! An operator changes who is to have a copy of a group.
 
-use crate::device::Device;
+use crate::kernel::device::Device;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_replica::GroupConfig;
@@ -17,9 +17,9 @@ impl World {
         if groups.is_empty() {
             return "nothing"; // They are closed since the configuration was restored.
         }
-        let pg = *self.faults.random.pick(&groups);
+        let pg = *self.random.pick(&groups);
         let Some(config) = self.configuration.view().groups.get(&pg).cloned() else { return "nothing" };
-        let change = if config.members.len() <= MEMBERS_MIN || self.faults.random.chance(50) {
+        let change = if config.members.len() <= MEMBERS_MIN || self.random.chance(50) {
             self.with_new_member(&config)
         } else {
             self.without_member(&config)
@@ -48,7 +48,7 @@ impl World {
             return None;
         }
         let mut members = config.members.clone();
-        members.insert(*self.faults.random.pick(&free));
+        members.insert(*self.random.pick(&free));
         Some(("new member", members))
     }
 
@@ -56,21 +56,7 @@ impl World {
     fn without_member(&mut self, config: &GroupConfig) -> Option<(&'static str, BTreeSet<DeviceId>)> {
         let mut members = config.members.clone();
         let all: Vec<DeviceId> = members.iter().copied().collect();
-        members.remove(self.faults.random.pick(&all));
+        members.remove(self.random.pick(&all));
         Some(("member removed", members))
-    }
-
-    /// A device has given up its copy.
-    pub(crate) fn copy_forgotten(&mut self, device: DeviceId, pg: PgId) {
-        let Some(version) = self.configuration.forget_copy(pg, device) else { return };
-        self.trace.step(self.now, version, || format!("{device:?} has no copy of {pg:?} any more"));
-        let Some(config) = self.configuration.view().groups.get(&pg) else { return };
-        if self.plan.goes_back && config.members.len() < config.copies as usize {
-            // As the control plane does with a group that has too few.
-            let mut members = config.members.clone();
-            members.insert(device);
-            self.configuration.change_members(pg, members);
-        }
-        self.inform_all();
     }
 }

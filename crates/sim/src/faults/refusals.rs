@@ -13,7 +13,7 @@ const LONG: u32 = 4;
 impl World {
     pub(super) fn refuse_io(&mut self) -> &'static str {
         let Some(id) = self.pick_expendable() else { return "nothing" };
-        let random = &mut self.wear.random;
+        let random = &mut self.scene.wear.random;
         let kind = random.below(100);
         let until = self.now + random.spread_millis(5, 10_000);
         let Some(device) = self.devices.get_mut(&id) else { return "nothing" };
@@ -51,7 +51,7 @@ impl World {
         if self.working
             && self.operator.on
             && self.may_lose(id)
-            && self.wear.random.chance(40)
+            && self.scene.wear.random.chance(40)
             && let Some(device) = self.devices.get_mut(&id)
         {
             (device.refuses.reads_until, device.refuses.writes_until) = (Duration::MAX, Duration::MAX);

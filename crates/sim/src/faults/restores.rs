@@ -5,9 +5,11 @@
 //! groups stay closed until every device has said, in a process that started since, what it holds. What nodes remember
 //! of layers and volumes is not lost here; `azekura-meta` has its own tests of that.
 
-use crate::Invariant;
-use crate::events::{Event, Life};
+use crate::cluster::events::Event;
+use crate::cue::Cue;
+use crate::kernel::process::Life;
 use crate::plan::Lie;
+use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_replica::{Heard, Held, reopen};
@@ -24,7 +26,7 @@ const ONE_HISTORY_PERCENT: u64 = 70;
 impl World {
     /// A backup is made, or restored.
     pub(super) fn back_up_or_restore(&mut self) -> &'static str {
-        let random = &mut self.faults.random;
+        let random = &mut self.random;
         if !self.configuration.has_backup() || self.configuration.is_closed() || random.chance(NEWER_BACKUP_PERCENT) {
             self.configuration.back_up();
             return "backup of the configuration";
@@ -38,10 +40,10 @@ impl World {
         }
         self.configuration.close_as_of_backup(lives.iter().copied().collect(), self.now);
         for life in lives {
-            let time = self.faults.random.spread_millis(1, 3000);
+            let time = self.random.spread_millis(1, 3000);
             self.queue.push(self.now + time, Event::Exit(life));
         }
-        self.queue.push(self.now + LOOK_STEP, Event::Reopen);
+        self.cue_at(self.now + LOOK_STEP, Cue::Reopen);
         "configuration restored"
     }
 
@@ -51,10 +53,10 @@ impl World {
             return;
         }
         let Some(said) = self.holdings() else {
-            self.queue.push(self.now + LOOK_STEP, Event::Reopen);
+            self.cue_at(self.now + LOOK_STEP, Cue::Reopen);
             return;
         };
-        let one_history = self.faults.random.chance(ONE_HISTORY_PERCENT);
+        let one_history = self.random.chance(ONE_HISTORY_PERCENT);
         for (pg, config) in self.configuration.closed() {
             let held = said.iter().filter_map(|(device, groups)| Some((*device, *groups.get(&pg)?)));
             let heard = Heard { held: held.collect(), without: BTreeSet::new(), one_history };

@@ -1,7 +1,7 @@
 //! A node crashes, and a device of it is gone with all that it held. The node comes back without it, or with an empty
 //! one, which is another device: its number is new.
 
-use crate::events::Event;
+use crate::cluster::events::Event;
 use crate::world::World;
 use azekura_base::DeviceId;
 
@@ -11,7 +11,7 @@ impl World {
         let node = self.node_of(first);
         self.crash(node);
         self.lose_device(first);
-        if self.wear.random.chance(30) {
+        if self.scene.wear.random.chance(30) {
             // The whole machine has burnt down, as far as its groups can do without it.
             let rest: Vec<DeviceId> =
                 self.devices.iter().filter(|(_, device)| device.node == node).map(|(id, _)| *id).collect();
@@ -21,7 +21,7 @@ impl World {
                 }
             }
         }
-        let back = self.now + self.wear.random.spread_millis(1, 10_000);
+        let back = self.now + self.scene.wear.random.spread_millis(1, 10_000);
         self.queue.push(back, Event::Start(node));
         "wiped device"
     }

@@ -1,0 +1,218 @@
+//! When all is quiet, the copies of each group are equal, and each store accounts for exactly what its map reaches.
+//!
+//! An observer connects to every node as a gateway would, and asks each copy by itself.
+
+use crate::cluster::links::OBSERVER;
+use crate::cluster::records::CLUSTER;
+use crate::kernel::network::{ConnId, Side, key_of};
+use crate::kernel::process::Life;
+use crate::plan::Mode;
+use crate::report::Invariant;
+use crate::world::World;
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Endpoint, Extent,
+    Generation, IoStatus, LayerId, PgId, RequestId, Run, VolumeId,
+};
+use azekura_replica::AckRule;
+use azekura_wire::{Hello, Message, ReadRequest, StatusRequest, VERSION};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A copy that can't answer yet is asked again after this time.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+impl World {
+    /// Compares all copies.
+    pub(crate) fn compare_copies(&mut self) {
+        let placements = self.configuration.view().groups.clone();
+        let chunks = self.readable_chunks();
+        let mut copies: BTreeMap<(LayerId, PgId, ChunkIndex), BTreeMap<DeviceId, CopyOfChunk>> = BTreeMap::new();
+        let mut reached: BTreeMap<DeviceId, u64> = self.devices.keys().map(|device| (*device, 0)).collect();
+        let nodes: BTreeSet<_> = self.machines.keys().copied().collect();
+        for node in nodes {
+            let Some(life) = self.life_of(node) else { return };
+            let conn = self.observe(life);
+            for (volume, layer, chunk, pg) in &chunks {
+                let here = |device: &&DeviceId| self.devices.get(device).is_some_and(|d| d.node == node);
+                let Some(device) = placements.get(pg).and_then(|p| p.members.iter().find(here)).copied() else {
+                    continue;
+                };
+                let Some(copy) = self.read_copy(conn, (*volume, *layer), *pg, *chunk) else { return };
+                let blocks: u64 = copy.runs.iter().filter(|run| run.data).map(|run| u64::from(run.count)).sum();
+                *reached.entry(device).or_default() += blocks * BLOCK_SIZE as u64;
+                copies.entry((*layer, *pg, *chunk)).or_default().insert(device, copy);
+            }
+            self.close(key_of(conn, Side::Dialler));
+        }
+        for ((layer, pg, chunk), copies) in &copies {
+            let mut copies = copies.iter();
+            let Some((first_device, first)) = copies.next() else { continue };
+            for (device, copy) in copies {
+                if let Some(what) = first.difference(copy) {
+                    let what = format!("{layer:?} {pg:?} {chunk:?}: {first_device:?} and {device:?} differ: {what}");
+                    return self.violate(Invariant::CopiesEqual, what);
+                }
+            }
+        }
+        let view = self.configuration.view();
+        if !view.parents.is_empty() || !view.dropped.is_empty() {
+            return; // Blocks that layers share count once.
+        }
+        for (device, reached) in reached {
+            if self.devices.get(&device).is_some_and(|device| device.lied) {
+                continue; // It may have lost word of a copy that it had given up.
+            }
+            let node = self.devices.get(&device).map(|device| device.node);
+            let node = node.and_then(|node| self.machines.get(&node)?.node.as_ref());
+            let Some(space) = node.and_then(|node| node.store(device)).map(|store| store.space()) else { continue };
+            if space.live != reached {
+                let what = format!("{device:?} counts {} bytes as live, its map reaches {reached}", space.live);
+                return self.violate(Invariant::SpaceExact, what);
+            }
+        }
+    }
+
+    /// The volumes and snapshots: their ids and layers, their chunks and the groups that these belong to.
+    fn readable_chunks(&self) -> Vec<(VolumeId, LayerId, ChunkIndex, PgId)> {
+        let volumes = self.configuration.view().volumes.values();
+        let chunks = volumes.flat_map(|volume| {
+            let chunks = (0..volume.size.div_ceil(CHUNK_SIZE as u64) as u32).map(ChunkIndex);
+            chunks.filter_map(|chunk| Some((volume.id, volume.layer, chunk, volume.group_of(chunk)?)))
+        });
+        chunks.collect()
+    }
+
+    /// Under some ack rules secondaries answer nobody. While nothing is written, all rules are one.
+    pub(crate) fn let_copies_answer(&mut self, ack: AckRule) {
+        if self.plan.ack == AckRule::All {
+            return;
+        }
+        self.configuration.set_rule(ack);
+        self.inform_all();
+    }
+
+    fn observe(&mut self, life: Life) -> ConnId {
+        let conn = self.network.connect(OBSERVER, life);
+        self.tell(life, |node| node.accepted(key_of(conn, Side::Acceptor)));
+        let [from, to] = [OBSERVER, life].map(|life| Endpoint::first(life.node));
+        let incarnation = OBSERVER.incarnation;
+        let hello = Hello { version: VERSION, cluster: CLUSTER, from, to, incarnation, connection: conn.0 };
+        let welcome = self.ask(conn, &Message::Hello(hello), |message| match message {
+            Message::Welcome(_) => Some(()),
+            _ => None,
+        });
+        if welcome.is_none() {
+            self.violate(Invariant::Liveness, format!("{life:?} does not greet"));
+        }
+        conn
+    }
+
+    /// Sends a message and waits for the answer that `take` recognises.
+    fn ask<T>(&mut self, conn: ConnId, message: &Message, take: impl Fn(&Message) -> Option<T>) -> Option<T> {
+        self.observed.clear();
+        self.send_from(conn, Side::Dialler, message);
+        let limit = self.now + crate::plan::QUIET_MAX;
+        self.run_until(limit, |world| !world.observed.is_empty());
+        self.observed.drain(..).find_map(|message| take(&message))
+    }
+
+    /// Asks until the copy answers itself.
+    fn ask_copy<T>(
+        &mut self,
+        conn: ConnId,
+        message: impl Fn(RequestId) -> Message,
+        take: impl Fn(&Message) -> Option<Result<T, IoStatus>>,
+    ) -> Option<Result<T, IoStatus>> {
+        let limit = self.now + crate::plan::QUIET_MAX;
+        while self.now < limit && self.violation.is_none() {
+            self.scene.questions += 1;
+            let message = message(RequestId(self.scene.questions));
+            match self.ask(conn, &message, &take) {
+                Some(Err(IoStatus::Redirect | IoStatus::Stale)) => {
+                    let again = self.now + ASK_AGAIN;
+                    self.run_until(again, |_| false);
+                }
+                None => break,
+                answer => return answer,
+            }
+        }
+        self.violate(Invariant::Liveness, "a copy does not answer reads".into());
+        None
+    }
+
+    fn read_copy(
+        &mut self,
+        conn: ConnId,
+        (volume, layer): (VolumeId, LayerId),
+        pg: PgId,
+        chunk: ChunkIndex,
+    ) -> Option<CopyOfChunk> {
+        // Newer than all: nobody refuses it.
+        let attachment = Generation(u64::MAX);
+        let status = |request| Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk });
+        let runs = self.ask_copy(conn, status, |message| match message {
+            Message::StatusDone(done) => Some(done.result.clone()),
+            Message::ReadDone(done) => done.result.as_ref().err().map(|status| Err(*status)),
+            _ => None,
+        })?;
+        let Ok(runs) = runs else {
+            self.violate(Invariant::StoreKeeps, format!("{pg:?} {chunk:?}: the block status can't be read"));
+            return None;
+        };
+        let mut copy = CopyOfChunk { runs: merge(&runs), blocks: BTreeMap::new() };
+        let mut at = 0u16;
+        for run in runs {
+            for first in (at..at + run.count).filter(|_| run.data) {
+                let first = BlockIndex(first);
+                let range = BlockRange::block(layer, chunk, first);
+                let read = |request| Message::Read(ReadRequest { request, pg, volume, attachment, range });
+                let block = self.ask_copy(conn, read, |message| match message {
+                    Message::ReadDone(done) => Some(done.result.clone()),
+                    _ => None,
+                })?;
+                match block.as_deref() {
+                    Ok([Extent::Data { checksums, .. }]) => drop(copy.blocks.insert(first, checksums[0])),
+                    Err(IoStatus::Io) if self.plan.mode == Mode::Flips || self.has_liar() => {}
+                    other => {
+                        let what = format!("{pg:?} {chunk:?} {first:?} is said to hold data, and reads as {other:?}");
+                        self.violate(Invariant::StoreKeeps, what);
+                        return None;
+                    }
+                }
+            }
+            at += run.count;
+        }
+        Some(copy)
+    }
+}
+
+/// What one copy holds of one chunk.
+struct CopyOfChunk {
+    runs: Vec<Run>,
+    blocks: BTreeMap<BlockIndex, Checksum>,
+}
+
+impl CopyOfChunk {
+    fn difference(&self, other: &CopyOfChunk) -> Option<String> {
+        if self.runs != other.runs {
+            return Some(format!("allocated are {:?} and {:?}", self.runs, other.runs));
+        }
+        let differs = |block: &u16| {
+            let block = BlockIndex(*block);
+            matches!((self.blocks.get(&block), other.blocks.get(&block)), (Some(a), Some(b)) if a != b)
+        };
+        (0..CHUNK_BLOCKS as u16).find(differs).map(|block| format!("block {block}"))
+    }
+}
+
+/// Neighbouring runs of one kind become one.
+fn merge(runs: &[Run]) -> Vec<Run> {
+    let mut merged: Vec<Run> = Vec::new();
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if last.data == run.data => last.count += run.count,
+            _ => merged.push(*run),
+        }
+    }
+    merged
+}

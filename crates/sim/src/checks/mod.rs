@@ -1,0 +1,14 @@
+//! The checks: what must hold, whatever happens.
+
+mod accounts;
+mod copies;
+mod flow;
+pub(crate) mod history;
+mod linearizable;
+pub(crate) mod minimum;
+pub(crate) mod order;
+mod past;
+mod rest;
+mod scrubs;
+mod serving;
+mod zeroed;

@@ -1,0 +1,124 @@
+//! Attachments: what front ends ask for, as the control plane does it for their clients. An operator ends attachments
+//! by force, and what was written under an ended one must be there when that is confirmed, or never.
+
+mod steps;
+
+use crate::cluster::records::VOLUME_ID;
+use crate::kernel::process::Life;
+use crate::kernel::random::Random;
+use crate::kernel::time::Stamp;
+use crate::plan::{Mode, Plan};
+use azekura_base::{Generation, VolumeId};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How long groups may take to confirm.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client waits for a volume that somebody else has.
+const CLIENT_WAIT: Duration = Duration::from_secs(8);
+/// So often it is looked whether whoever is in the way has gone.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// See [`Holders::leaves_percent`], in the runs in which clients leave.
+const LEAVES_PERCENT: u64 = 4;
+/// The name that nobody refuses, for looking at everything in the end.
+pub(crate) const INSPECTOR: Generation = Generation(u64::MAX);
+
+/// What a front end wants done with a volume.
+enum Errand {
+    /// Attach it; clients wait until then.
+    Attach(Duration),
+    GiveBack(Generation),
+}
+
+/// A fence that is waited for.
+struct Fence {
+    from: Life,
+    name: String,
+    volume: VolumeId,
+    /// Everything that had ended by this generation is kept out when it is confirmed.
+    generation: Generation,
+    /// The process waits for it with an attachment of its own.
+    attaches: bool,
+}
+
+/// An attachment that does not stand any more.
+struct Ended {
+    /// The generation that it ended in.
+    generation: Generation,
+    /// Whoever had it did not give it back.
+    by_force: bool,
+    /// When it was first confirmed that nothing comes of it any more.
+    confirmed: Option<Stamp>,
+}
+
+/// An attachment of which a process does not know yet.
+struct Unheard {
+    life: Life,
+    name: String,
+    revision: u64,
+    attached: (VolumeId, Generation),
+}
+
+/// All attachments.
+pub(crate) struct Holders {
+    /// The configuration says who has a volume; else anybody has it who wants to.
+    pub(crate) recorded: bool,
+    /// An operator ends attachments of the volume by force.
+    pub(crate) on: bool,
+    /// What front ends were told last of the volumes that they have asked for.
+    told: BTreeMap<(Life, String), Generation>,
+    /// What they have asked for, one thing a volume at a time.
+    errands: BTreeMap<(Life, String), VecDeque<Errand>>,
+    unheard: Vec<Unheard>,
+    ended: BTreeMap<(VolumeId, Generation), Ended>,
+    fences: BTreeMap<u64, Fence>,
+    asked: u64,
+    /// Of a hundred turns of a client of the volume, in so many it closes its connection, whatever is under way.
+    leaves_percent: u64,
+    /// Draws which ones.
+    leaving: Random,
+}
+
+impl Holders {
+    pub(crate) fn new(plan: &Plan, mut leaving: Random) -> Holders {
+        let on = matches!(plan.mode, Mode::Attachments | Mode::All);
+        Holders {
+            recorded: on || plan.mode == Mode::Fsx,
+            on,
+            told: BTreeMap::new(),
+            errands: BTreeMap::new(),
+            unheard: Vec::new(),
+            ended: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            asked: 0,
+            // Who has left can't come back while its node does not reach the store: then nothing is late.
+            leaves_percent: if on && leaving.chance(50) { LEAVES_PERCENT } else { 0 },
+            leaving,
+        }
+    }
+
+    /// Draws whether a client closes its connection.
+    pub(crate) fn client_leaves(&mut self) -> bool {
+        self.leaves_percent > 0 && self.leaving.chance(self.leaves_percent)
+    }
+
+    /// Has an attachment been ended otherwise than by being given back?
+    pub(crate) fn has_ended(&self, volume: VolumeId, attachment: Generation) -> bool {
+        self.ended.get(&(volume, attachment)).is_some_and(|ended| ended.by_force)
+    }
+
+    /// From when on nothing written to the volume under an attachment may be applied.
+    pub(crate) fn confirmed(&self, attachment: Generation) -> Option<Stamp> {
+        self.ended.get(&(VOLUME_ID, attachment))?.confirmed
+    }
+
+    /// The attachment under which a process has a volume, as it was told last.
+    pub(crate) fn told(&self, life: Life, name: &str) -> Option<Generation> {
+        self.told.get(&(life, name.to_owned())).copied()
+    }
+
+    /// Nobody waits for anything.
+    pub(crate) fn idle(&self) -> bool {
+        self.fences.is_empty() && self.errands.is_empty()
+    }
+}

@@ -1,0 +1,171 @@
+//! What goes over the connections of clients.
+
+use super::plain::{Plain, Stage, Wire};
+use super::{Connection, LOOK_MAX, Line, Who};
+use crate::cluster::attachments::INSPECTOR;
+use crate::cluster::events::Event;
+use crate::cluster::machine::Machine;
+use crate::cluster::{Cluster, Scene};
+use crate::kernel::process::Life;
+use crate::report::Invariant;
+use azekura_frontend::{Client, Context, Effect, Frontend, Request};
+use azekura_gateway::Op;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::mem::take;
+use std::rc::Rc;
+
+impl<S: Scene> Cluster<S> {
+    /// Lets the front end of a process do something, and does what it asks for.
+    pub(crate) fn front(&mut self, life: Life, act: impl FnOnce(&mut Frontend<Line>, &mut Context<'_, Line>)) {
+        if self.life_of(life.node) != Some(life) {
+            return;
+        }
+        let Some(machine) = self.machines.get_mut(&life.node) else { return };
+        let clock = machine.clock.shows(self.now);
+        let Machine { node: Some(node), front, .. } = machine else { return };
+        node.advance(clock);
+        let mut context = Context { clients: &mut front.sockets, backend: node, now: clock };
+        act(&mut front.frontend, &mut context);
+        while let Some(effect) = self.next_front_effect(life) {
+            self.perform_for_clients(life, effect);
+        }
+    }
+
+    fn next_front_effect(&mut self, life: Life) -> Option<Effect<Line>> {
+        self.life_of(life.node).filter(|now| *now == life)?;
+        self.machines.get_mut(&life.node)?.front.frontend.next_effect()
+    }
+
+    fn perform_for_clients(&mut self, life: Life, effect: Effect<Line>) {
+        match effect {
+            Effect::Touched(line) => self.touched(line),
+            Effect::Close(line, _) => self.closed_by_process(line),
+            Effect::Attach(name) => self.attach_for_clients(life, name),
+            Effect::GiveBack(name, attachment) => self.give_back_for_clients(life, name, attachment),
+            Effect::Look => {
+                let at = match self.configuration.away(life.node, self.now) {
+                    None => self.now + self.configuration.delay(),
+                    Some(until) => until.min(self.now + LOOK_MAX),
+                };
+                self.queue.push(at, Event::Look(life));
+            }
+            Effect::Answered(token, outcome) => S::answered(self, token, outcome),
+            Effect::Warn(what) => self.trace.remark(self.now, || format!("{:?} warns: {what}", life.node)),
+        }
+    }
+
+    /// A process has read the configuration for its clients, or does not reach it.
+    pub(crate) fn look(&mut self, life: Life) {
+        let reaches = self.configuration.away(life.node, self.now).is_none();
+        let revision = if reaches { self.configuration.view().revision } else { 0 };
+        self.inform(life);
+        self.front(life, |frontend, context| frontend.looked(revision, context));
+        self.wake(life);
+    }
+
+    /// A client's connection to a process, where it opens a volume or snapshot. `None`: it was refused.
+    pub(crate) fn line_to(&mut self, life: Life, who: Who, name: &str) -> Option<Line> {
+        let key = (life, who, name.to_owned());
+        if let Some(line) = self.connections.by_name.get(&key) {
+            return Some(*line);
+        }
+        self.connections.made += 1;
+        let line = Line(self.connections.made);
+        let wire = Rc::new(RefCell::new(Wire::new(name)));
+        let machine = self.machines.get_mut(&life.node)?;
+        let clock = machine.clock.shows(self.now);
+        if !machine.front.frontend.connect(line, clock) {
+            self.violate(Invariant::Liveness, format!("{life:?} takes no more clients"));
+            return None;
+        }
+        machine.front.sockets.0.insert(line, Client::new(Box::new(Plain::new(Rc::clone(&wire)))));
+        let connection = Connection { life, who, name: key.2.clone(), wire, opened: None, under_way: BTreeSet::new() };
+        self.connections.all.insert(line, connection);
+        self.connections.by_name.insert(key, line);
+        self.front(life, |frontend, context| frontend.pump(line, context));
+        self.connections.all.contains_key(&line).then_some(line)
+    }
+
+    /// A client asks for something on its connection. It is answered with `token`.
+    pub(crate) fn submit(&mut self, line: Line, token: u64, request: Request) {
+        let Some(life) = self.connections.life(line) else { return };
+        self.submit_quietly(line, token, request);
+        self.wake(life);
+    }
+
+    /// The same, and the process takes its next turn when it would have done so anyway.
+    pub(crate) fn submit_quietly(&mut self, line: Line, token: u64, request: Request) {
+        let Some(connection) = self.connections.all.get_mut(&line) else { return };
+        let life = connection.life;
+        connection.under_way.insert(token);
+        connection.wire.borrow_mut().ask(token, request);
+        self.front(life, |frontend, context| {
+            frontend.pump(line, context);
+            frontend.admit(context);
+        });
+    }
+
+    /// Somebody looks at what a volume holds, whoever has it.
+    pub(crate) fn inspect(&mut self, life: Life, volume: &str, token: u64, op: Op) {
+        self.front(life, |frontend, context| frontend.submit(token, volume, INSPECTOR, op, &mut *context.backend));
+        self.wake(life);
+    }
+
+    /// There may be answers for a client.
+    fn touched(&mut self, line: Line) {
+        let Some(connection) = self.connections.all.get_mut(&line) else { return };
+        let (stage, answers) = {
+            let wire = &mut *connection.wire.borrow_mut();
+            (wire.stage.clone(), take(&mut wire.answers))
+        };
+        match stage {
+            Stage::Open(volume, attached) if connection.opened.is_none() => {
+                let attachment = if attached { self.holders.told(connection.life, &connection.name) } else { None };
+                connection.opened = Some((volume, attachment.unwrap_or_default()));
+            }
+            Stage::Refused(why) => {
+                let (life, name) = (connection.life, connection.name.clone());
+                self.trace.remark(self.now, || format!("{life:?} refuses {name}: {why}"));
+                return self.hang_up(line);
+            }
+            _ => {}
+        }
+        for (token, _) in &answers {
+            connection.under_way.remove(token);
+        }
+        answers.into_iter().for_each(|(token, outcome)| S::answered(self, token, outcome));
+    }
+
+    /// A process closes a connection: because its attachment has ended otherwise than by being given back, or what it
+    /// has opened is gone.
+    fn closed_by_process(&mut self, line: Line) {
+        let Some(connection) = self.connections.all.get(&line) else { return };
+        let Connection { life, name, opened, .. } = connection;
+        let is_there = |id| self.configuration.view().volumes.get(name).is_some_and(|volume| volume.id == id);
+        let by_right = opened.is_some_and(|(id, attachment)| self.holders.has_ended(id, attachment) || !is_there(id));
+        let what = format!("{life:?} closes the connection to {name}, opened as {opened:?}");
+        self.trace.remark(self.now, || what.clone());
+        if !by_right {
+            return self.violate(Invariant::Protocol, what);
+        }
+        self.hang_up(line);
+    }
+
+    /// A client's connection ends: what it has asked for is not answered any more.
+    pub(crate) fn hang_up(&mut self, line: Line) {
+        let Some(connection) = self.connections.remove(line) else { return };
+        if self.life_of(connection.life.node) == Some(connection.life) {
+            let machine = self.machines.get_mut(&connection.life.node);
+            machine.into_iter().for_each(|machine| drop(machine.front.sockets.0.remove(&line)));
+        }
+        self.front(connection.life, |frontend, _| frontend.gone(line));
+        connection.under_way.into_iter().for_each(|token| S::unanswered(self, token));
+    }
+
+    /// The gateways of a life are gone, and with them the answers.
+    pub(crate) fn clients_lose(&mut self, life: Life) {
+        self.connections.lose(life).into_iter().for_each(|token| S::unanswered(self, token));
+        S::clients_gone(self, life);
+    }
+}

@@ -1,0 +1,101 @@
+//! Clients' connections. Whatever a run's clients ask goes through the front end of a process
+//! ([`azekura_frontend::Frontend`]): it attaches what they open, lets their requests in, gives volumes back, and closes
+//! the connections to what has ended or is gone. Only the bytes between a client and the process are left out.
+
+mod lines;
+
+mod plain;
+
+use crate::kernel::process::Life;
+use azekura_base::{Generation, VolumeId};
+use azekura_frontend::{Client, ClientLimits, Clients, Frontend};
+use plain::Wire;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A process that does not reach the configuration store reads nothing of it within this time.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// A client's connection; no two of a run have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Line(u64);
+
+/// Whose connection: what they are, and which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Who(pub(crate) &'static str, pub(crate) u64);
+
+/// The front end of a process.
+pub(crate) struct Front {
+    frontend: Frontend<Line>,
+    sockets: Sockets,
+}
+
+impl Front {
+    pub(crate) fn new() -> Front {
+        Front { frontend: Frontend::new(ClientLimits::default()), sockets: Sockets(BTreeMap::new()) }
+    }
+
+    /// When it wants to look again.
+    pub(crate) fn next_look(&self) -> Option<Duration> {
+        self.frontend.next_look()
+    }
+}
+
+struct Sockets(BTreeMap<Line, Client>);
+
+impl Clients<Line> for Sockets {
+    fn client(&mut self, line: Line) -> Option<&mut Client> {
+        self.0.get_mut(&line)
+    }
+
+    fn unsent_bytes(&mut self, _: Line) -> usize {
+        0
+    }
+}
+
+/// A connection as its client has it.
+struct Connection {
+    life: Life,
+    who: Who,
+    name: String,
+    wire: Rc<RefCell<Wire>>,
+    /// What it has opened, and the attachment that its requests carry.
+    opened: Option<(VolumeId, Generation)>,
+    /// Requests without an answer.
+    under_way: BTreeSet<u64>,
+}
+
+/// All connections.
+#[derive(Default)]
+pub(crate) struct Connections {
+    all: BTreeMap<Line, Connection>,
+    by_name: BTreeMap<(Life, Who, String), Line>,
+    made: u64,
+}
+
+impl Connections {
+    fn remove(&mut self, line: Line) -> Option<Connection> {
+        let connection = self.all.remove(&line)?;
+        self.by_name.remove(&(connection.life, connection.who, connection.name.clone()));
+        Some(connection)
+    }
+
+    /// A process is gone, and its clients' connections with it. Gives the requests that were under way.
+    pub(crate) fn lose(&mut self, life: Life) -> Vec<u64> {
+        let all = self.all.iter().filter(|(_, connection)| connection.life == life);
+        let all: Vec<Line> = all.map(|(line, _)| *line).collect();
+        all.into_iter().filter_map(|line| self.remove(line)).flat_map(|connection| connection.under_way).collect()
+    }
+
+    /// The process at the other end; `None` when the connection has ended.
+    pub(crate) fn life(&self, line: Line) -> Option<Life> {
+        self.all.get(&line).map(|connection| connection.life)
+    }
+
+    /// What a connection has opened, and the attachment that its requests carry.
+    pub(crate) fn opened(&self, line: Line) -> Option<(VolumeId, Generation)> {
+        self.all.get(&line)?.opened
+    }
+}

@@ -1,0 +1,178 @@
+//! Snapshots, clones and volumes that come and go by one transaction, and layers that end, as the leader of the control
+//! plane has it.
+
+use crate::cluster::events::Event;
+use crate::cluster::records::CLASS;
+use crate::cluster::records::VOLUME;
+use crate::cluster::{Cluster, Scene};
+use crate::plan::Lie;
+use crate::report::Invariant;
+use azekura_base::{DeviceId, LayerId};
+use azekura_model::plans::{self, layers::LayerPlan};
+use azekura_model::transitions::layers::{begin_layer_end, confirm_layer_gone, remove_layer};
+use azekura_model::transitions::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
+use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
+use azekura_model::{Key, LayerEnd, LayerRecord, MetaError, Txn, VolumeAccess};
+use std::collections::BTreeSet;
+
+impl<S: Scene> Cluster<S> {
+    /// Makes a volume whose blocks are a snapshot's until it is written; gives the revision. `None` when it is not
+    /// there.
+    pub(crate) fn clone_snapshot(&mut self, snapshot: &str, name: &str, size: u64) -> Option<u64> {
+        let below = self.configuration.view().volumes.get(snapshot)?.layer;
+        let (source, of_source) = snapshot.split_once('@')?;
+        let spec = CloneSpec {
+            volume: source.into(),
+            snapshot: of_source.into(),
+            name: name.into(),
+            size_bytes: Some(size),
+            access: None,
+        };
+        self.trace.step(self.now, below.0, || format!("{name} is cloned from {snapshot}, on {below:?}"));
+        self.count("clone");
+        let made = self.configuration.run(|records| clone_snapshot(records, &spec, name, ""));
+        let (clone, mut revision) = self.must(made)?;
+        if self.plan.lie == Some(Lie::CloneOfHead) {
+            let model = self.configuration.model();
+            let parent = model.volumes.get(source).map(|source| source.head);
+            let head = LayerRecord { parent, ..model.layers.get(&clone.head)?.record.clone() };
+            revision = self.configuration.change(&Txn::new().put(&Key::Layer(clone.head).to_string(), &head));
+        }
+        self.inform_all();
+        Some(revision)
+    }
+
+    /// Makes an empty volume; gives the revision.
+    pub(crate) fn create_volume(&mut self, name: &str, size_bytes: u64) -> Option<u64> {
+        let access = VolumeAccess::Exclusive;
+        let spec = VolumeSpec { name: name.into(), size_bytes, class: CLASS.into(), access };
+        self.trace.step(self.now, size_bytes, || format!("{name} is made, of {size_bytes} bytes"));
+        let made = self.configuration.run(|records| create_volume(records, &spec, name, ""));
+        let (_, revision) = self.must(made)?;
+        self.inform_all();
+        Some(revision)
+    }
+
+    /// Deletes a snapshot.
+    pub(crate) fn delete_snapshot(&mut self, name: &str) {
+        let model = self.configuration.model();
+        let volume = |name: &str| model.volumes.get(name).map(|volume| volume.id);
+        let Some((volume, snapshot)) = name.split_once('@').and_then(|(of, name)| Some((volume(of)?, name))) else {
+            return;
+        };
+        self.trace.step(self.now, 0xde, || format!("{name} is deleted"));
+        self.count("snapshot deleted");
+        let deleted = self.configuration.run(|records| delete_snapshot(records, volume, snapshot));
+        self.must(deleted);
+        self.inform_all();
+    }
+
+    /// Deletes a volume with its snapshots, while it is not being cut.
+    pub(crate) fn delete_volume(&mut self, name: &str) {
+        let Some(id) = self.configuration.model().volumes.get(name).map(|volume| volume.id) else { return };
+        self.trace.step(self.now, 0xdf, || format!("{name} is deleted with its snapshots"));
+        self.count("volume deleted");
+        let by_force = VolumeDeletion { attached: true, snapshots: true };
+        let deleted = self.configuration.run(|records| delete_volume(records, name, id, by_force));
+        self.must(deleted);
+        self.inform_all();
+    }
+
+    /// A volume has another size; gives the revision.
+    pub(crate) fn resize_volume(&mut self, name: &str, size: u64) -> Option<u64> {
+        self.trace.step(self.now, size, || format!("{name} has {size} bytes from now on"));
+        self.count("resize");
+        let resized = self.configuration.run(|records| resize_volume(records, name, size, true));
+        let (_, revision) = self.must(resized)?;
+        self.inform_all();
+        Some(revision)
+    }
+
+    /// What the control plane must not refuse.
+    pub(crate) fn must<T>(&mut self, outcome: Result<T, MetaError>) -> Option<T> {
+        outcome.map_err(|error| self.violate(Invariant::Protocol, format!("the control plane refuses: {error}"))).ok()
+    }
+
+    /// The leader looks at what layers are due, and at the snapshots of deleted volumes.
+    pub(crate) fn leader_turn(&mut self) {
+        let again = self.now + self.cuts.random.spread_millis(10, 400);
+        self.queue.push(again, Event::Leader);
+        let model = self.configuration.model().clone();
+        let plans = plans::layers::step(&model);
+        let snapshots = plans::snapshots::step(&model, self.now.as_secs());
+        let snapshots: Vec<_> = snapshots.map(|(volume, name)| (volume, name.to_owned())).collect();
+        if plans.is_empty() && snapshots.is_empty() {
+            return;
+        }
+        for (volume, name) in &snapshots {
+            let deleted = self.configuration.run(|records| delete_snapshot(records, *volume, name));
+            self.must(deleted);
+        }
+        let lies = self.plan.lie == Some(Lie::DroppingMerge);
+        for plan in &plans {
+            match *plan {
+                LayerPlan::Remove(layer) => {
+                    let removed = self.configuration.run(|records| remove_layer(records, layer));
+                    self.must(removed);
+                }
+                LayerPlan::Begin(layer, end) => {
+                    let end = if lies { LayerEnd::Drop } else { end };
+                    // What has changed since it was planned is left to the next turn.
+                    let _ = begin_layer_end(&model, layer, end).and_then(|txn| self.configuration.try_change(&txn));
+                }
+            }
+        }
+        let begun = plans.iter().filter(|plan| matches!(plan, LayerPlan::Begin(..))).count() as u64;
+        self.trace.step(self.now, begun, || format!("the leader deletes {snapshots:?}, and of layers: {plans:?}"));
+        self.inform_all();
+    }
+
+    /// A device has nothing of a layer any more.
+    pub(crate) fn layer_ended(&mut self, device: DeviceId, layer: LayerId) {
+        self.trace.step(self.now, layer.0, || format!("{device:?} has ended {layer:?}"));
+        let noted = self.configuration.run(|records| confirm_layer_gone(records, layer, device));
+        self.must(noted);
+        self.inform_all();
+    }
+
+    /// Nothing is left but the heads of volumes, in the configuration and on all devices that are in use. One that has
+    /// lied may have forgotten that it has dropped a layer.
+    pub(crate) fn layers_are_gone(&self) -> bool {
+        let view = self.configuration.view();
+        let heads: BTreeSet<LayerId> = view.volumes.values().map(|volume| volume.layer).collect();
+        let in_use = self.devices.iter().filter(|(id, device)| !device.lied && !self.is_out_for_good(**id));
+        let stores = in_use.map(|(id, device)| {
+            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
+            node.and_then(|node| node.store(*id))
+        });
+        let only_heads = |store: Option<&azekura_store::Store>| {
+            store.is_some_and(|store| store.layers().all(|(layer, blocks)| heads.contains(&layer) || blocks == 0))
+        };
+        view.volumes.values().all(|volume| !volume.read_only)
+            && view.parents.is_empty()
+            && view.merging.is_empty()
+            && view.dropped.is_empty()
+            && { stores }.all(only_heads)
+    }
+
+    /// The layers, for people.
+    pub(crate) fn describe_layers(&self) -> String {
+        let view = self.configuration.view();
+        let held = self.devices.iter().filter_map(|(id, device)| {
+            let store = self.machines.get(&device.node)?.node.as_ref()?.store(*id)?;
+            Some(format!("{id:?}: {:?}", store.layers().collect::<Vec<_>>()))
+        });
+        let held: Vec<String> = held.collect();
+        let volumes: Vec<_> = view.volumes.values().map(|v| (v.name.clone(), v.layer, v.cut)).collect();
+        let model = self.configuration.model();
+        let layers: Vec<_> =
+            model.layers.values().map(|layer| (layer.id, layer.parent, layer.state, layer.into)).collect();
+        format!("volumes {volumes:?}, layers {layers:?}, confirmed {:?}; {}", model.dropped, held.join("; "))
+    }
+
+    /// The name of every volume but the one that stays.
+    pub(crate) fn other_volumes(&self) -> Vec<String> {
+        let volumes = self.configuration.view().volumes.values().filter(|volume| !volume.read_only);
+        volumes.map(|volume| volume.name.clone()).filter(|name| name != VOLUME).collect()
+    }
+}

@@ -1,0 +1,173 @@
+//! The cluster's side of the network: processes dial, send, close and are told what arrives.
+
+use crate::cluster::events::Event;
+use crate::cluster::{Cluster, Scene};
+use crate::kernel::network::{Arrivals, Arrived, Coming, ConnId, Passage, Side, end_of, key_of};
+use crate::kernel::process::Life;
+use crate::plan::{LINK_BYTES_MAX, Lie};
+use crate::report::Invariant;
+use azekura_base::{Endpoint, NodeId};
+use azekura_node::ConnKey;
+use azekura_wire::Message;
+use std::time::Duration;
+
+/// The pseudo-node that looks at copies when a run is over.
+pub(crate) const OBSERVER: Life = Life { node: NodeId(u32::MAX), incarnation: 1 };
+
+impl<S: Scene> Cluster<S> {
+    /// What comes on connections, as the network has it.
+    pub(crate) fn expect(&mut self, coming: Coming) {
+        coming.into_iter().for_each(|(at, passage)| self.queue.push(at, Event::Link(passage)));
+    }
+
+    /// Something comes on a connection.
+    pub(crate) fn pass(&mut self, passage: Passage) {
+        match passage {
+            Passage::Arrive(conn, side) => self.arrive(conn, side),
+            Passage::Drain(conn, side) => {
+                if let Some(coming) = self.network.drain(conn, side, self.now) {
+                    self.expect(coming);
+                    self.outbox_grew(conn, side);
+                }
+            }
+            Passage::Closed(conn, side) => {
+                if let Some(life) = self.network.end_learns(conn, side) {
+                    self.tell(life, |node| node.closed(key_of(conn, side)));
+                }
+            }
+            Passage::TimeOut(conn) => {
+                let coming = self.network.time_out(conn, self.now);
+                self.expect(coming);
+            }
+        }
+    }
+
+    /// A process dials a node.
+    pub(crate) fn dial(&mut self, from: Life, to: NodeId) {
+        let delay = self.network.dial_time();
+        self.queue.push(self.now + delay, Event::Dialled { from, to });
+    }
+
+    /// A dialled node is reached, or found absent.
+    pub(crate) fn dialled(&mut self, from: Life, to: NodeId) {
+        let delay = self.network.dial_time();
+        if self.network.is_cut(from.node, to, self.now) {
+            // Nobody answers; the system gives up at some time.
+            let delay = self.network.dial_patience();
+            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+            return;
+        }
+        let Some(target) = self.life_of(to) else {
+            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+            return;
+        };
+        if let Some(until) = self.stalled(target) {
+            self.queue.push(until, Event::Dialled { from, to });
+            return;
+        }
+        let conn = self.network.connect(from, target);
+        self.queue.push(self.now + delay, Event::Connected { from, to, conn });
+        self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor)));
+        if self.life_of(from.node) != Some(from) {
+            let coming = self.network.end_is_gone(conn, Side::Dialler, self.now);
+            self.expect(coming);
+        }
+    }
+
+    /// The dialling side is told of its connection, unless it has ended before.
+    pub(crate) fn conn_stands(&mut self, from: Life, to: NodeId, conn: ConnId) {
+        let open = self.network.is_open(conn, Side::Dialler);
+        self.tell(from, |node| match open {
+            true => node.connected(Endpoint::first(to), key_of(conn, Side::Dialler)),
+            false => node.connect_failed(Endpoint::first(to), true),
+        });
+    }
+
+    /// A process sends a message on its end `key`.
+    pub(crate) fn send(&mut self, key: ConnKey, message: &Message) {
+        let Some((id, side)) = end_of(key) else { return };
+        self.send_from(id, side, message);
+    }
+
+    /// A message is sent from an end.
+    pub(crate) fn send_from(&mut self, id: ConnId, side: Side, message: &Message) {
+        let behind_data = self.plan.lie == Some(Lie::HeartbeatsBehindData);
+        let Some(sent) = self.network.send(id, side, message, self.now, behind_data) else { return };
+        self.trace.step(self.now, u64::from(sent.sum.0) ^ (id.0 << 32), || format!("send {}", describe(message)));
+        self.expect(sent.coming);
+        if sent.waits {
+            self.outbox_grew(id, side);
+        }
+    }
+
+    /// What waits at an end has changed: its process is told, and it must not be too much.
+    fn outbox_grew(&mut self, id: ConnId, side: Side) {
+        let Some(unsent) = self.network.unsent(id, side) else { return };
+        let (life, bytes) = (unsent.from, unsent.bytes);
+        if bytes > LINK_BYTES_MAX {
+            let what = format!("{bytes} bytes are on their way from {life:?} on {id:?}");
+            return self.violate(Invariant::Bounded, what);
+        }
+        if self.life_of(life.node) == Some(life)
+            && let Some(node) = self.machines.get_mut(&life.node).and_then(|machine| machine.node.as_mut())
+        {
+            node.unsent(key_of(id, side), unsent.waiting);
+        }
+    }
+
+    /// Bytes arrive at an end.
+    fn arrive(&mut self, id: ConnId, side: Side) {
+        let Arrivals { to, messages, beats, slowness } = match self.network.arrive(id, side, self.now) {
+            Ok(Arrived::Messages(arrivals)) => arrivals,
+            Ok(Arrived::Nothing) => return,
+            Ok(Arrived::Held(until)) => return self.queue.push(until, Event::Link(Passage::Arrive(id, side))),
+            Err(error) => return self.violate(Invariant::Protocol, format!("a frame was not understood: {error}")),
+        };
+        beats.into_iter().for_each(|sent| S::heartbeat_came(self, to, sent, slowness));
+        for message in messages {
+            if to == OBSERVER {
+                self.observed.push(message);
+                continue;
+            }
+            self.tell(to, |node| node.received(key_of(id, side), message));
+        }
+    }
+
+    /// A connection breaks, and each end learns of it at its own time.
+    pub(crate) fn break_conn(&mut self, id: ConnId, notice: [Duration; 2]) {
+        let coming = self.network.break_conn(id, notice, self.now);
+        self.expect(coming);
+    }
+
+    /// A process closes its end `key`.
+    pub(crate) fn close(&mut self, key: ConnKey) {
+        let coming = self.network.close(key, self.now);
+        self.expect(coming);
+    }
+
+    /// All links are whole again.
+    pub(crate) fn heal_links(&mut self) {
+        let coming = self.network.heal(self.now);
+        self.expect(coming);
+    }
+}
+
+/// A message in a few words.
+pub(crate) fn describe(message: &Message) -> String {
+    match message {
+        Message::Write(m) => format!(
+            "write {:?} {:?} {:?} {:?} {}+{} oldest {:?}",
+            m.session, m.request, m.pg, m.chunk, m.offset, m.len, m.oldest
+        ),
+        Message::WriteDone(m) => format!("write done {:?} {:?}", m.request, m.result),
+        Message::Read(m) => format!("read {:?} {:?} {:?}", m.request, m.pg, m.range),
+        Message::ReadDone(m) => match &m.result {
+            Ok(extents) => format!("read done {:?} {} extents", m.request, extents.len()),
+            Err(status) => format!("read done {:?} {status}", m.request),
+        },
+        other => match other.prepared() {
+            Some((device, write)) => format!("prepare {device:?} {write:?}").to_lowercase(),
+            None => format!("{other:?}").to_lowercase(),
+        },
+    }
+}

@@ -1,0 +1,199 @@
+//! A cluster: machines with real nodes, their devices and connections, the configuration store, and the control plane.
+//!
+//! A [`Cluster`] knows of those who use, trouble and watch it only what [`Scene`] says. What they have of their own is
+//! its `scene`, which nothing in this folder can touch.
+//!
+//! - [`machine`], [`lives`], [`turns`]: processes, how they come and go, and what they ask for.
+//! - [`links`], [`devices`]: what of the network and of devices concerns the cluster.
+//! - [`records`], [`configuration`]: what the configuration store holds, who hears of it and when.
+//! - [`front`]: clients' connections. [`attachments`]: who has which volume.
+//! - [`notes`], [`operator`], [`cuts`], [`layers`]: the control plane.
+//! - [`lies`]: what a network does that lies.
+
+pub(crate) mod attachments;
+pub(crate) mod configuration;
+pub(crate) mod cuts;
+mod describe;
+pub(crate) mod devices;
+pub(crate) mod events;
+pub(crate) mod front;
+mod layers;
+mod lies;
+pub(crate) mod links;
+mod lives;
+pub(crate) mod machine;
+mod notes;
+pub(crate) mod operator;
+pub(crate) mod records;
+mod scene;
+mod turns;
+
+pub(crate) use scene::Scene;
+
+use crate::kernel::device::Device;
+use crate::kernel::network::Network;
+use crate::kernel::random::Random;
+use crate::kernel::time::{Queue, Stamp};
+use crate::kernel::trace::Trace;
+use crate::plan::Plan;
+use crate::report::{Invariant, Report, Violation};
+use attachments::Holders;
+use azekura_base::{DeviceId, Endpoint, NodeId};
+use azekura_wire::Message;
+use configuration::Configuration;
+use cuts::Cuts;
+use events::Event;
+use front::Connections;
+use machine::Machine;
+use operator::Operator;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// See the module's description.
+pub(crate) struct Cluster<S: Scene> {
+    pub(crate) plan: Plan,
+    pub(crate) now: Duration,
+    pub(crate) queue: Queue<Event<S::Cue>>,
+    pub(crate) trace: Trace,
+    pub(crate) report: Report,
+    pub(crate) violation: Option<Violation>,
+    /// Clients start operations and faults happen.
+    pub(crate) working: bool,
+    /// The latest moment.
+    stamps: Stamp,
+    /// Draws what happens to the cluster.
+    pub(crate) random: Random,
+    pub(crate) network: Network,
+    pub(crate) machines: BTreeMap<NodeId, Machine>,
+    pub(crate) devices: BTreeMap<DeviceId, Device>,
+    pub(crate) configuration: Configuration,
+    pub(crate) connections: Connections,
+    pub(crate) holders: Holders,
+    pub(crate) cuts: Cuts,
+    pub(crate) operator: Operator,
+    /// What the observer has been sent.
+    pub(crate) observed: Vec<Message>,
+    /// Those who use, trouble and watch the cluster.
+    pub(crate) scene: S,
+}
+
+/// What a cluster is made of.
+pub(crate) struct Parts {
+    pub(crate) random: Random,
+    pub(crate) network: Network,
+    pub(crate) machines: BTreeMap<NodeId, Machine>,
+    pub(crate) devices: BTreeMap<DeviceId, Device>,
+    pub(crate) configuration: Configuration,
+    pub(crate) holders: Holders,
+    pub(crate) cuts: Cuts,
+    pub(crate) operator: Operator,
+}
+
+impl<S: Scene> Cluster<S> {
+    /// A cluster whose processes have yet to start.
+    pub(crate) fn new(plan: &Plan, parts: Parts, scene: S) -> Cluster<S> {
+        let Parts { random, network, machines, devices, configuration, holders, cuts, operator } = parts;
+        Cluster {
+            plan: plan.clone(),
+            now: Duration::ZERO,
+            queue: Queue::new(),
+            trace: Trace::new(plan.trace),
+            report: Report::default(),
+            violation: None,
+            working: true,
+            stamps: 0,
+            random,
+            network,
+            machines,
+            devices,
+            configuration,
+            connections: Connections::default(),
+            holders,
+            cuts,
+            operator,
+            observed: Vec::new(),
+            scene,
+        }
+    }
+
+    /// The next moment.
+    pub(crate) fn stamp(&mut self) -> Stamp {
+        self.stamps += 1;
+        self.stamps
+    }
+
+    /// Something has happened that the report counts.
+    pub(crate) fn count(&mut self, kind: &'static str) {
+        *self.report.faults.entry(kind).or_default() += 1;
+    }
+
+    /// It is somebody's turn then.
+    pub(crate) fn cue_at(&mut self, at: Duration, cue: S::Cue) {
+        self.queue.push(at, Event::Cue(cue));
+    }
+
+    /// Lets time pass until `done`, at most until `limit`. True when it was done.
+    pub(crate) fn run_until(&mut self, limit: Duration, done: impl Fn(&Cluster<S>) -> bool) -> bool {
+        while self.violation.is_none() {
+            if done(self) {
+                return true;
+            }
+            match self.queue.next_at() {
+                Some(at) if at <= limit => {}
+                _ => {
+                    self.now = self.now.max(limit);
+                    return false;
+                }
+            }
+            let Some((at, event)) = self.queue.pop() else { return false };
+            self.now = at;
+            self.report.events += 1;
+            self.happen(event);
+        }
+        false
+    }
+
+    fn happen(&mut self, event: Event<S::Cue>) {
+        let Some(event) = self.put_off(event) else { return };
+        match event {
+            Event::Turn(life) => self.turn(life),
+            Event::Dialled { from, to } => self.dialled(from, to),
+            Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
+            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(Endpoint::first(to), true)),
+            Event::Link(passage) => self.pass(passage),
+            Event::Inject(conn, side, message) => self.send_from(conn, side, &message),
+            Event::Disk(device, life, io) => self.disk_done(device, life, io),
+            Event::Map(device, life) => self.map_done(device, life),
+            Event::Propose { from, pg, device, config } => self.proposed(from, pg, device, config),
+            Event::LatePropose { pg, config } => self.execute(pg, config),
+            Event::Proposed { to, pg, device, version, accepted } => {
+                self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
+            }
+            Event::Configure(life, view) => self.configure(life, &view),
+            Event::Errand(life, volume) => self.run_errand(life, volume),
+            Event::Look(life) => self.look(life),
+            Event::Leader => self.leader_turn(),
+            Event::CutDone(token) => self.cut_done(token),
+            Event::CallOff(token) => self.call_off(token),
+            Event::Away(node, time) => self.crash_for(node, time),
+            Event::Start(node) => self.start(node),
+            Event::Leave(life, until) => self.leave(life, until),
+            Event::Exit(life) => self.exit(life),
+            Event::Answers(device) => self.device_answers(device),
+            Event::Resume(life, since) => self.resume(life, since),
+            Event::Operate => self.operate(),
+            Event::Cue(cue) => S::cue(self, cue),
+        }
+    }
+
+    /// A process is about to stop.
+    pub(crate) fn has_planned_stop(&self) -> bool {
+        self.queue.iter().any(|event| matches!(event, Event::Leave(..) | Event::Exit(_)))
+    }
+
+    /// Something does not hold: the run is over.
+    pub(crate) fn violate(&mut self, invariant: Invariant, what: String) {
+        self.trace.remark(self.now, || format!("VIOLATION of {invariant}: {what}"));
+        self.violation.get_or_insert(Violation { invariant, what, at: self.now });
+    }
+}

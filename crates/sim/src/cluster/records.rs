@@ -1,0 +1,170 @@
+//! What the configuration holds when a run begins: nodes, devices, storage classes, groups and volumes.
+
+use crate::kernel::random::Random;
+use crate::plan::{Mode, Plan};
+use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PgId, Shard, VolumeId};
+use azekura_model::transitions::groups::NewGroup;
+use azekura_model::{
+    AckRule, ClassRecord, DeviceRecord, DeviceState, FailureDomain, Key, LayerRecord, LayerState, Memory, NodeRecord,
+    Txn, Unknown, VolumeAccess, VolumeRecord,
+};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU8;
+
+/// The cluster's id.
+pub(crate) const CLUSTER: u128 = 0x617a_656b;
+/// The volume that there always is.
+pub(crate) const VOLUME: &str = "volume";
+pub(crate) const VOLUME_ID: VolumeId = VolumeId(1);
+/// The second volume, where there is one.
+pub(crate) const SECOND: &str = "second";
+/// The volume, and its class, that is lost for a while, where there is one.
+pub(crate) const LOST: &str = "lost";
+/// The class of all volumes but the lost one.
+pub(crate) const CLASS: &str = "class";
+/// Volumes may promise as much as they like: what they promise is not what devices are filled with.
+const OVERCOMMIT_RATIO: f64 = 1e6;
+/// What records say of a device's size, bytes. All are alike, and stores have sizes of their own.
+pub(crate) const CAPACITY_BYTES: u64 = 1 << 30;
+
+/// The first of a node's devices has this number, times the node's, when a run begins.
+const NUMBERS_PER_NODE: u32 = 100;
+
+/// A configuration that `random` draws.
+pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
+    let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
+    let of = |node: NodeId| (0..plan.devices_per_node).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth));
+    let mut txn = Txn::new();
+    for node in &nodes {
+        txn = put(txn, Key::Node(*node), &node_record(*node));
+        txn = of(*node).fold(txn, |txn, device| put(txn, Key::Device(device), &device_record(device, *node)));
+    }
+    let mut copies = plan.copies;
+    let groups: Vec<PgId> = (1..=plan.groups).map(PgId).collect();
+    for pg in &groups {
+        let mut candidates = nodes.clone();
+        if plan.mode == Mode::Lost {
+            candidates.pop();
+        }
+        copies = plan.copies.min(candidates.len() as u32);
+        let mut members = Vec::new();
+        for _ in 0..copies {
+            let node = candidates.swap_remove(random.below(candidates.len() as u64) as usize);
+            let devices: Vec<DeviceId> = of(node).collect();
+            members.push(*random.pick(&devices));
+        }
+        txn = put_group(txn, *pg, CLASS, members);
+    }
+    txn = put(txn, Key::Class(CLASS), &class(CLASS, copies, plan.ack, plan.copies_min, groups));
+    let size_bytes = u64::from(plan.chunks) * CHUNK_SIZE as u64;
+    let mut draw_offset = || random.below(u64::from(plan.groups)) as u32;
+    let access = if plan.mode == Mode::Fsx { VolumeAccess::Exclusive } else { VolumeAccess::Shared };
+    txn = put_volume(txn, VOLUME_ID, VOLUME, CLASS, size_bytes, draw_offset(), access);
+    if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) {
+        txn = put_volume(txn, VolumeId(2), SECOND, CLASS, size_bytes, draw_offset(), access);
+    }
+    if plan.mode == Mode::Lost
+        && let Some(device) = nodes.last().and_then(|node| of(*node).next())
+    {
+        let pg = PgId(plan.groups + 1);
+        txn = put_group(txn, pg, LOST, vec![device]);
+        txn = put(txn, Key::Class(LOST), &class(LOST, 1, AckRule::All, 1, vec![pg]));
+        txn = put_volume(txn, VolumeId(3), LOST, LOST, size_bytes, 0, access);
+    }
+    let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
+    txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
+    txn = put(txn, Key::Counter("devices"), &((plan.nodes + 1) * NUMBERS_PER_NODE));
+    let mut memory = Memory::new();
+    memory.run(&txn).expect("there are no conditions");
+    memory
+}
+
+/// A device as its node registers it.
+fn device_record(id: DeviceId, node: NodeId) -> DeviceRecord {
+    DeviceRecord {
+        id,
+        uuid: format!("device{id}"),
+        node,
+        shard: Shard(0),
+        name: format!("device{id}"),
+        capacity_bytes: CAPACITY_BYTES,
+        state: DeviceState::Up,
+        failure: None,
+        removed: false,
+        unknown: Unknown::default(),
+    }
+}
+
+fn put<T: serde::Serialize>(txn: Txn, key: Key<'_>, record: &T) -> Txn {
+    txn.put(&key.to_string(), record)
+}
+
+fn put_group(txn: Txn, pg: PgId, class: &str, members: Vec<DeviceId>) -> Txn {
+    let primary = members[0];
+    put(txn, Key::Group(pg), &NewGroup { members, primary }.into_record(pg, class, 0))
+}
+
+fn put_volume(
+    txn: Txn,
+    id: VolumeId,
+    name: &str,
+    class: &str,
+    size_bytes: u64,
+    group_offset: u32,
+    access: VolumeAccess,
+) -> Txn {
+    let head = LayerId(id.0);
+    let volume = VolumeRecord {
+        id,
+        uuid: name.into(),
+        name: name.into(),
+        size_bytes,
+        class: class.into(),
+        head,
+        group_offset,
+        access,
+        created: String::new(),
+        cut: None,
+        protection: None,
+        source: None,
+        unknown: Unknown::default(),
+    };
+    let txn = put(txn, Key::Volume(name), &volume);
+    put(txn, Key::Layer(head), &LayerRecord::new(head, id, None, LayerState::Head, class))
+}
+
+/// Two sites; the rule that asks for them has a copy on every node.
+fn node_record(id: NodeId) -> NodeRecord {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + id.0 as u16));
+    NodeRecord {
+        id,
+        uuid: format!("node{id}"),
+        name: format!("node{id}"),
+        data_address: address,
+        api_address: address,
+        endpoints: Vec::new(),
+        site: if id.0 % 2 == 1 { "east".into() } else { "west".into() },
+        rack: String::new(),
+        incarnation: 0,
+        shards: NonZeroU8::MIN,
+        removed: false,
+        unknown: Unknown::default(),
+    }
+}
+
+fn class(name: &str, copies: u32, ack_rule: AckRule, copies_min: u32, groups: Vec<PgId>) -> ClassRecord {
+    ClassRecord {
+        name: name.into(),
+        copies,
+        failure_domain: FailureDomain::Host,
+        ack_rule,
+        copies_min,
+        overcommit_ratio: OVERCOMMIT_RATIO,
+        io_timeout_seconds: None,
+        groups,
+        plan: None,
+        deleted: false,
+        created: String::new(),
+        unknown: Unknown::default(),
+    }
+}

@@ -1,0 +1,32 @@
+//! What comes to those who use, trouble and watch the cluster, at times that they have chosen.
+
+use crate::kernel::process::Life;
+
+/// Whose turn it is.
+#[derive(Debug)]
+pub(crate) enum Cue {
+    /// An operator ends attachments by force.
+    Usurp,
+    /// An operator makes, reads or deletes a snapshot.
+    Snapshot,
+    /// The next client of the relay may write.
+    Relay,
+    /// Clients of the volume that is lost for a while ask for more.
+    Lost,
+    /// A client may start an operation.
+    Client(usize),
+    /// A primary is parted from its successor.
+    Part,
+    /// A process ends at a moment that was waited for.
+    Kill(Life),
+    /// A fault happens.
+    Fault,
+    /// Something happens to a device.
+    Wear,
+    /// A device may begin to hang.
+    Hang,
+    /// Somebody asks for a scrub.
+    Scrub,
+    /// The leader looks whether groups can open again after the configuration was restored.
+    Reopen,
+}

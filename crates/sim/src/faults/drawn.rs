@@ -1,0 +1,30 @@
+//! What draws faults, and what of them is under way.
+
+use crate::kernel::random::Random;
+use azekura_base::{DeviceId, NodeId, PgId};
+use std::time::Duration;
+
+/// Draws the faults that are made for one interleaving; the others are drawn as all that happens to the cluster.
+pub(crate) struct Faults {
+    pub(super) directed: Random,
+    pub(super) watched: Option<Watched>,
+    /// The device whose blocks decay, in that mode.
+    pub(super) decaying: DeviceId,
+    /// None happens any more, although clients go on.
+    pub(crate) over: bool,
+}
+
+impl Faults {
+    pub(crate) fn new(directed: Random, decaying: DeviceId) -> Faults {
+        Faults { directed, watched: None, decaying, over: false }
+    }
+}
+
+/// A group in which a vote is to be forgotten. Clients ask for nothing until it is: a successor that lacks what another
+/// copy has would give way to that one.
+pub(super) struct Watched {
+    pub(super) pg: PgId,
+    pub(super) former: NodeId,
+    pub(super) successor: NodeId,
+    pub(super) until: Duration,
+}

@@ -1,0 +1,187 @@
+//! Clients: what they ask for, and what becomes of it.
+
+mod steps;
+
+use crate::cluster::attachments::Holders;
+use crate::kernel::process::Life;
+use crate::kernel::random::Random;
+use crate::kernel::time::Stamp;
+use crate::plan::{Plan, WRITE_BLOCKS_MAX};
+use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE};
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Generation, NodeId};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Zero,
+    Trim,
+}
+
+/// An operation under way.
+struct Running {
+    kind: Kind,
+    life: Life,
+    /// `None` for the final reads.
+    client: Option<usize>,
+    /// First sector.
+    first: u64,
+    /// Sectors.
+    count: u64,
+    start: Stamp,
+    /// When that was.
+    asked: Duration,
+    attachment: Generation,
+    /// What is read is a snapshot's.
+    snapshot: Option<String>,
+}
+
+/// A write that failed because it had waited for too long.
+struct GivenUp {
+    id: u64,
+    life: Life,
+    attachment: Generation,
+    sectors: Range<u64>,
+    at: Stamp,
+}
+
+/// Where clients write, in sectors.
+pub(crate) struct Layout {
+    /// Small ranges that everybody fights for: around the borders of chunks.
+    hot: Vec<Range<u64>>,
+    /// Where writes are large and whole blocks.
+    filler: Vec<Range<u64>>,
+    /// Where clients also zero and trim.
+    zeroed: Vec<Range<u64>>,
+}
+
+const CHUNK_SECTORS: u64 = CHUNK_BLOCKS as u64 * BLOCK_SECTORS;
+/// Blocks on each side of a chunk's border that are hot.
+const HOT_BLOCKS: u64 = 8;
+const FILLER_BLOCKS: u64 = 96;
+const ZEROED_BLOCKS: u64 = 16;
+
+impl Layout {
+    pub(crate) fn new(plan: &Plan) -> Layout {
+        let chunks = u64::from(plan.chunks);
+        let blocks = |chunk: u64, first: u64, count: u64| {
+            let first = chunk * CHUNK_SECTORS + first * BLOCK_SECTORS;
+            first..first + count * BLOCK_SECTORS
+        };
+        let border = |chunk| blocks(chunk, CHUNK_BLOCKS as u64 - HOT_BLOCKS, 2 * HOT_BLOCKS);
+        Layout {
+            hot: (0..chunks - 1).map(border).collect(),
+            filler: (0..chunks).map(|chunk| blocks(chunk, 100, FILLER_BLOCKS)).collect(),
+            zeroed: (0..chunks).map(|chunk| blocks(chunk, 512, ZEROED_BLOCKS)).collect(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Range<u64>> {
+        self.hot.iter().chain(&self.filler).chain(&self.zeroed)
+    }
+
+    /// The next operation: kind, first sector, sectors.
+    fn draw(&self, random: &mut Random) -> (Kind, u64, u64) {
+        let roll = random.below(100);
+        let region = match roll {
+            0..60 if random.chance(50) => &self.hot[0],
+            0..60 => random.pick(&self.hot),
+            60..88 => random.pick(&self.filler),
+            _ => random.pick(&self.zeroed),
+        };
+        match roll {
+            0..25 => aligned(Kind::Write, region, if random.chance(80) { 4 } else { WRITE_BLOCKS_MAX }, random),
+            25..40 => unaligned(Kind::Write, region, random),
+            40..60 => unaligned(Kind::Read, region, random),
+            60..80 => aligned(Kind::Write, region, WRITE_BLOCKS_MAX, random),
+            80..88 => aligned(Kind::Read, region, WRITE_BLOCKS_MAX, random),
+            88..92 => aligned(Kind::Write, region, 4, random),
+            92..94 => aligned(Kind::Trim, region, WRITE_BLOCKS_MAX, random),
+            94..96 => unaligned(Kind::Zero, region, random),
+            _ => unaligned(Kind::Read, region, random),
+        }
+    }
+}
+
+fn aligned(kind: Kind, region: &Range<u64>, blocks_max: u64, random: &mut Random) -> (Kind, u64, u64) {
+    let blocks = (region.end - region.start) / BLOCK_SECTORS;
+    let count = random.between(1, blocks_max.min(blocks));
+    let first = random.between(0, blocks - count);
+    (kind, region.start + first * BLOCK_SECTORS, count * BLOCK_SECTORS)
+}
+
+fn unaligned(kind: Kind, region: &Range<u64>, random: &mut Random) -> (Kind, u64, u64) {
+    let count = random.between(1, 20);
+    (kind, random.between(region.start, region.end - count), count)
+}
+
+/// All clients.
+pub(crate) struct Clients {
+    /// The node that each client is attached to.
+    at: Vec<NodeId>,
+    running: BTreeMap<u64, Running>,
+    pub(crate) layout: Layout,
+    pub(crate) issued: u64,
+    random: Random,
+    /// Operations that a run's clients start.
+    limit: u64,
+    given_up: Vec<GivenUp>,
+    /// The attachment that each operation was asked under, where attachments are in use.
+    attachments: BTreeMap<u64, Generation>,
+}
+
+impl Clients {
+    pub(crate) fn new(plan: &Plan, mut random: Random) -> Clients {
+        let at = (0..plan.clients).map(|_| NodeId(random.between(1, u64::from(plan.nodes)) as u32)).collect();
+        let layout = Layout::new(plan);
+        Clients {
+            at,
+            running: BTreeMap::new(),
+            layout,
+            issued: 0,
+            random,
+            limit: plan.operations,
+            given_up: Vec::new(),
+            attachments: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.at.len()
+    }
+
+    pub(crate) fn idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(crate) fn all_issued(&self) -> bool {
+        self.issued >= self.limit
+    }
+
+    /// They go on until they are stopped.
+    pub(crate) fn go_on(&mut self) {
+        self.limit = u64::MAX;
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.limit = self.issued;
+    }
+
+    /// When it was confirmed that nothing more of an operation's attachment is applied, if it was.
+    pub(crate) fn fenced_at(&self, operation: u64, holders: &Holders) -> Option<Stamp> {
+        holders.confirmed(*self.attachments.get(&operation)?)
+    }
+
+    /// The operations under way, for people.
+    pub(crate) fn describe(&self) -> String {
+        let describe =
+            |(id, op): (&u64, &Running)| format!("{id}: {:?} {}+{} at {:?}", op.kind, op.first, op.count, op.life.node);
+        self.running.iter().take(8).map(describe).collect::<Vec<_>>().join(", ")
+    }
+}
+
+const _: () = assert!(FILLER_BLOCKS + 100 < 512 && 512 + ZEROED_BLOCKS < CHUNK_BLOCKS as u64 - HOT_BLOCKS);
+const _: () = assert!(SECTOR_SIZE * BLOCK_SECTORS as usize == BLOCK_SIZE);

@@ -1,0 +1,319 @@
+//! What clients do in the world.
+
+use super::{Clients, GivenUp, Kind, Running};
+use crate::checks::history::{NEVER, Seen, Written};
+use crate::cluster::attachments::INSPECTOR;
+use crate::cluster::front::Who;
+use crate::cluster::records::{VOLUME, VOLUME_ID};
+use crate::cue::Cue;
+use crate::kernel::process::Life;
+use crate::kernel::time::Stamp;
+use crate::plan::{CLIENT_DEPTH_MAX, Mode, OPERATION_MAX, WRITE_BLOCKS_MAX};
+use crate::report::Invariant;
+use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE, ZERO, decode, encode};
+use crate::workloads::fsx;
+use crate::workloads::lost;
+use crate::workloads::snapshots::relay;
+use crate::world::World;
+use azekura_base::{Generation, IoStatus, NodeId};
+use azekura_frontend::Request;
+use azekura_gateway::{Op, Outcome, Piece, RETRY_INTERVAL_MAX};
+use azekura_node::ReadLimits;
+use std::ops::Range;
+use std::time::Duration;
+
+impl World {
+    /// A client may start an operation.
+    pub(crate) fn client_turn(&mut self, client: usize) {
+        if !self.working {
+            return;
+        }
+        let again = self.now + self.scene.clients.random.spread_millis(1, self.plan.pause_ms_max);
+        self.cue_at(again, Cue::Client(client));
+        let depth = self.scene.clients.running.values().filter(|op| op.client == Some(client)).count();
+        if depth >= CLIENT_DEPTH_MAX || self.scene.clients.all_issued() || self.is_lull() {
+            return;
+        }
+        let node = self.scene.clients.at[client];
+        let Some(life) = self.ready_life(node) else {
+            let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+            self.scene.clients.at[client] = *self.scene.clients.random.pick(&nodes);
+            return;
+        };
+        let Some(line) = self.line_to(life, Who("client", client as u64), VOLUME) else { return };
+        let Some((_, attachment)) = self.connections.opened(line) else { return };
+        if self.holders.client_leaves() {
+            return self.hang_up(line);
+        }
+        let Clients { layout, random, .. } = &mut self.scene.clients;
+        let (kind, first, count) = layout.draw(random);
+        let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
+        let id = self.note_operation(life, attachment, Some(client), kind, first, count);
+        let request = match kind {
+            Kind::Read => Request::Read { offset, len },
+            Kind::Write => Request::Write { offset, bytes: encode(id, first, count) },
+            Kind::Zero => Request::Zero { offset, len },
+            Kind::Trim => Request::Trim { offset, len },
+        };
+        self.submit(line, id, request);
+    }
+
+    /// An operation begins. Gives its number.
+    fn note_operation(
+        &mut self,
+        life: Life,
+        attachment: Generation,
+        client: Option<usize>,
+        kind: Kind,
+        first: u64,
+        count: u64,
+    ) -> u64 {
+        self.scene.clients.issued += 1;
+        let id = self.scene.clients.issued;
+        if self.holders.on {
+            self.scene.clients.attachments.insert(id, attachment);
+        }
+        let start = self.stamp();
+        self.scene.clients.running.insert(
+            id,
+            Running { kind, life, client, first, count, start, asked: self.now, attachment, snapshot: None },
+        );
+        self.trace.step(self.now, id, || {
+            let block = first / BLOCK_SECTORS;
+            format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
+        });
+        id
+    }
+
+    /// Starts reads of everything that clients ever wrote, at a node.
+    pub(crate) fn read_everything(&mut self, node: NodeId) {
+        let Some(life) = self.ready_life(node) else {
+            return self.violate(Invariant::Liveness, format!("{node:?} takes no requests"));
+        };
+        let regions: Vec<Range<u64>> = self.scene.clients.layout.all().cloned().collect();
+        for region in regions {
+            let step = WRITE_BLOCKS_MAX * BLOCK_SECTORS;
+            for first in region.clone().step_by(step as usize) {
+                let count = step.min(region.end - first);
+                let id = self.note_operation(life, INSPECTOR, None, Kind::Read, first, count);
+                let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
+                self.inspect(life, VOLUME, id, Op::Read { offset, len });
+            }
+        }
+    }
+
+    /// How long the reads under way may take where a device lets only so few in. Each read has two parts at most, and
+    /// all of them go to one device at worst. Those for which there is no room come again together, half a second later
+    /// at most, and each time only so few are let in.
+    pub(crate) fn queueing_max(&self) -> Duration {
+        let ReadLimits { reads_max, waiting_max, .. } = self.plan.reads;
+        let parts = 2 * self.scene.clients.running.len();
+        RETRY_INTERVAL_MAX * parts.div_ceil(reads_max + waiting_max) as u32
+    }
+
+    /// Starts reads of all snapshots, at a node.
+    pub(crate) fn read_snapshots(&mut self, node: NodeId) {
+        for name in self.scene.snapshots.kept() {
+            let regions: Vec<Range<u64>> = self.scene.clients.layout.all().cloned().collect();
+            for region in regions {
+                let step = WRITE_BLOCKS_MAX * BLOCK_SECTORS;
+                for first in region.clone().step_by(step as usize) {
+                    self.read_snapshot(node, &name, first, step.min(region.end - first));
+                }
+            }
+        }
+    }
+
+    /// Starts a read of a part of a snapshot that clients write in the volume.
+    pub(crate) fn read_part_of_snapshot(&mut self, node: NodeId, name: &str) {
+        let Clients { layout, random, .. } = &mut self.scene.clients;
+        let (_, first, count) = layout.draw(random);
+        self.read_snapshot(node, name, first, count);
+    }
+
+    fn read_snapshot(&mut self, node: NodeId, name: &str, first: u64, count: u64) {
+        let Some(life) = self.ready_life(node) else { return };
+        let gateway = self.machines.get(&node).and_then(|machine| machine.node.as_ref()).map(|node| node.gateway());
+        if gateway.is_none_or(|gateway| !gateway.volumes().contains_key(name)) {
+            return;
+        }
+        let Some(line) = self.line_to(life, Who("reader", 0), name) else { return };
+        self.scene.clients.issued += 1;
+        let (id, start, attachment) = (self.scene.clients.issued, self.stamp(), Generation(0));
+        let snapshot = Some(name.to_owned());
+        let (kind, client, asked) = (Kind::Read, None, self.now);
+        let running = Running { kind, life, client, first, count, start, asked, attachment, snapshot };
+        self.scene.clients.running.insert(id, running);
+        self.trace.step(self.now, id, || format!("{node:?} operation {id}: Read {first}+{count} of {name}"));
+        let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
+        self.submit(line, id, Request::Read { offset, len });
+    }
+
+    /// A gateway has answered.
+    pub(crate) fn completed(&mut self, id: u64, outcome: Outcome) {
+        match id {
+            lost::TOKENS.. => return self.lost_answered(id, &outcome),
+            fsx::client::TOKENS.. => return self.fsx_answered(id, outcome),
+            relay::TOKENS.. => return self.relay_answered(id, outcome),
+            _ => {}
+        }
+        let Some(op) = self.scene.clients.running.remove(&id) else {
+            return self.violate(Invariant::Protocol, format!("operation {id} is answered twice"));
+        };
+        let waited = self.now.saturating_sub(op.asked);
+        if self.scene.lost.on && self.working && waited > lost::SERVED_WITHIN {
+            let what = format!("operation {id} took {waited:?}, though its groups were within reach all the time");
+            self.violate(Invariant::Liveness, what);
+        }
+        let end = self.stamp();
+        self.trace.step(self.now, id ^ (end << 32), || {
+            let what = match &outcome {
+                Outcome::Read(_) => "read".to_string(),
+                other => format!("{other:?}"),
+            };
+            format!("{:?} operation {id}: {what}, ends at {end}", op.life.node)
+        });
+        let time = self.now - op.asked;
+        let limit = OPERATION_MAX + self.slowness_borne(op.asked);
+        if self.plan.mode == Mode::Hangs && time > limit && !self.waits_for_a_slow_copy(op.asked) {
+            let what = format!("operation {id} took {time:?} although one device hung at most");
+            self.violate(Invariant::Liveness, what);
+        }
+        match outcome {
+            Outcome::Failed(IoStatus::Fenced) if self.holders.has_ended(VOLUME_ID, op.attachment) => {
+                self.report.fenced += 1;
+                self.record(id, &op, NEVER);
+            }
+            // It was deleted meanwhile.
+            Outcome::Failed(IoStatus::Gone) if op.snapshot.is_some() => self.report.failed += 1,
+            Outcome::Failed(IoStatus::Io) if lost::timed_out(waited, self.plan.io_timeout) => {
+                self.report.timed_out += 1;
+                self.record(id, &op, NEVER);
+                if op.kind == Kind::Write {
+                    let sectors = op.first..op.first + op.count;
+                    self.scene.clients.given_up.push(GivenUp {
+                        id,
+                        life: op.life,
+                        attachment: op.attachment,
+                        sectors,
+                        at: end,
+                    });
+                }
+            }
+            Outcome::Failed(status) => {
+                self.report.failed += 1;
+                let broken = match status {
+                    IoStatus::NoSpace => None,
+                    IoStatus::ReadOnly if self.plan.copies_min > 1 => None,
+                    IoStatus::Io if self.plan.mode == Mode::Flips || self.may_fail(op.asked) => None,
+                    IoStatus::Io => Some(Invariant::StoreKeeps),
+                    _ => Some(Invariant::Liveness),
+                };
+                if let Some(invariant) = broken {
+                    self.violate(invariant, format!("operation {id} failed: {status}"));
+                }
+                self.record(id, &op, NEVER);
+            }
+            Outcome::Read(pieces) => {
+                self.report.done += 1;
+                self.record_read(&op, &pieces, end);
+            }
+            Outcome::Done => {
+                self.report.done += 1;
+                self.overtake(&op, end);
+                self.record(id, &op, end);
+            }
+            Outcome::Status(_) => {}
+        }
+    }
+
+    /// A request is not answered any more: its connection has ended.
+    pub(crate) fn not_completed(&mut self, token: u64) {
+        match token {
+            lost::TOKENS.. => self.lost_unanswered(token),
+            fsx::client::TOKENS.. => self.fsx_unanswered(token),
+            relay::TOKENS.. => self.relay_unanswered(token),
+            _ => self.operation_unanswered(token),
+        }
+    }
+
+    /// An operation is not answered any more: its connection has ended.
+    pub(crate) fn operation_unanswered(&mut self, id: u64) {
+        let Some(op) = self.scene.clients.running.remove(&id) else { return };
+        match op.snapshot {
+            // It was deleted meanwhile.
+            Some(_) => self.report.failed += 1,
+            None => self.report.unknown += 1,
+        }
+        self.trace.step(self.now, id, || format!("{:?} operation {id}: its connection has ended", op.life.node));
+        self.record(id, &op, NEVER);
+    }
+
+    /// The gateways of a life are gone: nobody looks at what they hold any more.
+    pub(crate) fn inspections_end(&mut self, life: Life) {
+        let lost: Vec<u64> =
+            self.scene.clients.running.iter().filter(|(_, op)| op.life == life).map(|(id, _)| *id).collect();
+        lost.into_iter().for_each(|id| self.operation_unanswered(id));
+    }
+
+    /// Everything that has not been answered when a run is over.
+    pub(crate) fn record_unanswered(&mut self) {
+        let running = std::mem::take(&mut self.scene.clients.running);
+        running.into_iter().for_each(|(id, op)| self.record(id, &op, NEVER));
+    }
+
+    /// A write is acknowledged: what the same gateway had given up before it was asked for comes before it, or never.
+    fn overtake(&mut self, op: &Running, end: Stamp) {
+        for before in self.scene.clients.given_up.iter().filter(|before| before.life == op.life && before.at < op.start)
+        {
+            if before.attachment != op.attachment {
+                continue; // Another one's writes may be kept out while its own come.
+            }
+            let (first, last) = (op.first.max(before.sectors.start), (op.first + op.count).min(before.sectors.end));
+            // The edges of a trim stay as they are.
+            let (first, last) = match op.kind {
+                Kind::Trim => (first.next_multiple_of(BLOCK_SECTORS), last / BLOCK_SECTORS * BLOCK_SECTORS),
+                _ => (first, last),
+            };
+            (first..last).for_each(|sector| self.scene.history.ends_by(sector, before.id, end));
+        }
+    }
+
+    fn record(&mut self, id: u64, op: &Running, end: Stamp) {
+        let (first, last) = (op.first, op.first + op.count);
+        let (value, sectors) = match op.kind {
+            Kind::Read => return,
+            Kind::Write => (id, first..last),
+            Kind::Zero => (ZERO, first..last),
+            Kind::Trim => (ZERO, first.next_multiple_of(BLOCK_SECTORS)..last / BLOCK_SECTORS * BLOCK_SECTORS),
+        };
+        self.scene.history.wrote(sectors, Written { value, start: op.start, end });
+    }
+
+    fn record_read(&mut self, op: &Running, pieces: &[Piece], end: Stamp) {
+        let mut bytes = Vec::with_capacity(op.count as usize * SECTOR_SIZE);
+        for piece in pieces {
+            match piece {
+                Piece::Data(data) => bytes.extend_from_slice(data),
+                Piece::Zero(count) => bytes.resize(bytes.len() + count, 0),
+            }
+        }
+        if bytes.len() as u64 != op.count * SECTOR_SIZE as u64 {
+            let what = format!("a read of {} sectors returned {} bytes", op.count, bytes.len());
+            return self.violate(Invariant::Protocol, what);
+        }
+        for (sector, contents) in (op.first..).zip(bytes.chunks_exact(SECTOR_SIZE)) {
+            match decode(contents, sector) {
+                Ok(value) if op.snapshot.is_some() => {
+                    self.saw_snapshot(op.snapshot.as_deref().unwrap_or_default(), sector, value);
+                }
+                Ok(value) => self.scene.history.saw(sector, Seen { value, start: op.start, end }),
+                Err(what) => {
+                    let invariant =
+                        if self.plan.mode == Mode::Flips { Invariant::NoDamagedData } else { Invariant::Linearizable };
+                    return self.violate(invariant, what);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The workloads: who uses the cluster, and for what.
+
+pub(crate) mod clients;
+pub(crate) mod contents;
+pub(crate) mod fsx;
+pub(crate) mod lost;
+pub(crate) mod snapshots;
+pub(crate) mod usurper;
