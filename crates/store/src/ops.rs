@@ -301,10 +301,9 @@ impl Store {
         let copy = &self.copies.get(&id).expect("a copy stays until it is applied").copy;
         let (blocks, sequence) = (copy.range, copy.sequence);
         let body = copy.body.clone();
-        let address = place.address;
         let data = match &body {
-            Body::Data { checksums, .. } => Some(Payload { address, checksums, lost: false }),
-            Body::Lost { checksums } => Some(Payload { address, checksums, lost: true }),
+            Body::Data { checksums, .. } => Some(Payload { address: place.address, checksums, lost: false }),
+            Body::Lost { checksums } => Some(Payload { address: place.address, checksums, lost: true }),
             Body::Zero => None,
         };
         if !inheritors.is_empty() {
