@@ -47,7 +47,7 @@ impl Store {
     }
 
     /// The leaf in `slot` has been changed, and others lie on it. A leaf is made as a copy of what it lies on: one that
-    /// is not saved yet is made again at replay, and must not find what came later. It is saved with the leaf in `slot`.
+    /// is not saved yet is made again at replay, and must not find what came later. So it is saved with this one.
     pub(crate) fn save_with_unsaved_below(&mut self, slot: SlotId) {
         let key = self.cache.slot(slot).key;
         let mut below: Vec<LayerId> = self.layers.children(key.layer).collect();
