@@ -38,11 +38,11 @@ fn a_class_that_makes_no_sense_is_refused() {
 fn a_class_changes_in_what_moves_no_copy() {
     let mut memory = cluster();
     let change = |memory: &mut Memory, name: &str, change| run(memory, |records| change_class(records, name, change));
-    let before = memory.model().classes["c"].clone();
+    let before: ClassRecord = memory.model().classes["c"].record.clone();
     let patient = ClassChange { io_timeout_seconds: Some(None), ..ClassChange::default() };
     let expected = ClassRecord { io_timeout_seconds: None, ..before };
     assert_eq!(change(&mut memory, "c", patient).unwrap(), expected);
-    assert_eq!(memory.model().classes["c"], expected);
+    assert_eq!(memory.model().classes["c"].record, expected);
     let revision = memory.model().revision;
     assert_eq!(change(&mut memory, "c", patient).unwrap(), expected);
     assert_eq!(change(&mut memory, "c", ClassChange::default()).unwrap(), expected);
