@@ -33,7 +33,7 @@ fn writes_that_are_applied_twice_are_noticed() {
 
 #[test]
 fn groups_that_forget_gateways_are_noticed() {
-    let caught = caught(Lie::ForgottenSessions, Mode::Crash, 12);
+    let caught = caught(Lie::ForgottenSessions, Mode::Crash, 20);
     assert!(caught.contains(&Invariant::AppliedOnce), "{caught:?}");
 }
 
