@@ -40,7 +40,7 @@ impl Node {
 
     /// Another than the store has found that a device fails: the device is to be emptied, and serves meanwhile.
     pub fn device_fails(&mut self, id: DeviceId, why: String) {
-        let news = self.devices.get_mut(&id).is_some_and(|device| device.open && !device.errors.is_failing());
+        let news = self.devices.get_mut(&id).is_some_and(|device| !device.errors.is_failing());
         self.effects.extend(news.then_some(Effect::DeviceFailing(id, why)));
     }
 

@@ -79,7 +79,11 @@ impl Following {
         self.known_told.send_replace(self.known.clone());
         match DeviceDir::open(folder) {
             Ok(dir) => initialise::start(dir, id, self.handle.clone(), Arc::clone(&self.stop_initialising)),
-            Err(error) => tracing::error!("device {id}: the log is not initialised further: {error:#}"),
+            Err(error) => {
+                tracing::error!("device {id}: the log is not initialised further: {error:#}");
+                self.handle
+                    .send(dataplane::Command::NotInitialised(id, format!("its folder can't be read: {error:#}")));
+            }
         }
     }
 

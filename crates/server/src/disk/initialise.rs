@@ -119,6 +119,7 @@ pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicB
     let mut work = Initialising { dir, id, data_plane, stop };
     let run = move || {
         if let Err(error) = work.run() {
+            tracing::error!("device {id}: initialising the log stopped: {error:#}");
             // Nothing may be written for long: who waited for a client to meet this would be told too late.
             work.data_plane.send(Command::NotInitialised(id, format!("initialising the log stopped: {error:#}")));
         }
