@@ -46,14 +46,19 @@ def tracked(root=ROOT):
     return sorted(path for path in set(listed.splitlines()) if (root / path).is_file())
 
 
+# What can be excused.
+KINDS = ("file", "function", "fields", "circle")
+
+
 class BadExcuse(Exception):
     """A line of the list of excuses that can't be read."""
 
 
 class Excuses:
-    """What is allowed to be longer than the rules want, up to which length, and why.
+    """What is allowed to be longer or more than the rules want, up to which number, and why.
 
-    Each line is `file PATH LINES REASON…` or `function PATH::NAME LINES REASON…`. An excuse that is not needed any
+    Each line is `KIND NAME NUMBER REASON…`: `file PATH LINES`, `function PATH::NAME LINES`, `fields PATH::TYPE FIELDS`,
+    or `circle CRATE FILES`. An excuse that is not needed any
     more, or that allows more than is there, is a finding: so lengths can only go down.
     """
 
@@ -63,10 +68,8 @@ class Excuses:
             words = line.split(maxsplit=3)
             if not words or words[0].startswith("#"):
                 continue
-            if len(words) < 4 or words[0] not in ("file", "function") or not words[2].isdigit():
-                raise BadExcuse(
-                    f"{EXCUSES.name}:{number}: wanted: file|function PATH[::NAME] LINES REASON, not: {line}"
-                )
+            if len(words) < 4 or words[0] not in KINDS or not words[2].isdigit():
+                raise BadExcuse(f"{EXCUSES.name}:{number}: wanted: {'|'.join(KINDS)} NAME NUMBER REASON, not: {line}")
             self.limits[words[0], words[1]] = int(words[2])
             self.lines[words[0], words[1]] = number
 
@@ -85,4 +88,4 @@ class Excuses:
             if key not in self.used:
                 yield Finding(path, self.lines[key], "excuses", f"the {kind} {name} needs no excuse: delete the line")
             elif self.used[key] < limit:
-                yield Finding(path, self.lines[key], "excuses", f"{name} has {self.used[key]} lines now, not {limit}")
+                yield Finding(path, self.lines[key], "excuses", f"{name}: {self.used[key]} now, not {limit}")

@@ -4,13 +4,15 @@ import ast
 import re
 from pathlib import Path, PurePosixPath
 
-from . import rust
+from . import circles, rust
 from .project import ROOT, Finding, git
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 80
 COMMENT_WIDTH_MAX = 120
 TITLE_MAX = 72
+CIRCLE_FILES_MAX = 4
+VISIBLE_FIELDS_MAX = 12
 SOURCES = (".rs", ".py", ".sh")
 # Texts of others, and records of what was measured.
 FOREIGN = ("LICENSE", "tools/lab/recorded/", "tools/bench/recorded/", "tools/lab/published.yaml")
@@ -85,6 +87,35 @@ def scattered_types(sources, _excuses):
             if homes and not any(place == folder or place in folder.parents for place in homes):
                 places = ", ".join(map(str, homes))
                 yield Finding(source.path, number, "scattered-type", f"methods of {name}, which lives in {places}")
+
+
+def import_circles(sources, excuses):
+    """Few files of a crate use each other in a circle: only as many as are understood together."""
+    crates = {}
+    for source in sources:
+        if match := _CRATE_SOURCE.match(source.path):
+            crates.setdefault(match.group(1), []).append(source)
+    for folder, files in crates.items():
+        crate = circles.Crate(files)
+        for circle in circles.circles(crate.uses()):
+            if len(circle) > CIRCLE_FILES_MAX and not excuses.allows("circle", folder, len(circle)):
+                names = ", ".join(sorted(crate.paths[module].removeprefix(folder + "/src/") for module in circle))
+                yield Finding(folder, 0, "import-circle", f"{len(circle)} files use each other in a circle: {names}")
+
+
+_CRATE_SOURCE = re.compile(r"(crates/[^/]+)/src/.*\.rs$")
+
+
+def visible_fields(sources, excuses):
+    """A type that lets its whole crate at its fields has few of them. Plain data, public to all, is another matter."""
+    for source in sources:
+        if not source.path.endswith(".rs"):
+            continue
+        for name, line, count in rust.visible_fields(source.lines):
+            if count > VISIBLE_FIELDS_MAX and not excuses.allows("fields", f"{source.path}::{name}", count):
+                yield Finding(
+                    source.path, line, "visible-fields", f"{count} fields of {name} are the crate's to change"
+                )
 
 
 def _crate(path):
@@ -210,6 +241,8 @@ OF_FILES = [
     long_functions,
     wide_comments,
     scattered_types,
+    import_circles,
+    visible_fields,
     banned_words,
     missing_files,
     missing_decisions,

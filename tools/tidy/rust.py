@@ -6,6 +6,8 @@ from dataclasses import dataclass
 _QUALIFIERS = r"(?:pub(?:\([^)]*\))? )?(?:default |const |async |unsafe |extern \"[^\"]*\" )*"
 _FUNCTION = re.compile(rf"^( *){_QUALIFIERS}fn (\w+)")
 _TYPE = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union) (\w+)")
+_STRUCT = re.compile(r"^(?:pub(?:\([^)]*\))? )?struct (\w+).*\{$")
+_CRATE_FIELD = re.compile(r"^    pub\((?:crate|super|in [\w:]+)\) \w+:")
 _INHERENT_IMPL = re.compile(r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*>)?(?: where[^{]*)? \{")
 
 
@@ -56,3 +58,17 @@ def types(lines):
 def inherent_impls(lines):
     """(type, line) of each `impl T {` at the top level: methods, not traits."""
     return [(match.group(1), number) for number, line in enumerate(lines, 1) if (match := _INHERENT_IMPL.match(line))]
+
+
+def visible_fields(lines):
+    """(struct, line, how many of its fields the crate can touch, or a part of it) for each struct at the top level."""
+    found, current = [], None
+    for number, line in enumerate(lines, 1):
+        if match := _STRUCT.match(line):
+            current = [match.group(1), number, 0]
+        elif current and line == "}":
+            found.append(tuple(current))
+            current = None
+        elif current and _CRATE_FIELD.match(line):
+            current[2] += 1
+    return found

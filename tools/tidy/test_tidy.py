@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from . import rules, rust
+from . import circles, rules, rust
 from .project import BadExcuse, Excuses, tracked
 
 NONE = Excuses("")
@@ -53,7 +53,7 @@ def test_long_files_and_functions_need_an_excuse(source):
     excuses = Excuses("file crates/a/src/lib.rs 501 a table\nfunction crates/a/src/lib.rs::f 600 a table\n")
     assert not list(rules.long_files([long], excuses)) and not list(rules.long_functions([long], excuses))
     assert [str(finding) for finding in excuses.stale()] == [
-        "tools/tidy/excuses.txt:2: crates/a/src/lib.rs::f has 500 lines now, not 600 [excuses]"
+        "tools/tidy/excuses.txt:2: crates/a/src/lib.rs::f: 500 now, not 600 [excuses]"
     ]
     too_small = Excuses("file crates/a/src/lib.rs 500 a table")
     assert list(rules.long_files([long], too_small))
@@ -83,6 +83,51 @@ def test_methods_live_where_their_type_does(source):
     test = source("crates/a/tests/it.rs", "struct Store;\nimpl Store {\n}\n")
     found = list(rules.scattered_types([home, below, beside, test], NONE))
     assert [(finding.path, finding.line) for finding in found] == [("crates/a/src/tools.rs", 1)]
+
+
+@pytest.mark.parametrize(
+    "tree, named",
+    [
+        ("crate::a::B", [("crate::a", "B")]),
+        ("crate::{a::B, C as D}", [("crate::a", "B"), ("crate", "D")]),
+        ("super::a::{self, b::*, c::{D, E}}", [("super", "self"), ("super::a", "*"), ("super::a::c", "D")]),
+    ],
+)
+def test_what_a_use_names(tree, named):
+    found = {name: "::".join(path) for path, name in circles.leaves(tree)}
+    for path, name in named:
+        assert found[name].startswith(path), found
+
+
+def test_circles_of_imports(source):
+    names = "abcde"
+    # Each uses the next one: by its folder's root, which passes its type on, in the midst of code, or directly.
+    files = [source("crates/x/src/lib.rs", "mod a;\npub use a::A;\n")]
+    files += [source("crates/x/src/b.rs", "use crate::c::C;\n"), source("crates/x/src/c.rs", "use super::d::*;\n")]
+    files += [source("crates/x/src/d.rs", "fn f() -> u32 {\n    crate::e::g()\n}\n")]
+    files += [source("crates/x/src/e/mod.rs", "pub(crate) use inner::E;\n"), source("crates/x/src/e/inner.rs", "")]
+    files += [source("crates/x/src/a.rs", "use crate::b::B;\n// use crate::e::E;\n")]
+    assert not list(rules.import_circles(files, NONE))
+    files[4] = source("crates/x/src/e/mod.rs", "pub(crate) use inner::E;\nuse crate::A;\n")
+    found = list(rules.import_circles(files, NONE))
+    assert [finding.path for finding in found] == ["crates/x"]
+    assert all(f"{name}.rs" in found[0].text for name in names[:4]) and "e/mod.rs" in found[0].text
+    assert not list(rules.import_circles(files, Excuses("circle crates/x 5 a test")))
+    # What only tests use is no reason to read both together.
+    files[4] = source("crates/x/src/e/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::A;\n}\n")
+    assert not list(rules.import_circles(files, NONE))
+
+
+def test_fields_that_the_whole_crate_can_touch(source):
+    fields = "".join(f"    pub(crate) f{n}: u32,\n" for n in range(13))
+    god = source(
+        "crates/a/src/lib.rs",
+        f"pub struct God {{\n{fields}    own: u32,\n}}\npub struct Data {{\n    pub a: u32,\n}}\n",
+    )
+    assert [finding.text for finding in rules.visible_fields([god], NONE)] == [
+        "13 fields of God are the crate's to change"
+    ]
+    assert not list(rules.visible_fields([god], Excuses("fields crates/a/src/lib.rs::God 13 a test")))
 
 
 def test_banned_words_come_from_the_glossary(source):
