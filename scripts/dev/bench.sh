@@ -8,6 +8,7 @@ usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--
        ./dev bench sustained [--minutes 10] [--json FILE] [--record]
        ./dev bench idle [--json FILE] [--record]
        ./dev bench snapshots [--snapshots 1000] [--secs N] [--rounds N] [--size 1G] [--json FILE] [--record]
+       ./dev bench stuck [--secs N] [--rounds N] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
@@ -15,7 +16,8 @@ latency, server CPU a request, memory, and the ratio to qemu-nbd. With --before 
 turn, and prints the ratios to it. --record writes the figures into docs/performance.md.
 `sustained` writes at random for minutes over a volume that fills 70 % of its devices and shows the rate every
 10 seconds; `idle` shows what a node uses when nobody asks anything of it. `snapshots` reads and writes a volume with a thousand
-snapshots and one with none turn by turn, and writes to a volume with and without protection every ten seconds.
+snapshots and one with none turn by turn, and writes to a volume with and without protection every ten seconds. `stuck`
+writes to a volume while another one of the same node waits for a node that is away, and while it does not.
 TEXT
 }
 

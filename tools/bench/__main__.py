@@ -12,7 +12,7 @@ from pathlib import Path
 from tools.harness.document import PERFORMANCE, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import fio, idle, machine, report, snapshots, sustained
+from . import fio, idle, machine, report, snapshots, stuck, sustained
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
 from .targets import Azekura, Before, QemuNbd, Raw
@@ -24,7 +24,9 @@ def progress(text):
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["tests", "sustained", "idle", "snapshots"], default="tests")
+    parser.add_argument(
+        "what", nargs="?", choices=["tests", "sustained", "idle", "snapshots", "stuck"], default="tests"
+    )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
     parser.add_argument("--rounds", type=int, default=1, help="rounds over all tests; the table shows medians")
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
@@ -115,8 +117,11 @@ def run_tests(options, folder, facts):
     for what, measured, limit, reached in judged:
         print(f"{what}: {measured:,.1f}, at most {limit:g} wanted: {'yes' if reached else 'no'}")
     note = f"{options.secs} s a test, {options.rounds} round(s), {options.size} under test."
+    described = report.markdown(table, facts["machine"], facts["versions"], note)
+    if beside:
+        described += "\n\n" + report.markdown_beside(beside, Path(options.before).name)
     return {
-        "markdown": report.markdown(table, facts["machine"], facts["versions"], note),
+        "markdown": described,
         "figures": report.figures(table, judged),
         "targets": details,
         "results": [dict(zip(report.HEAD, report.cells(row))) for row in table],
@@ -150,6 +155,8 @@ def main():
             result = sustained.run(options, folder, progress)
         elif options.what == "snapshots":
             result = snapshots.run(options, folder, progress)
+        elif options.what == "stuck":
+            result = stuck.run(options, folder, progress)
         else:
             result = idle.run(options, folder, progress)
     except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:

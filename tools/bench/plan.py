@@ -42,3 +42,5 @@ IDLE_CORE_SHARE_MAX = 0.01
 SUSTAINED_RATIO_MIN = 0.6
 # With a thousand snapshots, or one every ten seconds, beside none.
 SNAPSHOTS_RATIO_MIN = 0.95
+# With a volume of the same gateway whose only copies are away, beside none.
+STUCK_RATIO_MIN = 0.9

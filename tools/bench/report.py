@@ -81,6 +81,18 @@ def beside_before(tests, runs):
     return compared
 
 
+def markdown_beside(rows, name):
+    """What `beside_before` gives as a Markdown table; `name` is what the other build's program is called."""
+    text = [
+        f"Beside the build from before, `{name}`, as medians of the turns' ratios:",
+        "",
+        "| test | rate | CPU a request |",
+        "|---|---:|---:|",
+    ]
+    text += [f"| {row['test']} | {row['rate']:.3f} | {row['cpu']:.3f} |" for row in rows]
+    return "\n".join(text)
+
+
 def rate_of(test, run):
     """What the test counts: requests or MiB a second."""
     return run.measurement.iops if test.unit == "IOPS" else run.measurement.mib_s

@@ -53,6 +53,7 @@ def test_beside_another_build_the_turns_are_compared():
     ]
     (row,) = report.beside_before(TESTS, runs)
     assert row == {"test": "randwrite_q128", "rate": pytest.approx(0.9), "cpu": pytest.approx(1.5)}
+    assert "| randwrite_q128 | 0.900 | 1.500 |" in report.markdown_beside([row], "azekura-1a2b3c4")
     assert report.beside_before(TESTS, [run("azekura", "randwrite_q128", 1)]) == []
 
 
@@ -80,9 +81,9 @@ def test_every_goal_has_its_cell_in_the_document():
     assert "snapshots" not in snapshots.figures(chain, 999)
     assert found["randwrite_q128"] == "1.00: reached" and found["node_memory"] == "150.5: **not reached**"
     assert found["snapshots"] == found["protect"] == "1.00: reached"
-    for name in [*found, "sustained", "idle", "idle_memory"]:
+    for name in [*found, "sustained", "idle", "idle_memory", "stuck"]:
         assert text.count(f"<!-- {name} -->") == 1, name
-    for part in ("tests", "sustained", "idle", "snapshots"):
+    for part in ("tests", "sustained", "idle", "snapshots", "stuck"):
         assert text.count(f"<!-- {part}: begin -->") == text.count(f"<!-- {part}: end -->") == 1, part
 
 
