@@ -77,7 +77,11 @@ def run(arguments, seed, folder):
         if arguments.record:
             replace_part(RELIABILITY, "torment", f"{circumstances(arguments.nodes)}\n\n{result}")
             found = f"{len(outcome.problems)} in {arguments.minutes:g} min, {sum(outcome.injected.values())} faults"
-            set_figures(RELIABILITY, {"torment": found})
+            figures = {"torment": found}
+            hangs = [pause for kind, pause in outcome.worst_pause.items() if kind in HANGS]
+            if hangs:
+                figures["torment hangs"] = f"{max(hangs):.2f} s"
+            set_figures(RELIABILITY, figures)
         say(f"seed {seed}: {len(outcome.problems)} problems, {sum(outcome.injected.values())} faults")
         for text in outcome.problems:
             print(f"  {text}")
@@ -86,6 +90,10 @@ def run(arguments, seed, folder):
         for program in programs:
             program.close()
         rig.destroy_processes()
+
+
+# Kinds of faults in which a device stands still.
+HANGS = {"device_hangs", "device_hangs_for_long"}
 
 
 def make_second_volume(rig):
