@@ -121,7 +121,7 @@ pub struct CheckpointRoot {
     pub damaged: Vec<LeafKey>,
 }
 
-/// Whatever keeps the checkpoints: [`crate::CheckpointDb`] on disk, [`crate::MemoryMap`] in tests.
+/// Whatever keeps the checkpoints: a database on disk (`crates/map-db`), [`crate::MemoryMap`] in tests.
 pub trait SavedMap {
     /// The last checkpoint; `None` when there never was one.
     ///

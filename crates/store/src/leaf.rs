@@ -247,12 +247,14 @@ impl Leaf {
     }
 
     /// The checksum that an image carries of itself; 0 of one that is too short.
-    pub(crate) fn image_crc(image: &[u8]) -> u32 {
+    #[must_use]
+    pub fn image_crc(image: &[u8]) -> u32 {
         image.get(8..12).and_then(|crc| crc.try_into().ok()).map_or(0, u32::from_le_bytes)
     }
 
     /// Whose an image says it is, whether or not the rest of it is whole.
-    pub(crate) fn stated_key(image: &[u8]) -> Option<LeafKey> {
+    #[must_use]
+    pub fn stated_key(image: &[u8]) -> Option<LeafKey> {
         let u32_at = |at: usize| image.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
         let layer = u64::from_le_bytes(image.get(16..24)?.try_into().ok()?);
         Some(LeafKey { layer: LayerId(layer), chunk: ChunkIndex(u32_at(24)?), pg: PgId(u32_at(12)?) })

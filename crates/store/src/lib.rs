@@ -14,7 +14,7 @@
 //!   `inheritance.rs`). Every block is accounted for in its segment and its layer (`accounts.rs`).
 //! - *Read.* From the leaf to addresses to verified extents (`reads.rs`), or from memory (`read_cache.rs`).
 //! - *Checkpoint.* Changed leaves are saved into a database (`saving.rs`; what is saved: `checkpoint.rs`; where:
-//!   `checkpoint_db.rs`, in tests `memory_map.rs`). Then replay begins later, and emptied segments become free.
+//!   the crate `map-db`, in tests `memory_map.rs`). Then replay begins later, and emptied segments become free.
 //! - *Collection.* Segments with few live blocks are emptied (`collect.rs`, `moves.rs`). When layers have been merged,
 //!   `heirs.rs` knows whose
 //!   their blocks are now.
@@ -35,7 +35,6 @@ extern crate self as azekura_store;
 mod accounts;
 mod check;
 mod checkpoint;
-mod checkpoint_db;
 mod collect;
 mod damage;
 mod differences;
@@ -53,9 +52,6 @@ mod leaf;
 mod leaf_cache;
 mod lineage;
 mod log;
-mod map_file;
-mod map_rows;
-mod map_tables;
 mod measuring;
 mod memory_map;
 mod modified;
@@ -79,7 +75,6 @@ mod store;
 
 pub use check::{CheckReport, Finding, Severity, check};
 pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, PendingRow, Position, Root, SavedMap, SegmentRow};
-pub use checkpoint_db::CheckpointDb;
 pub use damage::UnknownBlocks;
 pub use dump::{BatchInfo, Inspector, ReadDevice, RecordInfo, SegmentInfo, SuperblockInfo};
 pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError, OpenError, ReadError};

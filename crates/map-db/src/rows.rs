@@ -1,8 +1,7 @@
 //! Rows of the saved map, each with a checksum that covers its key as well (docs/formats/map.md).
 
-use crate::effect::MapError;
-use crate::leaf::{Leaf, LeafKey, LeafStamps};
 use azekura_base::{Sequence, checksum, checksum_append};
+use azekura_store::{Leaf, LeafKey, LeafStamps, MapError};
 
 /// Appends the checksum of a row to its value.
 pub(crate) fn sealed(key: &[u8], mut value: Vec<u8>) -> Vec<u8> {
@@ -142,7 +141,7 @@ mod tests {
         let totals = Totals { rows: 3, sum: 0x1_2345_6789 };
         assert_eq!(hex(&totals.encode(2)), "03000000000000008967452301000000feaaaa79");
         assert_eq!(Totals::decode(2, &totals.encode(2)), Some(totals));
-        let segment = crate::SegmentRow { generation: 77, live: 17, used: true };
+        let segment = azekura_store::SegmentRow { generation: 77, live: 17, used: true };
         let row = sealed(&9u32.to_le_bytes(), segment.encode().to_vec());
         assert_eq!(hex(&row), "4d0000000000000011000000010000007f980fc1");
     }

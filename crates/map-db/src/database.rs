@@ -6,17 +6,14 @@
 //! comes out of it is believed as it is: rows have checksums, small ones exist twice, and an index in another tree than
 //! the leaves says which image of each is the latest (docs/decisions/0015-saved-map.md).
 
-use crate::checkpoint::{CheckpointBatch, CheckpointRoot, SavedMap};
-use crate::effect::MapError;
-use crate::heirs::Heir;
-use crate::leaf::{Leaf, LeafImage, LeafKey, SavedLeaf};
-use crate::map_file::{MapFile, Troubles, Watched};
-use crate::map_rows::IndexRow;
-use crate::map_tables::{
+use crate::file::{MapFile, Troubles, Watched};
+use crate::rows::IndexRow;
+use crate::tables::{
     INDEX, LEAVES, PlaceKey, Wrong, in_index, key_of, place, read_heirs, read_root, read_totals, saved_leaf, table,
     write,
 };
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use azekura_store::{CheckpointBatch, CheckpointRoot, Heir, Leaf, LeafImage, LeafKey, MapError, SavedLeaf, SavedMap};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend};
 use std::collections::BTreeSet;
 use std::io;

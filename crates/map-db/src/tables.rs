@@ -1,12 +1,11 @@
 //! The tables of the saved map (docs/formats/map.md): what a checkpoint writes, and what of it is believed when it is
 //! read.
 
-use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Root, SegmentRow};
-use crate::effect::MapError;
-use crate::heirs::Heir;
-use crate::leaf::{DamagedLeaf, Leaf, LeafError, LeafKey, SavedLeaf};
-use crate::map_rows::{IndexRow, Totals, damaged, heir_key, number, opened, sealed};
+use crate::rows::{IndexRow, Totals, damaged, heir_key, number, opened, sealed};
 use azekura_base::{ChunkIndex, LayerId, PgId};
+use azekura_store::{
+    CheckpointBatch, CheckpointRoot, DamagedLeaf, Heir, Leaf, LeafError, LeafKey, MapError, Root, SavedLeaf, SegmentRow,
+};
 use redb::{
     Database, ReadTransaction, ReadableTable, ReadableTableMetadata, Table, TableDefinition, TableError,
     WriteTransaction,
