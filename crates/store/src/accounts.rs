@@ -21,7 +21,7 @@ pub(crate) struct Accounts<'a> {
 
 impl<'a> Accounts<'a> {
     pub fn new(store: &'a Store) -> Accounts<'a> {
-        let segments = store.segments.len() as usize;
+        let segments = store.cx.segments().len() as usize;
         let unsaved = store.cache.unsaved().map(|slot| match &slot.content {
             Content::Present(leaf) => ((slot.key.layer, slot.key.chunk), Some(&**leaf)),
             _ => ((slot.key.layer, slot.key.chunk), None),
@@ -50,15 +50,15 @@ impl<'a> Accounts<'a> {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         // What a damaged leaf owned is counted in some segments until collection has looked at them.
-        let ghosts = self.store.segments.ghosts;
+        let ghosts = self.store.cx.segments().ghosts;
         let counted = |entry: &Segment| (u64::from(entry.live), u64::from(entry.saved_live));
-        let sums = self.store.segments.iter().map(|(_, entry)| counted(entry));
+        let sums = self.store.cx.segments().iter().map(|(_, entry)| counted(entry));
         let (live, saved) = sums.fold((0, 0), |(live, saved), (l, s)| (live + l, saved + s));
         let sum = |blocks: &[u32]| blocks.iter().map(|blocks| u64::from(*blocks)).sum::<u64>();
         let live_fits = live == sum(&self.live) + ghosts;
         let saved_fits = (sum(&self.saved_live)..=sum(&self.saved_live) + ghosts).contains(&saved);
         let mut total = 0;
-        for (segment, entry) in self.store.segments.iter() {
+        for (segment, entry) in self.store.cx.segments().iter() {
             let (live, saved) = (self.live[segment as usize], self.saved_live[segment as usize]);
             total += u64::from(live);
             if entry.live < live || entry.live > live && !(live_fits && ghosts > 0) {
@@ -71,8 +71,8 @@ impl<'a> Accounts<'a> {
                 problems.push(format!("segment {segment} has {counted} saved live blocks, saved leaves own {saved}"));
             }
         }
-        if self.store.segments.live() != total + ghosts {
-            let counted = self.store.segments.live();
+        if self.store.cx.segments().live() != total + ghosts {
+            let counted = self.store.cx.segments().live();
             problems.push(format!("the store counts {counted} live blocks in all, the map reaches {total}"));
         }
         let counted: BTreeMap<LayerId, u64> = self.store.layers.iter().collect();
@@ -88,7 +88,7 @@ impl<'a> Accounts<'a> {
 fn count(store: &Store, leaf: &Leaf, live: &mut [u32]) -> u64 {
     let mut own = 0;
     for entry in leaf.entries.iter().filter(|e| e.is_own()) {
-        if let Some((segment, _)) = store.segments.locate(entry.address) {
+        if let Some((segment, _)) = store.cx.segments().locate(entry.address) {
             live[segment as usize] += 1;
             own += 1;
         }

@@ -204,7 +204,7 @@ fn recover(store: &mut Store, device: &impl ReadDevice, map: &mut impl SavedMap)
 }
 
 fn check_segments<D: ReadDevice>(report: &mut CheckReport, store: &Store, inspector: &Inspector<D>) {
-    for (segment, entry) in store.segments.iter() {
+    for (segment, entry) in store.cx.segments().iter() {
         if entry.state == State::Free {
             continue;
         }
@@ -309,12 +309,12 @@ fn check_leaf(
     let name = name(key);
     let mut own: Vec<(u32, usize)> = Vec::new();
     for (block, entry) in leaf.entries.iter().enumerate().filter(|(_, e)| e.is_allocated()) {
-        match store.segments.locate(entry.address) {
+        match store.cx.segments().locate(entry.address) {
             None => {
                 let what = format!("{name} block {block} is at address {}, outside of the device", entry.address);
                 report.add(Severity::Error, what);
             }
-            Some((segment, _)) if store.segments.get(segment).state == State::Free => {
+            Some((segment, _)) if store.cx.segments().get(segment).state == State::Free => {
                 report.add(Severity::Error, format!("{name} block {block} is in segment {segment}, which is free"));
             }
             Some(_) if entry.is_own() => own.push((entry.address, block)),

@@ -9,11 +9,12 @@ use crate::effect::{DeviceError, Effect, MapError};
 use crate::format::{Kind, Summary, footer_blocks};
 use crate::heirs::Heir;
 use crate::leaf::LeafKey;
-use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS, log_position};
+use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::moves::ALONE_PAUSE;
 use crate::ops::{Op, Step};
 use crate::segments::{Segments, State};
-use crate::store::{Io, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, Checksum, Checksums, LayerId, Prepared, Sequence};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -155,9 +156,9 @@ impl Store {
     /// device of which 70 % is live. On a fuller one so much free space would cost more, by fuller victims, than it
     /// wins: what a free segment costs goes with the inverse square of what is not live.
     pub(crate) fn freed_at_once(&self) -> u32 {
-        let ready = u64::from(self.segments.ready());
-        let share = ready * u64::from(self.options.gc_reserve_percent) / 250;
-        let live = self.segments.live().div_ceil(u64::from(self.options.segment_blocks));
+        let ready = u64::from(self.cx.segments().ready());
+        let share = ready * u64::from(self.cx.options().gc_reserve_percent) / 250;
+        let live = self.cx.segments().live().div_ceil(u64::from(self.cx.options().segment_blocks));
         let slack = ready.saturating_sub(live + u64::from(TARGET_MIN));
         share.min(slack * slack * 5 / (ready * 8).max(1)).min(u64::from(FREED_AT_ONCE_MAX)) as u32
     }
@@ -172,7 +173,7 @@ impl Store {
     /// Segments that are free, or will be at the next checkpoint: what an epoch whose record waits keeps from becoming
     /// free is not among them.
     fn available(&self) -> u32 {
-        self.segments.free() + self.segments.empty(self.oldest_epoch_waiting())
+        self.cx.segments().free() + self.cx.segments().empty(self.oldest_epoch_waiting())
     }
 
     /// How much is missing to the target: 0 nothing, 1 so much that collection has to do its utmost.
@@ -185,7 +186,7 @@ impl Store {
     /// Clients have written `blocks` blocks of log. To stay level, collecting victims that are `fullness` full takes
     /// fullness / (1 - fullness) blocks for each of them; it is 0.8 to 2.4 times that, by urgency.
     pub(crate) fn earn_gc_credit(&mut self, blocks: u32) {
-        self.collector.last_client = self.now;
+        self.collector.last_client = self.cx.now();
         self.collector.moved_idle = 0;
         let urgency = self.urgency();
         if urgency > 0.0 {
@@ -199,16 +200,16 @@ impl Store {
     /// While clients are idle, collection goes on by itself; but not in circles, if the device is so full that the
     /// target is out of reach: everything moved once is enough.
     fn earn_idle_credit(&mut self) {
-        let blocks = u64::from(self.options.segments) * u64::from(self.options.segment_blocks);
+        let blocks = u64::from(self.cx.options().segments) * u64::from(self.cx.options().segment_blocks);
         if self.collector.moved_idle > blocks {
             return;
         }
         let since = self.collector.last_idle.max(self.collector.last_client + IDLE);
-        if self.now > since && self.urgency() > 0.0 {
-            let elapsed = (self.now - since).as_secs_f64() * 1e3;
+        if self.cx.now() > since && self.urgency() > 0.0 {
+            let elapsed = (self.cx.now() - since).as_secs_f64() * 1e3;
             self.log.gc_credit = (self.log.gc_credit + elapsed * IDLE_BLOCKS_PER_MS).min(CREDIT_MAX);
         }
-        self.collector.last_idle = self.now;
+        self.collector.last_idle = self.cx.now();
     }
 
     /// Blocks may change their owner from here on: not all of those in the victim are found, perhaps.
@@ -233,14 +234,14 @@ impl Store {
     /// Goes on with garbage collection, if it is needed.
     pub(crate) fn collect(&mut self) {
         self.earn_idle_credit();
-        if self.now >= self.collector.retry_at && !self.collector.refused.is_empty() {
+        if self.cx.now() >= self.collector.retry_at && !self.collector.refused.is_empty() {
             // A late answer must not be taken for one of the next try.
-            let segments = &self.segments;
+            let segments = self.cx.segments();
             self.collector.refused.retain(|segment| segments.get(*segment).readers > 0);
         }
         // A victim may become free while the map is asked about it: its last live blocks were overwritten.
         if let Some(victim) = &self.collector.victim {
-            let segment = self.segments.get(victim.segment);
+            let segment = self.cx.segments().get(victim.segment);
             if victim.reads == 0 && (segment.generation != victim.generation || segment.state != State::Sealed) {
                 self.collector.victim = None;
             }
@@ -260,7 +261,7 @@ impl Store {
     pub(crate) fn space_waits_for_clients(&self) -> bool {
         self.collection_rests()
             && self.available() >= self.gc_target()
-            && self.segments.reclaimable(self.oldest_unsettled()).is_none()
+            && self.cx.segments().reclaimable(self.oldest_unsettled()).is_none()
     }
 
     /// Nothing can be won before the record of an epoch is durable that waits behind clients' records: a checkpoint's
@@ -273,7 +274,7 @@ impl Store {
     /// so in a while.
     pub(crate) fn nothing_can_be_won(&self) -> bool {
         self.collection_rests()
-            && self.segments.reclaimable(self.oldest_unsettled()).is_none()
+            && self.cx.segments().reclaimable(self.oldest_unsettled()).is_none()
             && self.collector.refused.is_empty()
             && self.best_victim().is_none()
     }
@@ -284,17 +285,18 @@ impl Store {
 
     /// The segment to be collected next.
     fn best_victim(&self) -> Option<u32> {
-        let head = self.log.head.as_ref().map(|head| head.link.generation)?;
-        let durable = self.log.in_flight.front().map_or(head, |batch| batch.generation);
+        let (head, _) = self.cx.log().head()?;
+        let head = head.generation;
+        let durable = self.cx.log().whole_before().unwrap_or(head);
         // What was written since an epoch began whose record waits can't become free before that is durable. To move it
         // would use up the very space that the record needs.
         let pinned = self.oldest_epoch_waiting();
         // When space is short, all that counts is to win a segment with as little of it as possible.
-        let short = self.segments.free() <= GC_SEGMENTS;
+        let short = self.cx.segments().free() <= GC_SEGMENTS;
         let limit = pinned.map_or(durable, |pinned| pinned.min(durable));
         let Collector { fruitless, refused, .. } = &self.collector;
-        self.segments.victim(head, limit, short, |segment| {
-            let alone = self.segments.get(segment).alone_until > self.now;
+        self.cx.segments().victim(head, limit, short, |segment| {
+            let alone = self.cx.segments().get(segment).alone_until > self.cx.now();
             alone || fruitless.contains(&segment) || refused.contains(&segment)
         })
     }
@@ -302,9 +304,9 @@ impl Store {
     /// What is queued fills a good part of a batch, or there is no more to come soon: each batch costs a header.
     pub(crate) fn gc_batch_is_worthwhile(&self) -> bool {
         let reading = self.collector.victim.as_ref().is_some_and(|victim| victim.reads > 0);
-        !reading || self.log.gc_queue.len() * 2 >= self.options.batch_records_max as usize || {
+        !reading || self.log.gc_queue.len() * 2 >= self.cx.options().batch_records_max as usize || {
             let queued: u32 = self.log.gc_queue.iter().map(|queued| queued.item.payload_blocks()).sum();
-            queued * 2 >= self.options.batch_blocks_max
+            queued * 2 >= self.cx.options().batch_blocks_max
         }
     }
 
@@ -314,12 +316,12 @@ impl Store {
             return false;
         }
         let Some(segment) = self.best_victim() else { return false };
-        let entry = self.segments.get(segment);
+        let entry = self.cx.segments().get(segment);
         // A segment that was collected looks nearly empty until its blocks are durable where they are now: chosen
         // again, it says nothing of how full victims are.
         let chosen = Some((segment, entry.generation));
         if chosen != self.collector.last {
-            let fullness = f64::from(entry.needed()) / f64::from(self.options.segment_blocks);
+            let fullness = f64::from(entry.needed()) / f64::from(self.cx.options().segment_blocks);
             // The first victim counts in full, later ones smooth.
             let before = self.collector.fullness;
             self.collector.fullness = if before == 0.0 { fullness } else { before * 0.75 + fullness * 0.25 };
@@ -338,21 +340,21 @@ impl Store {
             refused: false,
             is_quiet: self.jobs.is_empty(),
         });
-        let last = self.segments.address(segment, self.options.segment_blocks - 1);
+        let last = self.cx.segments().address(segment, self.cx.options().segment_blocks - 1);
         self.collect_device(segment, last, 1, Vec::new());
         true
     }
 
     fn collect_device(&mut self, segment: u32, address: u32, blocks: u32, runs: Vec<LiveRunOf>) {
-        self.segments.get_mut(segment).readers += 1;
-        let io = self.new_io(Io::Collect(CollectRead { segment, address, runs }));
+        self.cx.segments_mut().get_mut(segment).readers += 1;
+        let io = self.cx.new_io(Io::Collect(CollectRead { segment, address, runs }));
         let offset = Segments::offset(address);
-        self.effects.push_back(Effect::Read { io, offset, len: blocks as usize * BLOCK_SIZE });
+        self.cx.ask(Effect::Read { io, offset, len: blocks as usize * BLOCK_SIZE });
     }
 
     /// A read that garbage collection asked for has ended.
     pub(crate) fn collect_read(&mut self, read: CollectRead, result: Result<Bytes, DeviceError>) {
-        self.segments.get_mut(read.segment).readers -= 1;
+        self.cx.segments_mut().get_mut(read.segment).readers -= 1;
         let Some(victim) = self.collector.victim.as_mut().filter(|v| v.segment == read.segment) else { return };
         let bytes = match result {
             Ok(bytes) => bytes,
@@ -367,23 +369,23 @@ impl Store {
             Err(_) => return self.put_off_victim(),
         };
         match victim.stage {
-            Stage::Footer => match footer_blocks(&bytes, self.options.segment_blocks) {
+            Stage::Footer => match footer_blocks(&bytes, self.cx.options().segment_blocks) {
                 Some(blocks) => {
                     victim.stage = Stage::Summary;
                     let segment = victim.segment;
-                    let first = self.segments.address(segment, self.options.segment_blocks - blocks);
+                    let first = self.cx.segments().address(segment, self.cx.options().segment_blocks - blocks);
                     self.collect_device(segment, first, blocks, Vec::new());
                 }
                 None => self.give_up_victim(),
             },
             Stage::Summary => {
-                let summary = Summary::decode(&bytes, &self.identity);
+                let summary = Summary::decode(&bytes, self.cx.identity());
                 match summary.filter(|s| s.header.generation == victim.generation) {
                     Some(summary) => {
                         let segment = victim.segment;
                         victim.stage = Stage::Heirs(summary);
-                        let io = self.new_io(Io::Heirs(segment));
-                        self.effects.push_back(Effect::LoadHeirs { io, segment });
+                        let io = self.cx.new_io(Io::Heirs(segment));
+                        self.cx.ask(Effect::LoadHeirs { io, segment });
                     }
                     None => self.give_up_victim(),
                 }
@@ -401,7 +403,7 @@ impl Store {
     /// The victim is not what was written: it is left alone for a while.
     fn give_up_victim(&mut self) {
         if let Some(victim) = &self.collector.victim {
-            self.segments.get_mut(victim.segment).alone_until = self.now + ALONE_PAUSE;
+            self.cx.segments_mut().get_mut(victim.segment).alone_until = self.cx.now() + ALONE_PAUSE;
         }
         self.put_off_victim();
     }
@@ -414,10 +416,10 @@ impl Store {
         }
         match (victim.refused, victim.read) {
             // The device is fine, but for some blocks.
-            (true, true) => self.segments.get_mut(victim.segment).alone_until = self.now + ALONE_PAUSE,
+            (true, true) => self.cx.segments_mut().get_mut(victim.segment).alone_until = self.cx.now() + ALONE_PAUSE,
             (true, false) => {
                 self.collector.refused.insert(victim.segment);
-                self.collector.retry_at = self.now + RETRY_PAUSE;
+                self.collector.retry_at = self.cx.now() + RETRY_PAUSE;
             }
             (false, _) => {}
         }
@@ -430,7 +432,7 @@ impl Store {
     fn put_off_victim(&mut self) {
         if let Some(victim) = self.collector.victim.take() {
             self.collector.refused.insert(victim.segment);
-            self.collector.retry_at = self.now + RETRY_PAUSE;
+            self.collector.retry_at = self.cx.now() + RETRY_PAUSE;
             let queued: u32 = self.log.gc_queue.iter().map(|q| q.item.payload_blocks()).sum();
             self.collector.blocks_in_flight = queued;
         }
@@ -472,7 +474,7 @@ impl Store {
         let mut owners: BTreeMap<LayerId, Vec<LayerId>> = BTreeMap::new();
         let mut candidates = VecDeque::new();
         for (frame, entries) in summary.frames() {
-            let mut address = self.segments.address(segment, frame.block + frame.header_blocks);
+            let mut address = self.cx.segments().address(segment, frame.block + frame.header_blocks);
             for entry in crate::format::Entries::new(entries) {
                 let blocks = entry.payload_blocks();
                 if blocks > 0 {
@@ -513,7 +515,7 @@ impl Store {
             let Some(victim) = &mut self.collector.victim else { return };
             victim.probes += 1;
             let generation = victim.generation;
-            let position = log_position(self.log.durable, usize::MAX);
+            let position = self.cx.log().durable_position();
             self.submit_ahead((key.pg, key.chunk), position, Op::Probe { key, first, count, address, generation });
         }
     }
@@ -541,7 +543,7 @@ impl Store {
             Ok(slot) => slot,
             Err(step) => return step,
         };
-        let segment = self.segments.segment_of(address);
+        let segment = self.cx.segments().segment_of(address);
         let asked = |victim: &&mut Victim| (victim.segment, victim.generation) == (segment, generation);
         let Some(victim) = self.collector.victim.as_mut().filter(asked) else { return Step::Done };
         victim.probes -= 1;
@@ -575,7 +577,7 @@ impl Store {
     fn read_more(&mut self) {
         loop {
             let Some(victim) = &mut self.collector.victim else { return };
-            if self.collector.blocks_in_flight >= self.options.gc_blocks_in_flight_max {
+            if self.collector.blocks_in_flight >= self.cx.options().gc_blocks_in_flight_max {
                 return;
             }
             let Some((start, run)) = victim.live.pop_first() else {

@@ -17,7 +17,7 @@ use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::groups::Pending;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, LeafStamps, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
-use crate::log::log_position;
+use crate::cx::log_position;
 use crate::moves::ALONE_PAUSE;
 use crate::ops::{Op, Step};
 use crate::report::Report;
@@ -153,11 +153,11 @@ impl Store {
         let key = self.cache.slot(slot).key;
         let Content::Broken(damaged) = self.cache.slot(slot).content.clone() else { return Ok(()) };
         let heirs = self.leaves_below(key)?;
-        let generation = self.segments.chain().back().map_or(0, |link| link.generation);
+        let generation = self.cx.segments().chain().back().map_or(0, |link| link.generation);
         let stamps = damaged.stamps.unwrap_or_else(|| self.latest_stamps(key));
         let ghosts = damaged.own.unwrap_or(0);
         self.cache.replace(slot, Leaf::unknown(stamps), ghosts, generation);
-        self.segments.ghosts += u64::from(ghosts);
+        self.cx.segments_mut().ghosts += u64::from(ghosts);
         self.layers.own(key.layer, -i64::from(ghosts));
         self.layers.leaf_made(key.layer);
         for heir in heirs {
@@ -168,7 +168,7 @@ impl Store {
             self.cache.save_with(slot, other);
         }
         self.damage.found(key);
-        self.reports.push_back(Report::LeafDamaged { key, what: damaged.what.clone() });
+        self.cx.report(Report::LeafDamaged { key, what: damaged.what.clone() });
         Ok(())
     }
 
@@ -195,14 +195,14 @@ impl Store {
     /// Stamps that are not less than those of any leaf of the group that was saved: then nothing that such a leaf had
     /// seen is applied again out of turn.
     fn latest_stamps(&self, key: LeafKey) -> LeafStamps {
-        let log_upto = self.stamp().max(log_position(self.durable_saved, usize::MAX));
+        let log_upto = self.cx.log().stamp().max(log_position(self.durable_saved, usize::MAX));
         let group = self.groups.get(key.pg);
         let committed = group.map_or(Sequence::ZERO, |group| group.committed.max(group.committed_saved));
         // What waits to be applied to the chunk was never in it, but at replay.
         let waits = |write: &&Pending| {
             !write.applied && (write.info.header.range.layer, write.info.header.range.chunk) == (key.layer, key.chunk)
         };
-        let first = group.and_then(|group| group.pending.iter().find(waits)).filter(|_| self.is_running());
+        let first = group.and_then(|group| group.pending.iter().find(waits)).filter(|_| self.cx.is_running());
         let modified =
             first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
         LeafStamps { modified, log_upto, copied_upto: log_upto }
@@ -220,7 +220,7 @@ impl Store {
             return;
         }
         self.ops.insert(chunk, waits);
-        let now = self.now;
+        let now = self.cx.now();
         let first = Refused { since: now, again_at: None, overdue_at: now + OVERDUE, given_up: false };
         let refused = self.damage.refused.entry(key).or_insert(first);
         if !refused.given_up {
@@ -236,7 +236,7 @@ impl Store {
     /// is named once in ten seconds. The caller may give up those whose blocks another copy has
     /// ([`Store::give_up_leaf`]).
     pub fn overdue_leaves(&mut self) -> Vec<(LeafKey, Duration)> {
-        let now = self.now;
+        let now = self.cx.now();
         let overdue =
             self.damage.refused.iter_mut().filter(|(_, refused)| !refused.given_up && refused.overdue_at <= now);
         overdue
@@ -268,7 +268,7 @@ impl Store {
         if self.damage.refused.is_empty() {
             return;
         }
-        let now = self.now;
+        let now = self.cx.now();
         let due = self.damage.refused.iter_mut().filter(|(_, refused)| refused.again_at.is_some_and(|at| at <= now));
         let due: Vec<LeafKey> = due
             .map(|(key, refused)| {
@@ -285,20 +285,20 @@ impl Store {
         self.retry_listings();
         if self.watchdog.tick(passed) {
             let what = format!("the saved map has done nothing for {} s", MAP_PATIENCE.as_secs());
-            self.fail(Failure::Map(MapError::Failed(what)));
+            self.cx.fail(Failure::Map(MapError::Failed(what)));
         }
     }
 
     /// The counts of the saved map and its leaves must fit; both come from a disk.
     pub(crate) fn check_counts(&mut self) {
-        let segment = self.segments.mismatch.take().map(|segment| format!("segment {segment}"));
+        let segment = self.cx.segments_mut().mismatch.take().map(|segment| format!("segment {segment}"));
         let layer = self.layers.mismatch.take().map(|layer| format!("layer {layer}"));
         if let Some(of) = segment.or(layer) {
             let what = format!(
                 "{of} owns fewer blocks by the saved map than its leaves give up: the device has lost writes that it called \
                  done; let it be replaced by another (azekura store check names what differs)"
             );
-            self.fail(Failure::Map(MapError::Failed(what)));
+            self.cx.fail(Failure::Map(MapError::Failed(what)));
         }
     }
 
@@ -306,17 +306,17 @@ impl Store {
     /// ghosts. Where it is not known how many blocks the lost leaf owned, the segment is left alone for a while
     /// instead: to look at it again and again would win nothing.
     pub(crate) fn drop_ghosts(&mut self, segment: u32) {
-        let entry = self.segments.get(segment);
+        let entry = self.cx.segments().get(segment);
         let (live, idle) = (entry.live, entry.pins == 0 && entry.holds == 0);
         if live == 0 || !idle {
             return;
         }
-        if u64::from(live) <= self.segments.ghosts {
-            self.segments.ghosts -= u64::from(live);
-            self.segments.remove_live(segment, live);
-            self.segments.add_saved(segment, -(live as i32));
+        if u64::from(live) <= self.cx.segments().ghosts {
+            self.cx.segments_mut().ghosts -= u64::from(live);
+            self.cx.segments_mut().remove_live(segment, live);
+            self.cx.segments_mut().add_saved(segment, -(live as i32));
         } else {
-            self.segments.get_mut(segment).alone_until = self.now + ALONE_PAUSE;
+            self.cx.segments_mut().get_mut(segment).alone_until = self.cx.now() + ALONE_PAUSE;
         }
     }
 
@@ -325,21 +325,21 @@ impl Store {
         match op {
             Op::Read { token, .. } => {
                 let result = Err(ReadError::Map(error.clone()));
-                self.completions.push_back(Completion::Read { token, result });
+                self.cx.complete(Completion::Read { token, result });
             }
             Op::Status { token, .. } => {
                 let result = Err(ReadError::Map(error.clone()));
-                self.completions.push_back(Completion::Status { token, result });
+                self.cx.complete(Completion::Status { token, result });
             }
             Op::Digest { token, .. } => {
                 let result = Err(ReadError::Map(error.clone()));
-                self.reports.push_back(Report::Digest { token, result });
+                self.cx.report(Report::Digest { token, result });
             }
             Op::Measure { token, .. } => self.measure_failed(token, error.clone()),
             Op::Difference { token, .. } => self.difference_failed(token, error.clone()),
             Op::Probe { .. } => self.probe_failed(),
             Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. } => {
-                self.fail(Failure::Map(error.clone()));
+                self.cx.fail(Failure::Map(error.clone()));
             }
         }
     }

@@ -13,7 +13,8 @@ use crate::leaf::{Entry, LeafKey};
 use crate::leaf_cache::SlotId;
 use crate::ops::{Op, Step};
 use crate::report::Report;
-use crate::store::{Io, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{
     CHUNK_BLOCKS, ChunkIndex, CompareLayers, Differences, DifferingBlocks, LayerId, NotTold, PgId, Sequence,
 };
@@ -66,9 +67,9 @@ impl Store {
         let Some(comparing) = self.comparisons.get_mut(&token) else { return };
         let asked = comparing.asked;
         if let Some(layer) = comparing.layers.front().copied().filter(|_| comparing.error.is_none()) {
-            let io = self.new_io(Io::Comparison(token));
+            let io = self.cx.new_io(Io::Comparison(token));
             let (pg, after, from) = (asked.pg, Sequence::ZERO, (layer, asked.first));
-            self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: asked.limit as usize });
+            self.cx.ask(Effect::ScanModified { io, pg, after, from, limit: asked.limit as usize });
             return;
         }
         let until = comparing.until;
@@ -144,7 +145,7 @@ impl Store {
         let chunks = differing.into_iter().map(|(chunk, runs)| (chunk.0, runs)).collect();
         let page = Differences { chunks, next: Some(until.0).filter(|until| *until < asked.end.0) };
         let result = error.map_or(Ok(page), |error| Err(NotTold::Failed(error.to_string())));
-        self.reports.push_back(Report::Differences { token, result });
+        self.cx.report(Report::Differences { token, result });
     }
 }
 

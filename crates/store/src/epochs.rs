@@ -25,7 +25,7 @@ impl Store {
     /// # Panics
     /// When `epoch` or `committed` would go back.
     pub fn start_epoch(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence) {
-        if !self.is_running() {
+        if !self.cx.is_running() {
             return;
         }
         let jump = committed > self.groups.get_mut(pg).prepared_end;
@@ -40,7 +40,7 @@ impl Store {
     /// # Panics
     /// When `epoch` or `committed` would go back.
     pub fn rejoin(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence) {
-        if self.is_running() {
+        if self.cx.is_running() {
             self.record_epoch(token, pg, epoch, committed, true);
         }
     }
@@ -48,11 +48,11 @@ impl Store {
     /// Says that `pg` holds all that it has committed: [`GroupState::complete`] follows the commit point from here on.
     /// [`Completion::Durable`] with `token` follows, not before all that was appended until now is durable.
     pub fn set_complete(&mut self, token: u64, pg: PgId) {
-        if !self.is_running() {
+        if !self.cx.is_running() {
             return;
         }
         self.groups.get_mut(pg).incomplete = None;
-        let id = self.new_id();
+        let id = self.cx.new_id();
         self.log.queue.push_back(Queued { token: Some(token), id, item: Item::Complete { pg } });
     }
 
@@ -69,8 +69,8 @@ impl Store {
         let dropped = self.enter_epoch(pg, epoch, committed, jump).into_iter();
         let (dropped, waiting): (Vec<_>, Vec<_>) = dropped.partition(|pending| pending.place.is_some());
         self.forget_queued(&waiting);
-        let id = self.new_id();
-        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+        let id = self.cx.new_id();
+        let generation = self.cx.log().generation();
         self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
         let item = Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete };
         self.log.queue.push_back(Queued { token: Some(token), id, item });
@@ -104,7 +104,9 @@ impl Store {
         self.log.queue = stays;
         for queued in gone {
             self.log.queue_blocks -= u64::from(queued.item.payload_blocks());
-            self.completions.extend(queued.token.map(|token| Completion::Dropped { token }));
+            if let Some(token) = queued.token {
+                self.cx.complete(Completion::Dropped { token });
+            }
         }
     }
 

@@ -92,7 +92,7 @@ impl Store {
         for slot in merged.into_iter().chain(owner).chain(inheritors) {
             self.move_blocks(slot, moved, place, position);
         }
-        self.segments.release(place.segment);
+        self.cx.segments_mut().release(place.segment);
         Step::Done
     }
 
@@ -104,7 +104,7 @@ impl Store {
         if leaf.log_upto >= position || !(0..count).any(|index| here(leaf, index)) {
             return;
         }
-        let old_segment = self.segments.segment_of(moved.old);
+        let old_segment = self.cx.segments().segment_of(moved.old);
         let (leaf, delta) = self.cache.change(slot, place.generation);
         leaf.log_upto = position;
         let mut own = 0;
@@ -118,8 +118,8 @@ impl Store {
         if own > 0 {
             delta.push((old_segment, -(own as i32)));
             delta.push((place.segment, own as i32));
-            self.segments.remove_live(old_segment, own);
-            self.segments.add_live(place.segment, own);
+            self.cx.segments_mut().remove_live(old_segment, own);
+            self.cx.segments_mut().add_live(place.segment, own);
             // The layer was merged into another while its blocks waited to be moved under its name. At replay it may be
             // the other way round: the merge into it is done again.
             let owner = self.cache.slot(slot).key.layer;
@@ -246,11 +246,11 @@ impl Store {
                 slot
             }
         };
-        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+        let generation = self.cx.log().generation();
         let mut moved: Vec<(u32, i32)> = Vec::new();
         let mut freed: Vec<(u32, i32)> = Vec::new();
         {
-            let segments = &self.segments;
+            let segments = self.cx.segments();
             let (leaf, delta) = self.cache.change(to, generation);
             leaf.modified = leaf.modified.max(source.modified);
             leaf.log_upto = leaf.log_upto.max(source.log_upto);
@@ -283,7 +283,7 @@ impl Store {
         let blocks = |deltas: &[(u32, i32)]| deltas.iter().map(|(_, blocks)| i64::from(*blocks)).sum::<i64>();
         self.layers.own(into, blocks(&moved));
         self.layers.own(key.layer, -blocks(&moved) - blocks(&freed));
-        freed.iter().for_each(|(segment, blocks)| self.segments.remove_live(*segment, *blocks as u32));
+        freed.iter().for_each(|(segment, blocks)| self.cx.segments_mut().remove_live(*segment, *blocks as u32));
         moved.iter().for_each(|(segment, _)| self.heirs.add(*segment, key.layer, into));
         Step::Done
     }

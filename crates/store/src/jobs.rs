@@ -12,7 +12,8 @@ use crate::leaf::LeafKey;
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::ops::Op;
 use crate::report::Report;
-use crate::store::{Io, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -190,7 +191,7 @@ impl Store {
             }
         };
         if over || self.jobs.jobs.contains_key(&job) {
-            self.segments.release(segment);
+            self.cx.segments_mut().release(segment);
             return;
         }
         self.jobs.jobs.insert(job, Running { stage: Stage::Waiting, held: Some(segment), list_at: None });
@@ -211,7 +212,7 @@ impl Store {
 
     /// Begins what can be begun, and ends the open segment for a job that waits for it.
     pub(crate) fn run_jobs(&mut self) {
-        if self.jobs.is_empty() || !self.is_running() {
+        if self.jobs.is_empty() || !self.cx.is_running() {
             return;
         }
         let waiting = |(job, running): (&Job, &Running)| (running.stage == Stage::Waiting).then_some(*job);
@@ -252,14 +253,14 @@ impl Store {
 
     /// The open segment has to be ended early, so that a job can end.
     pub(crate) fn job_waits_for_roll(&self) -> bool {
-        let Some(head) = self.log.head.as_ref().filter(|head| head.block > 0) else { return false };
+        let Some((head, _)) = self.cx.log().head().filter(|(_, block)| *block > 0) else { return false };
         let waits = |(job, running): (&Job, &Running)| match running.stage {
             Stage::Swept { generation, since, fresh: false } => {
-                generation >= head.link.generation && is_urgent(*job, since, self.now)
+                generation >= head.generation && is_urgent(*job, since, self.cx.now())
             }
             _ => false,
         };
-        self.segments.free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.jobs.iter().any(waits)
+        self.cx.segments().free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.jobs.iter().any(waits)
     }
 
     /// The job is over, but has to be kept: there is a write to the layer that may still be committed.
@@ -295,28 +296,27 @@ impl Store {
         let from = *from;
         match (from, job) {
             (Some((_, chunk)), Job::DropLayer(layer) | Job::MergeLayer { layer, .. }) => {
-                let io = self.new_io(Io::Job(job));
-                self.effects.push_back(Effect::ScanLayer { io, layer, from: chunk, limit: LEAVES_PER_STEP });
+                let io = self.cx.new_io(Io::Job(job));
+                self.cx.ask(Effect::ScanLayer { io, layer, from: chunk, limit: LEAVES_PER_STEP });
             }
             (Some(from), Job::ForgetGroup(pg)) => {
-                let io = self.new_io(Io::Job(job));
+                let io = self.cx.new_io(Io::Job(job));
                 let after = Sequence::ZERO;
-                self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: LEAVES_PER_STEP });
+                self.cx.ask(Effect::ScanModified { io, pg, after, from, limit: LEAVES_PER_STEP });
             }
             (None, _) => {
                 if let Job::DropLayer(layer) | Job::MergeLayer { layer, .. } = job {
                     self.forget_moves(layer);
                 }
-                let (generation, block) =
-                    self.log.head.as_ref().map_or((0, 0), |head| (head.link.generation, head.block));
-                self.set_stage(job, Stage::Swept { generation, fresh: block == 0, since: self.now });
+                let (generation, block) = self.cx.log().head().map_or((0, 0), |(link, block)| (link.generation, block));
+                self.set_stage(job, Stage::Swept { generation, fresh: block == 0, since: self.cx.now() });
             }
         }
     }
 
     /// Asks again for lists that the saved map has refused.
     pub(crate) fn retry_listings(&mut self) {
-        let now = self.now;
+        let now = self.cx.now();
         let due = |(job, running): (&Job, &mut Running)| {
             running.list_at.take_if(|at| *at <= now)?;
             let Stage::Sweeping { left, .. } = &mut running.stage else { return None };
@@ -331,11 +331,11 @@ impl Store {
     pub(crate) fn job_listed(&mut self, job: Job, result: Result<Vec<LeafKey>, MapError>) {
         let keys = match result {
             Ok(keys) => keys,
-            Err(error @ MapError::Failed(_)) => return self.fail(Failure::Map(error)),
+            Err(error @ MapError::Failed(_)) => return self.cx.fail(Failure::Map(error)),
             // It can't be read now: the list is asked for again.
             Err(_) => {
                 if let Some(running) = self.jobs.jobs.get_mut(&job) {
-                    running.list_at = Some(self.now + LISTING_PAUSE);
+                    running.list_at = Some(self.cx.now() + LISTING_PAUSE);
                 }
                 return;
             }
@@ -367,19 +367,19 @@ impl Store {
     pub(crate) fn jobs_saved(&mut self, listed: &[Job], over: &[Job]) {
         for job in listed {
             let held = self.jobs.jobs.get_mut(job).and_then(|running| running.held.take());
-            held.into_iter().for_each(|segment| self.segments.release(segment));
+            held.into_iter().for_each(|segment| self.cx.segments_mut().release(segment));
         }
         for job in over {
             let Some(running) = self.jobs.jobs.remove(job) else { continue };
-            running.held.into_iter().for_each(|segment| self.segments.release(segment));
+            running.held.into_iter().for_each(|segment| self.cx.segments_mut().release(segment));
             match *job {
                 Job::DropLayer(layer) => {
                     let told = matches!(running.stage, Stage::Gone { .. });
                     if !told {
-                        self.reports.push_back(Report::LayerGone { layer });
+                        self.cx.report(Report::LayerGone { layer });
                     }
                     if self.job_lingers(*job) {
-                        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+                        let generation = self.cx.log().generation();
                         self.jobs
                             .jobs
                             .insert(*job, Running { stage: Stage::Gone { generation }, held: None, list_at: None });
@@ -389,7 +389,7 @@ impl Store {
                 }
                 Job::ForgetGroup(pg) => {
                     self.groups.remove(pg);
-                    self.reports.push_back(Report::Forgotten { pg });
+                    self.cx.report(Report::Forgotten { pg });
                 }
                 // Its leaves are empty now: what is left is to remove them.
                 Job::MergeLayer { layer, .. } => {

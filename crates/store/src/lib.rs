@@ -36,6 +36,7 @@ mod accounts;
 mod check;
 mod checkpoint;
 mod collect;
+mod cx;
 mod damage;
 mod differences;
 mod dump;

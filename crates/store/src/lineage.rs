@@ -18,7 +18,7 @@ pub(crate) struct Lineage<'a> {
 
 impl<'a> Lineage<'a> {
     pub fn new(store: &'a Store) -> Lineage<'a> {
-        let addresses = store.segments.address(store.segments.len(), 0) as usize;
+        let addresses = store.cx.segments().address(store.cx.segments().len(), 0) as usize;
         let writes = store.groups.iter().flat_map(|(_, group)| &group.pending).filter(|write| !write.applied);
         let places = writes.filter_map(|write| Some((write.place?.address, u32::from(write.info.header.range.count))));
         let pending = places.map(|(address, count)| address..address + count).collect();

@@ -1,5 +1,6 @@
 //! The writing end of the log: records wait, are sealed into batches, and become durable in order.
 
+use crate::cx::log_position;
 use crate::effect::{Completion, Effect, IoId};
 use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, header_blocks};
 use crate::groups::Place;
@@ -152,18 +153,8 @@ pub(crate) struct Log {
     pub in_flight: VecDeque<InFlight>,
     pub next_sequence: u64,
     pub last_crc: u32,
-    /// Every batch up to here is on stable storage.
-    pub durable: u64,
-    /// At replay, the log position before the entry that is being replayed.
-    pub replayed: u64,
-    pub incarnation: u64,
     /// Encoded entries of the batch being made.
     pub scratch: Vec<u8>,
-}
-
-/// The place of an entry in the log, as a number that orders all entries: batch, then entry inside the batch.
-pub(crate) fn log_position(sequence: u64, entry: usize) -> u64 {
-    (sequence << 16) | (entry as u64).min(0xffff)
 }
 
 /// Which records a batch takes.
@@ -223,15 +214,15 @@ impl Plan {
 impl Store {
     /// Seals waiting records into batches, as many as may be in flight.
     pub(crate) fn seal_batches(&mut self) {
-        if self.is_running()
-            && self.log.in_flight.len() < self.options.batches_in_flight_max as usize
+        if self.cx.is_running()
+            && self.log.in_flight.len() < self.cx.options().batches_in_flight_max as usize
             && !self.jobs.is_empty()
             && self.job_waits_for_roll()
         {
             self.seal_segment(false);
         }
-        while self.is_running()
-            && self.log.in_flight.len() < self.options.batches_in_flight_max as usize
+        while self.cx.is_running()
+            && self.log.in_flight.len() < self.cx.options().batches_in_flight_max as usize
             && !(self.log.queue.is_empty() && self.log.gc_queue.is_empty())
         {
             if !self.seal_batch() {
@@ -245,7 +236,7 @@ impl Store {
         self.let_pass();
         // Neither unsaved leaves nor what a restart replays may outgrow their bounds: a checkpoint is due or in
         // progress, and will make room.
-        let map_keeps_up = self.cache.dirty_bytes() <= self.options.leaf_cache_bytes_max && !self.replay_waits();
+        let map_keeps_up = self.cache.dirty_bytes() <= self.cx.options().leaf_cache_bytes_max && !self.replay_waits();
         let may_open_for_clients = !self.clients_are_stalled();
         let plan = self.plan(map_keeps_up, may_open_for_clients);
         if !plan.is_empty() {
@@ -263,7 +254,7 @@ impl Store {
     fn plan(&self, map_keeps_up: bool, clients_may_open: bool) -> Plan {
         let mut plan = Plan::default();
         let Some(head) = self.log.head.as_ref().filter(|_| map_keeps_up) else { return plan };
-        let options = &self.options;
+        let options = self.cx.options();
         let has_room = |plan: &Plan, item: &Item| {
             let blocks = plan.payload + item.payload_blocks();
             (plan.is_empty() || blocks <= options.batch_blocks_max)
@@ -309,7 +300,7 @@ impl Store {
     /// what waits before the record of an epoch goes first if there is room for it: until that is durable, the writes
     /// that the epoch drops keep their segments, and nothing that was written since can become free.
     pub(crate) fn clients_are_stalled(&self) -> bool {
-        let free = self.segments.free();
+        let free = self.cx.segments().free();
         if free > GC_SEGMENTS + ZERO_SEGMENTS {
             return false;
         }
@@ -325,10 +316,10 @@ impl Store {
         if self.epochs_waiting.is_empty() {
             return false;
         }
-        let segment = self.options.segment_blocks;
+        let segment = self.cx.options().segment_blocks;
         // A batch has a header, and the end of a segment may be too small for the next record.
-        let usable = segment - self.options.batch_blocks_max.min(segment / 2) - 2;
-        let room = self.segments.free().saturating_sub(1) * usable;
+        let usable = segment - self.cx.options().batch_blocks_max.min(segment / 2) - 2;
+        let room = self.cx.segments().free().saturating_sub(1) * usable;
         let ahead = self.log.queue.iter().take_while(|queued| !matches!(queued.item, Item::Epoch { .. }));
         ahead.map(|queued| queued.item.payload_blocks() + 1).sum::<u32>() <= room
     }
@@ -371,7 +362,7 @@ impl Store {
         let head = self.log.head.as_ref().expect("a plan is made for an open segment");
         let (link, block) = (head.link, head.block);
         let sequence = self.log.next_sequence;
-        let mut address = self.segments.address(link.segment, block + header_blocks(plan.entries_bytes));
+        let mut address = self.cx.segments().address(link.segment, block + header_blocks(plan.entries_bytes));
         if let Some(blocks) = plan.cut {
             self.cut_move(plan.gc - 1, blocks);
         }
@@ -381,10 +372,10 @@ impl Store {
             let blocks = queued.item.payload_blocks();
             if index < plan.clients {
                 self.log.queue_blocks -= u64::from(blocks);
-                self.statistics.client_blocks += u64::from(blocks);
+                self.cx.counters().client_blocks += u64::from(blocks);
             } else {
                 self.gc_written(blocks);
-                self.statistics.gc_blocks += u64::from(blocks);
+                self.cx.counters().gc_blocks += u64::from(blocks);
             }
             let place = Place {
                 log: sequence,
@@ -404,65 +395,68 @@ impl Store {
         let head = self.log.head.as_mut().expect("it was there before");
         head.summary.push(&header, &entries);
         head.block += header.blocks();
+        self.cx.log_mut().set_head(link, head.block);
         self.log.scratch = entries;
         if plan.clients > 0 {
             self.earn_gc_credit(header.blocks());
         }
-        self.statistics.batches += 1;
-        self.statistics.records += landings.len() as u64;
+        self.cx.counters().batches += 1;
+        self.cx.counters().records += landings.len() as u64;
         self.send_batch(&header, pieces, landings);
     }
 
     fn batch_header(&self, kind: BatchKind, link: Link, block: u32) -> BatchHeader {
         BatchHeader {
             previous: self.log.last_crc,
-            incarnation: self.log.incarnation,
+            incarnation: self.cx.log().incarnation(),
             sequence: self.log.next_sequence,
-            durable: self.log.durable,
+            durable: self.cx.log().durable(),
             generation: link.generation,
             segment: link.segment,
             block,
-            ..BatchHeader::new(kind, &self.identity)
+            ..BatchHeader::new(kind, self.cx.identity())
         }
     }
 
     fn send_batch(&mut self, header: &BatchHeader, pieces: Vec<Bytes>, landings: Vec<(Option<u64>, Landing)>) {
         self.log.next_sequence += 1;
         self.log.last_crc = header.crc;
-        self.statistics.log_bytes += u64::from(header.blocks()) * BLOCK_SIZE as u64;
-        let io = self.new_io(crate::store::Io::Batch);
+        self.cx.counters().log_bytes += u64::from(header.blocks()) * BLOCK_SIZE as u64;
+        let io = self.cx.new_io(crate::cx::Io::Batch);
         let (sequence, generation) = (header.sequence, header.generation);
         self.log.in_flight.push_back(InFlight { io, sequence, generation, done: false, landings });
-        let offset = Segments::offset(self.segments.address(header.segment, header.block));
-        self.effects.push_back(Effect::Write { io, offset, pieces, durable: self.options.flush });
+        self.cx.log_mut().set_under_way(self.log.in_flight.front().map(|batch| batch.generation));
+        let offset = Segments::offset(self.cx.segments().address(header.segment, header.block));
+        self.cx.ask(Effect::Write { io, offset, pieces, durable: self.cx.options().flush });
     }
 
     /// Ends the open segment with its summary and opens the next. False: there is no free segment.
     pub(crate) fn seal_segment(&mut self, for_gc: bool) -> bool {
         let Some(head) = &self.log.head else { return false };
-        let Some(next) = self.segments.next_free(head.link.segment) else { return false };
+        let Some(next) = self.cx.segments().next_free(head.link.segment) else { return false };
         assert!(!self.move_waits_from(next), "segment {next} is to be written, and blocks of it wait to be moved");
         let link = head.link;
         let head = self.log.head.take().expect("it was looked at just now");
         let mut header = self.batch_header(BatchKind::Summary, link, head.block);
-        assert!(head.block + head.summary.blocks() <= self.options.segment_blocks, "no room for the summary");
+        assert!(head.block + head.summary.blocks() <= self.cx.options().segment_blocks, "no room for the summary");
         let pieces = head.summary.encode(
             &mut header,
-            self.options.segment_blocks,
+            self.cx.options().segment_blocks,
             next,
             link.first_sequence,
             link.first_previous,
         );
         self.send_batch(&header, pieces.into(), Vec::new());
-        self.segments.seal(link.segment);
+        self.cx.segments_mut().seal(link.segment);
         let link = Link {
             segment: next,
             generation: link.generation + 1,
             first_sequence: self.log.next_sequence,
             first_previous: self.log.last_crc,
         };
-        self.segments.open(link);
+        self.cx.segments_mut().open(link);
         self.log.head = Some(Head { link, block: 0, for_gc, summary: SummaryBuilder::default() });
+        self.cx.log_mut().set_head(link, 0);
         true
     }
 
@@ -524,7 +518,7 @@ impl Store {
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
                 put_checksums(entries, &moved.checksums);
                 pieces.push(moved.bytes.clone());
-                self.segments.hold(place.segment);
+                self.cx.segments_mut().hold(place.segment);
                 Landing::Relocate { moved, place, position: log_position(place.log, index) }
             }
             Item::WriteAgain { info, id, bytes } => {
@@ -569,7 +563,7 @@ impl Store {
                     Job::ForgetGroup(pg) => head.pg = pg.0,
                 }
                 entries.extend_from_slice(bytemuck::bytes_of(&head));
-                self.segments.hold(place.segment);
+                self.cx.segments_mut().hold(place.segment);
                 Landing::Job { job, segment: place.segment }
             }
         }
@@ -602,12 +596,13 @@ impl Store {
         let mut advanced = false;
         while self.log.in_flight.front().is_some_and(|b| b.done) {
             let Some(batch) = self.log.in_flight.pop_front() else { break };
-            self.log.durable = batch.sequence;
+            self.cx.log_mut().set_durable(batch.sequence);
+            self.cx.log_mut().set_under_way(self.log.in_flight.front().map(|batch| batch.generation));
             advanced = true;
             for (token, landing) in batch.landings {
                 self.land(landing);
                 if let Some(token) = token {
-                    self.completions.push_back(Completion::Durable { token });
+                    self.cx.complete(Completion::Durable { token });
                 }
             }
         }
@@ -634,7 +629,7 @@ impl Store {
                 if waits {
                     self.write_moved(pg, sequence, id, place);
                 } else {
-                    self.segments.unpin(place.segment, u32::from(count));
+                    self.cx.segments_mut().unpin(place.segment, u32::from(count));
                 }
             }
             Landing::Epoch { id, pg, epoch, committed, incomplete } => {

@@ -4,7 +4,8 @@ use crate::effect::{Effect, MapError, ReadError};
 use crate::leaf::LeafKey;
 use crate::ops::{Op, Step};
 use crate::report::Report;
-use crate::store::{Io, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, ChunkIndex, MeasureLayer, Measured, NotTold};
 use std::collections::BTreeSet;
 
@@ -106,13 +107,13 @@ impl Store {
         let leaves_max = leaves_max as usize;
         if let Some(from) = measurement.next.filter(|_| measurement.leaves < leaves_max && measurement.error.is_none())
         {
-            let io = self.new_io(Io::Measure(token));
-            self.effects.push_back(Effect::ScanLayer { io, layer, from, limit: LEAVES_PER_STEP });
+            let io = self.cx.new_io(Io::Measure(token));
+            self.cx.ask(Effect::ScanLayer { io, layer, from, limit: LEAVES_PER_STEP });
             return;
         }
         let Some(Measurement { blocks, next, error, .. }) = self.measurements.remove(&token) else { return };
         let page = Measured { bytes: blocks * BLOCK_SIZE as u64, next: next.map(|chunk| chunk.0) };
         let result = error.map_or(Ok(page), |error| Err(NotTold::Failed(error.to_string())));
-        self.reports.push_back(Report::Measured { token, result });
+        self.cx.report(Report::Measured { token, result });
     }
 }

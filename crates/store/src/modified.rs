@@ -20,6 +20,6 @@ impl Store {
             let chunks = self.changed_chunks(&query, saved, None);
             chunks.into_iter().map(|((layer, chunk), modified)| (layer, chunk, modified)).collect()
         });
-        self.completions.push_back(Completion::Modified { token, result });
+        self.cx.complete(Completion::Modified { token, result });
     }
 }

@@ -9,7 +9,8 @@ use crate::collect::{CollectRead, Collector};
 use crate::log::{Item, Move, Queued};
 use crate::reads::first_bad;
 use crate::segments::State;
-use crate::store::{Io, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, LayerId};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -22,7 +23,7 @@ impl Store {
     /// Queues what was read, if it is what was written.
     pub(crate) fn queue_moves(&mut self, read: &CollectRead, bytes: &Bytes) {
         // All of it may have been overwritten since it was asked for.
-        let needed = self.segments.get(read.segment).state == State::Sealed;
+        let needed = self.cx.segments().get(read.segment).state == State::Sealed;
         for (key, first, address, checksums, prepared) in &read.runs {
             let from = (address - read.address) as usize * BLOCK_SIZE;
             let bytes = bytes.slice(from..from + checksums.len() * BLOCK_SIZE);
@@ -36,7 +37,7 @@ impl Store {
                     continue;
                 }
                 let item = Item::WriteAgain { info, id: write, bytes };
-                let id = self.new_id();
+                let id = self.cx.new_id();
                 self.log.gc_queue.push_back(Queued { token: None, id, item });
                 continue;
             }
@@ -62,7 +63,7 @@ impl Store {
                 self.leave_alone(segment, 1);
             }
             if good.range.count > 0 {
-                let id = self.new_id();
+                let id = self.cx.new_id();
                 self.log.gc_queue.push_back(Queued { token: None, id, item: Item::Relocate(good) });
             }
         }
@@ -70,9 +71,9 @@ impl Store {
 
     /// Blocks of `segment`, so many, can't be moved: another try is worth while when they may have been mended.
     fn leave_alone(&mut self, segment: u32, blocks: u32) {
-        self.statistics.checksum_errors += 1;
+        self.cx.counters().checksum_errors += 1;
         self.collector.blocks_in_flight -= blocks;
-        self.segments.get_mut(segment).alone_until = self.now + ALONE_PAUSE;
+        self.cx.segments_mut().get_mut(segment).alone_until = self.cx.now() + ALONE_PAUSE;
     }
 
     /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that
@@ -81,7 +82,7 @@ impl Store {
         drop_moves(&mut self.log.gc_queue, &mut self.collector, |moved| moved.range.layer == layer);
         let mut dropped = 0;
         let reading = self.collector.victim_segment();
-        for io in self.in_flight.values_mut() {
+        for io in self.cx.under_way_mut() {
             if let Io::Collect(read) = io {
                 // Those of a victim that was put off are not counted any more.
                 let counts = reading == Some(read.segment);
@@ -98,7 +99,7 @@ impl Store {
 
     /// The segments `freeing` hold nothing any more that is needed, and will be written anew.
     pub(crate) fn forget_moves_from(&mut self, freeing: &[u32]) {
-        let segments = &self.segments;
+        let segments = self.cx.segments();
         drop_moves(&mut self.log.gc_queue, &mut self.collector, |moved| {
             freeing.contains(&segments.segment_of(moved.old))
         });
@@ -110,7 +111,7 @@ impl Store {
             return;
         };
         if let Some(rest) = split_off(moved, blocks) {
-            let id = self.new_id();
+            let id = self.cx.new_id();
             self.log.gc_queue.insert(index + 1, Queued { token: None, id, item: Item::Relocate(rest) });
         }
     }
@@ -118,7 +119,7 @@ impl Store {
     /// A move that no batch has taken is out of `segment`.
     pub(crate) fn move_waits_from(&self, segment: u32) -> bool {
         self.log.gc_queue.iter().any(
-            |queued| matches!(&queued.item, Item::Relocate(moved) if self.segments.segment_of(moved.old) == segment),
+            |queued| matches!(&queued.item, Item::Relocate(moved) if self.cx.segments().segment_of(moved.old) == segment),
         )
     }
 }

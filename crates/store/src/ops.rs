@@ -8,7 +8,8 @@ use crate::inheritance::Inheritor;
 use crate::jobs::Job;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
-use crate::log::{Move, log_position};
+use crate::cx::log_position;
+use crate::log::Move;
 use crate::record::Copy;
 use crate::store::Store;
 use azekura_base::{BlockIndex, BlockRange, Body, Checksums, ChunkIndex, LayerId, PgId, Sequence};
@@ -185,13 +186,8 @@ impl Store {
         }
     }
 
-    /// The stamp for an operation that is asked for now.
-    pub(crate) fn stamp(&self) -> u64 {
-        log_position(self.log.durable, usize::MAX).max(self.log.replayed)
-    }
-
     fn apply_write(&mut self, pg: PgId, sequence: Sequence, stamp: u64) -> Step {
-        let durable = self.log.durable;
+        let durable = self.cx.log().durable();
         let pending = self.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
         let Some(place) = pending.place.filter(|p| p.log <= durable) else { return Step::Blocked };
         // Moves that were in the log before the record have been made before this: they were durable earlier. Some may
@@ -227,7 +223,7 @@ impl Store {
         }
         group.trim();
         if place.address != 0 {
-            self.segments.unpin(place.segment, u32::from(range.count));
+            self.cx.segments_mut().unpin(place.segment, u32::from(range.count));
         }
         Step::Done
     }
@@ -235,14 +231,14 @@ impl Store {
     /// Blocks of a write that is not applied yet are at `place`.
     pub(crate) fn pin_write(&mut self, place: Place, count: u16) {
         if place.address != 0 {
-            self.segments.pin(place.segment, u32::from(count));
+            self.cx.segments_mut().pin(place.segment, u32::from(count));
         }
     }
 
     /// The write is dropped for good.
     pub(crate) fn unpin_write(&mut self, pending: &Pending) {
         if let Some(place) = pending.place.filter(|place| place.address != 0) {
-            self.segments.unpin(place.segment, u32::from(pending.info.header.range.count));
+            self.cx.segments_mut().unpin(place.segment, u32::from(pending.info.header.range.count));
         }
     }
 
@@ -254,7 +250,7 @@ impl Store {
             None => return,
         };
         if let Some(old) = not_needed {
-            self.segments.unpin(old.segment, u32::from(count));
+            self.cx.segments_mut().unpin(old.segment, u32::from(count));
         }
     }
 
@@ -265,12 +261,12 @@ impl Store {
         if let Body::Data { bytes, .. } = &mut copy.copy.body {
             *bytes = bytes::Bytes::new();
         }
-        self.segments.hold(place.segment);
+        self.cx.segments_mut().hold(place.segment);
     }
 
     fn apply_copy(&mut self, id: u64) -> Step {
         let state = self.copies.get(&id).expect("a copy stays until it is applied");
-        let Some((place, position)) = state.place.filter(|(place, _)| place.log <= self.log.durable) else {
+        let Some((place, position)) = state.place.filter(|(place, _)| place.log <= self.cx.log().durable()) else {
             return Step::Blocked;
         };
         let range = state.copy.range;
@@ -292,7 +288,7 @@ impl Store {
             }
         }
         self.copies.remove(&id);
-        self.segments.release(place.segment);
+        self.cx.segments_mut().release(place.segment);
         Step::Done
     }
 
@@ -339,9 +335,9 @@ impl Store {
         let mut own = 0;
         for (index, entry) in leaf.entries[blocks.indexes()].iter_mut().enumerate() {
             if entry.is_own() {
-                let segment = self.segments.segment_of(entry.address);
+                let segment = self.cx.segments().segment_of(entry.address);
                 if segment != run.0 && run.1 > 0 {
-                    self.segments.remove_live(run.0, run.1);
+                    self.cx.segments_mut().remove_live(run.0, run.1);
                     delta.push((run.0, -(run.1 as i32)));
                     run.1 = 0;
                 }
@@ -354,11 +350,11 @@ impl Store {
             };
         }
         if run.1 > 0 {
-            self.segments.remove_live(run.0, run.1);
+            self.cx.segments_mut().remove_live(run.0, run.1);
             delta.push((run.0, -(run.1 as i32)));
         }
         if data.is_some() {
-            self.segments.add_live(place.segment, u32::from(blocks.count));
+            self.cx.segments_mut().add_live(place.segment, u32::from(blocks.count));
             delta.push((place.segment, i32::from(blocks.count)));
             own += i64::from(blocks.count);
         }
@@ -377,7 +373,7 @@ impl Store {
         if !self.ops.contains_key(&chunk) {
             return self.submit(chunk, op);
         }
-        let durable = self.log.durable;
+        let durable = self.cx.log().durable();
         let index = {
             let (groups, copies) = (&self.groups, &self.copies);
             let position_of = |id: &u64| copies.get(id).and_then(|copy| copy.place).map(|(_, position)| position);
@@ -423,13 +419,13 @@ impl Store {
             Ok(None) => return Step::Done,
             Err(step) => return step,
         };
-        let generation = self.log.head.as_ref().map_or(0, |head| head.link.generation);
+        let generation = self.cx.log().generation();
         let (leaf, delta) = self.cache.change(slot, generation);
         let mut own = 0;
         for entry in leaf.entries.iter().filter(|e| e.is_own()) {
             own += 1;
-            let segment = self.segments.segment_of(entry.address);
-            self.segments.remove_live(segment, 1);
+            let segment = self.cx.segments().segment_of(entry.address);
+            self.cx.segments_mut().remove_live(segment, 1);
             match delta.last_mut() {
                 Some((last, blocks)) if *last == segment => *blocks -= 1,
                 _ => delta.push((segment, -1)),
@@ -495,7 +491,7 @@ impl Store {
         let leaf = match self.nearest(key)? {
             Some(ancestor) => {
                 let mut leaf = self.cache.leaf(ancestor).map(Leaf::child).unwrap_or_default();
-                if !self.is_running() {
+                if !self.cx.is_running() {
                     // At replay the ancestor may have been saved after copies into the child that are still to be done.
                     leaf.copied_upto = 0;
                 }
@@ -581,7 +577,7 @@ impl Store {
                     let ops = self.ops.remove(&(key.pg, key.chunk)).unwrap_or_default();
                     ops.into_iter().for_each(|op| self.fail_op(op, &error));
                 }
-                return self.fail(Failure::Map(error));
+                return self.cx.fail(Failure::Map(error));
             }
             // One that is refused must not take the others with it.
             Err(_) if keys.len() > 1 => {
@@ -601,7 +597,7 @@ impl Store {
     /// A leaf, if its blocks are on the device.
     fn with_addresses(&self, leaf: SavedLeaf) -> SavedLeaf {
         let SavedLeaf::Whole(image) = &leaf else { return leaf };
-        let bad = image.entries.iter().find(|e| e.is_allocated() && self.segments.locate(e.address).is_none());
+        let bad = image.entries.iter().find(|e| e.is_allocated() && self.cx.segments().locate(e.address).is_none());
         let Some(entry) = bad else { return leaf };
         let what = format!("a leaf names block {}, which is not on the device", entry.address);
         SavedLeaf::Damaged(Box::new(DamagedLeaf { what, stamps: Some(image.stamps()), own: None }))

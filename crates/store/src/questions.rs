@@ -29,7 +29,7 @@ impl Store {
             let chunks = changed.into_iter().map(|((layer, chunk), modified)| ChangedChunk { layer, chunk, modified });
             ChangedPage { chunks: chunks.collect(), next: last.and_then(|(layer, chunk)| following(layer, chunk)) }
         });
-        self.reports.push_back(Report::Changed { token: query.token, result });
+        self.cx.report(Report::Changed { token: query.token, result });
     }
 
     /// Of the chunks from the query's start to `last`: those that were changed, with what memory knows.
@@ -87,7 +87,7 @@ impl Store {
             }
         }
         let digest = ChunkDigest { modified: own.unwrap_or(Sequence::ZERO), runs };
-        self.reports.push_back(Report::Digest { token, result: Ok(digest) });
+        self.cx.report(Report::Digest { token, result: Ok(digest) });
         Step::Done
     }
 }

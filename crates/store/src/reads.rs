@@ -6,7 +6,8 @@ use crate::leaf::{Entry, LeafKey};
 use crate::ops::Step;
 use crate::read_cache::CacheKey;
 use crate::segments::Segments;
-use crate::store::{Io, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksum, Checksums, Extent, PgId, Run, Sequence, checksum,
     copy_to_pages,
@@ -51,7 +52,7 @@ impl Store {
         let entries: &[Entry] = match slot.and_then(|slot| self.cache.leaf(slot)) {
             None => {
                 let result = Ok(vec![Extent::Zero { count }]);
-                self.completions.push_back(Completion::Read { token, result });
+                self.cx.complete(Completion::Read { token, result });
                 return Step::Done;
             }
             Some(leaf) if count <= CACHED_READ_BLOCKS_MAX => {
@@ -72,12 +73,12 @@ impl Store {
         if let Some(unknown) = entries.iter().position(Entry::is_unknown) {
             let count = entries[unknown..].iter().take_while(|entry| entry.is_unknown()).count() as u16;
             let result = Err(ReadError::Unknown { first: BlockIndex(first.0 + unknown as u16), count });
-            self.completions.push_back(Completion::Read { token, result });
+            self.cx.complete(Completion::Read { token, result });
             return;
         }
         if let Some(lost) = entries.iter().position(Entry::is_lost) {
             let result = Err(ReadError::Lost { block: BlockIndex(first.0 + lost as u16) });
-            self.completions.push_back(Completion::Read { token, result });
+            self.cx.complete(Completion::Read { token, result });
             return;
         }
         let use_cache = self.read_cache.is_on() && entries.len() <= usize::from(CACHED_READ_BLOCKS_MAX);
@@ -110,7 +111,7 @@ impl Store {
             }
         }
         if read.waiting == 0 {
-            self.completions.push_back(Completion::Read { token, result: Ok(read.extents) });
+            self.cx.complete(Completion::Read { token, result: Ok(read.extents) });
             return;
         }
         self.add_read(id, read);
@@ -122,18 +123,18 @@ impl Store {
     }
 
     fn fetch(&mut self, fetch: Fetch) {
-        let segment = self.segments.segment_of(fetch.address);
-        self.segments.get_mut(segment).readers += 1;
-        self.statistics.device_reads += 1;
+        let segment = self.cx.segments().segment_of(fetch.address);
+        self.cx.segments_mut().get_mut(segment).readers += 1;
+        self.cx.counters().device_reads += 1;
         let offset = Segments::offset(fetch.address);
         let len = fetch.checksums.len() * BLOCK_SIZE;
-        let io = self.new_io(Io::Fetch(fetch));
-        self.effects.push_back(Effect::Read { io, offset, len });
+        let io = self.cx.new_io(Io::Fetch(fetch));
+        self.cx.ask(Effect::Read { io, offset, len });
     }
 
     /// The run, if all of it is in the read cache.
     fn cached_run(&mut self, run: &[Entry]) -> Option<Bytes> {
-        let generation = self.segments.get(self.segments.segment_of(run[0].address)).generation;
+        let generation = self.cx.segments().get(self.cx.segments().segment_of(run[0].address)).generation;
         if let [entry] = run {
             return self.read_cache.get(CacheKey { address: entry.address, generation });
         }
@@ -150,8 +151,8 @@ impl Store {
 
     /// The device answered for a part of a read.
     pub(crate) fn fetched(&mut self, fetch: Fetch, result: Result<Bytes, DeviceError>) {
-        let segment = self.segments.segment_of(fetch.address);
-        self.segments.get_mut(segment).readers -= 1;
+        let segment = self.cx.segments().segment_of(fetch.address);
+        self.cx.segments_mut().get_mut(segment).readers -= 1;
         let verified = result.map_err(ReadError::Device).and_then(|bytes| {
             if bytes.len() != fetch.checksums.len() * BLOCK_SIZE {
                 let error = format!("{} bytes came instead of {}", bytes.len(), fetch.checksums.len() * BLOCK_SIZE);
@@ -166,7 +167,7 @@ impl Store {
         match verified {
             Ok(bytes) => {
                 if read.cached {
-                    let generation = self.segments.get(segment).generation;
+                    let generation = self.cx.segments().get(segment).generation;
                     for (address, block) in (fetch.address..).zip(0..fetch.checksums.len()) {
                         let block = bytes.slice(block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE);
                         let alone = if bytes.len() == BLOCK_SIZE { block } else { copy_to_pages(&block) };
@@ -179,7 +180,7 @@ impl Store {
             }
             Err(error) => {
                 if let ReadError::Checksum { .. } = error {
-                    self.statistics.checksum_errors += 1;
+                    self.cx.counters().checksum_errors += 1;
                 }
                 read.error.get_or_insert(error);
             }
@@ -201,7 +202,7 @@ impl Store {
         } else {
             Completion::Read { token, result: result.map(|()| read.extents) }
         };
-        self.completions.push_back(completion);
+        self.cx.complete(completion);
     }
 
     pub(crate) fn start_read_prepared(&mut self, token: u64, pg: PgId, sequence: Sequence) {
@@ -218,7 +219,7 @@ impl Store {
             },
             None => Err(ReadError::NotPrepared),
         };
-        self.completions.push_back(Completion::Prepared { token, result: found });
+        self.cx.complete(Completion::Prepared { token, result: found });
     }
 
     fn read_prepared_from_device(&mut self, token: u64, place: Place, first: BlockIndex, checksums: Checksums) {
@@ -246,7 +247,7 @@ impl Store {
                 }
             }
         }
-        self.completions.push_back(Completion::Status { token, result: Ok(runs) });
+        self.cx.complete(Completion::Status { token, result: Ok(runs) });
         Step::Done
     }
 }

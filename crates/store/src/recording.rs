@@ -16,11 +16,11 @@ impl Store {
     /// # Panics
     /// When the record does not fit the group's state or the chunk: the caller has to have checked.
     pub fn append(&mut self, token: u64, record: impl Into<Record>) {
-        assert!(!self.is_recovering(), "nothing can be appended before recovery has ended");
-        if !self.is_running() {
+        assert!(!self.cx.is_recovering(), "nothing can be appended before recovery has ended");
+        if !self.cx.is_running() {
             return;
         }
-        let id = self.new_id();
+        let id = self.cx.new_id();
         let item = match record.into() {
             Record::Write(write) => self.prepare(id, write),
             Record::Copy(copy) => {
@@ -85,7 +85,7 @@ impl Store {
             assert_eq!(checksums.len(), count, "not one checksum a block");
         }
         if *body != Body::Zero {
-            assert!(u32::from(range.count) <= self.options.record_blocks_max(), "a record over the limit");
+            assert!(u32::from(range.count) <= self.cx.options().record_blocks_max(), "a record over the limit");
         }
     }
 
@@ -96,15 +96,15 @@ impl Store {
     pub fn commit(&mut self, pg: PgId, upto: Sequence) {
         let group = self.groups.get_mut(pg);
         assert!(upto <= group.prepared_end, "commit of {upto} beyond {} in group {pg}", group.prepared_end);
-        if upto > group.committed && self.is_running() {
+        if upto > group.committed && self.cx.is_running() {
             self.commit_upto(pg, upto);
         }
     }
 
     pub(crate) fn commit_upto(&mut self, pg: PgId, upto: Sequence) {
         self.collector_may_retry();
-        let stamp = self.stamp();
-        let recovering = !self.is_running();
+        let stamp = self.cx.log().stamp();
+        let recovering = !self.cx.is_running();
         let group = self.groups.get_mut(pg);
         let mut sequence = group.committed;
         group.committed = group.committed.max(upto);

@@ -8,7 +8,7 @@
 //! whole.
 
 use crate::checkpoint::CheckpointRoot;
-use crate::effect::{Completion, DeviceError, Effect, OpenError};
+use crate::effect::{DeviceError, Effect, OpenError};
 use crate::format::{
     Batch, BatchHeader, BatchKind, Entries, Frame, Summary, SummaryBuilder, Superblock, footer_blocks,
 };
@@ -16,7 +16,8 @@ use crate::log::Head;
 use crate::options::Identity;
 use crate::rereading::{Next, Rereading};
 use crate::segments::{Link, Segments, State};
-use crate::store::{Io, Phase, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, PgId, Sequence};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -125,32 +126,22 @@ impl Recovery {
 
 impl Store {
     fn recovery(&mut self) -> Option<&mut Recovery> {
-        match &mut self.phase {
-            Phase::Recovering(recovery) => Some(recovery),
-            _ => None,
-        }
-    }
-
-    /// The first segment that recovery has not replayed yet.
-    pub(crate) fn replaying_link(&self) -> Option<Link> {
-        match &self.phase {
-            Phase::Recovering(recovery) if !recovery.ended => Some(recovery.current),
-            _ => None,
-        }
+        self.recovery.as_deref_mut().filter(|_| self.cx.is_recovering())
     }
 
     pub(crate) fn start_recovery(&mut self) {
-        let io = self.new_io(Io::Recovery);
-        self.effects.push_back(Effect::Read { io, offset: 0, len: Superblock::BYTES });
+        let first = self.recovery().map(|recovery| recovery.current);
+        self.cx.log_mut().set_replaying(first);
+        let io = self.cx.new_io(Io::Recovery);
+        self.cx.ask(Effect::Read { io, offset: 0, len: Superblock::BYTES });
     }
 
     fn fail_open(&mut self, error: OpenError) {
-        self.phase = Phase::Failed;
-        self.completions.push_back(Completion::Recovered(Err(error)));
+        self.cx.fail_open(error);
     }
 
     fn read_segment(&mut self, segment: u32, first: u32, blocks: u32, wait: Wait) {
-        let address = self.segments.address(segment, first);
+        let address = self.cx.segments().address(segment, first);
         if let Some(recovery) = self.recovery() {
             recovery.wait = wait;
             recovery.asked = (address, blocks);
@@ -160,9 +151,9 @@ impl Store {
     }
 
     fn ask_device(&mut self, address: u32, blocks: u32) {
-        let io = self.new_io(Io::Recovery);
+        let io = self.cx.new_io(Io::Recovery);
         let (offset, len) = (Segments::offset(address), blocks as usize * BLOCK_SIZE);
-        self.effects.push_back(Effect::Read { io, offset, len });
+        self.cx.ask(Effect::Read { io, offset, len });
     }
 
     /// A read that recovery asked for has ended.
@@ -194,24 +185,24 @@ impl Store {
         let saved = recovery.saved;
         match wait {
             Wait::Superblock => self.check_superblock(bytes),
-            Wait::Footer(link) => match footer_blocks(bytes, self.options.segment_blocks) {
+            Wait::Footer(link) => match footer_blocks(bytes, self.cx.options().segment_blocks) {
                 Some(blocks) => {
-                    let first = self.options.segment_blocks - blocks;
+                    let first = self.cx.options().segment_blocks - blocks;
                     self.read_segment(link.segment, first, blocks, Wait::Summary(link));
                 }
                 None => self.summary_known(link, None),
             },
             Wait::Summary(link) => {
-                let summary = Summary::decode(bytes, &self.identity).filter(|summary| {
+                let summary = Summary::decode(bytes, self.cx.identity()).filter(|summary| {
                     let header = &summary.header;
                     header.generation == link.generation
                         && header.segment == link.segment
-                        && header.block + header.blocks() == self.options.segment_blocks
+                        && header.block + header.blocks() == self.cx.options().segment_blocks
                         && summary.first_sequence == link.first_sequence
                         && summary.first_previous == link.first_previous
                         && header.sequence == link.first_sequence + u64::from(summary.batches)
                         && saved.allows(header)
-                        && summary.next_segment < self.options.segments
+                        && summary.next_segment < self.cx.options().segments
                         && summary.next_segment != link.segment
                 });
                 self.summary_known(link, summary);
@@ -227,7 +218,7 @@ impl Store {
             Ok(superblock) => superblock,
             Err(error) => return self.fail_open(error),
         };
-        let (ours, theirs) = (self.identity, superblock.identity);
+        let (ours, theirs) = (*self.cx.identity(), superblock.identity);
         let problem = if theirs.cluster != ours.cluster {
             Some(format!("the device belongs to cluster {:032x}, not {:032x}", theirs.cluster, ours.cluster))
         } else if theirs.device != ours.device {
@@ -240,10 +231,10 @@ impl Store {
         if let Some(problem) = problem {
             return self.fail_open(OpenError::Identity(problem));
         }
-        if (superblock.segments, superblock.segment_blocks) != (self.options.segments, self.options.segment_blocks) {
+        if (superblock.segments, superblock.segment_blocks) != (self.cx.options().segments, self.cx.options().segment_blocks) {
             return self.fail_open(OpenError::Options(format!(
                 "the device was formatted with {} segments of {} blocks, not {} of {}",
-                superblock.segments, superblock.segment_blocks, self.options.segments, self.options.segment_blocks
+                superblock.segments, superblock.segment_blocks, self.cx.options().segments, self.cx.options().segment_blocks
             )));
         }
         self.look_for_summary();
@@ -258,7 +249,7 @@ impl Store {
     }
 
     fn read_footer(&mut self, link: Link) {
-        self.read_segment(link.segment, self.options.segment_blocks - 1, 1, Wait::Footer(link));
+        self.read_segment(link.segment, self.cx.options().segment_blocks - 1, 1, Wait::Footer(link));
     }
 
     /// It is known whether `link` has a summary.
@@ -289,6 +280,7 @@ impl Store {
 
     /// Replays the current segment from its summary; the log goes on at `next`, whose summary may be known already.
     fn replay_summary(&mut self, next: Link, next_summary: Option<Summary>) {
+        self.cx.log_mut().set_replaying(Some(next));
         let Some(recovery) = self.recovery() else { return };
         let Some(summary) = recovery.summary.take() else { return };
         let link = recovery.current;
@@ -305,21 +297,21 @@ impl Store {
                 return self.fail_open(error);
             }
         }
-        self.log.durable = summary.header.sequence;
+        self.cx.log_mut().set_durable(summary.header.sequence);
         self.run_blocked();
-        self.segments.seal(link.segment);
+        self.cx.segments_mut().seal(link.segment);
         self.replay_goes_on();
     }
 
     fn enter_segment(&mut self, link: Link) {
-        self.segments.reopen(link);
+        self.cx.segments_mut().reopen(link);
     }
 
     /// Goes on with the next segment once the leaves of the last are settled and memory allows.
     pub(crate) fn replay_goes_on(&mut self) {
         let idle = self.ops.is_empty() && self.saving.is_none();
-        let full = self.cache.dirty_bytes() > self.options.leaf_cache_bytes_max / 2;
-        let leaves_max = self.options.checkpoint_leaves_max;
+        let full = self.cache.dirty_bytes() > self.cx.options().leaf_cache_bytes_max / 2;
+        let leaves_max = self.cx.options().checkpoint_leaves_max;
         let Some(recovery) = self.recovery() else { return };
         if !idle || !matches!(recovery.wait, Wait::Leaves) {
             return;
@@ -344,8 +336,8 @@ impl Store {
     pub(crate) fn recovery_checkpointed(&mut self) {
         match self.recovery() {
             Some(Recovery { wait: Wait::Checkpoint, .. }) => {
-                self.phase = Phase::Running;
-                self.completions.push_back(Completion::Recovered(Ok(())));
+                self.recovery = None;
+                self.cx.start_running();
                 self.run_jobs();
             }
             Some(_) => self.replay_goes_on(),
@@ -354,7 +346,7 @@ impl Store {
     }
 
     fn start_walk(&mut self) {
-        let blocks = self.options.segment_blocks;
+        let blocks = self.cx.options().segment_blocks;
         if let Some(recovery) = self.recovery() {
             let link = recovery.current;
             recovery.summary = None;
@@ -364,8 +356,8 @@ impl Store {
 
     /// Follows the chain of headers through a segment.
     fn walk(&mut self, link: Link, bytes: &Bytes) {
-        let (segment_blocks, segments) = (self.options.segment_blocks, self.options.segments);
-        let identity = self.identity;
+        let (segment_blocks, segments) = (self.cx.options().segment_blocks, self.cx.options().segments);
+        let identity = *self.cx.identity();
         let Some(recovery) = self.recovery() else { return };
         let summary = footer_blocks(&bytes[bytes.len() - BLOCK_SIZE..], segment_blocks).and_then(|blocks| {
             let at = segment_blocks - blocks;
@@ -405,7 +397,7 @@ impl Store {
 
     /// There is no further whole header in the chain, which ended in `link`.
     fn chain_ended(&mut self, link: Link, bytes: &Bytes) {
-        let identity = self.identity;
+        let identity = *self.cx.identity();
         let Some(recovery) = self.recovery() else { return };
         let missing = recovery.sequence;
         if recovery.durable >= missing {
@@ -428,10 +420,10 @@ impl Store {
         // If the missing batch is the segment's summary, the proof is in the segment that followed.
         let follows =
             |(_, s): &(u32, &crate::segments::Segment)| s.generation == link.generation + 1 && s.state != State::Free;
-        let known = self.segments.iter().find(follows).map(|(segment, _)| segment);
-        match known.or_else(|| self.segments.next_free(link.segment)).filter(|s| *s != link.segment) {
+        let known = self.cx.segments().iter().find(follows).map(|(segment, _)| segment);
+        match known.or_else(|| self.cx.segments().next_free(link.segment)).filter(|s| *s != link.segment) {
             Some(segment) => {
-                let blocks = self.options.segment_blocks;
+                let blocks = self.cx.options().segment_blocks;
                 self.read_segment(segment, 0, blocks, Wait::Probe(segment, link.generation + 1));
             }
             None => self.replay_tail(),
@@ -439,7 +431,7 @@ impl Store {
     }
 
     fn probe(&mut self, segment: u32, generation: u64, bytes: &[u8]) {
-        let identity = self.identity;
+        let identity = *self.cx.identity();
         let Some(recovery) = self.recovery() else { return };
         if let Some(proof) = recovery.proof(bytes, &identity, generation) {
             let missing = recovery.sequence;
@@ -468,8 +460,8 @@ impl Store {
             let header = &batch.header;
             let payload = header.block + header.header_blocks;
             if let Some(next) = batch.next {
-                self.log.durable = header.sequence;
-                self.segments.seal(link.segment);
+                self.cx.log_mut().set_durable(header.sequence);
+                self.cx.segments_mut().seal(link.segment);
                 (link, block, entered) = (next, 0, false);
                 summary = SummaryBuilder::default();
             } else {
@@ -486,10 +478,12 @@ impl Store {
         let last = tail.last().map(|batch| batch.header);
         self.log.next_sequence = last.map_or(link.first_sequence, |header| header.sequence + 1);
         self.log.last_crc = last.map_or(link.first_previous, |header| header.crc);
-        self.log.durable = self.log.next_sequence - 1;
+        self.cx.log_mut().set_durable(self.log.next_sequence - 1);
         self.log.head = Some(Head { link, block, for_gc: false, summary });
+        self.cx.log_mut().set_head(link, block);
         self.run_blocked();
         self.commit_saved();
+        self.cx.log_mut().set_replaying(None);
         if let Some(recovery) = self.recovery() {
             recovery.ended = true;
             recovery.wait = Wait::Leaves;
@@ -521,16 +515,16 @@ impl Store {
 
     fn finish_replay(&mut self) {
         // Segments that the checkpoint saw in use, but that the log never durably reached, hold nothing.
-        let head = self.log.head.as_ref().map_or(0, |head| head.link.generation);
-        if let Err(segment) = self.segments.forget_after(head) {
+        let head = self.cx.log().generation();
+        if let Err(segment) = self.cx.segments_mut().forget_after(head) {
             let what = format!("segment {segment} has live blocks, but lies behind the end of the log");
             return self.fail_open(OpenError::Damaged(what));
         }
-        if !self.options.flush {
+        if !self.cx.options().flush {
             return self.save_incarnation();
         }
-        let io = self.new_io(Io::Recovery);
-        self.effects.push_back(Effect::Flush { io });
+        let io = self.cx.new_io(Io::Recovery);
+        self.cx.ask(Effect::Flush { io });
         if let Some(recovery) = self.recovery() {
             recovery.wait = Wait::Flush;
         }
@@ -547,7 +541,7 @@ impl Store {
     /// A new incarnation is saved before anything is written in it: no two lives of the store ever write batches
     /// that could be taken for each other's.
     fn save_incarnation(&mut self) {
-        self.log.incarnation += 1;
+        self.cx.log_mut().begin_incarnation();
         if let Some(recovery) = self.recovery() {
             recovery.wait = Wait::Checkpoint;
         }
@@ -556,13 +550,13 @@ impl Store {
 
     /// Replays the entries of one batch, whose payload starts at block `payload` of the segment.
     fn replay_batch(&mut self, link: Link, sequence: u64, payload: u32, entries: &[u8]) -> Result<(), OpenError> {
-        self.log.durable = sequence - 1;
-        let mut address = self.segments.address(link.segment, payload);
+        self.cx.log_mut().set_durable(sequence - 1);
+        let mut address = self.cx.segments().address(link.segment, payload);
         for (index, entry) in Entries::new(entries).enumerate() {
             self.replay_entry(link, sequence, index, address, &entry)?;
             address += entry.payload_blocks();
         }
-        self.log.durable = sequence;
+        self.cx.log_mut().set_durable(sequence);
         self.run_blocked();
         Ok(())
     }

@@ -5,7 +5,8 @@ use crate::effect::OpenError;
 use crate::format::{EntryView, Kind};
 use crate::groups::{Pending, Place};
 use crate::jobs::Job;
-use crate::log::{Move, log_position};
+use crate::cx::log_position;
+use crate::log::Move;
 use crate::ops::{CopyState, Op};
 use crate::record::Copy;
 use crate::segments::Link;
@@ -26,7 +27,7 @@ impl Store {
         let address = if entry.kind.has_payload() { address } else { 0 };
         let place = Place { log: sequence, address, segment: link.segment, generation: link.generation };
         let position = log_position(sequence, index);
-        self.log.replayed = position - 1;
+        self.cx.log_mut().set_replayed(position);
         match entry.kind {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
             Kind::WriteAgain => self.replay_write_again(place, entry),
@@ -34,11 +35,11 @@ impl Store {
             Kind::Complete => self.groups.get_mut(entry.pg()).incomplete = None,
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
-                let Some(old) = u32::try_from(entry.head.session).ok().filter(|a| self.segments.locate(*a).is_some())
+                let Some(old) = u32::try_from(entry.head.session).ok().filter(|a| self.cx.segments().locate(*a).is_some())
                 else {
                     return Err(OpenError::Damaged(format!("batch {sequence} moves a block from nowhere")));
                 };
-                self.segments.hold(place.segment);
+                self.cx.segments_mut().hold(place.segment);
                 let moved = Move {
                     pg: entry.pg(),
                     range: entry.range(),
@@ -67,7 +68,7 @@ impl Store {
     }
 
     fn replay_job(&mut self, job: Job, place: Place) {
-        self.segments.hold(place.segment);
+        self.cx.segments_mut().hold(place.segment);
         self.begin_job(job, place.segment);
     }
 
@@ -76,12 +77,12 @@ impl Store {
         // A row that points outside of the device is dropped here; the checkpoint is checksummed, so it can't be one
         // that this program has written.
         let Some(segment) =
-            self.segments.locate(row.address).map(|(segment, _)| segment).or(row.info.zero.then_some(0))
+            self.cx.segments().locate(row.address).map(|(segment, _)| segment).or(row.info.zero.then_some(0))
         else {
             return;
         };
         let place = Place { log: row.log, address: row.address, segment, generation: row.generation };
-        let id = self.new_id();
+        let id = self.cx.new_id();
         let group = self.groups.get_mut(pg);
         let write = &row.info.header;
         if !group.replayed {
@@ -108,7 +109,7 @@ impl Store {
         let zero = !entry.kind.has_payload();
         Pending {
             info: Prepared { header: entry.write(), zero, durable: true },
-            id: self.new_id(),
+            id: self.cx.new_id(),
             checksums: (!zero).then(|| entry.checksums().collect()),
             place: Some(place),
             origin: place.generation,
@@ -172,10 +173,10 @@ impl Store {
             _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
         };
         let copy = Copy { pg: entry.pg(), sequence: Sequence(entry.head.sequence), range: entry.range(), body };
-        let id = self.new_id();
+        let id = self.cx.new_id();
         let chunk = (copy.pg, copy.range.chunk);
         self.copies.insert(id, CopyState { copy, place: Some((place, position)) });
-        self.segments.hold(place.segment);
+        self.cx.segments_mut().hold(place.segment);
         self.submit(chunk, Op::Copy { id });
     }
 

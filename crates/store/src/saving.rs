@@ -7,7 +7,8 @@ use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::report::Report;
-use crate::store::{Io, Store};
+use crate::cx::Io;
+use crate::store::Store;
 use azekura_base::{LayerId, PgId};
 use bytes::Bytes;
 use std::time::Duration;
@@ -49,70 +50,68 @@ pub(crate) struct Saving {
 impl Store {
     /// A checkpoint would be useful now.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        if !self.is_running() || self.saving.is_some() {
+        if !self.cx.is_running() || self.saving.is_some() {
             return false;
         }
-        if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max {
+        if self.cache.dirty_bytes() * 2 > self.cx.options().leaf_cache_bytes_max {
             return true;
         }
         if self.wants_space() {
             return true;
         }
         // Nothing written since can become free before replay gets past the job's record.
-        if self.segments.free() <= GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.hold_replay() {
+        if self.cx.segments().free() <= GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.hold_replay() {
             return true;
         }
         if self.replay_waits() {
             return true;
         }
-        if self.jobs.wants_position(self.oldest_unsettled()).is_some() || self.jobs.wants_to_be_saved(self.now) {
+        if self.jobs.wants_position(self.oldest_unsettled()).is_some() || self.jobs.wants_to_be_saved(self.cx.now()) {
             return true;
         }
-        let since = self.statistics.log_bytes - self.last_checkpoint_log_bytes;
+        let since = self.cx.statistics().log_bytes - self.last_checkpoint_log_bytes;
         let bound = self.replay_bound();
         if self.replay_bytes() > bound / 2 && since > bound / SPACING && self.position_can_move() {
             return true;
         }
-        self.cache.dirty_count() > 0 && self.now.saturating_sub(self.last_checkpoint) >= IDLE_AGE
+        self.cache.dirty_count() > 0 && self.cx.now().saturating_sub(self.last_checkpoint) >= IDLE_AGE
     }
 
     /// Bytes of log that a restart may have to replay: the configured bound, or a quarter of a small device.
     fn replay_bound(&self) -> u64 {
-        let quarter = u64::from(self.options.segments / 4) * self.options.segment_bytes();
-        self.options.replay_bytes_max.min(quarter)
+        let quarter = u64::from(self.cx.options().segments / 4) * self.cx.options().segment_bytes();
+        self.cx.options().replay_bytes_max.min(quarter)
     }
 
     /// A restart would have to replay far more than is intended, and a checkpoint can change that: to append must wait.
     pub(crate) fn replay_waits(&self) -> bool {
-        let least = REPLAY_SEGMENTS_MIN * self.options.segment_bytes();
+        let least = REPLAY_SEGMENTS_MIN * self.cx.options().segment_bytes();
         self.replay_bytes() > self.replay_bound().max(least) * REPLAY_TIMES_MAX
             && (self.position_can_move() || self.jobs.hold_replay())
     }
 
     pub(crate) fn replay_bytes(&self) -> u64 {
-        self.segments.chain().len() as u64 * self.options.segment_bytes()
+        self.cx.segments().chain().len() as u64 * self.cx.options().segment_bytes()
     }
 
     /// A checkpoint would free segments, and they are needed: several at a time, unless it is urgent.
     fn wants_space(&self) -> bool {
-        let free = self.segments.free();
+        let free = self.cx.segments().free();
         free < self.gc_target()
-            && (self.segments.empty(None) >= self.freed_at_once().max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
-            && self.segments.reclaimable(self.oldest_unsettled()).is_some()
+            && (self.cx.segments().empty(None) >= self.freed_at_once().max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
+            && self.cx.segments().reclaimable(self.oldest_unsettled()).is_some()
     }
 
     /// The oldest log generation that replay needs for records which are not durable, or not applied and not writes:
     /// writes that are not applied are saved with the checkpoint.
     pub(crate) fn oldest_unsettled(&self) -> u64 {
-        let in_flight = self.log.in_flight.front().map(|batch| batch.generation);
-        let head = self.log.head.as_ref().map(|head| head.link.generation);
-        let replaying = self.replaying_link().map(|link| link.generation);
-        let oldest = [in_flight, head, replaying, self.oldest_epoch_waiting(), self.segments.oldest_held()];
+        let oldest =
+            [self.cx.log().oldest_unsettled(), self.oldest_epoch_waiting(), self.cx.segments().oldest_held()];
         oldest.into_iter().flatten().min().unwrap_or(0)
     }
 
     fn position_can_move(&self) -> bool {
-        self.segments.chain().front().is_some_and(|link| link.generation < self.oldest_unsettled())
+        self.cx.segments().chain().front().is_some_and(|link| link.generation < self.oldest_unsettled())
     }
 
     /// Saves the longest-changed leaves. `note` may give a group's new note.
@@ -123,18 +122,18 @@ impl Store {
                 group.take_note(note);
             }
         }
-        let floor = self.segments.chain().front().copied().or_else(|| self.replaying_link());
+        let floor = self.cx.segments().chain().front().copied().or_else(|| self.cx.log().replaying());
         let floor = floor.map_or(0, |link| link.generation);
-        let before = if self.cache.dirty_bytes() * 2 > self.options.leaf_cache_bytes_max
-            || self.segments.free() <= GC_SEGMENTS + ZERO_SEGMENTS
-            || self.now.saturating_sub(self.last_checkpoint) >= IDLE_AGE
+        let before = if self.cache.dirty_bytes() * 2 > self.cx.options().leaf_cache_bytes_max
+            || self.cx.segments().free() <= GC_SEGMENTS + ZERO_SEGMENTS
+            || self.cx.now().saturating_sub(self.last_checkpoint) >= IDLE_AGE
         {
             u64::MAX
         } else {
             // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
             // If it is about space, the position has to get past a segment that can be freed.
-            let half = floor + (self.segments.chain().len() as u64 / 2).max(1);
-            let freeable = self.segments.reclaimable(self.oldest_unsettled());
+            let half = floor + (self.cx.segments().chain().len() as u64 / 2).max(1);
+            let freeable = self.cx.segments().reclaimable(self.oldest_unsettled());
             let job = self.jobs.wants_position(self.oldest_unsettled());
             half.max(freeable.map_or(0, |generation| generation + 1)).max(job.map_or(0, |generation| generation + 1))
         };
@@ -148,7 +147,7 @@ impl Store {
             heirs: Vec::new(),
         };
         let mut slots = Vec::new();
-        let (segments, damage) = (&self.segments, &mut self.damage);
+        let (segments, damage) = (self.cx.segments(), &mut self.damage);
         let mut deltas = Vec::new();
         let mut owned: Vec<(LayerId, i64)> = Vec::new();
         let emptied = |segment: u32| segments.get(segment).live == 0;
@@ -169,14 +168,14 @@ impl Store {
             }
         });
         for (segment, blocks) in deltas {
-            self.segments.add_saved(segment, blocks);
+            self.cx.segments_mut().add_saved(segment, blocks);
         }
         for (layer, blocks) in owned {
             self.layers.add_saved(layer, blocks);
         }
         let oldest = self.oldest_unsettled();
         let position = self.cache.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
-        let link = self.segments.link(position).or_else(|| self.replaying_link());
+        let link = self.cx.segments().link(position).or_else(|| self.cx.log().replaying());
         let link = link.filter(|link| link.generation == position).expect("the replay position is in the chain");
         batch.root.position = Position {
             generation: link.generation,
@@ -185,9 +184,9 @@ impl Store {
             previous: link.first_previous,
         };
         self.save_pending(position, &mut batch.root.groups);
-        batch.segments = self.segments.begin_checkpoint(position);
+        batch.segments = self.cx.segments_mut().begin_checkpoint(position);
         batch.layers = self.layers.take_changed();
-        batch.heirs_gone = self.segments.freeing().to_vec();
+        batch.heirs_gone = self.cx.segments().freeing().to_vec();
         self.forget_moves_from(&batch.heirs_gone);
         batch.heirs = self.heirs.take(&batch.heirs_gone);
         let over = self.jobs_over(position);
@@ -200,15 +199,15 @@ impl Store {
         }
         batch.root.jobs.retain(|job| !over.contains(job) || self.job_lingers(*job));
         let jobs = self.jobs.iter().collect();
-        self.statistics.checkpoint_leaves += batch.leaves.len() as u64;
-        self.statistics.checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
-        self.last_checkpoint = self.now;
-        self.last_checkpoint_log_bytes = self.statistics.log_bytes;
+        self.cx.counters().checkpoint_leaves += batch.leaves.len() as u64;
+        self.cx.counters().checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
+        self.last_checkpoint = self.cx.now();
+        self.last_checkpoint_log_bytes = self.cx.statistics().log_bytes;
         let batch = Box::new(batch);
         self.saving =
             Some(Saving { position, slots, jobs, over, batch: batch.clone(), retry: None, full: false, refused: None });
-        let io = self.new_io(Io::Checkpoint);
-        self.effects.push_back(Effect::Checkpoint { io, batch });
+        let io = self.cx.new_io(Io::Checkpoint);
+        self.cx.ask(Effect::Checkpoint { io, batch });
     }
 
     /// There was no room for a checkpoint: it is tried again, at [`Store::tick`].
@@ -219,7 +218,7 @@ impl Store {
 
     /// Tries a checkpoint again that could not be saved, if it is time.
     pub(crate) fn retry_checkpoint(&mut self) {
-        let now = self.now;
+        let now = self.cx.now();
         let due = |saving: &&mut Saving| saving.retry.is_some_and(|(at, _)| at <= now);
         let Some(batch) = self.saving.as_mut().filter(due).map(|saving| {
             saving.retry = saving.retry.map(|(_, delay)| (Duration::MAX, delay));
@@ -227,14 +226,14 @@ impl Store {
         }) else {
             return;
         };
-        let io = self.new_io(Io::Checkpoint);
-        self.effects.push_back(Effect::Checkpoint { io, batch });
+        let io = self.cx.new_io(Io::Checkpoint);
+        self.cx.ask(Effect::Checkpoint { io, batch });
     }
 
     /// Adds the durable writes that are not applied, or not for good dropped, and that replay from generation
     /// `position` would not find.
     fn save_pending(&self, position: u64, rows: &mut [GroupRow]) {
-        let durable = self.log.durable;
+        let durable = self.cx.log().durable();
         for row in rows {
             let dropped = self.epochs_waiting.values().filter(|w| w.pg == row.pg).flat_map(|w| &w.dropped);
             let kept = self.groups.get(row.pg).into_iter().flat_map(|group| &group.pending);
@@ -266,9 +265,9 @@ impl Store {
             requests: group.replayed_requests.clone(),
         });
         Root {
-            identity: self.identity,
-            incarnation: self.log.incarnation,
-            durable: self.log.durable.max(self.durable_saved),
+            identity: *self.cx.identity(),
+            incarnation: self.cx.log().incarnation(),
+            durable: self.cx.log().durable().max(self.durable_saved),
             position: Position { generation: 0, segment: 0, sequence: 0, previous: 0 },
             groups: groups.collect(),
             jobs: self.jobs.iter().collect(),
@@ -281,31 +280,31 @@ impl Store {
         match result {
             Ok(()) => {}
             Err(MapError::Refused(what))
-                if saving.refused.is_some_and(|since| self.now.saturating_sub(since) >= REFUSED_FOR) =>
+                if saving.refused.is_some_and(|since| self.cx.now().saturating_sub(since) >= REFUSED_FOR) =>
             {
-                return self.fail(Failure::Map(MapError::Failed(what)));
+                return self.cx.fail(Failure::Map(MapError::Failed(what)));
             }
-            Err(error @ (MapError::Full(_) | MapError::Refused(_))) if self.is_running() || self.is_recovering() => {
+            Err(error @ (MapError::Full(_) | MapError::Refused(_))) if self.cx.is_running() || self.cx.is_recovering() => {
                 saving.full = matches!(error, MapError::Full(_));
-                saving.refused = saving.refused.or(Some(self.now)).filter(|_| !saving.full);
+                saving.refused = saving.refused.or(Some(self.cx.now())).filter(|_| !saving.full);
                 let delay = saving.retry.map_or(RETRY_MIN, |(_, delay)| (delay * 2).min(RETRY_MAX));
-                saving.retry = Some((self.now + delay, delay));
+                saving.retry = Some((self.cx.now() + delay, delay));
                 self.saving = Some(saving);
-                self.reports.push_back(Report::NotSaved { error });
+                self.cx.report(Report::NotSaved { error });
                 return;
             }
-            Err(error) => return self.fail(Failure::Map(error)),
+            Err(error) => return self.cx.fail(Failure::Map(error)),
         }
         self.cache.saved(&saving.slots);
         self.heirs.saved();
-        let freed = self.segments.end_checkpoint(saving.position);
-        self.statistics.gc_segments += freed.len() as u64;
-        self.statistics.checkpoints += 1;
+        let freed = self.cx.segments_mut().end_checkpoint(saving.position);
+        self.cx.counters().gc_segments += freed.len() as u64;
+        self.cx.counters().checkpoints += 1;
         let ops = &self.ops;
         self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
         self.jobs_saved(&saving.jobs, &saving.over);
-        if self.is_running() {
-            self.completions.push_back(Completion::Checkpointed);
+        if self.cx.is_running() {
+            self.cx.complete(Completion::Checkpointed);
         }
         self.recovery_checkpointed();
     }

@@ -77,24 +77,24 @@ const NEAR_FULL_PERCENT: u64 = 10;
 
 impl Space {
     pub(crate) fn of(store: &Store) -> Space {
-        let options = &store.options;
+        let options = store.cx.options();
         let block = BLOCK_SIZE as u64;
-        let ready = u64::from(store.segments.ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
+        let ready = u64::from(store.cx.segments().ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
         let capacity = ready * u64::from(store.promised_blocks) * block;
         // What is on its way will be live soon.
-        let waiting = store.log.queue_blocks + store.segments.pinned();
-        let live = store.segments.live() * block;
+        let waiting = store.log.queue_blocks + store.cx.segments().pinned();
+        let live = store.cx.segments().live() * block;
         let used = live + waiting * block;
         let segment = u64::from(options.segment_blocks) * block;
-        let taken = store.segments.ready() - store.segments.free();
+        let taken = store.cx.segments().ready() - store.cx.segments().free();
         Space {
             capacity,
             live,
             used,
             occupied: u64::from(taken) * segment,
-            free_segments: store.segments.free(),
-            segments: store.segments.len(),
-            gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks)).saturating_sub(store.segments.live())
+            free_segments: store.cx.segments().free(),
+            segments: store.cx.segments().len(),
+            gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks)).saturating_sub(store.cx.segments().live())
                 as u32
                 / options.segment_blocks,
             full: used >= capacity,
@@ -108,7 +108,8 @@ impl Store {
     #[must_use]
     pub fn describe(&self) -> String {
         let segments: Vec<String> = self
-            .segments
+            .cx
+            .segments()
             .iter()
             .filter(|(_, s)| s.state != crate::segments::State::Free || s.readers > 0)
             .map(|(segment, s)| {
@@ -121,14 +122,14 @@ impl Store {
                     s.pins,
                     s.holds,
                     s.readers,
-                    if s.alone_until > self.now { " left alone" } else { "" }
+                    if s.alone_until > self.cx.now() { " left alone" } else { "" }
                 )
             })
             .collect();
         format!(
             "head {:?}, next record {:?}, {} for collection with credit {:.0}, {} leaves unsaved (oldest {:?}), saving {}, \
              unsettled from {}, chunks waiting {}, {:?}; {}",
-            self.log.head.as_ref().map(|head| (head.link.segment, head.link.generation, head.block)),
+            self.cx.log().head().map(|(link, block)| (link.segment, link.generation, block)),
             self.log.queue.front().map(|queued| queued.item.payload_blocks()),
             self.log.gc_queue.len(),
             self.log.gc_credit,

@@ -1,9 +1,10 @@
 //! The store's interface, and what its parts share.
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
-use crate::collect::{CollectRead, Collector};
+use crate::collect::Collector;
 use crate::damage::{Damage, Watchdog};
 use crate::differences::Comparing;
+use crate::cx::{Io, LogEnd, StoreCx};
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
 use crate::epochs::EpochWaiting;
 use crate::format::{EntryHead, Superblock};
@@ -20,7 +21,7 @@ use crate::ops::{CopyState, LEAVES_PER_LOAD_MAX, Op};
 use crate::options::{Identity, Options};
 use crate::questions::ChangedQuery;
 use crate::read_cache::ReadCache;
-use crate::reads::{Fetch, PendingRead};
+use crate::reads::PendingRead;
 use crate::record::GroupState;
 use crate::recovery::Recovery;
 use crate::report::Report;
@@ -45,32 +46,6 @@ pub struct Format {
     pub checkpoint: CheckpointBatch,
 }
 
-/// What an effect in flight is for.
-#[derive(Debug)]
-pub(crate) enum Io {
-    Batch,
-    Fetch(Fetch),
-    Leaves(Vec<LeafKey>),
-    Checkpoint,
-    Recovery,
-    Job(Job),
-    Measure(u64),
-    Comparison(u64),
-    Heirs(u32),
-    Changed(ChangedQuery),
-    Modified { token: u64, pg: PgId, after: Sequence },
-    Totals(PgId),
-    Collect(CollectRead),
-}
-
-/// Where in its life the store is.
-#[derive(Debug)]
-pub(crate) enum Phase {
-    Recovering(Box<Recovery>),
-    Running,
-    Failed,
-}
-
 /// One device's store.
 ///
 /// It never blocks and never does I/O: calls change its state, [`Store::next_effect`] says what is to be done,
@@ -81,10 +56,9 @@ pub(crate) enum Phase {
 /// decide every order of events. See the crate's documentation for a tour.
 #[derive(Debug)]
 pub struct Store {
-    pub(crate) options: Options,
-    pub(crate) identity: Identity,
-    pub(crate) phase: Phase,
-    pub(crate) segments: Segments,
+    pub(crate) cx: StoreCx,
+    /// While it is being opened.
+    pub(crate) recovery: Option<Box<Recovery>>,
     /// See [`Options::promised_blocks`].
     pub(crate) promised_blocks: u32,
     pub(crate) groups: Groups,
@@ -116,14 +90,6 @@ pub struct Store {
     pub(crate) last_checkpoint_log_bytes: u64,
     /// The log was durable up to here at the last checkpoint before this opening.
     pub(crate) durable_saved: u64,
-    pub(crate) now: Duration,
-    next_id: u64,
-    next_io: u64,
-    pub(crate) in_flight: FixedMap<u64, Io>,
-    pub(crate) effects: VecDeque<Effect>,
-    pub(crate) completions: VecDeque<Completion>,
-    pub(crate) reports: VecDeque<Report>,
-    pub(crate) statistics: Statistics,
 }
 
 impl Store {
@@ -160,9 +126,10 @@ impl Store {
     /// called. The parents of all layers must be set before the first effect is done.
     #[must_use]
     pub fn open(options: Options, identity: Identity, checkpoint: CheckpointRoot) -> Store {
+        let segments = Segments::new(&options, &checkpoint.segments);
+        let log = LogEnd::new(checkpoint.root.incarnation);
         let mut store = Store {
-            phase: Phase::Recovering(Box::new(Recovery::new(&checkpoint))),
-            segments: Segments::new(&options, &checkpoint.segments),
+            recovery: Some(Box::new(Recovery::new(&checkpoint))),
             promised_blocks: options.promised_blocks(),
             groups: Groups::default(),
             layers: Layers::new(&checkpoint.layers),
@@ -171,7 +138,7 @@ impl Store {
             heirs: Heirs::default(),
             measurements: BTreeMap::new(),
             comparisons: BTreeMap::new(),
-            log: Log { incarnation: checkpoint.root.incarnation, ..Log::default() },
+            log: Log::default(),
             cache: LeafCache::new(options.leaf_cache_bytes_max),
             loads_wanted: Vec::new(),
             ops: FixedMap::default(),
@@ -188,16 +155,7 @@ impl Store {
             last_checkpoint: Duration::ZERO,
             last_checkpoint_log_bytes: 0,
             durable_saved: checkpoint.root.durable,
-            now: Duration::ZERO,
-            next_id: 1,
-            next_io: 1,
-            in_flight: FixedMap::default(),
-            effects: VecDeque::new(),
-            completions: VecDeque::new(),
-            reports: VecDeque::new(),
-            statistics: Statistics::default(),
-            options,
-            identity,
+            cx: StoreCx::new(options, identity, segments, log),
         };
         for row in checkpoint.root.groups {
             let pg = row.pg;
@@ -214,7 +172,7 @@ impl Store {
         }
         // What segments count beyond what the layers own.
         let owned: u64 = checkpoint.layers.iter().map(|(_, blocks)| blocks).sum();
-        store.segments.ghosts = store.segments.live().saturating_sub(owned);
+        store.cx.segments_mut().ghosts = store.cx.segments().live().saturating_sub(owned);
         for job in checkpoint.root.jobs {
             match job {
                 Job::DropLayer(layer) => {
@@ -227,13 +185,10 @@ impl Store {
                 Job::MergeLayer { .. } => {}
             }
         }
-        if let Some(problem) = store.options.problem() {
-            store.phase = Phase::Failed;
-            store.completions.push_back(Completion::Recovered(Err(OpenError::Options(problem))));
-        } else if checkpoint.root.identity != identity {
-            store.phase = Phase::Failed;
-            let what = OpenError::Identity("the map belongs to another device or cluster".into());
-            store.completions.push_back(Completion::Recovered(Err(what)));
+        if let Some(problem) = store.cx.options().problem() {
+            store.cx.fail_open(OpenError::Options(problem));
+        } else if checkpoint.root.identity != *store.cx.identity() {
+            store.cx.fail_open(OpenError::Identity("the map belongs to another device or cluster".into()));
         } else {
             store.start_recovery();
         }
@@ -252,13 +207,13 @@ impl Store {
     /// When the note is longer.
     pub fn set_note(&mut self, token: u64, pg: PgId, note: Bytes) {
         assert!(note.len() <= EntryHead::NOTE_BYTES_MAX, "a note of {} bytes", note.len());
-        if !self.is_running() {
+        if !self.cx.is_running() {
             return;
         }
         let group = self.groups.get_mut(pg);
         group.take_note(note.clone());
         let item = Item::Note { pg, version: group.note_version, note };
-        let id = self.new_id();
+        let id = self.cx.new_id();
         self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
 
@@ -289,13 +244,13 @@ impl Store {
 
     /// Lists the chunks of `pg` that committed writes after `after` touched. [`Completion::Modified`] follows.
     pub fn modified_since(&mut self, token: u64, pg: PgId, after: Sequence) {
-        let io = self.new_io(Io::Modified { token, pg, after });
+        let io = self.cx.new_io(Io::Modified { token, pg, after });
         let from = (LayerId(0), ChunkIndex(0));
-        self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit: usize::MAX });
+        self.cx.ask(Effect::ScanModified { io, pg, after, from, limit: usize::MAX });
         if after == Sequence::ZERO {
             // Who wants to know of everything can rely on the list only if the map has all that it should have.
-            let io = self.new_io(Io::Totals(pg));
-            self.effects.push_back(Effect::CompareTotals { io, pg });
+            let io = self.cx.new_io(Io::Totals(pg));
+            self.cx.ask(Effect::CompareTotals { io, pg });
         }
     }
 
@@ -335,8 +290,8 @@ impl Store {
     ) {
         assert!(limit > 0, "a page of nothing");
         let from = from.unwrap_or((LayerId(0), ChunkIndex(0)));
-        let io = self.new_io(Io::Changed(ChangedQuery { token, pg, after, from, limit }));
-        self.effects.push_back(Effect::ScanModified { io, pg, after, from, limit });
+        let io = self.cx.new_io(Io::Changed(ChangedQuery { token, pg, after, from, limit }));
+        self.cx.ask(Effect::ScanModified { io, pg, after, from, limit });
     }
 
     /// Says what a chunk holds as committed now, as checksums. [`Report::Digest`] follows.
@@ -347,7 +302,7 @@ impl Store {
     /// Gives up everything that this device holds of `pg`. [`Completion::Durable`] with `token` follows at once,
     /// [`Report::Forgotten`] when all of it is gone; until then nothing may be appended for the group, or read of it.
     pub fn forget_group(&mut self, token: u64, pg: PgId) {
-        if self.is_running() {
+        if self.cx.is_running() {
             self.groups.get_mut(pg).forgetting = true;
             self.record_job(token, Job::ForgetGroup(pg));
         }
@@ -379,7 +334,7 @@ impl Store {
     /// then the tree of layers must stay as it is at this place, also over a restart; afterwards the parent of
     /// `into` is the parent of `layer`.
     pub fn merge_layer(&mut self, token: u64, layer: LayerId, into: LayerId) {
-        if self.is_running() {
+        if self.cx.is_running() {
             self.record_job(token, Job::MergeLayer { layer, into });
         }
     }
@@ -391,7 +346,7 @@ impl Store {
     }
 
     fn record_job(&mut self, token: u64, job: Job) {
-        let id = self.new_id();
+        let id = self.cx.new_id();
         self.log.queue.push_back(Queued { token: Some(token), id, item: Item::Job { job } });
     }
 
@@ -429,15 +384,15 @@ impl Store {
 
     /// Ahead of all others: writes that wait for space may be waiting for this.
     fn record_job_first(&mut self, token: u64, job: Job) {
-        if self.is_running() {
-            let id = self.new_id();
+        if self.cx.is_running() {
+            let id = self.cx.new_id();
             self.log.queue.push_front(Queued { token: Some(token), id, item: Item::Job { job } });
         }
     }
 
     /// Sends what was appended since the last call: to be called once in each turn of the event loop.
     pub fn pump(&mut self) {
-        if self.is_running() {
+        if self.cx.is_running() {
             self.run_jobs();
             self.collect();
             self.seal_batches();
@@ -448,8 +403,7 @@ impl Store {
     /// Tells the time since some fixed moment, also to a store that is being opened. What has become due is done in the
     /// next [`Store::pump`].
     pub fn tick(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.now);
-        self.now = self.now.max(now);
+        let passed = self.cx.tick(now);
         self.watch_map(passed);
         self.retry_checkpoint();
     }
@@ -463,15 +417,15 @@ impl Store {
     /// Saves a part of what has changed; [`Completion::Checkpointed`] follows. `note` may give a new note to keep with
     /// a group. Does nothing while a checkpoint is in progress.
     pub fn begin_checkpoint(&mut self, note: impl FnMut(PgId) -> Option<Bytes>) {
-        if self.is_running() && self.saving.is_none() {
-            self.start_checkpoint(self.options.checkpoint_leaves_max, note);
+        if self.cx.is_running() && self.saving.is_none() {
+            self.start_checkpoint(self.cx.options().checkpoint_leaves_max, note);
         }
     }
 
     /// Segments from `segments` on are not initialised on the device yet, and are not written to. All are taken to be
     /// until this is called.
     pub fn segments_ready(&mut self, segments: u32) {
-        self.segments.set_ready(segments);
+        self.cx.segments_mut().set_ready(segments);
     }
 
     /// The next thing to do, if there is one.
@@ -481,7 +435,7 @@ impl Store {
             let keys = std::mem::replace(&mut self.loads_wanted, rest);
             self.load_leaves(keys);
         }
-        let effect = self.effects.pop_front()?;
+        let effect = self.cx.next_effect()?;
         if !matches!(effect, Effect::Write { .. } | Effect::Read { .. } | Effect::Flush { .. }) {
             self.watchdog.asked();
         }
@@ -489,8 +443,8 @@ impl Store {
     }
 
     pub(crate) fn load_leaves(&mut self, keys: Vec<LeafKey>) {
-        let io = self.new_io(Io::Leaves(keys.clone()));
-        self.effects.push_back(Effect::LoadLeaves { io, keys });
+        let io = self.cx.new_io(Io::Leaves(keys.clone()));
+        self.cx.ask(Effect::LoadLeaves { io, keys });
     }
 
     /// Tells how an effect ended.
@@ -498,14 +452,14 @@ impl Store {
     /// # Panics
     /// When there is no such effect, or `done` is the end of another kind.
     pub fn done(&mut self, io: IoId, done: Done) {
-        let what = self.in_flight.remove(&io.0).expect("an effect ends once");
+        let what = self.cx.take_io(io);
         if !matches!(done, Done::Written(_) | Done::Read(_) | Done::Flushed(_)) {
             self.watchdog.done();
         }
         let failure = done.map_failure().cloned();
         self.ended(io, what, done);
         if let Some(error) = failure {
-            self.fail(Failure::Map(error));
+            self.cx.fail(Failure::Map(error));
         }
         self.check_counts();
     }
@@ -513,12 +467,12 @@ impl Store {
     fn ended(&mut self, io: IoId, what: Io, done: Done) {
         match (what, done) {
             (Io::Batch, Done::Written(Ok(()))) => {
-                if !matches!(self.phase, Phase::Failed) {
+                if !self.cx.has_failed() {
                     self.batch_written(io);
                     self.seal_batches();
                 }
             }
-            (Io::Batch, Done::Written(Err(error))) => self.fail(Failure::Device(error)),
+            (Io::Batch, Done::Written(Err(error))) => self.cx.fail(Failure::Device(error)),
             (Io::Fetch(fetch), Done::Read(result)) => self.fetched(fetch, result),
             (Io::Leaves(keys), Done::Leaves(result)) => {
                 self.leaves_loaded(&keys, result);
@@ -546,7 +500,7 @@ impl Store {
             }
             (Io::Totals(pg), Done::Totals(result)) => {
                 if let Ok(Some(what)) = result {
-                    self.reports.push_back(Report::RowsLost { pg, what });
+                    self.cx.report(Report::RowsLost { pg, what });
                 }
             }
             (Io::Collect(read), Done::Read(result)) => {
@@ -559,12 +513,12 @@ impl Store {
 
     /// The next thing that came of the calls, if there is one.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+        self.cx.next_completion()
     }
 
     /// The next thing that came of questions and of work in the background, if there is one.
     pub fn next_report(&mut self) -> Option<Report> {
-        self.reports.pop_front()
+        self.cx.next_report()
     }
 
     /// How full the device is.
@@ -586,48 +540,13 @@ impl Store {
             replay_bytes: self.replay_bytes(),
             batches_in_flight: self.log.in_flight.len() as u64,
             records_waiting: self.log.queue.len() as u64,
-            ..self.statistics
+            ..*self.cx.statistics()
         }
     }
 
     /// The options that the store was opened with.
     #[must_use]
     pub fn options(&self) -> &Options {
-        &self.options
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Running)
-    }
-
-    pub(crate) fn is_recovering(&self) -> bool {
-        matches!(self.phase, Phase::Recovering(_))
-    }
-
-    pub(crate) fn new_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-
-    pub(crate) fn new_io(&mut self, what: Io) -> IoId {
-        let io = IoId(self.next_io);
-        self.next_io += 1;
-        self.in_flight.insert(io.0, what);
-        io
-    }
-
-    /// Stops for good: nothing becomes durable any more.
-    pub(crate) fn fail(&mut self, failure: Failure) {
-        match self.phase {
-            Phase::Failed => {}
-            Phase::Running => {
-                self.phase = Phase::Failed;
-                self.completions.push_back(Completion::Failed(failure));
-            }
-            Phase::Recovering(_) => {
-                self.phase = Phase::Failed;
-                self.completions.push_back(Completion::Recovered(Err(failure.into())));
-            }
-        }
+        self.cx.options()
     }
 }

@@ -48,7 +48,7 @@ fn with_a_move_that_waits() -> (Rig, u32) {
     rig.settle();
     write_block(&mut rig, 1);
     let from = address(&mut rig);
-    let segment = rig.store.segments.segment_of(from);
+    let segment = rig.store.cx.segments().segment_of(from);
     rig.store.seal_segment(false);
     rig.settle();
     let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
@@ -67,8 +67,8 @@ fn a_move_that_waits_does_not_take_what_is_written_in_its_place() {
     write_block(&mut rig, 2);
     assert_ne!(address(&mut rig), from);
     rig.checkpoint();
-    let segment = rig.store.segments.segment_of(from);
-    assert_eq!(rig.store.segments.get(segment).state, State::Free);
+    let segment = rig.store.cx.segments().segment_of(from);
+    assert_eq!(rig.store.cx.segments().get(segment).state, State::Free);
     roll_to(&mut rig, segment);
     write_block(&mut rig, 3);
     assert_eq!(address(&mut rig), from, "the same place as at first");
@@ -96,15 +96,15 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     assert!(rig.store.log.gc_queue.is_empty(), "it was moved");
     // Replay is to begin not after the move.
     let moved_in = rig.store.log.head.as_ref().map(|head| head.link).expect("a segment is open");
-    rig.store.segments.hold(moved_in.segment);
+    rig.store.cx.segments_mut().hold(moved_in.segment);
     rig.checkpoint();
-    let segment = rig.store.segments.segment_of(from);
+    let segment = rig.store.cx.segments().segment_of(from);
     roll_to(&mut rig, segment);
     rig.store.log.queue = waiting;
     rig.settle();
     assert_eq!(address(&mut rig), from, "the same place as at first");
     rig.checkpoint();
-    assert_eq!(rig.store.segments.chain()[0].generation, moved_in.generation);
+    assert_eq!(rig.store.cx.segments().chain()[0].generation, moved_in.generation);
     let (disk, map) = rig.crash(|_, _| false);
     let mut rig = Rig::open(&tiny(), disk, map).expect("it opens");
     rig.store.commit(PG, last);
@@ -119,7 +119,7 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     let mut rig = Rig::format(&tiny());
     rig.write(PG.0, LAYER.0, CHUNK, BLOCK.0, filled(1, 6), 6);
     let from = address(&mut rig);
-    let segment = rig.store.segments.segment_of(from);
+    let segment = rig.store.cx.segments().segment_of(from);
     rig.store.seal_segment(false);
     rig.settle();
     assert_eq!(rig.store.best_victim(), Some(segment));
@@ -135,7 +135,7 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     assert_eq!(rig.store.collector.blocks_in_flight, 4);
     rig.store.log.gc_credit = 100.0;
     rig.settle();
-    assert_eq!(rig.store.segments.get(segment).live, 2, "the others are in a new place");
+    assert_eq!(rig.store.cx.segments().get(segment).live, 2, "the others are in a new place");
     assert_eq!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 2).as_deref(), Ok(&bytes_of(&filled(1, 2), 2)[..]));
     assert!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0 + 2, 1).is_err());
     assert_eq!(rig.store.best_victim(), None);
