@@ -13,11 +13,11 @@
 //! wait. When that goes on, whoever knows the group says whether the leaf is given up ([`Store::overdue_leaves`]):
 //! only where another copy has its blocks. The device may yet give it, and nobody else can.
 
+use crate::cx::log_position;
 use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::groups::Pending;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, LeafStamps, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
-use crate::cx::log_position;
 use crate::moves::ALONE_PAUSE;
 use crate::ops::{Op, Step};
 use crate::report::Report;

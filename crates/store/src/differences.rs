@@ -8,12 +8,12 @@
 //! Only chunks are looked at of which a layer between the two and their nearest common ancestor has a leaf: where none
 //! has, both find the same leaf. So the cost is that of what was written, not of the volume.
 
+use crate::cx::Io;
 use crate::effect::{Effect, MapError, ReadError};
 use crate::leaf::{Entry, LeafKey};
 use crate::leaf_cache::SlotId;
 use crate::ops::{Op, Step};
 use crate::report::Report;
-use crate::cx::Io;
 use crate::store::Store;
 use azekura_base::{
     CHUNK_BLOCKS, ChunkIndex, CompareLayers, Differences, DifferingBlocks, LayerId, NotTold, PgId, Sequence,

@@ -7,12 +7,12 @@
 //! checkpoint has saved all of it *and* replay begins behind it: no record from before the job is ever replayed after
 //! its end.
 
+use crate::cx::Io;
 use crate::effect::{Effect, Failure, MapError};
 use crate::leaf::LeafKey;
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::ops::Op;
 use crate::report::Report;
-use crate::cx::Io;
 use crate::store::Store;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};

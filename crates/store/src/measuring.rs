@@ -1,10 +1,10 @@
 //! What the end of a layer would give back.
 
+use crate::cx::Io;
 use crate::effect::{Effect, MapError, ReadError};
 use crate::leaf::LeafKey;
 use crate::ops::{Op, Step};
 use crate::report::Report;
-use crate::cx::Io;
 use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, ChunkIndex, MeasureLayer, Measured, NotTold};
 use std::collections::BTreeSet;

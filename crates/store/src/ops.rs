@@ -2,13 +2,13 @@
 //! and everything that comes later for the same chunk waits behind them, so that a chunk sees its operations in the
 //! order in which they were asked for.
 
+use crate::cx::log_position;
 use crate::effect::{Failure, MapError};
 use crate::groups::{Pending, Place};
 use crate::inheritance::Inheritor;
 use crate::jobs::Job;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
-use crate::cx::log_position;
 use crate::log::Move;
 use crate::record::Copy;
 use crate::store::Store;

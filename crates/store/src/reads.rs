@@ -1,12 +1,12 @@
 //! Reads: from the map to extents, with every block verified.
 
+use crate::cx::Io;
 use crate::effect::{Completion, DeviceError, Effect, ReadError};
 use crate::groups::Place;
 use crate::leaf::{Entry, LeafKey};
 use crate::ops::Step;
 use crate::read_cache::CacheKey;
 use crate::segments::Segments;
-use crate::cx::Io;
 use crate::store::Store;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksum, Checksums, Extent, PgId, Run, Sequence, checksum,

@@ -1,13 +1,13 @@
 //! Checkpoints: which leaves are saved when, and what becomes free by it.
 
 use crate::checkpoint::{CheckpointBatch, GroupRow, PendingRow, Position, Root};
+use crate::cx::Io;
 use crate::effect::{Completion, Effect, Failure, MapError};
 use crate::jobs::Job;
 use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
 use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::report::Report;
-use crate::cx::Io;
 use crate::store::Store;
 use azekura_base::{LayerId, PgId};
 use bytes::Bytes;
@@ -105,8 +105,7 @@ impl Store {
     /// The oldest log generation that replay needs for records which are not durable, or not applied and not writes:
     /// writes that are not applied are saved with the checkpoint.
     pub(crate) fn oldest_unsettled(&self) -> u64 {
-        let oldest =
-            [self.cx.log().oldest_unsettled(), self.oldest_epoch_waiting(), self.cx.segments().oldest_held()];
+        let oldest = [self.cx.log().oldest_unsettled(), self.oldest_epoch_waiting(), self.cx.segments().oldest_held()];
         oldest.into_iter().flatten().min().unwrap_or(0)
     }
 
@@ -284,7 +283,9 @@ impl Store {
             {
                 return self.cx.fail(Failure::Map(MapError::Failed(what)));
             }
-            Err(error @ (MapError::Full(_) | MapError::Refused(_))) if self.cx.is_running() || self.cx.is_recovering() => {
+            Err(error @ (MapError::Full(_) | MapError::Refused(_)))
+                if self.cx.is_running() || self.cx.is_recovering() =>
+            {
                 saving.full = matches!(error, MapError::Full(_));
                 saving.refused = saving.refused.or(Some(self.cx.now())).filter(|_| !saving.full);
                 let delay = saving.retry.map_or(RETRY_MIN, |(_, delay)| (delay * 2).min(RETRY_MAX));

@@ -94,8 +94,8 @@ impl Space {
             occupied: u64::from(taken) * segment,
             free_segments: store.cx.segments().free(),
             segments: store.cx.segments().len(),
-            gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks)).saturating_sub(store.cx.segments().live())
-                as u32
+            gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks))
+                .saturating_sub(store.cx.segments().live()) as u32
                 / options.segment_blocks,
             full: used >= capacity,
             near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,

@@ -2,9 +2,9 @@
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
 use crate::collect::Collector;
+use crate::cx::{Io, LogEnd, StoreCx};
 use crate::damage::{Damage, Watchdog};
 use crate::differences::Comparing;
-use crate::cx::{Io, LogEnd, StoreCx};
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
 use crate::epochs::EpochWaiting;
 use crate::format::{EntryHead, Superblock};

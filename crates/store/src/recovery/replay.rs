@@ -1,11 +1,11 @@
 //! What one record of the log does at replay: the same as when it was first written, found out from the log alone.
 
 use crate::checkpoint::PendingRow;
+use crate::cx::log_position;
 use crate::effect::OpenError;
 use crate::format::{EntryView, Kind};
 use crate::groups::{Pending, Place};
 use crate::jobs::Job;
-use crate::cx::log_position;
 use crate::log::Move;
 use crate::ops::{CopyState, Op};
 use crate::record::Copy;
@@ -35,7 +35,8 @@ impl Store {
             Kind::Complete => self.groups.get_mut(entry.pg()).incomplete = None,
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
-                let Some(old) = u32::try_from(entry.head.session).ok().filter(|a| self.cx.segments().locate(*a).is_some())
+                let Some(old) =
+                    u32::try_from(entry.head.session).ok().filter(|a| self.cx.segments().locate(*a).is_some())
                 else {
                     return Err(OpenError::Damaged(format!("batch {sequence} moves a block from nowhere")));
                 };

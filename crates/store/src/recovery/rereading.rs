@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 /// Blocks of the pieces that are tried first.
 const PIECE_BLOCKS: u32 = 64;
 /// Unreadable blocks in one read beyond which the device counts as broken: each costs as long as the drive tries.
-pub(crate) const UNREADABLE_BLOCKS_MAX: usize = 256;
+pub(super) const UNREADABLE_BLOCKS_MAX: usize = 256;
 
 /// What is to be read next, as an address and blocks; or how it ended.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub(super) enum Next {
     Read(u32, u32),
     /// All of it, with zeros in the place of the unreadable blocks, and which those are, counted from the first block.
     Done(Bytes, BTreeSet<u32>),
@@ -37,7 +37,7 @@ enum Stage {
 
 /// A read that is done in pieces.
 #[derive(Debug)]
-pub(crate) struct Rereading {
+pub(super) struct Rereading {
     address: u32,
     bytes: PageBuf,
     /// Pieces to read, the next one last: first block, counted from `address`, and blocks.
