@@ -1,5 +1,7 @@
 //! What a checkpoint saves, and the interface of whatever saves it.
 
+pub(crate) mod position;
+
 use crate::effect::{Done, Effect, IoId, MapError};
 use crate::heirs::Heir;
 use crate::jobs::Job;

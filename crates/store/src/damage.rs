@@ -18,7 +18,6 @@ use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::groups::Pending;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, LeafStamps, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
-use crate::moves::ALONE_PAUSE;
 use crate::ops::{Op, Step};
 use crate::report::Report;
 use crate::store::Store;
@@ -302,24 +301,6 @@ impl Store {
         }
     }
 
-    /// Collection has looked at every block of a segment and found that no leaf owns one: what the segment counts are
-    /// ghosts. Where it is not known how many blocks the lost leaf owned, the segment is left alone for a while
-    /// instead: to look at it again and again would win nothing.
-    pub(crate) fn drop_ghosts(&mut self, segment: u32) {
-        let entry = self.cx.segments().get(segment);
-        let (live, idle) = (entry.live, entry.pins == 0 && entry.holds == 0);
-        if live == 0 || !idle {
-            return;
-        }
-        if u64::from(live) <= self.cx.segments().ghosts {
-            self.cx.segments_mut().ghosts -= u64::from(live);
-            self.cx.segments_mut().remove_live(segment, live);
-            self.cx.segments_mut().add_saved(segment, -(live as i32));
-        } else {
-            self.cx.segments_mut().get_mut(segment).alone_until = self.cx.now() + ALONE_PAUSE;
-        }
-    }
-
     /// A question that needs a leaf can't be answered.
     pub(crate) fn fail_op(&mut self, op: Op, error: &MapError) {
         match op {
@@ -337,7 +318,7 @@ impl Store {
             }
             Op::Measure { token, .. } => self.measure_failed(token, error.clone()),
             Op::Difference { token, .. } => self.difference_failed(token, error.clone()),
-            Op::Probe { .. } => self.probe_failed(),
+            Op::Probe { .. } => self.cleaner.put_off(&self.cx),
             Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. } => {
                 self.cx.fail(Failure::Map(error.clone()));
             }

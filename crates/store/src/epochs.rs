@@ -7,15 +7,6 @@ use crate::store::Store;
 use azekura_base::{Epoch, PgId, Sequence};
 use std::collections::{BTreeSet, VecDeque};
 
-/// The start of an epoch that is not durable yet: a crash would bring back what it drops.
-#[derive(Debug)]
-pub(crate) struct EpochWaiting {
-    pub pg: PgId,
-    /// The log generation when it was started: what it drops and was not in the log then, comes after this.
-    pub generation: u64,
-    pub dropped: Vec<Pending>,
-}
-
 impl Store {
     /// Starts `epoch` of `pg`, in which everything up to `committed` is committed and nothing after it exists. Prepared
     /// writes up to `committed` become visible, those after it are dropped for good. If `committed` is beyond what is
@@ -71,7 +62,7 @@ impl Store {
         self.forget_queued(&waiting);
         let id = self.cx.new_id();
         let generation = self.cx.log().generation();
-        self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
+        self.groups.epoch_begins(id, pg, generation, dropped);
         let item = Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete };
         self.log.queue.push_back(Queued { token: Some(token), id, item });
     }
@@ -108,10 +99,5 @@ impl Store {
                 self.cx.complete(Completion::Dropped { token });
             }
         }
-    }
-
-    /// The log generation in which the oldest of those epochs began whose records are not durable.
-    pub(crate) fn oldest_epoch_waiting(&self) -> Option<u64> {
-        self.epochs_waiting.values().map(|waiting| waiting.generation).min()
     }
 }

@@ -131,10 +131,21 @@ impl Group {
     }
 }
 
+/// The start of an epoch that is not durable yet: a crash would bring back what it drops.
+#[derive(Debug)]
+struct EpochWaiting {
+    pg: PgId,
+    /// The log generation when it was started: what it drops and was not in the log then, comes after this.
+    generation: u64,
+    dropped: Vec<Pending>,
+}
+
 /// All groups of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     groups: BTreeMap<PgId, Group>,
+    /// Starts of epochs that are not durable yet, by the names of their records.
+    epochs_waiting: BTreeMap<u64, EpochWaiting>,
 }
 
 impl Groups {
@@ -148,6 +159,37 @@ impl Groups {
 
     pub fn remove(&mut self, pg: PgId) {
         self.groups.remove(&pg);
+    }
+
+    /// The record `id` of an epoch waits to become durable.
+    pub fn epoch_begins(&mut self, id: u64, pg: PgId, generation: u64, dropped: Vec<Pending>) {
+        self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
+    }
+
+    /// It is durable. Gives the writes that it drops for good.
+    pub fn epoch_has_begun(&mut self, id: u64) -> Vec<Pending> {
+        self.epochs_waiting.remove(&id).map(|waiting| waiting.dropped).unwrap_or_default()
+    }
+
+    /// The record of an epoch waits to become durable.
+    pub fn epoch_waits(&self) -> bool {
+        !self.epochs_waiting.is_empty()
+    }
+
+    /// The log generation in which the oldest of those epochs began whose records are not durable.
+    pub fn oldest_epoch_waiting(&self) -> Option<u64> {
+        self.epochs_waiting.values().map(|waiting| waiting.generation).min()
+    }
+
+    /// The writes of a group that epochs have dropped whose records are not durable: a crash would bring them back.
+    pub fn dropped(&self, pg: PgId) -> impl Iterator<Item = &Pending> {
+        self.epochs_waiting.values().filter(move |waiting| waiting.pg == pg).flat_map(|waiting| &waiting.dropped)
+    }
+
+    /// An epoch that is not durable yet has dropped a write to `layer`: after a crash it may be there again, and be
+    /// committed.
+    pub fn may_come_back(&self, layer: LayerId) -> bool {
+        self.epochs_waiting.values().flat_map(|waiting| &waiting.dropped).any(|p| p.info.header.range.layer == layer)
     }
 
     /// A write to `layer` is not applied yet.

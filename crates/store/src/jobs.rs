@@ -10,9 +10,9 @@
 use crate::cx::Io;
 use crate::effect::{Effect, Failure, MapError};
 use crate::leaf::LeafKey;
-use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::ops::Op;
 use crate::report::Report;
+use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::store::Store;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,7 +177,7 @@ impl Jobs {
 impl Store {
     /// The record that begins `job`, in `segment`, is durable or replayed.
     pub(crate) fn begin_job(&mut self, job: Job, segment: u32) {
-        self.owners_change();
+        self.cleaner.owners_change();
         let over = match job {
             Job::DropLayer(layer) => {
                 self.dropped.insert(layer);
@@ -223,7 +223,7 @@ impl Store {
                 Job::MergeLayer { layer, .. } => {
                     self.jobs.is_heir(layer)
                         || self.groups.waits_to_write(layer)
-                        || self.may_come_back(layer)
+                        || self.groups.may_come_back(layer)
                         || self.copies.values().any(|waiting| waiting.copy.range.layer == layer)
                 }
                 Job::DropLayer(layer) => self.jobs.is_heir(layer),
@@ -245,12 +245,6 @@ impl Store {
         }
     }
 
-    /// An epoch that is not durable yet has dropped a write to `layer`: after a crash it may be there again, and be
-    /// committed.
-    fn may_come_back(&self, layer: LayerId) -> bool {
-        self.epochs_waiting.values().flat_map(|waiting| &waiting.dropped).any(|p| p.info.header.range.layer == layer)
-    }
-
     /// The open segment has to be ended early, so that a job can end.
     pub(crate) fn job_waits_for_roll(&self) -> bool {
         let Some((head, _)) = self.cx.log().head().filter(|(_, block)| *block > 0) else { return false };
@@ -265,7 +259,7 @@ impl Store {
 
     /// The job is over, but has to be kept: there is a write to the layer that may still be committed.
     pub(crate) fn job_lingers(&self, job: Job) -> bool {
-        matches!(job, Job::DropLayer(layer) if self.groups.waits_to_write(layer) || self.may_come_back(layer))
+        matches!(job, Job::DropLayer(layer) if self.groups.waits_to_write(layer) || self.groups.may_come_back(layer))
     }
 
     fn set_stage(&mut self, job: Job, stage: Stage) {
@@ -306,7 +300,7 @@ impl Store {
             }
             (None, _) => {
                 if let Job::DropLayer(layer) | Job::MergeLayer { layer, .. } = job {
-                    self.forget_moves(layer);
+                    self.cleaner.forget_layer(layer);
                 }
                 let (generation, block) = self.cx.log().head().map_or((0, 0), |(link, block)| (link.generation, block));
                 self.set_stage(job, Stage::Swept { generation, fresh: block == 0, since: self.cx.now() });

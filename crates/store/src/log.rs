@@ -7,16 +7,11 @@ use crate::groups::Place;
 use crate::jobs::Job;
 use crate::options::Options;
 use crate::record::{Copy, payload_blocks, stored};
-use crate::segments::{Link, Segments};
+use crate::segments::{GC_SEGMENTS, Link, Segments, ZERO_SEGMENTS};
 use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockRange, Body, Checksums, Epoch, PgId, Prepared, Sequence, Write, WriteHeader};
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
-
-/// Free segments that only garbage collection may open.
-pub(crate) const GC_SEGMENTS: u32 = 3;
-/// Free segments beyond those that only records without payload may open: zeros and dropped layers win space.
-pub(crate) const ZERO_SEGMENTS: u32 = 2;
 
 /// Live blocks on their way to a new address.
 #[derive(Debug, Clone)]
@@ -145,10 +140,6 @@ pub(crate) struct Log {
     pub queue: VecDeque<Queued>,
     /// Payload blocks in `queue`.
     pub queue_blocks: u64,
-    /// Garbage collection's records.
-    pub gc_queue: VecDeque<Queued>,
-    /// Blocks that garbage collection may write now.
-    pub gc_credit: f64,
     pub head: Option<Head>,
     pub in_flight: VecDeque<InFlight>,
     pub next_sequence: u64,
@@ -223,7 +214,7 @@ impl Store {
         }
         while self.cx.is_running()
             && self.log.in_flight.len() < self.cx.options().batches_in_flight_max as usize
-            && !(self.log.queue.is_empty() && self.log.gc_queue.is_empty())
+            && !(self.log.queue.is_empty() && self.cleaner.queue().is_empty())
         {
             if !self.seal_batch() {
                 return;
@@ -244,8 +235,10 @@ impl Store {
             return true;
         }
         let clients_wait = map_keeps_up && !self.log.queue.is_empty();
-        let gc_waits =
-            map_keeps_up && !self.log.gc_queue.is_empty() && self.gc_may_write() && self.gc_batch_is_worthwhile();
+        let gc_waits = map_keeps_up
+            && !self.cleaner.queue().is_empty()
+            && self.gc_may_write()
+            && self.cleaner.batch_is_worthwhile(&self.cx);
         let for_clients = clients_wait && may_open_for_clients;
         (for_clients || gc_waits) && self.seal_segment(!for_clients)
     }
@@ -263,7 +256,7 @@ impl Store {
         };
         // A segment out of the reserve must not be filled by those who may not open one: collection would be left
         // without the space that it needs to win some, unless it waits for them.
-        if clients_may_open || !head.for_gc || self.space_waits_for_an_epoch() {
+        if clients_may_open || !head.for_gc || self.waits_for_an_epoch() {
             for queued in &self.log.queue {
                 if !has_room(&plan, &queued.item) {
                     break;
@@ -274,9 +267,9 @@ impl Store {
         }
         // The rest of the segment is too small for the next client record: what is to be moved may use it.
         let is_end = plan.is_empty() && !self.log.queue.is_empty() && clients_may_open;
-        if self.gc_may_write() && (plan.clients > 0 || is_end || self.gc_batch_is_worthwhile()) {
-            let mut credit = if self.clients_wait_for_space() { f64::MAX } else { self.log.gc_credit };
-            for queued in &self.log.gc_queue {
+        if self.gc_may_write() && (plan.clients > 0 || is_end || self.cleaner.batch_is_worthwhile(&self.cx)) {
+            let mut credit = if self.clients_wait_for_space() { f64::MAX } else { self.cleaner.credit() };
+            for queued in self.cleaner.queue() {
                 if credit <= 0.0 {
                     break;
                 }
@@ -306,14 +299,21 @@ impl Store {
         }
         let takes_space = self.log.queue.front().is_none_or(|queued| queued.item.payload_blocks() > 0);
         let left = if takes_space { GC_SEGMENTS + ZERO_SEGMENTS } else { GC_SEGMENTS };
-        let may_take_last = free > 0 && self.space_waits_for_an_epoch();
-        let may_take = free > 1 && (self.epoch_has_room() || self.space_waits_for_clients());
+        let may_take_last = free > 0 && self.waits_for_an_epoch();
+        let may_take = free > 1
+            && (self.epoch_has_room() || self.cleaner.waits_for_clients(&self.cx, &self.groups, self.saving.is_some()));
         free <= left && !may_take_last && !may_take
+    }
+
+    /// Nothing can be won before the record of an epoch is durable that waits behind clients' records: a checkpoint's
+    /// position does not pass the place where the epoch began.
+    fn waits_for_an_epoch(&self) -> bool {
+        self.groups.epoch_waits() && self.cleaner.can_win_nothing(&self.cx, &self.groups, self.saving.is_some())
     }
 
     /// All free segments but one have room for what waits up to the first record of an epoch.
     fn epoch_has_room(&self) -> bool {
-        if self.epochs_waiting.is_empty() {
+        if !self.groups.epoch_waits() {
             return false;
         }
         let segment = self.cx.options().segment_blocks;
@@ -328,7 +328,10 @@ impl Store {
     /// group's records keep their order, and those that begin work in the background stay where they are.
     fn let_pass(&mut self) {
         let waits = |log: &Log| log.queue.front().is_some_and(|queued| queued.item.payload_blocks() > 0);
-        if !waits(&self.log) || !self.clients_are_stalled() || !self.nothing_can_be_won() {
+        if !waits(&self.log)
+            || !self.clients_are_stalled()
+            || !self.cleaner.can_win_nothing(&self.cx, &self.groups, self.saving.is_some())
+        {
             return;
         }
         let mut behind: BTreeSet<PgId> = BTreeSet::new();
@@ -350,7 +353,7 @@ impl Store {
     }
 
     fn gc_may_write(&self) -> bool {
-        self.log.gc_credit > 0.0 || self.clients_wait_for_space()
+        self.cleaner.credit() > 0.0 || self.clients_wait_for_space()
     }
 
     fn write_batch(&mut self, plan: &Plan) {
@@ -364,17 +367,16 @@ impl Store {
         let sequence = self.log.next_sequence;
         let mut address = self.cx.segments().address(link.segment, block + header_blocks(plan.entries_bytes));
         if let Some(blocks) = plan.cut {
-            self.cut_move(plan.gc - 1, blocks);
+            self.cleaner.cut_move(&mut self.cx, plan.gc - 1, blocks);
         }
         for index in 0..plan.clients + plan.gc {
-            let queue = if index < plan.clients { &mut self.log.queue } else { &mut self.log.gc_queue };
-            let queued = queue.pop_front().expect("the plan counted the records");
+            let queued = if index < plan.clients { self.log.queue.pop_front() } else { self.cleaner.take() };
+            let queued = queued.expect("the plan counted the records");
             let blocks = queued.item.payload_blocks();
             if index < plan.clients {
                 self.log.queue_blocks -= u64::from(blocks);
                 self.cx.counters().client_blocks += u64::from(blocks);
             } else {
-                self.gc_written(blocks);
                 self.cx.counters().gc_blocks += u64::from(blocks);
             }
             let place = Place {
@@ -398,7 +400,7 @@ impl Store {
         self.cx.log_mut().set_head(link, head.block);
         self.log.scratch = entries;
         if plan.clients > 0 {
-            self.earn_gc_credit(header.blocks());
+            self.cleaner.on_written(&self.cx, &self.groups, header.blocks());
         }
         self.cx.counters().batches += 1;
         self.cx.counters().records += landings.len() as u64;
@@ -434,7 +436,10 @@ impl Store {
     pub(crate) fn seal_segment(&mut self, for_gc: bool) -> bool {
         let Some(head) = &self.log.head else { return false };
         let Some(next) = self.cx.segments().next_free(head.link.segment) else { return false };
-        assert!(!self.move_waits_from(next), "segment {next} is to be written, and blocks of it wait to be moved");
+        assert!(
+            !self.cleaner.has_move_from(&self.cx, next),
+            "segment {next} is to be written, and blocks of it wait to be moved"
+        );
         let link = head.link;
         let head = self.log.head.take().expect("it was looked at just now");
         let mut header = self.batch_header(BatchKind::Summary, link, head.block);
@@ -607,7 +612,7 @@ impl Store {
             }
         }
         if advanced {
-            self.collector_may_retry();
+            self.cleaner.may_retry();
             self.run_blocked();
         }
     }
@@ -633,7 +638,7 @@ impl Store {
                 }
             }
             Landing::Epoch { id, pg, epoch, committed, incomplete } => {
-                for pending in self.epochs_waiting.remove(&id).into_iter().flat_map(|waiting| waiting.dropped) {
+                for pending in self.groups.epoch_has_begun(id) {
                     self.unpin_write(&pending);
                 }
                 let group = self.groups.get_mut(pg);

@@ -2,9 +2,11 @@
 //! and everything that comes later for the same chunk waits behind them, so that a chunk sees its operations in the
 //! order in which they were asked for.
 
+use crate::cleaner::Probe;
 use crate::cx::log_position;
 use crate::effect::{Failure, MapError};
 use crate::groups::{Pending, Place};
+use crate::heirs::Heir;
 use crate::inheritance::Inheritor;
 use crate::jobs::Job;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, SavedLeaf};
@@ -12,7 +14,7 @@ use crate::leaf_cache::{Content, SlotId};
 use crate::log::Move;
 use crate::record::Copy;
 use crate::store::Store;
-use azekura_base::{BlockIndex, BlockRange, Body, Checksums, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{BlockRange, Body, Checksums, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::VecDeque;
 
 /// Leaves that one effect asks for at most.
@@ -73,14 +75,7 @@ pub(crate) enum Op {
         chunk: ChunkIndex,
     },
     /// Garbage collection asks what is live of a run of blocks.
-    Probe {
-        key: LeafKey,
-        first: BlockIndex,
-        count: u16,
-        address: u32,
-        /// The victim's.
-        generation: u64,
-    },
+    Probe(Probe),
     Digest {
         token: u64,
         key: LeafKey,
@@ -176,9 +171,7 @@ impl Store {
             Op::Status { token, pg, layer, chunk } => {
                 self.step_status(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg })
             }
-            Op::Probe { key, first, count, address, generation } => {
-                self.step_probe(*key, *first, *count, *address, *generation)
-            }
+            Op::Probe(probe) => self.step_probe(probe),
             Op::Digest { token, key } => self.step_digest(*token, *key),
             Op::Measure { token, key } => self.step_measure(*token, *key),
             Op::Difference { token, pg, chunk } => self.step_difference(*token, *pg, *chunk),
@@ -359,6 +352,36 @@ impl Store {
             own += i64::from(blocks.count);
         }
         own
+    }
+
+    /// Goes on with cleaning, if it is needed.
+    pub(crate) fn clean(&mut self) {
+        self.cleaner.go_on(&mut self.cx, &self.groups, &self.jobs);
+        self.probe_more();
+    }
+
+    /// The saved map has listed the heirs of a segment that is being emptied.
+    pub(crate) fn heirs_listed(&mut self, segment: u32, result: Result<Vec<Heir>, MapError>) {
+        if self.cleaner.heirs_listed(&mut self.cx, &self.heirs, &self.jobs, segment, result) {
+            self.probe_more();
+        }
+    }
+
+    fn probe_more(&mut self) {
+        while let Some(probe) = self.cleaner.next_probe(&mut self.cx, &mut self.groups, &self.jobs) {
+            let position = self.cx.log().durable_position();
+            self.submit_ahead((probe.key.pg, probe.key.chunk), position, Op::Probe(probe));
+        }
+    }
+
+    /// Cleaning wants to know what is live.
+    fn step_probe(&mut self, probe: &Probe) -> Step {
+        let slot = match self.leaf_here(probe.key) {
+            Ok(slot) => slot,
+            Err(step) => return step,
+        };
+        self.cleaner.probed(&self.cx, probe, slot.and_then(|slot| self.cache.leaf(slot)));
+        Step::Done
     }
 
     /// Blocks have durably been moved.
@@ -589,7 +612,7 @@ impl Store {
         for key in keys {
             self.run_ops((key.pg, key.chunk));
         }
-        self.collector_may_retry();
+        self.cleaner.may_retry();
         let ops = &self.ops;
         self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
     }

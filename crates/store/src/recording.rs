@@ -102,7 +102,7 @@ impl Store {
     }
 
     pub(crate) fn commit_upto(&mut self, pg: PgId, upto: Sequence) {
-        self.collector_may_retry();
+        self.cleaner.may_retry();
         let stamp = self.cx.log().stamp();
         let recovering = !self.cx.is_running();
         let group = self.groups.get_mut(pg);

@@ -1,13 +1,15 @@
 //! Checkpoints: which leaves are saved when, and what becomes free by it.
 
+use crate::checkpoint::position::oldest_unsettled;
 use crate::checkpoint::{CheckpointBatch, GroupRow, PendingRow, Position, Root};
+use crate::cleaner::{free_target, freed_at_once};
 use crate::cx::Io;
 use crate::effect::{Completion, Effect, Failure, MapError};
 use crate::jobs::Job;
 use crate::leaf::LeafKey;
 use crate::leaf_cache::{Content, LEAF_BYTES};
-use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::report::Report;
+use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::store::Store;
 use azekura_base::{LayerId, PgId};
 use bytes::Bytes;
@@ -66,7 +68,9 @@ impl Store {
         if self.replay_waits() {
             return true;
         }
-        if self.jobs.wants_position(self.oldest_unsettled()).is_some() || self.jobs.wants_to_be_saved(self.cx.now()) {
+        if self.jobs.wants_position(oldest_unsettled(&self.cx, &self.groups)).is_some()
+            || self.jobs.wants_to_be_saved(self.cx.now())
+        {
             return true;
         }
         let since = self.cx.statistics().log_bytes - self.last_checkpoint_log_bytes;
@@ -97,20 +101,17 @@ impl Store {
     /// A checkpoint would free segments, and they are needed: several at a time, unless it is urgent.
     fn wants_space(&self) -> bool {
         let free = self.cx.segments().free();
-        free < self.gc_target()
-            && (self.cx.segments().empty(None) >= self.freed_at_once().max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
-            && self.cx.segments().reclaimable(self.oldest_unsettled()).is_some()
-    }
-
-    /// The oldest log generation that replay needs for records which are not durable, or not applied and not writes:
-    /// writes that are not applied are saved with the checkpoint.
-    pub(crate) fn oldest_unsettled(&self) -> u64 {
-        let oldest = [self.cx.log().oldest_unsettled(), self.oldest_epoch_waiting(), self.cx.segments().oldest_held()];
-        oldest.into_iter().flatten().min().unwrap_or(0)
+        free < free_target(&self.cx)
+            && (self.cx.segments().empty(None) >= freed_at_once(&self.cx).max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
+            && self.cx.segments().reclaimable(oldest_unsettled(&self.cx, &self.groups)).is_some()
     }
 
     fn position_can_move(&self) -> bool {
-        self.cx.segments().chain().front().is_some_and(|link| link.generation < self.oldest_unsettled())
+        self.cx
+            .segments()
+            .chain()
+            .front()
+            .is_some_and(|link| link.generation < oldest_unsettled(&self.cx, &self.groups))
     }
 
     /// Saves the longest-changed leaves. `note` may give a group's new note.
@@ -132,8 +133,8 @@ impl Store {
             // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
             // If it is about space, the position has to get past a segment that can be freed.
             let half = floor + (self.cx.segments().chain().len() as u64 / 2).max(1);
-            let freeable = self.cx.segments().reclaimable(self.oldest_unsettled());
-            let job = self.jobs.wants_position(self.oldest_unsettled());
+            let freeable = self.cx.segments().reclaimable(oldest_unsettled(&self.cx, &self.groups));
+            let job = self.jobs.wants_position(oldest_unsettled(&self.cx, &self.groups));
             half.max(freeable.map_or(0, |generation| generation + 1)).max(job.map_or(0, |generation| generation + 1))
         };
         let mut batch = CheckpointBatch {
@@ -172,7 +173,7 @@ impl Store {
         for (layer, blocks) in owned {
             self.layers.add_saved(layer, blocks);
         }
-        let oldest = self.oldest_unsettled();
+        let oldest = oldest_unsettled(&self.cx, &self.groups);
         let position = self.cache.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
         let link = self.cx.segments().link(position).or_else(|| self.cx.log().replaying());
         let link = link.filter(|link| link.generation == position).expect("the replay position is in the chain");
@@ -186,7 +187,7 @@ impl Store {
         batch.segments = self.cx.segments_mut().begin_checkpoint(position);
         batch.layers = self.layers.take_changed();
         batch.heirs_gone = self.cx.segments().freeing().to_vec();
-        self.forget_moves_from(&batch.heirs_gone);
+        self.cleaner.forget_segments(&self.cx, &batch.heirs_gone);
         batch.heirs = self.heirs.take(&batch.heirs_gone);
         let over = self.jobs_over(position);
         for job in &over {
@@ -234,7 +235,7 @@ impl Store {
     fn save_pending(&self, position: u64, rows: &mut [GroupRow]) {
         let durable = self.cx.log().durable();
         for row in rows {
-            let dropped = self.epochs_waiting.values().filter(|w| w.pg == row.pg).flat_map(|w| &w.dropped);
+            let dropped = self.groups.dropped(row.pg);
             let kept = self.groups.get(row.pg).into_iter().flat_map(|group| &group.pending);
             for pending in kept.chain(dropped).filter(|p| !p.applied) {
                 let Some(place) = pending.place.filter(|p| p.log <= durable && pending.origin < position) else {

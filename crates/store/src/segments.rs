@@ -54,6 +54,10 @@ pub(crate) struct Link {
     pub first_previous: u32,
 }
 
+/// Free segments that only cleaning may open.
+pub(crate) const GC_SEGMENTS: u32 = 3;
+/// Free segments beyond those that only records without payload may open: zeros and dropped layers win space.
+pub(crate) const ZERO_SEGMENTS: u32 = 2;
 /// Classes of fullness.
 const CLASSES: usize = 65;
 /// Segments of one class that are looked at for one that can be collected.
@@ -293,6 +297,23 @@ impl Segments {
             self.mismatch = Some(segment);
         }
         self.classify(segment, Some(before));
+    }
+
+    /// No leaf owns a block of the segment: what it counts are ghosts. Where it is not known how many blocks the lost
+    /// leaf owned, nothing is done, and false given: to look at the segment again and again would win nothing.
+    pub fn drop_ghosts(&mut self, segment: u32) -> bool {
+        let entry = self.get(segment);
+        let (live, idle) = (entry.live, entry.pins == 0 && entry.holds == 0);
+        if live == 0 || !idle {
+            return true;
+        }
+        if u64::from(live) > self.ghosts {
+            return false;
+        }
+        self.ghosts -= u64::from(live);
+        self.remove_live(segment, live);
+        self.add_saved(segment, -(live as i32));
+        true
     }
 
     pub fn add_saved(&mut self, segment: u32, blocks: i32) {

@@ -1,6 +1,7 @@
 //! How full the store is, and what it has done.
 
-use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::checkpoint::position::oldest_unsettled;
+use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
 use crate::store::Store;
 use azekura_base::BLOCK_SIZE;
 
@@ -131,14 +132,14 @@ impl Store {
              unsettled from {}, chunks waiting {}, {:?}; {}",
             self.cx.log().head().map(|(link, block)| (link.segment, link.generation, block)),
             self.log.queue.front().map(|queued| queued.item.payload_blocks()),
-            self.log.gc_queue.len(),
-            self.log.gc_credit,
+            self.cleaner.queue().len(),
+            self.cleaner.credit(),
             self.cache.dirty_count(),
             self.cache.oldest_dirty(),
             self.saving.is_some(),
-            self.oldest_unsettled(),
+            oldest_unsettled(&self.cx, &self.groups),
             self.ops.len(),
-            self.collector,
+            self.cleaner,
             segments.join("; ")
         )
     }

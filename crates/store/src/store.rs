@@ -1,12 +1,11 @@
 //! The store's interface, and what its parts share.
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
-use crate::collect::Collector;
+use crate::cleaner::Cleaner;
 use crate::cx::{Io, LogEnd, StoreCx};
 use crate::damage::{Damage, Watchdog};
 use crate::differences::Comparing;
 use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
-use crate::epochs::EpochWaiting;
 use crate::format::{EntryHead, Superblock};
 use crate::groups::Groups;
 use crate::hash::FixedMap;
@@ -77,12 +76,10 @@ pub struct Store {
     /// Chunks whose first operation waits for its record to be durable.
     pub(crate) blocked: Vec<(PgId, ChunkIndex)>,
     pub(crate) copies: FixedMap<u64, CopyState>,
-    /// Starts of epochs that are not durable yet.
-    pub(crate) epochs_waiting: BTreeMap<u64, EpochWaiting>,
     pub(crate) reads: FixedMap<u64, PendingRead>,
     pub(crate) next_read: u64,
     pub(crate) read_cache: ReadCache,
-    pub(crate) collector: Collector,
+    pub(crate) cleaner: Cleaner,
     pub(crate) damage: Damage,
     pub(crate) watchdog: Watchdog,
     pub(crate) saving: Option<Saving>,
@@ -144,11 +141,10 @@ impl Store {
             ops: FixedMap::default(),
             blocked: Vec::new(),
             copies: FixedMap::default(),
-            epochs_waiting: BTreeMap::new(),
             reads: FixedMap::default(),
             next_read: 0,
             read_cache: ReadCache::new(options.read_cache_bytes_max),
-            collector: Collector::default(),
+            cleaner: Cleaner::default(),
             damage: Damage::new(&checkpoint.damaged),
             watchdog: Watchdog::default(),
             saving: None,
@@ -394,7 +390,7 @@ impl Store {
     pub fn pump(&mut self) {
         if self.cx.is_running() {
             self.run_jobs();
-            self.collect();
+            self.clean();
             self.seal_batches();
             self.check_counts();
         }
@@ -503,8 +499,8 @@ impl Store {
                     self.cx.report(Report::RowsLost { pg, what });
                 }
             }
-            (Io::Collect(read), Done::Read(result)) => {
-                self.collect_read(read, result);
+            (Io::Collect, Done::Read(result)) => {
+                self.cleaner.on_read(&mut self.cx, &self.jobs, io, result);
                 self.seal_batches();
             }
             (what, done) => panic!("{what:?} can't end with {done:?}"),

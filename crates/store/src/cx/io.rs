@@ -1,6 +1,5 @@
 //! What an effect that is under way is for.
 
-use crate::collect::CollectRead;
 use crate::jobs::Job;
 use crate::leaf::LeafKey;
 use crate::questions::ChangedQuery;
@@ -22,5 +21,5 @@ pub(crate) enum Io {
     Changed(ChangedQuery),
     Modified { token: u64, pg: PgId, after: Sequence },
     Totals(PgId),
-    Collect(CollectRead),
+    Collect,
 }

@@ -153,11 +153,6 @@ impl StoreCx {
         self.outbox.take_io(io)
     }
 
-    /// What all effects are for that have not ended.
-    pub fn under_way_mut(&mut self) -> impl Iterator<Item = &mut Io> {
-        self.outbox.under_way_mut()
-    }
-
     pub fn ask(&mut self, effect: Effect) {
         self.outbox.effects.push_back(effect);
     }

@@ -27,8 +27,4 @@ impl Outbox {
     pub fn take_io(&mut self, io: IoId) -> Io {
         self.under_way.remove(&io.0).expect("an effect ends once")
     }
-
-    pub fn under_way_mut(&mut self) -> impl Iterator<Item = &mut Io> {
-        self.under_way.values_mut()
-    }
 }

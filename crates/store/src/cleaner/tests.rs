@@ -1,7 +1,10 @@
 //! Moves that wait while the segment that they come from is written anew.
 
 use super::*;
-use azekura_base::{ChunkIndex, PgId};
+use crate::leaf::LeafKey;
+use crate::segments::Segments;
+use crate::store::Store;
+use azekura_base::{BLOCK_SIZE, BlockIndex, Checksums, ChunkIndex, PgId};
 use common::{Rig, bytes_of, epoch, filled, sequence, tiny};
 
 #[path = "../../tests/common/mod.rs"]
@@ -38,6 +41,16 @@ fn roll_to(rig: &mut Rig, segment: u32) {
     panic!("segment {segment} is never opened");
 }
 
+fn has_read(rig: &mut Rig, read: &CollectRead, bytes: &Bytes) {
+    let Store { cx, cleaner, .. } = &mut rig.store;
+    cleaner.mover.reads_blocks_of(read);
+    cleaner.mover.add(cx, read, bytes);
+}
+
+fn best_victim(rig: &Rig) -> Option<u32> {
+    rig.store.cleaner.best_victim(&rig.store.cx, &rig.store.groups)
+}
+
 /// A device with a block in segment 0, which is sealed, and garbage collection has read the block and waits to move it.
 /// Gives the block's address.
 fn with_a_move_that_waits() -> (Rig, u32) {
@@ -54,10 +67,9 @@ fn with_a_move_that_waits() -> (Rig, u32) {
     let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
     let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
     let read = CollectRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
-    rig.store.collector.blocks_in_flight += 1;
-    rig.store.queue_moves(&read, &bytes);
+    has_read(&mut rig, &read, &bytes);
     rig.settle();
-    assert_eq!(rig.store.log.gc_queue.len(), 1, "there is no credit to move it");
+    assert_eq!(rig.store.cleaner.queue().len(), 1, "there is no credit to move it");
     (rig, from)
 }
 
@@ -72,10 +84,10 @@ fn a_move_that_waits_does_not_take_what_is_written_in_its_place() {
     roll_to(&mut rig, segment);
     write_block(&mut rig, 3);
     assert_eq!(address(&mut rig), from, "the same place as at first");
-    rig.store.log.gc_credit = 100.0;
+    rig.store.cleaner.pace.grant(100.0);
     rig.settle();
     assert_eq!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 1).map(drop), Ok(()));
-    assert_eq!(rig.store.collector.blocks_in_flight, 0);
+    assert_eq!(rig.store.cleaner.mover.blocks(), 0);
     rig.check_accounts();
 }
 
@@ -91,9 +103,9 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     rig.store.commit(PG, last);
     // It waits for space, say.
     let waiting = std::mem::take(&mut rig.store.log.queue);
-    rig.store.log.gc_credit = 100.0;
+    rig.store.cleaner.pace.grant(100.0);
     rig.settle();
-    assert!(rig.store.log.gc_queue.is_empty(), "it was moved");
+    assert!(rig.store.cleaner.queue().is_empty(), "it was moved");
     // Replay is to begin not after the move.
     let moved_in = rig.store.log.head.as_ref().map(|head| head.link).expect("a segment is open");
     rig.store.cx.segments_mut().hold(moved_in.segment);
@@ -122,7 +134,7 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     let segment = rig.store.cx.segments().segment_of(from);
     rig.store.seal_segment(false);
     rig.settle();
-    assert_eq!(rig.store.best_victim(), Some(segment));
+    assert_eq!(best_victim(&rig), Some(segment));
     let checksums: Checksums =
         azekura_base::block_checksums(&rig.disk.read(Segments::offset(from), 6 * BLOCK_SIZE)).collect();
     for bad in [2, 3] {
@@ -130,16 +142,15 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     }
     let bytes = rig.disk.read(Segments::offset(from), 6 * BLOCK_SIZE);
     let read = CollectRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
-    rig.store.collector.blocks_in_flight += 6;
-    rig.store.queue_moves(&read, &bytes);
-    assert_eq!(rig.store.collector.blocks_in_flight, 4);
-    rig.store.log.gc_credit = 100.0;
+    has_read(&mut rig, &read, &bytes);
+    assert_eq!(rig.store.cleaner.mover.blocks(), 4);
+    rig.store.cleaner.pace.grant(100.0);
     rig.settle();
     assert_eq!(rig.store.cx.segments().get(segment).live, 2, "the others are in a new place");
     assert_eq!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 2).as_deref(), Ok(&bytes_of(&filled(1, 2), 2)[..]));
     assert!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0 + 2, 1).is_err());
-    assert_eq!(rig.store.best_victim(), None);
+    assert_eq!(best_victim(&rig), None);
     rig.store.tick(ALONE_PAUSE);
-    assert_eq!(rig.store.best_victim(), Some(segment), "it may have been mended");
+    assert_eq!(best_victim(&rig), Some(segment), "it may have been mended");
     rig.check_accounts();
 }
