@@ -66,7 +66,7 @@ impl<'a> Accounts<'a> {
                 problems.push(format!("segment {segment} counts {counted} live blocks, the map reaches {live}"));
             }
             let differs = entry.saved_live < saved || entry.saved_live > saved && !(saved_fits && ghosts > 0);
-            if differs && self.store.saving.is_none() {
+            if differs && !self.store.checkpointer.is_saving() {
                 let counted = entry.saved_live;
                 problems.push(format!("segment {segment} has {counted} saved live blocks, saved leaves own {saved}"));
             }

@@ -4,6 +4,7 @@
 //! looked at, and on request every live block.
 
 use crate::accounts::Accounts;
+use crate::checkpoint::MemoryMap;
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, SavedMap};
 use crate::dump::{Inspector, ReadDevice};
 use crate::effect::{Completion, Done, Effect, MapError, OpenError};
@@ -11,7 +12,6 @@ use crate::heirs::Heir;
 use crate::leaf::{Leaf, LeafImage, LeafKey, SavedLeaf};
 use crate::leaf_cache::Content;
 use crate::lineage::Lineage;
-use crate::memory_map::MemoryMap;
 use crate::reads::first_bad;
 use crate::segments::{Segments, State};
 use crate::store::Store;

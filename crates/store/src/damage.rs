@@ -194,7 +194,7 @@ impl Store {
     /// Stamps that are not less than those of any leaf of the group that was saved: then nothing that such a leaf had
     /// seen is applied again out of turn.
     fn latest_stamps(&self, key: LeafKey) -> LeafStamps {
-        let log_upto = self.cx.log().stamp().max(log_position(self.durable_saved, usize::MAX));
+        let log_upto = self.cx.log().stamp().max(log_position(self.cx.log().durable_before(), usize::MAX));
         let group = self.groups.get(key.pg);
         let committed = group.map_or(Sequence::ZERO, |group| group.committed.max(group.committed_saved));
         // What waits to be applied to the chunk was never in it, but at replay.

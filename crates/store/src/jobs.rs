@@ -9,6 +9,7 @@
 
 use crate::cx::Io;
 use crate::effect::{Effect, Failure, MapError};
+use crate::groups::Groups;
 use crate::leaf::LeafKey;
 use crate::ops::Op;
 use crate::report::Report;
@@ -135,15 +136,25 @@ impl Jobs {
 
     /// Jobs that are over when a checkpoint at `position` is saved, after which the oldest unsaved change is of
     /// generation `dirty`.
-    pub fn over(&self, position: u64, dirty: Option<u64>) -> Vec<Job> {
-        let over = |(_, running): &(&Job, &Running)| match running.stage {
-            Stage::Swept { generation, fresh: true, .. } => {
-                generation <= position && dirty.is_none_or(|dirty| dirty > generation)
-            }
-            Stage::Swept { generation, fresh: false, .. } | Stage::Gone { generation } => generation < position,
-            _ => false,
+    pub fn over(&self, position: u64, dirty: Option<u64>, groups: &Groups) -> Vec<Job> {
+        let over = |(job, running): &(&Job, &Running)| {
+            let swept = match running.stage {
+                Stage::Swept { generation, fresh: true, .. } => {
+                    generation <= position && dirty.is_none_or(|dirty| dirty > generation)
+                }
+                Stage::Swept { generation, fresh: false, .. } | Stage::Gone { generation } => generation < position,
+                _ => false,
+            };
+            // Committed writes of a forgotten group may still wait to be passed over.
+            let emptied = |pg: PgId| groups.get(pg).is_none_or(|group| group.pending.is_empty());
+            swept && !matches!(**job, Job::ForgetGroup(pg) if !emptied(pg))
         };
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
+    }
+
+    /// The job is over, but has to be kept: there is a write to the layer that may still be committed.
+    pub fn lingers(&self, job: Job, groups: &Groups) -> bool {
+        matches!(job, Job::DropLayer(layer) if groups.waits_to_write(layer) || groups.may_come_back(layer))
     }
 
     /// Replay can't get past the record of a job, because no checkpoint has that job yet.
@@ -257,11 +268,6 @@ impl Store {
         self.cx.segments().free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.jobs.iter().any(waits)
     }
 
-    /// The job is over, but has to be kept: there is a write to the layer that may still be committed.
-    pub(crate) fn job_lingers(&self, job: Job) -> bool {
-        matches!(job, Job::DropLayer(layer) if self.groups.waits_to_write(layer) || self.groups.may_come_back(layer))
-    }
-
     fn set_stage(&mut self, job: Job, stage: Stage) {
         if let Some(running) = self.jobs.jobs.get_mut(&job) {
             running.stage = stage;
@@ -346,17 +352,6 @@ impl Store {
         self.sweep(job, keys);
     }
 
-    /// Jobs that are over when a checkpoint at `position` is saved.
-    pub(crate) fn jobs_over(&self, position: u64) -> Vec<Job> {
-        let mut over = self.jobs.over(position, self.cache.oldest_dirty());
-        over.retain(|job| match job {
-            // Committed writes of a forgotten group may still wait to be passed over.
-            Job::ForgetGroup(pg) => self.groups.get(*pg).is_none_or(|group| group.pending.is_empty()),
-            _ => true,
-        });
-        over
-    }
-
     /// A checkpoint has been saved that has `listed` jobs, and for which `over` are over.
     pub(crate) fn jobs_saved(&mut self, listed: &[Job], over: &[Job]) {
         for job in listed {
@@ -372,7 +367,7 @@ impl Store {
                     if !told {
                         self.cx.report(Report::LayerGone { layer });
                     }
-                    if self.job_lingers(*job) {
+                    if self.jobs.lingers(*job, &self.groups) {
                         let generation = self.cx.log().generation();
                         self.jobs
                             .jobs

@@ -54,7 +54,6 @@ mod leaf_cache;
 mod lineage;
 mod log;
 mod measuring;
-mod memory_map;
 mod modified;
 mod opening;
 mod ops;
@@ -67,20 +66,20 @@ mod recording;
 mod recovery;
 mod report;
 mod requests;
-mod saving;
 mod segments;
 mod statistics;
 mod store;
 
 pub use check::{CheckReport, Finding, Severity, check};
-pub use checkpoint::{CheckpointBatch, CheckpointRoot, GroupRow, PendingRow, Position, Root, SavedMap, SegmentRow};
+pub use checkpoint::{
+    CheckpointBatch, CheckpointRoot, GroupRow, MapDamage, MemoryMap, PendingRow, Position, Root, SavedMap, SegmentRow,
+};
 pub use damage::UnknownBlocks;
 pub use dump::{BatchInfo, Inspector, ReadDevice, RecordInfo, SegmentInfo, SuperblockInfo};
 pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError, OpenError, ReadError};
 pub use heirs::Heir;
 pub use jobs::Job;
 pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
-pub use memory_map::{MapDamage, MemoryMap};
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Copy, GroupState, Mark, Record};
 pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};

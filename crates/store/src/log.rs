@@ -1,5 +1,6 @@
 //! The writing end of the log: records wait, are sealed into batches, and become durable in order.
 
+use crate::checkpoint::replay_waits;
 use crate::cx::log_position;
 use crate::effect::{Completion, Effect, IoId};
 use crate::format::{BatchHeader, BatchKind, EntryHead, Kind, SummaryBuilder, header_blocks};
@@ -227,7 +228,8 @@ impl Store {
         self.let_pass();
         // Neither unsaved leaves nor what a restart replays may outgrow their bounds: a checkpoint is due or in
         // progress, and will make room.
-        let map_keeps_up = self.cache.dirty_bytes() <= self.cx.options().leaf_cache_bytes_max && !self.replay_waits();
+        let map_keeps_up = self.cache.dirty_bytes() <= self.cx.options().leaf_cache_bytes_max
+            && !replay_waits(&self.cx, &self.groups, &self.jobs);
         let may_open_for_clients = !self.clients_are_stalled();
         let plan = self.plan(map_keeps_up, may_open_for_clients);
         if !plan.is_empty() {
@@ -301,14 +303,15 @@ impl Store {
         let left = if takes_space { GC_SEGMENTS + ZERO_SEGMENTS } else { GC_SEGMENTS };
         let may_take_last = free > 0 && self.waits_for_an_epoch();
         let may_take = free > 1
-            && (self.epoch_has_room() || self.cleaner.waits_for_clients(&self.cx, &self.groups, self.saving.is_some()));
+            && (self.epoch_has_room()
+                || self.cleaner.waits_for_clients(&self.cx, &self.groups, self.checkpointer.is_saving()));
         free <= left && !may_take_last && !may_take
     }
 
     /// Nothing can be won before the record of an epoch is durable that waits behind clients' records: a checkpoint's
     /// position does not pass the place where the epoch began.
     fn waits_for_an_epoch(&self) -> bool {
-        self.groups.epoch_waits() && self.cleaner.can_win_nothing(&self.cx, &self.groups, self.saving.is_some())
+        self.groups.epoch_waits() && self.cleaner.can_win_nothing(&self.cx, &self.groups, self.checkpointer.is_saving())
     }
 
     /// All free segments but one have room for what waits up to the first record of an epoch.
@@ -330,7 +333,7 @@ impl Store {
         let waits = |log: &Log| log.queue.front().is_some_and(|queued| queued.item.payload_blocks() > 0);
         if !waits(&self.log)
             || !self.clients_are_stalled()
-            || !self.cleaner.can_win_nothing(&self.cx, &self.groups, self.saving.is_some())
+            || !self.cleaner.can_win_nothing(&self.cx, &self.groups, self.checkpointer.is_saving())
         {
             return;
         }

@@ -43,7 +43,7 @@ impl Store {
 
     /// Goes on with the next segment once the leaves of the last are settled and memory allows.
     pub(crate) fn replay_goes_on(&mut self) {
-        let idle = self.ops.is_empty() && self.saving.is_none();
+        let idle = self.ops.is_empty() && !self.checkpointer.is_saving();
         let leaves_max = self.cx.options().checkpoint_leaves_max;
         let full = self.cache.dirty_bytes() > self.cx.options().leaf_cache_bytes_max / 2;
         let Some(recovery) = self.recovery.as_deref_mut().filter(|_| self.cx.is_recovering()) else { return };

@@ -59,15 +59,15 @@ impl Requests {
     }
 }
 
-impl Reader<'_> {
+impl Requests {
     /// What [`Requests::encode`] wrote; `None` when it is too short or names more than a session can have.
-    pub(crate) fn requests(&mut self) -> Option<Requests> {
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Requests> {
         let mut requests = Requests::default();
-        for _ in 0..self.u64()? {
-            let (session, first) = (SessionId(self.u64()?), self.u64()?);
-            let words = usize::try_from(self.u64()?).ok().filter(|words| *words <= WORDS_MAX)?;
+        for _ in 0..reader.u64()? {
+            let (session, first) = (SessionId(reader.u64()?), reader.u64()?);
+            let words = usize::try_from(reader.u64()?).ok().filter(|words| *words <= WORDS_MAX)?;
             for word in 0..words as u64 {
-                let bits = self.u64()?;
+                let bits = reader.u64()?;
                 for bit in (0..64).filter(|bit| bits & (1 << bit) != 0) {
                     requests.committed(session, RequestId(first.checked_add(word * 64 + bit)?));
                 }

@@ -136,7 +136,7 @@ impl Store {
             self.cleaner.credit(),
             self.cache.dirty_count(),
             self.cache.oldest_dirty(),
-            self.saving.is_some(),
+            self.checkpointer.is_saving(),
             oldest_unsettled(&self.cx, &self.groups),
             self.ops.len(),
             self.cleaner,

@@ -1,11 +1,13 @@
 //! The store's interface, and what its parts share.
 
-use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Position, Root, SegmentRow};
+use crate::checkpoint::{
+    CheckpointBatch, CheckpointRoot, Checkpointer, Position, Root, SegmentRow, Sources, replay_bytes,
+};
 use crate::cleaner::Cleaner;
 use crate::cx::{Io, LogEnd, StoreCx};
 use crate::damage::{Damage, Watchdog};
 use crate::differences::Comparing;
-use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
+use crate::effect::{Completion, Done, Effect, Failure, IoId, MapError, OpenError};
 use crate::format::{EntryHead, Superblock};
 use crate::groups::Groups;
 use crate::hash::FixedMap;
@@ -24,7 +26,6 @@ use crate::reads::PendingRead;
 use crate::record::GroupState;
 use crate::recovery::Recovery;
 use crate::report::Report;
-use crate::saving::Saving;
 use crate::segments::Segments;
 use crate::statistics::{Space, Statistics};
 use azekura_base::{
@@ -82,11 +83,7 @@ pub struct Store {
     pub(crate) cleaner: Cleaner,
     pub(crate) damage: Damage,
     pub(crate) watchdog: Watchdog,
-    pub(crate) saving: Option<Saving>,
-    pub(crate) last_checkpoint: Duration,
-    pub(crate) last_checkpoint_log_bytes: u64,
-    /// The log was durable up to here at the last checkpoint before this opening.
-    pub(crate) durable_saved: u64,
+    pub(crate) checkpointer: Checkpointer,
 }
 
 impl Store {
@@ -124,7 +121,7 @@ impl Store {
     #[must_use]
     pub fn open(options: Options, identity: Identity, checkpoint: CheckpointRoot) -> Store {
         let segments = Segments::new(&options, &checkpoint.segments);
-        let log = LogEnd::new(checkpoint.root.incarnation);
+        let log = LogEnd::new(checkpoint.root.incarnation, checkpoint.root.durable);
         let mut store = Store {
             recovery: Some(Box::new(Recovery::new(&checkpoint))),
             promised_blocks: options.promised_blocks(),
@@ -147,10 +144,7 @@ impl Store {
             cleaner: Cleaner::default(),
             damage: Damage::new(&checkpoint.damaged),
             watchdog: Watchdog::default(),
-            saving: None,
-            last_checkpoint: Duration::ZERO,
-            last_checkpoint_log_bytes: 0,
-            durable_saved: checkpoint.root.durable,
+            checkpointer: Checkpointer::default(),
             cx: StoreCx::new(options, identity, segments, log),
         };
         for row in checkpoint.root.groups {
@@ -401,21 +395,50 @@ impl Store {
     pub fn tick(&mut self, now: Duration) {
         let passed = self.cx.tick(now);
         self.watch_map(passed);
-        self.retry_checkpoint();
+        self.checkpointer.retry(&mut self.cx);
     }
 
     /// It is time for [`Store::begin_checkpoint`].
     #[must_use]
     pub fn checkpoint_due(&self) -> bool {
-        self.wants_checkpoint()
+        self.checkpointer.is_due(&self.cx, &self.cache, &self.groups, &self.jobs)
     }
 
     /// Saves a part of what has changed; [`Completion::Checkpointed`] follows. `note` may give a new note to keep with
     /// a group. Does nothing while a checkpoint is in progress.
     pub fn begin_checkpoint(&mut self, note: impl FnMut(PgId) -> Option<Bytes>) {
-        if self.cx.is_running() && self.saving.is_none() {
+        if self.cx.is_running() && !self.checkpointer.is_saving() {
             self.start_checkpoint(self.cx.options().checkpoint_leaves_max, note);
         }
+    }
+
+    /// There was no room for a checkpoint: it is tried again, at [`Store::tick`].
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        self.checkpointer.waits_for_room()
+    }
+
+    pub(crate) fn start_checkpoint(&mut self, leaves_max: usize, note: impl FnMut(PgId) -> Option<Bytes>) {
+        let Store { cx, cache, layers, heirs, damage, groups, jobs, cleaner, .. } = self;
+        let from = Sources { cx, cache, layers, heirs, damage, groups, jobs, cleaner };
+        self.checkpointer.begin(from, leaves_max, note);
+    }
+
+    /// The saved map has, or has not, done the transaction.
+    fn checkpoint_saved(&mut self, result: Result<(), MapError>) {
+        let Some(saved) = self.checkpointer.on_saved(&mut self.cx, result) else { return };
+        self.cache.saved(&saved.leaves);
+        self.heirs.saved();
+        let freed = self.cx.segments_mut().end_checkpoint(saved.position);
+        self.cx.counters().gc_segments += freed.len() as u64;
+        self.cx.counters().checkpoints += 1;
+        let ops = &self.ops;
+        self.cache.evict(|key| ops.contains_key(&(key.pg, key.chunk)));
+        self.jobs_saved(&saved.jobs, &saved.over);
+        if self.cx.is_running() {
+            self.cx.complete(Completion::Checkpointed);
+        }
+        self.recovery_checkpointed();
     }
 
     /// Segments from `segments` on are not initialised on the device yet, and are not written to. All are taken to be
@@ -533,7 +556,7 @@ impl Store {
             cache_hits: self.read_cache.hits,
             cache_misses: self.read_cache.misses,
             cache_bytes: self.read_cache.bytes() as u64,
-            replay_bytes: self.replay_bytes(),
+            replay_bytes: replay_bytes(&self.cx),
             batches_in_flight: self.log.in_flight.len() as u64,
             records_waiting: self.log.queue.len() as u64,
             ..*self.cx.statistics()

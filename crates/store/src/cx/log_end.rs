@@ -15,6 +15,8 @@ pub(crate) struct LogEnd {
     /// At replay, the log position before the entry that is being replayed.
     replayed: u64,
     incarnation: u64,
+    /// The log was durable up to here at the last checkpoint before this opening.
+    durable_before: u64,
     /// The segment being written, and the next block to write in it.
     head: Option<(Link, u32)>,
     /// The generation of the oldest batch that is on its way to the device.
@@ -24,8 +26,9 @@ pub(crate) struct LogEnd {
 }
 
 impl LogEnd {
-    pub fn new(incarnation: u64) -> LogEnd {
-        LogEnd { incarnation, ..LogEnd::default() }
+    /// As the checkpoint knew it that the store is opened from.
+    pub fn new(incarnation: u64, durable_before: u64) -> LogEnd {
+        LogEnd { incarnation, durable_before, ..LogEnd::default() }
     }
 
     pub fn durable(&self) -> u64 {
@@ -45,6 +48,11 @@ impl LogEnd {
     /// Counts the openings of the store.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// The log was durable up to here at the last checkpoint before this opening.
+    pub fn durable_before(&self) -> u64 {
+        self.durable_before
     }
 
     pub fn head(&self) -> Option<(Link, u32)> {

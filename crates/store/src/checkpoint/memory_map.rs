@@ -1,7 +1,8 @@
 //! A saved map in memory, for tests and the simulator: each checkpoint is atomic and at once durable. It can be damaged
 //! as one on disk can.
 
-use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Root, SavedMap, SegmentRow};
+use crate::checkpoint::rows::{Root, SegmentRow};
+use crate::checkpoint::saved_map::{CheckpointBatch, CheckpointRoot, SavedMap};
 use crate::effect::MapError;
 use crate::heirs::Heir;
 use crate::leaf::{DamagedLeaf, LeafImage, LeafKey, SavedLeaf};

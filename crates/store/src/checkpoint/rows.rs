@@ -1,11 +1,8 @@
-//! What a checkpoint saves, and the interface of whatever saves it.
+//! The rows that a checkpoint saves (docs/formats/map.md).
 
-pub(crate) mod position;
-
-use crate::effect::{Done, Effect, IoId, MapError};
-use crate::heirs::Heir;
+use crate::checkpoint::reader::Reader;
+use crate::effect::MapError;
 use crate::jobs::Job;
-use crate::leaf::{LeafImage, LeafKey, SavedLeaf};
 use crate::options::Identity;
 use crate::requests::Requests;
 use azekura_base::{
@@ -91,114 +88,6 @@ pub struct SegmentRow {
     pub used: bool,
 }
 
-/// What one checkpoint transaction writes.
-#[derive(Debug, Clone)]
-pub struct CheckpointBatch {
-    /// Replaces the root.
-    pub root: Root,
-    /// Rows of segments that changed.
-    pub segments: Vec<(u32, SegmentRow)>,
-    /// Leaves to write.
-    pub leaves: Vec<(LeafKey, LeafImage)>,
-    /// Leaves to remove.
-    pub removed: Vec<LeafKey>,
-    /// Layers whose count of owned blocks changed; 0 removes the row.
-    pub layers: Vec<(LayerId, u64)>,
-    /// Segments that become free: their heirs are removed, before new ones are added.
-    pub heirs_gone: Vec<u32>,
-    /// Heirs to add.
-    pub heirs: Vec<Heir>,
-}
-
-/// What the saved map gives at open.
-#[derive(Debug, Clone)]
-pub struct CheckpointRoot {
-    /// The root.
-    pub root: Root,
-    /// Rows of all segments that were ever used.
-    pub segments: Vec<(u32, SegmentRow)>,
-    /// Blocks that the saved leaves of each layer own.
-    pub layers: Vec<(LayerId, u64)>,
-    /// Leaves that don't know where some of their blocks are.
-    pub damaged: Vec<LeafKey>,
-}
-
-/// Whatever keeps the checkpoints: a database on disk (`crates/map-db`), [`crate::MemoryMap`] in tests.
-pub trait SavedMap {
-    /// The last checkpoint; `None` when there never was one.
-    ///
-    /// # Errors
-    /// When it can't be read or is damaged.
-    fn root(&self) -> Result<Option<CheckpointRoot>, MapError>;
-
-    /// Does one transaction: when it returns all is durable, or nothing happened.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError>;
-
-    /// Looks leaves up, in the order of `keys`.
-    ///
-    /// # Errors
-    /// When one can't be read.
-    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError>;
-
-    /// Lists at most `limit` leaves of `layer`, by chunk, starting at chunk `from`.
-    ///
-    /// # Errors
-    /// When they can't be read.
-    fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError>;
-
-    /// Lists at most `limit` leaves of `pg` modified after `after` (all, if that is 0), by layer and chunk, starting
-    /// with `from`.
-    ///
-    /// # Errors
-    /// When they can't be read.
-    fn scan_modified(
-        &self,
-        pg: PgId,
-        after: Sequence,
-        from: (LayerId, ChunkIndex),
-        limit: usize,
-    ) -> Result<Vec<(LeafKey, Sequence)>, MapError>;
-
-    /// Lists the heirs of a segment.
-    ///
-    /// # Errors
-    /// When they can't be read.
-    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError>;
-
-    /// Compares what there is of a group with how much it should be, and says what differs: then leaves of it were
-    /// saved, and are not there any more without a trace.
-    ///
-    /// # Errors
-    /// When it can't be read.
-    fn compare_totals(&self, pg: PgId) -> Result<Option<String>, MapError>;
-
-    /// Calls `visit` with every leaf; a damaged one comes as an error.
-    ///
-    /// # Errors
-    /// When the leaves can't be listed.
-    fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError>;
-
-    /// Performs `effect` if it is one of the map's; gives it back if not.
-    // What is not the map's goes back whole, to whoever it is for; that is no error to be kept small.
-    #[allow(clippy::result_large_err)]
-    fn perform(&mut self, effect: Effect) -> Result<(IoId, Done), Effect> {
-        Ok(match effect {
-            Effect::LoadLeaves { io, keys } => (io, Done::Leaves(self.load_leaves(&keys))),
-            Effect::ScanLayer { io, layer, from, limit } => (io, Done::Layer(self.scan_layer(layer, from, limit))),
-            Effect::ScanModified { io, pg, after, from, limit } => {
-                (io, Done::Modified(self.scan_modified(pg, after, from, limit)))
-            }
-            Effect::LoadHeirs { io, segment } => (io, Done::Heirs(self.load_heirs(segment))),
-            Effect::CompareTotals { io, pg } => (io, Done::Totals(self.compare_totals(pg))),
-            Effect::Checkpoint { io, batch } => (io, Done::Checkpointed(self.checkpoint(*batch))),
-            other => return Err(other),
-        })
-    }
-}
-
 const MAGIC: &[u8; 8] = b"AZKROOT\0";
 const VERSION: u16 = 4;
 /// The oldest version that can be read: its groups name no requests.
@@ -257,7 +146,7 @@ impl Root {
     /// When it is damaged or of an unknown version.
     pub fn decode(bytes: &[u8]) -> Result<Root, MapError> {
         let short = || MapError::Failed("the checkpoint root is damaged: it is too short".into());
-        let mut reader = Reader { bytes };
+        let mut reader = Reader::new(bytes);
         if reader.take::<8>().ok_or_else(short)? != *MAGIC {
             return Err(MapError::Failed("the checkpoint root is damaged: wrong magic".into()));
         }
@@ -271,65 +160,46 @@ impl Root {
             return Err(MapError::Failed("the checkpoint root is damaged: its checksum does not match".into()));
         }
         reader.take::<6>().ok_or_else(short)?;
-        let root = reader.root(version).ok_or_else(short)?;
-        if !reader.bytes.is_empty() {
+        let root = Root::read(&mut reader, version).ok_or_else(short)?;
+        if !reader.is_empty() {
             return Err(MapError::Failed("the checkpoint root is damaged: it is too long".into()));
         }
         Ok(root)
     }
 }
 
-pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
-}
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.bytes.split_first_chunk::<N>()?;
-        self.bytes = rest;
-        Some(*head)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn root(&mut self, version: u16) -> Option<Root> {
-        let cluster = u128::from_le_bytes(self.take()?);
-        let device = DeviceId(self.u32()?);
-        let segment = self.u32()?;
-        let instance = self.u64()?;
-        let incarnation = self.u64()?;
-        let durable = self.u64()?;
-        let generation = self.u64()?;
-        let sequence = self.u64()?;
-        let previous = self.u32()?;
-        let (group_count, job_count) = (self.u32()?, self.u32()?);
+impl Root {
+    fn read(reader: &mut Reader<'_>, version: u16) -> Option<Root> {
+        let cluster = u128::from_le_bytes(reader.take()?);
+        let device = DeviceId(reader.u32()?);
+        let segment = reader.u32()?;
+        let instance = reader.u64()?;
+        let incarnation = reader.u64()?;
+        let durable = reader.u64()?;
+        let generation = reader.u64()?;
+        let sequence = reader.u64()?;
+        let previous = reader.u32()?;
+        let (group_count, job_count) = (reader.u32()?, reader.u32()?);
         let mut groups = Vec::new();
         for _ in 0..group_count {
-            let pg = PgId(self.u32()?);
-            let note_len = self.u32()? as usize;
-            let (epoch, committed) = (Epoch(self.u64()?), Sequence(self.u64()?));
-            let complete = Some(self.u64()?).filter(|complete| *complete != COMPLETE).map(Sequence);
-            let note_version = self.u64()?;
-            let pending_count = self.u64()?;
-            let (note, rest) = self.bytes.split_at_checked(note_len)?;
-            self.bytes = rest;
-            let note = Bytes::copy_from_slice(note);
+            let pg = PgId(reader.u32()?);
+            let note_len = reader.u32()? as usize;
+            let (epoch, committed) = (Epoch(reader.u64()?), Sequence(reader.u64()?));
+            let complete = Some(reader.u64()?).filter(|complete| *complete != COMPLETE).map(Sequence);
+            let note_version = reader.u64()?;
+            let pending_count = reader.u64()?;
+            let note = Bytes::copy_from_slice(reader.slice(note_len)?);
             let mut pending = Vec::new();
             for _ in 0..pending_count {
-                pending.push(self.pending(pg)?);
+                pending.push(PendingRow::decode(reader, pg)?);
             }
-            let requests = if version > VERSION_WITHOUT_REQUESTS { self.requests()? } else { Requests::default() };
+            let requests =
+                if version > VERSION_WITHOUT_REQUESTS { Requests::decode(reader)? } else { Requests::default() };
             groups.push(GroupRow { pg, epoch, committed, complete, note_version, note, pending, requests });
         }
         let mut jobs = Vec::new();
         for _ in 0..job_count {
-            let (kind, first, second) = (self.u64()?, self.u64()?, self.u64()?);
+            let (kind, first, second) = (reader.u64()?, reader.u64()?, reader.u64()?);
             jobs.push(match kind {
                 1 => Job::DropLayer(LayerId(first)),
                 2 => Job::MergeLayer { layer: LayerId(first), into: LayerId(second) },
@@ -367,20 +237,18 @@ impl PendingRow {
             out.extend_from_slice(&sum.0.to_le_bytes());
         }
     }
-}
 
-impl Reader<'_> {
-    fn pending(&mut self, pg: PgId) -> Option<PendingRow> {
-        let (log, generation) = (self.u64()?, self.u64()?);
-        let (epoch, sequence) = (Epoch(self.u64()?), Sequence(self.u64()?));
-        let (session, request) = (SessionId(self.u64()?), RequestId(self.u64()?));
-        let (layer, chunk, address) = (LayerId(self.u64()?), ChunkIndex(self.u32()?), self.u32()?);
-        let first = BlockIndex(u16::from_le_bytes(self.take()?));
-        let count = u16::from_le_bytes(self.take()?);
+    fn decode(reader: &mut Reader<'_>, pg: PgId) -> Option<PendingRow> {
+        let (log, generation) = (reader.u64()?, reader.u64()?);
+        let (epoch, sequence) = (Epoch(reader.u64()?), Sequence(reader.u64()?));
+        let (session, request) = (SessionId(reader.u64()?), RequestId(reader.u64()?));
+        let (layer, chunk, address) = (LayerId(reader.u64()?), ChunkIndex(reader.u32()?), reader.u32()?);
+        let first = BlockIndex(u16::from_le_bytes(reader.take()?));
+        let count = u16::from_le_bytes(reader.take()?);
         let zero = address == 0;
         let mut sums = Vec::new();
         for _ in 0..if zero { 0 } else { count } {
-            sums.push(Checksum(self.u32()?));
+            sums.push(Checksum(reader.u32()?));
         }
         let range = BlockRange { layer, chunk, first, count };
         let header = WriteHeader { pg, epoch, sequence, commit: Sequence::ZERO, session, request, range };
@@ -406,9 +274,9 @@ impl SegmentRow {
     /// The row that was saved as `bytes`; `None` when it has another length.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<SegmentRow> {
-        let mut reader = Reader { bytes };
+        let mut reader = Reader::new(bytes);
         let (generation, live) = (reader.u64()?, reader.u32()?);
         let [used, ..] = reader.take::<4>()?;
-        reader.bytes.is_empty().then_some(SegmentRow { generation, live, used: used != 0 })
+        reader.is_empty().then_some(SegmentRow { generation, live, used: used != 0 })
     }
 }
