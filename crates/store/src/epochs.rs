@@ -2,10 +2,10 @@
 
 use crate::effect::Completion;
 use crate::groups::Pending;
-use crate::log::{Item, Queued};
+use crate::log::Item;
 use crate::store::Store;
 use azekura_base::{Epoch, PgId, Sequence};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 impl Store {
     /// Starts `epoch` of `pg`, in which everything up to `committed` is committed and nothing after it exists. Prepared
@@ -44,7 +44,7 @@ impl Store {
         }
         self.groups.get_mut(pg).incomplete = None;
         let id = self.cx.new_id();
-        self.log.queue.push_back(Queued { token: Some(token), id, item: Item::Complete { pg } });
+        self.log.push(id, Some(token), Item::Complete { pg });
     }
 
     fn record_epoch(&mut self, token: u64, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) {
@@ -64,7 +64,7 @@ impl Store {
         let generation = self.cx.log().generation();
         self.groups.epoch_begins(id, pg, generation, dropped);
         let item = Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete };
-        self.log.queue.push_back(Queued { token: Some(token), id, item });
+        self.log.push(id, Some(token), item);
     }
 
     /// With `jump`, `committed` is beyond what is prepared. Gives the writes that are dropped; they still pin their
@@ -90,14 +90,8 @@ impl Store {
             return;
         }
         let dropped: BTreeSet<u64> = dropped.iter().map(|pending| pending.id).collect();
-        let (gone, stays): (VecDeque<_>, _) =
-            std::mem::take(&mut self.log.queue).into_iter().partition(|queued| dropped.contains(&queued.id));
-        self.log.queue = stays;
-        for queued in gone {
-            self.log.queue_blocks -= u64::from(queued.item.payload_blocks());
-            if let Some(token) = queued.token {
-                self.cx.complete(Completion::Dropped { token });
-            }
+        for token in self.log.forget(&dropped) {
+            self.cx.complete(Completion::Dropped { token });
         }
     }
 }

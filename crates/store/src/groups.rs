@@ -2,6 +2,7 @@
 
 use crate::record::GroupState;
 use crate::requests::Requests;
+use crate::segments::Segments;
 use azekura_base::{Checksums, Epoch, LayerId, PgId, Prepared, Sequence};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,6 +16,22 @@ pub(crate) struct Place {
     pub address: u32,
     pub segment: u32,
     pub generation: u64,
+}
+
+impl Place {
+    /// Blocks of a write that is not applied yet are here.
+    pub fn pin(self, segments: &mut Segments, count: u16) {
+        if self.address != 0 {
+            segments.pin(self.segment, u32::from(count));
+        }
+    }
+
+    /// The write is applied, or dropped for good.
+    pub fn unpin(self, segments: &mut Segments, count: u16) {
+        if self.address != 0 {
+            segments.unpin(self.segment, u32::from(count));
+        }
+    }
 }
 
 /// A write that is not applied yet: prepared, or committed and waiting for its leaf or for the device.
@@ -31,6 +48,15 @@ pub(crate) struct Pending {
     /// The payload, until it is durable.
     pub bytes: Option<Bytes>,
     pub applied: bool,
+}
+
+impl Pending {
+    /// The write is dropped for good.
+    pub fn unpin(&self, segments: &mut Segments) {
+        if let Some(place) = self.place {
+            place.unpin(segments, self.info.header.range.count);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -159,6 +185,18 @@ impl Groups {
 
     pub fn remove(&mut self, pg: PgId) {
         self.groups.remove(&pg);
+    }
+
+    /// The blocks of a write that was not applied are durably at `place` as well, and pinned there.
+    pub fn write_moved(&mut self, segments: &mut Segments, pg: PgId, sequence: Sequence, id: u64, place: Place) {
+        let pending = self.get_mut(pg).find(sequence).filter(|p| p.id == id && !p.applied);
+        let (not_needed, count) = match pending {
+            Some(pending) => (pending.place.replace(place), pending.info.header.range.count),
+            None => return,
+        };
+        if let Some(old) = not_needed {
+            segments.unpin(old.segment, u32::from(count));
+        }
     }
 
     /// The record `id` of an epoch waits to become durable.

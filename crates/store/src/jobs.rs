@@ -7,7 +7,7 @@
 //! checkpoint has saved all of it *and* replay begins behind it: no record from before the job is ever replayed after
 //! its end.
 
-use crate::cx::Io;
+use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, Failure, MapError};
 use crate::groups::Groups;
 use crate::leaf::LeafKey;
@@ -172,6 +172,18 @@ impl Jobs {
         self.hold_replay() && self.jobs.iter().any(due)
     }
 
+    /// The open segment has to be ended early, so that a job can end.
+    pub fn wait_for_roll(&self, cx: &StoreCx) -> bool {
+        let Some((head, _)) = cx.log().head().filter(|(_, block)| *block > 0) else { return false };
+        let waits = |(job, running): (&Job, &Running)| match running.stage {
+            Stage::Swept { generation, since, fresh: false } => {
+                generation >= head.generation && is_urgent(*job, since, cx.now())
+            }
+            _ => false,
+        };
+        cx.segments().free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.iter().any(waits)
+    }
+
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
     pub fn wants_position(&self, limit: u64) -> Option<u64> {
         let swept = |running: &Running| match running.stage {
@@ -218,7 +230,7 @@ impl Store {
         let dropped = group.pending.split_off(kept);
         group.prepared_end = committed;
         group.durable_end = group.durable_end.min(committed);
-        dropped.iter().for_each(|pending| self.unpin_write(pending));
+        dropped.iter().for_each(|pending| pending.unpin(self.cx.segments_mut()));
     }
 
     /// Begins what can be begun, and ends the open segment for a job that waits for it.
@@ -235,7 +247,7 @@ impl Store {
                     self.jobs.is_heir(layer)
                         || self.groups.waits_to_write(layer)
                         || self.groups.may_come_back(layer)
-                        || self.copies.values().any(|waiting| waiting.copy.range.layer == layer)
+                        || self.copies.wait_for(layer)
                 }
                 Job::DropLayer(layer) => self.jobs.is_heir(layer),
                 Job::ForgetGroup(_) => false,
@@ -254,18 +266,6 @@ impl Store {
                 self.sweep(job, keys);
             }
         }
-    }
-
-    /// The open segment has to be ended early, so that a job can end.
-    pub(crate) fn job_waits_for_roll(&self) -> bool {
-        let Some((head, _)) = self.cx.log().head().filter(|(_, block)| *block > 0) else { return false };
-        let waits = |(job, running): (&Job, &Running)| match running.stage {
-            Stage::Swept { generation, since, fresh: false } => {
-                generation >= head.generation && is_urgent(*job, since, self.cx.now())
-            }
-            _ => false,
-        };
-        self.cx.segments().free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.jobs.iter().any(waits)
     }
 
     fn set_stage(&mut self, job: Job, stage: Stage) {

@@ -3,7 +3,6 @@
 
 use crate::effect::{DeviceError, OpenError};
 use crate::format::{Entries, Summary, SummaryBuilder};
-use crate::log::Head;
 use crate::recovery::{Found, Recovery, Tail};
 use crate::segments::Link;
 use crate::store::Store;
@@ -130,11 +129,7 @@ impl Store {
             self.cx.segments_mut().reopen(link);
         }
         let last = tail.last().map(|batch| batch.header);
-        self.log.next_sequence = last.map_or(link.first_sequence, |header| header.sequence + 1);
-        self.log.last_crc = last.map_or(link.first_previous, |header| header.crc);
-        self.cx.log_mut().set_durable(self.log.next_sequence - 1);
-        self.log.head = Some(Head { link, block, for_gc: false, summary });
-        self.cx.log_mut().set_head(link, block);
+        self.log.take_up(&mut self.cx, link, block, summary, last.as_ref());
         self.run_blocked();
         self.commit_saved();
         Ok(())

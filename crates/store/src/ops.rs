@@ -5,14 +5,13 @@
 use crate::cleaner::Probe;
 use crate::cx::log_position;
 use crate::effect::{Failure, MapError};
-use crate::groups::{Pending, Place};
+use crate::groups::Place;
 use crate::heirs::Heir;
 use crate::inheritance::Inheritor;
 use crate::jobs::Job;
 use crate::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, SavedLeaf};
 use crate::leaf_cache::{Content, SlotId};
 use crate::log::Move;
-use crate::record::Copy;
 use crate::store::Store;
 use azekura_base::{BlockRange, Body, Checksums, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::VecDeque;
@@ -22,14 +21,6 @@ pub(crate) const LEAVES_PER_LOAD_MAX: usize = 64;
 /// Ancestors whose leaves are asked for together, at first and at most.
 const ANCESTORS_PER_STEP_MIN: usize = 16;
 const ANCESTORS_PER_STEP_MAX: usize = 512;
-
-/// A copy that is not applied yet.
-#[derive(Debug)]
-pub(crate) struct CopyState {
-    pub copy: Copy,
-    /// Absent until the record is in a batch.
-    pub place: Option<(Place, u64)>,
-}
 
 /// Blocks that are on the device, one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -215,50 +206,12 @@ impl Store {
             pending.bytes = None;
         }
         group.trim();
-        if place.address != 0 {
-            self.cx.segments_mut().unpin(place.segment, u32::from(range.count));
-        }
+        place.unpin(self.cx.segments_mut(), range.count);
         Step::Done
     }
 
-    /// Blocks of a write that is not applied yet are at `place`.
-    pub(crate) fn pin_write(&mut self, place: Place, count: u16) {
-        if place.address != 0 {
-            self.cx.segments_mut().pin(place.segment, u32::from(count));
-        }
-    }
-
-    /// The write is dropped for good.
-    pub(crate) fn unpin_write(&mut self, pending: &Pending) {
-        if let Some(place) = pending.place.filter(|place| place.address != 0) {
-            self.cx.segments_mut().unpin(place.segment, u32::from(pending.info.header.range.count));
-        }
-    }
-
-    /// The blocks of a write that was not applied are durably at `place` as well, and pinned there.
-    pub(crate) fn write_moved(&mut self, pg: PgId, sequence: Sequence, id: u64, place: Place) {
-        let pending = self.groups.get_mut(pg).find(sequence).filter(|p| p.id == id && !p.applied);
-        let (not_needed, count) = match pending {
-            Some(pending) => (pending.place.replace(place), pending.info.header.range.count),
-            None => return,
-        };
-        if let Some(old) = not_needed {
-            self.cx.segments_mut().unpin(old.segment, u32::from(count));
-        }
-    }
-
-    pub(crate) fn place_copy(&mut self, id: u64, place: Place, position: u64) {
-        let copy = self.copies.get_mut(&id).expect("a copy stays until it is applied");
-        copy.place = Some((place, position));
-        // The payload is in the batch now.
-        if let Body::Data { bytes, .. } = &mut copy.copy.body {
-            *bytes = bytes::Bytes::new();
-        }
-        self.cx.segments_mut().hold(place.segment);
-    }
-
     fn apply_copy(&mut self, id: u64) -> Step {
-        let state = self.copies.get(&id).expect("a copy stays until it is applied");
+        let state = self.copies.get(id).expect("a copy stays until it is applied");
         let Some((place, position)) = state.place.filter(|(place, _)| place.log <= self.cx.log().durable()) else {
             return Step::Blocked;
         };
@@ -280,14 +233,14 @@ impl Store {
                 }
             }
         }
-        self.copies.remove(&id);
+        self.copies.remove(id);
         self.cx.segments_mut().release(place.segment);
         Step::Done
     }
 
     /// Puts a copy's blocks into the leaf in `slot`, and into those that inherit from it what it replaces.
     fn put_copy(&mut self, id: u64, slot: SlotId, inheritors: &[Inheritor], place: Place, position: u64) {
-        let copy = &self.copies.get(&id).expect("a copy stays until it is applied").copy;
+        let copy = &self.copies.get(id).expect("a copy stays until it is applied").copy;
         let (blocks, sequence) = (copy.range, copy.sequence);
         let body = copy.body.clone();
         let data = match &body {
@@ -399,7 +352,7 @@ impl Store {
         let durable = self.cx.log().durable();
         let index = {
             let (groups, copies) = (&self.groups, &self.copies);
-            let position_of = |id: &u64| copies.get(id).and_then(|copy| copy.place).map(|(_, position)| position);
+            let position_of = |id: &u64| copies.position(*id);
             let waits = |op: &Op| match op {
                 Op::Copy { id } => position_of(id).is_none_or(|copy| copy > position),
                 Op::Apply { pg, sequence, .. } => {

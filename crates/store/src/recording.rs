@@ -2,8 +2,8 @@
 //! committed.
 
 use crate::groups::Pending;
-use crate::log::{Item, Queued};
-use crate::ops::{CopyState, Op};
+use crate::log::Item;
+use crate::ops::Op;
 use crate::record::{Copy, Mark, Record};
 use crate::store::Store;
 use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, Body, PgId, Prepared, Sequence, Write};
@@ -32,8 +32,7 @@ impl Store {
                 self.prepare_copy(id, Copy { pg, sequence, range, body: Body::Zero })
             }
         };
-        self.log.queue_blocks += u64::from(item.payload_blocks());
-        self.log.queue.push_back(Queued { token: Some(token), id, item });
+        self.log.push(id, Some(token), item);
     }
 
     fn prepare(&mut self, id: u64, write: Write) -> Item {
@@ -69,7 +68,7 @@ impl Store {
         assert!(committed >= copy.sequence, "a copy at {} is ahead of {committed}", copy.sequence);
         group.copies_waiting.push_back(committed);
         let chunk = (copy.pg, copy.range.chunk);
-        self.copies.insert(id, CopyState { copy: copy.clone(), place: None });
+        self.copies.add(id, copy.clone(), None);
         self.submit(chunk, Op::Copy { id });
         Item::Copy(copy)
     }

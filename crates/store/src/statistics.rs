@@ -83,7 +83,7 @@ impl Space {
         let ready = u64::from(store.cx.segments().ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
         let capacity = ready * u64::from(store.promised_blocks) * block;
         // What is on its way will be live soon.
-        let waiting = store.log.queue_blocks + store.cx.segments().pinned();
+        let waiting = store.log.queue_blocks() + store.cx.segments().pinned();
         let live = store.cx.segments().live() * block;
         let used = live + waiting * block;
         let segment = u64::from(options.segment_blocks) * block;
@@ -131,7 +131,7 @@ impl Store {
             "head {:?}, next record {:?}, {} for collection with credit {:.0}, {} leaves unsaved (oldest {:?}), saving {}, \
              unsettled from {}, chunks waiting {}, {:?}; {}",
             self.cx.log().head().map(|(link, block)| (link.segment, link.generation, block)),
-            self.log.queue.front().map(|queued| queued.item.payload_blocks()),
+            self.log.queue().front().map(|queued| queued.item.payload_blocks()),
             self.cleaner.queue().len(),
             self.cleaner.credit(),
             self.cache.dirty_count(),

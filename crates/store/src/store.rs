@@ -4,6 +4,7 @@ use crate::checkpoint::{
     CheckpointBatch, CheckpointRoot, Checkpointer, Position, Root, SegmentRow, Sources, replay_bytes,
 };
 use crate::cleaner::Cleaner;
+use crate::copies::Copies;
 use crate::cx::{Io, LogEnd, StoreCx};
 use crate::damage::{Damage, Watchdog};
 use crate::differences::Comparing;
@@ -16,9 +17,9 @@ use crate::jobs::{Job, Jobs};
 use crate::layers::Layers;
 use crate::leaf::LeafKey;
 use crate::leaf_cache::LeafCache;
-use crate::log::{Item, Log, Queued};
+use crate::log::{Item, LogWriter};
 use crate::measuring::Measurement;
-use crate::ops::{CopyState, LEAVES_PER_LOAD_MAX, Op};
+use crate::ops::{LEAVES_PER_LOAD_MAX, Op};
 use crate::options::{Identity, Options};
 use crate::questions::ChangedQuery;
 use crate::read_cache::ReadCache;
@@ -68,7 +69,7 @@ pub struct Store {
     pub(crate) heirs: Heirs,
     pub(crate) measurements: BTreeMap<u64, Measurement>,
     pub(crate) comparisons: BTreeMap<u64, Comparing>,
-    pub(crate) log: Log,
+    pub(crate) log: LogWriter,
     pub(crate) cache: LeafCache,
     /// Leaves to ask for with the next effects.
     pub(crate) loads_wanted: Vec<LeafKey>,
@@ -76,7 +77,7 @@ pub struct Store {
     pub(crate) ops: FixedMap<(PgId, ChunkIndex), VecDeque<Op>>,
     /// Chunks whose first operation waits for its record to be durable.
     pub(crate) blocked: Vec<(PgId, ChunkIndex)>,
-    pub(crate) copies: FixedMap<u64, CopyState>,
+    pub(crate) copies: Copies,
     pub(crate) reads: FixedMap<u64, PendingRead>,
     pub(crate) next_read: u64,
     pub(crate) read_cache: ReadCache,
@@ -132,12 +133,12 @@ impl Store {
             heirs: Heirs::default(),
             measurements: BTreeMap::new(),
             comparisons: BTreeMap::new(),
-            log: Log::default(),
+            log: LogWriter::default(),
             cache: LeafCache::new(options.leaf_cache_bytes_max),
             loads_wanted: Vec::new(),
             ops: FixedMap::default(),
             blocked: Vec::new(),
-            copies: FixedMap::default(),
+            copies: Copies::default(),
             reads: FixedMap::default(),
             next_read: 0,
             read_cache: ReadCache::new(options.read_cache_bytes_max),
@@ -204,7 +205,7 @@ impl Store {
         group.take_note(note.clone());
         let item = Item::Note { pg, version: group.note_version, note };
         let id = self.cx.new_id();
-        self.log.queue.push_back(Queued { token: Some(token), id, item });
+        self.log.push(id, Some(token), item);
     }
 
     /// The note kept for `pg`; empty when there is none.
@@ -337,7 +338,7 @@ impl Store {
 
     fn record_job(&mut self, token: u64, job: Job) {
         let id = self.cx.new_id();
-        self.log.queue.push_back(Queued { token: Some(token), id, item: Item::Job { job } });
+        self.log.push(id, Some(token), Item::Job { job });
     }
 
     /// All layers that hold something on this device, and the blocks that each accounts for: together they are all that
@@ -376,7 +377,7 @@ impl Store {
     fn record_job_first(&mut self, token: u64, job: Job) {
         if self.cx.is_running() {
             let id = self.cx.new_id();
-            self.log.queue.push_front(Queued { token: Some(token), id, item: Item::Job { job } });
+            self.log.push_first(id, token, Item::Job { job });
         }
     }
 
@@ -557,8 +558,8 @@ impl Store {
             cache_misses: self.read_cache.misses,
             cache_bytes: self.read_cache.bytes() as u64,
             replay_bytes: replay_bytes(&self.cx),
-            batches_in_flight: self.log.in_flight.len() as u64,
-            records_waiting: self.log.queue.len() as u64,
+            batches_in_flight: self.log.batches_in_flight() as u64,
+            records_waiting: self.log.queue().len() as u64,
             ..*self.cx.statistics()
         }
     }

@@ -32,9 +32,9 @@ fn write_block(rig: &mut Rig, value: u64) {
 /// Ends the open segment, and opens others, until `segment` is the open one.
 fn roll_to(rig: &mut Rig, segment: u32) {
     for _ in 0..2 * tiny().segments {
-        assert!(rig.store.seal_segment(false), "a segment is free");
+        assert!(seal_segment(rig), "a segment is free");
         rig.settle();
-        if rig.store.log.head.as_ref().is_some_and(|head| head.link.segment == segment) {
+        if rig.store.cx.log().head().is_some_and(|(link, _)| link.segment == segment) {
             return;
         }
     }
@@ -47,6 +47,11 @@ fn has_read(rig: &mut Rig, read: &CollectRead, bytes: &Bytes) {
     cleaner.mover.add(cx, read, bytes);
 }
 
+fn seal_segment(rig: &mut Rig) -> bool {
+    let Store { cx, cleaner, log, .. } = &mut rig.store;
+    log.seal_segment(cx, cleaner, false)
+}
+
 fn best_victim(rig: &Rig) -> Option<u32> {
     rig.store.cleaner.best_victim(&rig.store.cx, &rig.store.groups)
 }
@@ -57,12 +62,12 @@ fn with_a_move_that_waits() -> (Rig, u32) {
     let mut rig = Rig::format(&tiny());
     rig.store.start_epoch(1, PG, epoch(1), sequence(0));
     rig.settle();
-    rig.store.seal_segment(false);
+    seal_segment(&mut rig);
     rig.settle();
     write_block(&mut rig, 1);
     let from = address(&mut rig);
     let segment = rig.store.cx.segments().segment_of(from);
-    rig.store.seal_segment(false);
+    seal_segment(&mut rig);
     rig.settle();
     let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
     let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
@@ -102,17 +107,17 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     rig.store.append(1, write);
     rig.store.commit(PG, last);
     // It waits for space, say.
-    let waiting = std::mem::take(&mut rig.store.log.queue);
+    let waiting = rig.store.log.swap_queue(VecDeque::new());
     rig.store.cleaner.pace.grant(100.0);
     rig.settle();
     assert!(rig.store.cleaner.queue().is_empty(), "it was moved");
     // Replay is to begin not after the move.
-    let moved_in = rig.store.log.head.as_ref().map(|head| head.link).expect("a segment is open");
+    let moved_in = rig.store.cx.log().head().map(|(link, _)| link).expect("a segment is open");
     rig.store.cx.segments_mut().hold(moved_in.segment);
     rig.checkpoint();
     let segment = rig.store.cx.segments().segment_of(from);
     roll_to(&mut rig, segment);
-    rig.store.log.queue = waiting;
+    rig.store.log.swap_queue(waiting);
     rig.settle();
     assert_eq!(address(&mut rig), from, "the same place as at first");
     rig.checkpoint();
@@ -132,7 +137,7 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     rig.write(PG.0, LAYER.0, CHUNK, BLOCK.0, filled(1, 6), 6);
     let from = address(&mut rig);
     let segment = rig.store.cx.segments().segment_of(from);
-    rig.store.seal_segment(false);
+    seal_segment(&mut rig);
     rig.settle();
     assert_eq!(best_victim(&rig), Some(segment));
     let checksums: Checksums =

@@ -7,7 +7,7 @@ use crate::format::{EntryView, Kind};
 use crate::groups::{Pending, Place};
 use crate::jobs::Job;
 use crate::log::Move;
-use crate::ops::{CopyState, Op};
+use crate::ops::Op;
 use crate::record::Copy;
 use crate::segments::Link;
 use crate::store::Store;
@@ -103,7 +103,7 @@ impl Store {
             bytes: None,
             applied: false,
         });
-        self.pin_write(place, count);
+        place.pin(self.cx.segments_mut(), count);
     }
 
     fn pending_of(&mut self, place: Place, entry: &EntryView<'_>) -> Pending {
@@ -148,7 +148,7 @@ impl Store {
         group.durable_end = sequence;
         group.epoch = group.epoch.max(pending.info.header.epoch);
         group.pending.push_back(pending);
-        self.pin_write(place, entry.head.count);
+        place.pin(self.cx.segments_mut(), entry.head.count);
         self.commit_replayed(pg, Sequence(entry.head.commit));
         Ok(())
     }
@@ -161,8 +161,8 @@ impl Store {
         let id =
             self.groups.get_mut(pg).find(sequence).filter(|p| p.info.header.epoch.0 == entry.head.epoch).map(|p| p.id);
         if let Some(id) = id {
-            self.pin_write(place, entry.head.count);
-            self.write_moved(pg, sequence, id, place);
+            place.pin(self.cx.segments_mut(), entry.head.count);
+            self.groups.write_moved(self.cx.segments_mut(), pg, sequence, id, place);
         }
     }
 
@@ -176,7 +176,7 @@ impl Store {
         let copy = Copy { pg: entry.pg(), sequence: Sequence(entry.head.sequence), range: entry.range(), body };
         let id = self.cx.new_id();
         let chunk = (copy.pg, copy.range.chunk);
-        self.copies.insert(id, CopyState { copy, place: Some((place, position)) });
+        self.copies.add(id, copy, Some((place, position)));
         self.cx.segments_mut().hold(place.segment);
         self.submit(chunk, Op::Copy { id });
     }
@@ -191,7 +191,7 @@ impl Store {
             let (epoch, committed) = (Epoch(entry.head.epoch), Sequence(entry.head.commit));
             self.enter_epoch(pg, epoch, committed, entry.head.count != 0)
         };
-        dropped.iter().for_each(|pending| self.unpin_write(pending));
+        dropped.iter().for_each(|pending| pending.unpin(self.cx.segments_mut()));
         let group = self.groups.get_mut(pg);
         group.replayed = true;
         group.durable_end = group.prepared_end;

@@ -1,0 +1,10 @@
+//! The writing end of the log: records wait, are sealed into batches, and become durable in order.
+
+mod encode;
+mod plan;
+mod queue;
+mod space;
+mod writer;
+
+pub(crate) use queue::{Item, Landing, Move, Queued};
+pub(crate) use writer::{LogWriter, Sealing};
