@@ -1,10 +1,5 @@
 //! How full the store is, and what it has done.
 
-use crate::checkpoint::position::oldest_unsettled;
-use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
-use crate::store::Store;
-use azekura_base::BLOCK_SIZE;
-
 /// How full the device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
@@ -71,76 +66,4 @@ pub struct Statistics {
     pub batches_in_flight: u64,
     /// Records that wait to be put into a batch now.
     pub records_waiting: u64,
-}
-
-/// The device counts as nearly full when less than this share of its capacity is left, in percent.
-const NEAR_FULL_PERCENT: u64 = 10;
-
-impl Space {
-    pub(crate) fn of(store: &Store) -> Space {
-        let options = store.cx.options();
-        let block = BLOCK_SIZE as u64;
-        let ready = u64::from(store.cx.segments().ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
-        let capacity = ready * u64::from(store.promised_blocks) * block;
-        // What is on its way will be live soon.
-        let waiting = store.log.queue_blocks() + store.cx.segments().pinned();
-        let live = store.cx.segments().live() * block;
-        let used = live + waiting * block;
-        let segment = u64::from(options.segment_blocks) * block;
-        let taken = store.cx.segments().ready() - store.cx.segments().free();
-        Space {
-            capacity,
-            live,
-            used,
-            occupied: u64::from(taken) * segment,
-            free_segments: store.cx.segments().free(),
-            segments: store.cx.segments().len(),
-            gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks))
-                .saturating_sub(store.cx.segments().live()) as u32
-                / options.segment_blocks,
-            full: used >= capacity,
-            near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,
-        }
-    }
-}
-
-impl Store {
-    /// What the store is waiting for, for people who look for a fault.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        let segments: Vec<String> = self
-            .cx
-            .segments()
-            .iter()
-            .filter(|(_, s)| s.state != crate::segments::State::Free || s.readers > 0)
-            .map(|(segment, s)| {
-                format!(
-                    "{segment}:{:?} g{} live {} saved {} pins {} holds {} readers {}{}",
-                    s.state,
-                    s.generation,
-                    s.live,
-                    s.saved_live,
-                    s.pins,
-                    s.holds,
-                    s.readers,
-                    if s.alone_until > self.cx.now() { " left alone" } else { "" }
-                )
-            })
-            .collect();
-        format!(
-            "head {:?}, next record {:?}, {} for collection with credit {:.0}, {} leaves unsaved (oldest {:?}), saving {}, \
-             unsettled from {}, chunks waiting {}, {:?}; {}",
-            self.cx.log().head().map(|(link, block)| (link.segment, link.generation, block)),
-            self.log.queue().front().map(|queued| queued.item.payload_blocks()),
-            self.cleaner.queue().len(),
-            self.cleaner.credit(),
-            self.cache.dirty_count(),
-            self.cache.oldest_dirty(),
-            self.checkpointer.is_saving(),
-            oldest_unsettled(&self.cx, &self.groups),
-            self.ops.len(),
-            self.cleaner,
-            segments.join("; ")
-        )
-    }
 }

@@ -4,8 +4,8 @@
 use crate::checkpoint::rows::{Root, SegmentRow};
 use crate::checkpoint::saved_map::{CheckpointBatch, CheckpointRoot, SavedMap};
 use crate::effect::MapError;
-use crate::heirs::Heir;
-use crate::leaf::{DamagedLeaf, LeafImage, LeafKey, SavedLeaf};
+use crate::map::Heir;
+use crate::map::{DamagedLeaf, LeafImage, LeafKey, SavedLeaf};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,4 +13,4 @@ pub(crate) use pace::{replay_bytes, replay_waits};
 pub(crate) use reader::Reader;
 pub use rows::{GroupRow, PendingRow, Position, Root, SegmentRow};
 pub use saved_map::{CheckpointBatch, CheckpointRoot, SavedMap};
-pub(crate) use saving::{Checkpointer, Sources};
+pub(crate) use saving::{Checkpoint, Checkpointer, Sources};

@@ -2,9 +2,9 @@
 
 use crate::checkpoint::reader::Reader;
 use crate::effect::MapError;
+use crate::groups::Requests;
 use crate::jobs::Job;
 use crate::options::Identity;
-use crate::requests::Requests;
 use azekura_base::{
     BlockIndex, BlockRange, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, LayerId, PgId, Prepared, RequestId,
     Sequence, SessionId, WriteHeader, checksum,

@@ -2,8 +2,8 @@
 
 use crate::checkpoint::rows::{Root, SegmentRow};
 use crate::effect::{Done, Effect, IoId, MapError};
-use crate::heirs::Heir;
-use crate::leaf::{LeafImage, LeafKey, SavedLeaf};
+use crate::map::Heir;
+use crate::map::{LeafImage, LeafKey, SavedLeaf};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 
 /// What one checkpoint transaction writes.

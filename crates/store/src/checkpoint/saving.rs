@@ -13,17 +13,13 @@ use crate::checkpoint::rows::{GroupRow, PendingRow, Position, Root};
 use crate::checkpoint::saved_map::CheckpointBatch;
 use crate::cleaner::Cleaner;
 use crate::cx::{Io, StoreCx};
-use crate::damage::Damage;
 use crate::effect::{Effect, Failure, MapError};
 use crate::groups::Groups;
-use crate::heirs::Heirs;
 use crate::jobs::{Job, Jobs};
-use crate::layers::Layers;
-use crate::leaf::LeafKey;
-use crate::leaf_cache::{Content, LEAF_BYTES, LeafCache};
+use crate::map::{LeafKey, Map, Wanted};
 use crate::report::Report;
 use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
-use azekura_base::{LayerId, PgId};
+use azekura_base::PgId;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -41,10 +37,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// What a checkpoint saves from.
 pub(crate) struct Sources<'a> {
     pub cx: &'a mut StoreCx,
-    pub cache: &'a mut LeafCache,
-    pub layers: &'a mut Layers,
-    pub heirs: &'a mut Heirs,
-    pub damage: &'a mut Damage,
+    pub map: &'a mut Map,
     pub groups: &'a mut Groups,
     pub jobs: &'a Jobs,
     pub cleaner: &'a mut Cleaner,
@@ -98,11 +91,11 @@ impl Checkpointer {
     }
 
     /// A checkpoint would be useful now.
-    pub fn is_due(&self, cx: &StoreCx, cache: &LeafCache, groups: &Groups, jobs: &Jobs) -> bool {
+    pub fn is_due(&self, cx: &StoreCx, map: &Map, groups: &Groups, jobs: &Jobs) -> bool {
         if !cx.is_running() || self.saving.is_some() {
             return false;
         }
-        if cache.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max {
+        if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max {
             return true;
         }
         if pace::wants_space(cx, groups) {
@@ -123,7 +116,7 @@ impl Checkpointer {
         if pace::replay_bytes(cx) > bound / 2 && since > bound / SPACING && pace::position_can_move(cx, groups) {
             return true;
         }
-        cache.dirty_count() > 0 && self.is_old(cx)
+        map.dirty_count() > 0 && self.is_old(cx)
     }
 
     fn is_old(&self, cx: &StoreCx) -> bool {
@@ -136,7 +129,7 @@ impl Checkpointer {
     /// When one is being saved.
     pub fn begin(&mut self, from: Sources<'_>, leaves_max: usize, mut note: impl FnMut(PgId) -> Option<Bytes>) {
         assert!(self.saving.is_none(), "one checkpoint at a time");
-        let Sources { cx, cache, layers, heirs, damage, groups, jobs, cleaner } = from;
+        let Sources { cx, map, groups, jobs, cleaner } = from;
         for (pg, group) in groups.iter_mut() {
             if let Some(note) = note(pg) {
                 group.take_note(note);
@@ -144,7 +137,7 @@ impl Checkpointer {
         }
         let floor = cx.segments().chain().front().copied().or_else(|| cx.log().replaying());
         let floor = floor.map_or(0, |link| link.generation);
-        let before = self.changed_before(cx, cache, groups, jobs, floor);
+        let before = self.changed_before(cx, map, groups, jobs, floor);
         let mut batch = CheckpointBatch {
             root: root(cx, groups, jobs),
             segments: Vec::new(),
@@ -154,17 +147,16 @@ impl Checkpointer {
             heirs_gone: Vec::new(),
             heirs: Vec::new(),
         };
-        let leaves = take_leaves(cx, cache, layers, damage, (leaves_max, floor, before), &mut batch);
+        let leaves = map.take_leaves(cx, Wanted { limit: leaves_max, floor, before }, &mut batch);
         let oldest = oldest_unsettled(cx, groups);
-        let position = cache.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
+        let position = map.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
         batch.root.position = position_of(cx, position);
         save_pending(cx, groups, position, &mut batch.root.groups);
         batch.segments = cx.segments_mut().begin_checkpoint(position);
-        batch.layers = layers.take_changed();
         batch.heirs_gone = cx.segments().freeing().to_vec();
         cleaner.forget_segments(cx, &batch.heirs_gone);
-        batch.heirs = heirs.take(&batch.heirs_gone);
-        let over = jobs.over(position, cache.oldest_dirty(), groups);
+        map.take_rows(&mut batch);
+        let over = jobs.over(position, map.oldest_dirty(), groups);
         for job in &over {
             match job {
                 Job::ForgetGroup(gone) => batch.root.groups.retain(|group| group.pg != *gone),
@@ -173,8 +165,6 @@ impl Checkpointer {
             }
         }
         batch.root.jobs.retain(|job| !over.contains(job) || jobs.lingers(*job, groups));
-        cx.counters().checkpoint_leaves += batch.leaves.len() as u64;
-        cx.counters().checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
         self.last = cx.now();
         self.last_log_bytes = cx.statistics().log_bytes;
         let checkpoint = Checkpoint { position, leaves, jobs: jobs.iter().collect(), over };
@@ -185,8 +175,8 @@ impl Checkpointer {
     }
 
     /// Leaves are to be saved that were changed in log generations before this.
-    fn changed_before(&self, cx: &StoreCx, cache: &LeafCache, groups: &Groups, jobs: &Jobs, floor: u64) -> u64 {
-        if cache.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max || is_short(cx) || self.is_old(cx) {
+    fn changed_before(&self, cx: &StoreCx, map: &Map, groups: &Groups, jobs: &Jobs, floor: u64) -> u64 {
+        if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max || is_short(cx) || self.is_old(cx) {
             return u64::MAX;
         }
         // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
@@ -261,45 +251,6 @@ fn root(cx: &StoreCx, groups: &Groups, jobs: &Jobs) -> Root {
 /// Hardly any segment is free.
 fn is_short(cx: &StoreCx) -> bool {
     cx.segments().free() <= GC_SEGMENTS + ZERO_SEGMENTS
-}
-
-/// Takes leaves for a checkpoint, see [`LeafCache::take_dirty`], and keeps the accounts of what is saved. Gives their
-/// keys.
-fn take_leaves(
-    cx: &mut StoreCx,
-    cache: &mut LeafCache,
-    layers: &mut Layers,
-    damage: &mut Damage,
-    (limit, floor, before): (usize, u64, u64),
-    batch: &mut CheckpointBatch,
-) -> Vec<LeafKey> {
-    let (mut taken, mut deltas) = (Vec::new(), Vec::new());
-    let mut owned: Vec<(LayerId, i64)> = Vec::new();
-    let segments = cx.segments();
-    let emptied = |segment: u32| segments.get(segment).live == 0;
-    cache.take_dirty(limit, floor, before, emptied, |slot| {
-        taken.push(slot.key);
-        deltas.extend_from_slice(&slot.delta);
-        let gained: i64 = slot.delta.iter().map(|(_, blocks)| i64::from(*blocks)).sum();
-        owned.push((slot.key.layer, gained - i64::from(slot.ghosts)));
-        match &slot.content {
-            Content::Present(leaf) => {
-                damage.saved(&slot.key, Some(leaf));
-                batch.leaves.push((slot.key, leaf.clone()));
-            }
-            _ => {
-                damage.saved(&slot.key, None);
-                batch.removed.push(slot.key);
-            }
-        }
-    });
-    for (segment, blocks) in deltas {
-        cx.segments_mut().add_saved(segment, blocks);
-    }
-    for (layer, blocks) in owned {
-        layers.add_saved(layer, blocks);
-    }
-    taken
 }
 
 /// Where the log's generation `generation` begins.

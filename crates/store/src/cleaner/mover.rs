@@ -9,7 +9,7 @@ use crate::cleaner::victim::{CollectRead, LiveRunOf};
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, IoId};
 use crate::log::{Item, Move, Queued};
-use crate::reads::first_bad;
+use crate::read::first_bad;
 use crate::segments::{Segments, State};
 use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, LayerId};
 use bytes::Bytes;

@@ -1,9 +1,9 @@
 //! The segment that is being emptied: what was written into it, and what of that is live.
 
-use crate::format::{Entries, Kind, Summary};
-use crate::heirs::Heirs;
 use crate::jobs::Jobs;
-use crate::leaf::{Leaf, LeafKey};
+use crate::log::format::{Entries, Kind, Summary};
+use crate::map::Heirs;
+use crate::map::{Leaf, LeafKey};
 use crate::segments::Segments;
 use azekura_base::{BlockIndex, BlockRange, Checksum, Checksums, LayerId, Prepared, Sequence};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

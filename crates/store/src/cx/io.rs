@@ -1,10 +1,10 @@
 //! What an effect that is under way is for.
 
 use crate::jobs::Job;
-use crate::leaf::LeafKey;
-use crate::questions::ChangedQuery;
-use crate::reads::Fetch;
-use azekura_base::{PgId, Sequence};
+use crate::map::LeafKey;
+use crate::query::ChangedQuery;
+use crate::read::Fetch;
+use azekura_base::PgId;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -19,7 +19,6 @@ pub(crate) enum Io {
     Comparison(u64),
     Heirs(u32),
     Changed(ChangedQuery),
-    Modified { token: u64, pg: PgId, after: Sequence },
     Totals(PgId),
     Collect,
 }

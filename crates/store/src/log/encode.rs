@@ -1,12 +1,12 @@
 //! A record as it is written (docs/formats/log.md), and what it changes by getting its place: prepared writes and copies
 //! know it from here on, and the segment counts what must not be lost in it.
 
-use crate::copies::Copies;
 use crate::cx::{StoreCx, log_position};
-use crate::format::{EntryHead, Kind};
 use crate::groups::{Groups, Place};
 use crate::jobs::Job;
+use crate::log::format::{EntryHead, Kind};
 use crate::log::queue::{Item, Landing, Move, Queued};
+use crate::map::Copies;
 use crate::record::{Copy, stored};
 use azekura_base::{Body, Checksums, Prepared, Write, WriteHeader};
 use bytes::Bytes;

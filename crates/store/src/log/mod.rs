@@ -1,6 +1,7 @@
 //! The writing end of the log: records wait, are sealed into batches, and become durable in order.
 
 mod encode;
+pub(crate) mod format;
 mod plan;
 mod queue;
 mod space;

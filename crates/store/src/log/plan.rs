@@ -1,6 +1,6 @@
 //! Which records a batch takes.
 
-use crate::format::{EntryHead, SummaryBuilder, header_blocks};
+use crate::log::format::{EntryHead, SummaryBuilder, header_blocks};
 use crate::log::queue::Item;
 use crate::options::Options;
 use crate::segments::Link;

@@ -1,8 +1,8 @@
 //! Records on their way into the log, and what each does once it is durable.
 
-use crate::format::EntryHead;
 use crate::groups::Place;
 use crate::jobs::Job;
+use crate::log::format::EntryHead;
 use crate::record::{Copy, payload_blocks};
 use azekura_base::{BLOCK_SIZE, BlockRange, Body, Checksums, Epoch, PgId, Prepared, Sequence, Write};
 use bytes::Bytes;

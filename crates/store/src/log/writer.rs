@@ -6,16 +6,15 @@
 
 use crate::checkpoint::replay_waits;
 use crate::cleaner::Cleaner;
-use crate::copies::Copies;
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, IoId};
-use crate::format::{BatchHeader, BatchKind, SummaryBuilder, header_blocks};
 use crate::groups::{Groups, Place};
 use crate::jobs::Jobs;
-use crate::leaf_cache::LeafCache;
 use crate::log::encode::Encoder;
+use crate::log::format::{BatchHeader, BatchKind, SummaryBuilder, header_blocks};
 use crate::log::plan::{Head, Plan};
 use crate::log::queue::{Item, Landing, Queued};
+use crate::map::{Copies, Map};
 use crate::segments::{Link, Segments};
 use azekura_base::BLOCK_SIZE;
 use bytes::Bytes;
@@ -28,7 +27,7 @@ pub(crate) struct Sealing<'a> {
     pub copies: &'a mut Copies,
     pub cleaner: &'a mut Cleaner,
     pub jobs: &'a Jobs,
-    pub cache: &'a LeafCache,
+    pub map: &'a Map,
     /// A checkpoint is being saved.
     pub is_saving: bool,
 }
@@ -146,7 +145,7 @@ impl LogWriter {
         // Neither unsaved leaves nor what a restart replays may outgrow their bounds: a checkpoint is due or in
         // progress, and will make room.
         let map_keeps_up =
-            s.cache.dirty_bytes() <= s.cx.options().leaf_cache_bytes_max && !replay_waits(s.cx, s.groups, s.jobs);
+            s.map.dirty_bytes() <= s.cx.options().leaf_cache_bytes_max && !replay_waits(s.cx, s.groups, s.jobs);
         let may_open_for_clients = !self.clients_are_stalled(s);
         let plan = self.plan(s, map_keeps_up, may_open_for_clients);
         if !plan.is_empty() {

@@ -1,7 +1,7 @@
 //! The chain of batch headers: what may come next, what has come, and what proves that more was durable.
 
 use crate::checkpoint::CheckpointRoot;
-use crate::format::{Batch, BatchHeader, Frame};
+use crate::log::format::{Batch, BatchHeader, Frame};
 use crate::options::Identity;
 use crate::segments::Link;
 use azekura_base::BLOCK_SIZE;

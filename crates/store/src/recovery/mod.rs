@@ -5,5 +5,5 @@ mod replay;
 mod rereading;
 mod scan;
 
-pub(crate) use chain::Tail;
+pub(crate) use replay::Replay;
 pub(crate) use scan::{Found, Recovery};

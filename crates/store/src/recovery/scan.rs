@@ -26,7 +26,7 @@
 use crate::checkpoint::CheckpointRoot;
 use crate::cx::{Io, StoreCx};
 use crate::effect::{DeviceError, Effect, OpenError};
-use crate::format::{Batch, BatchKind, Summary, Superblock, footer_blocks};
+use crate::log::format::{Batch, BatchKind, Summary, Superblock, footer_blocks};
 use crate::recovery::chain::{Chain, Tail, next_link};
 use crate::recovery::rereading::{Next, Rereading};
 use crate::segments::{Link, Segment, Segments, State};
