@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use azekura_cli::{CliError, print, print_json};
+use azekura_map_db::CheckpointDb;
 use azekura_server::{LogFile, read_layers};
-use azekura_store::{CheckpointDb, DeviceError, Inspector, Severity};
+use azekura_store::{DeviceError, Inspector, Severity};
 use clap::{Args, Subcommand};
 
 /// Look into a device's folder. The node that has it must be stopped.

@@ -1,8 +1,8 @@
 //! What the store asks for, what it is told, and what it tells.
 
 use crate::checkpoint::CheckpointBatch;
-use crate::heirs::Heir;
-use crate::leaf::{LeafKey, SavedLeaf};
+use crate::map::Heir;
+use crate::map::{LeafKey, SavedLeaf};
 use azekura_base::{BlockIndex, Body, ChunkIndex, Extent, LayerId, PgId, Run, Sequence};
 use bytes::Bytes;
 use std::fmt;

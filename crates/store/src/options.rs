@@ -1,6 +1,6 @@
 //! What a store is told when it is made or opened.
 
-use crate::format::{EntryHead, header_blocks, summary_blocks};
+use crate::log::format::{EntryHead, header_blocks, summary_blocks};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, DeviceId};
 
 /// Blocks at the start of a device that belong to the superblock (1 MiB, so that segments stay aligned to it).

@@ -1,7 +1,7 @@
 //! What came of questions about whole chunks and layers, and of work in the background.
 
 use crate::effect::{MapError, ReadError};
-use crate::leaf::LeafKey;
+use crate::map::LeafKey;
 use azekura_base::{
     BlockIndex, CHUNK_BLOCKS, Checksums, ChunkIndex, Differences, LayerId, Measured, NotTold, PgId, Sequence,
 };

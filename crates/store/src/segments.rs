@@ -1,8 +1,9 @@
 //! The segment table: which segments hold log, what is live in them, which may be written next.
 
 use crate::checkpoint::SegmentRow;
+use crate::map::LiveRight;
 use crate::options::{Options, SUPERBLOCK_AREA_BLOCKS};
-use azekura_base::BLOCK_SIZE;
+use azekura_base::{BLOCK_SIZE, LayerId};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -54,6 +55,10 @@ pub(crate) struct Link {
     pub first_previous: u32,
 }
 
+/// Free segments that only cleaning may open.
+pub(crate) const GC_SEGMENTS: u32 = 3;
+/// Free segments beyond those that only records without payload may open: zeros and dropped layers win space.
+pub(crate) const ZERO_SEGMENTS: u32 = 2;
 /// Classes of fullness.
 const CLASSES: usize = 65;
 /// Segments of one class that are looked at for one that can be collected.
@@ -66,6 +71,8 @@ pub(crate) struct Segments {
     segment_blocks: u32,
     /// Segments with so many needed blocks are not worth collecting: headers and summaries take the rest.
     full_enough: u32,
+    /// See [`Options::promised_blocks`].
+    promised_blocks: u32,
     /// Segments below this are initialised on the device.
     ready: u32,
     free: u32,
@@ -86,7 +93,8 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    pub fn new(options: &Options, rows: &[(u32, SegmentRow)]) -> Segments {
+    /// As a checkpoint has them. What they count beyond what the `layers` own are ghosts.
+    pub fn new(options: &Options, rows: &[(u32, SegmentRow)], layers: &[(LayerId, u64)]) -> Segments {
         let blank = Segment {
             generation: 0,
             state: State::Free,
@@ -109,6 +117,7 @@ impl Segments {
             table,
             segment_blocks: options.segment_blocks,
             full_enough: options.full_enough_blocks(),
+            promised_blocks: options.promised_blocks(),
             ready: options.segments,
             free: 0,
             live: 0,
@@ -124,6 +133,8 @@ impl Segments {
             segments.classify(segment, None);
         }
         segments.live = segments.table.iter().map(|s| u64::from(s.live)).sum();
+        let owned: u64 = layers.iter().map(|(_, blocks)| blocks).sum();
+        segments.ghosts = segments.live.saturating_sub(owned);
         segments.count_free();
         segments
     }
@@ -192,6 +203,11 @@ impl Segments {
     /// Segments that may be written to at all now.
     pub fn ready(&self) -> u32 {
         self.ready
+    }
+
+    /// Blocks of a segment that clients may fill on average.
+    pub fn promised_blocks(&self) -> u32 {
+        self.promised_blocks
     }
 
     pub fn live(&self) -> u64 {
@@ -275,7 +291,8 @@ impl Segments {
         self.classify(segment, None);
     }
 
-    pub fn add_live(&mut self, segment: u32, blocks: u32) {
+    /// A leaf owns so many blocks more in the segment.
+    pub fn add_live(&mut self, _right: LiveRight, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
         let before = entry.needed();
         entry.live += blocks;
@@ -283,7 +300,12 @@ impl Segments {
         self.classify(segment, Some(before));
     }
 
-    pub fn remove_live(&mut self, segment: u32, blocks: u32) {
+    /// A leaf owns so many blocks less in the segment.
+    pub fn remove_live(&mut self, _right: LiveRight, segment: u32, blocks: u32) {
+        self.give_up(segment, blocks);
+    }
+
+    fn give_up(&mut self, segment: u32, blocks: u32) {
         let entry = self.get_mut(segment);
         let given_up = blocks.min(entry.live);
         let before = entry.needed();
@@ -293,6 +315,23 @@ impl Segments {
             self.mismatch = Some(segment);
         }
         self.classify(segment, Some(before));
+    }
+
+    /// No leaf owns a block of the segment: what it counts are ghosts. Where it is not known how many blocks the lost
+    /// leaf owned, nothing is done, and false given: to look at the segment again and again would win nothing.
+    pub fn drop_ghosts(&mut self, segment: u32) -> bool {
+        let entry = self.get(segment);
+        let (live, idle) = (entry.live, entry.pins == 0 && entry.holds == 0);
+        if live == 0 || !idle {
+            return true;
+        }
+        if u64::from(live) > self.ghosts {
+            return false;
+        }
+        self.ghosts -= u64::from(live);
+        self.give_up(segment, live);
+        self.add_saved(segment, -(live as i32));
+        true
     }
 
     pub fn add_saved(&mut self, segment: u32, blocks: i32) {

@@ -1,9 +1,5 @@
 //! How full the store is, and what it has done.
 
-use crate::log::{GC_SEGMENTS, ZERO_SEGMENTS};
-use crate::store::Store;
-use azekura_base::BLOCK_SIZE;
-
 /// How full the device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
@@ -70,75 +66,4 @@ pub struct Statistics {
     pub batches_in_flight: u64,
     /// Records that wait to be put into a batch now.
     pub records_waiting: u64,
-}
-
-/// The device counts as nearly full when less than this share of its capacity is left, in percent.
-const NEAR_FULL_PERCENT: u64 = 10;
-
-impl Space {
-    pub(crate) fn of(store: &Store) -> Space {
-        let options = &store.options;
-        let block = BLOCK_SIZE as u64;
-        let ready = u64::from(store.segments.ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
-        let capacity = ready * u64::from(store.promised_blocks) * block;
-        // What is on its way will be live soon.
-        let waiting = store.log.queue_blocks + store.segments.pinned();
-        let live = store.segments.live() * block;
-        let used = live + waiting * block;
-        let segment = u64::from(options.segment_blocks) * block;
-        let taken = store.segments.ready() - store.segments.free();
-        Space {
-            capacity,
-            live,
-            used,
-            occupied: u64::from(taken) * segment,
-            free_segments: store.segments.free(),
-            segments: store.segments.len(),
-            gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks)).saturating_sub(store.segments.live())
-                as u32
-                / options.segment_blocks,
-            full: used >= capacity,
-            near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,
-        }
-    }
-}
-
-impl Store {
-    /// What the store is waiting for, for people who look for a fault.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        let segments: Vec<String> = self
-            .segments
-            .iter()
-            .filter(|(_, s)| s.state != crate::segments::State::Free || s.readers > 0)
-            .map(|(segment, s)| {
-                format!(
-                    "{segment}:{:?} g{} live {} saved {} pins {} holds {} readers {}{}",
-                    s.state,
-                    s.generation,
-                    s.live,
-                    s.saved_live,
-                    s.pins,
-                    s.holds,
-                    s.readers,
-                    if s.alone_until > self.now { " left alone" } else { "" }
-                )
-            })
-            .collect();
-        format!(
-            "head {:?}, next record {:?}, {} for collection with credit {:.0}, {} leaves unsaved (oldest {:?}), saving {}, \
-             unsettled from {}, chunks waiting {}, {:?}; {}",
-            self.log.head.as_ref().map(|head| (head.link.segment, head.link.generation, head.block)),
-            self.log.queue.front().map(|queued| queued.item.payload_blocks()),
-            self.log.gc_queue.len(),
-            self.log.gc_credit,
-            self.cache.dirty_count(),
-            self.cache.oldest_dirty(),
-            self.saving.is_some(),
-            self.oldest_unsettled(),
-            self.ops.len(),
-            self.collector,
-            segments.join("; ")
-        )
-    }
 }

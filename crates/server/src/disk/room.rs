@@ -63,7 +63,8 @@ pub fn reserve_map(path: &Path, size: u64) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_store::{CheckpointDb, SavedMap};
+    use azekura_map_db::CheckpointDb;
+    use azekura_store::SavedMap;
     use std::os::unix::fs::MetadataExt;
 
     #[test]

@@ -1,0 +1,262 @@
+//! The saved map on disk, in a redb database (docs/formats/map.md).
+//!
+//! Its calls block: a node runs them on a thread of their own, one at a time, in the order of the effects.
+//!
+//! The database checks no page when it reads one, and a disk may lose a write that it has called done, so nothing that
+//! comes out of it is believed as it is: rows have checksums, small ones exist twice, and an index in another tree than
+//! the leaves says which image of each is the latest (docs/decisions/0015-saved-map.md).
+
+use crate::file::{MapFile, Troubles, Watched};
+use crate::rows::IndexRow;
+use crate::tables::{
+    INDEX, LEAVES, PlaceKey, Wrong, in_index, key_of, place, read_heirs, read_root, read_totals, saved_leaf, table,
+    write,
+};
+use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use azekura_store::{CheckpointBatch, CheckpointRoot, Heir, Leaf, LeafImage, LeafKey, MapError, SavedLeaf, SavedMap};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend};
+use std::collections::BTreeSet;
+use std::io;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Memory that the database may use for its pages, in bytes.
+const CACHE_BYTES_MAX: usize = 16 << 20;
+/// What the database refuses is asked for so many times, each time of a database opened anew: it takes no call after an
+/// error.
+const TRIES: usize = 2;
+
+type OpenBackend = dyn Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
+
+/// A saved map in a file.
+pub struct CheckpointDb {
+    /// `None` after a failure, until it can be opened again: the library takes no call after one.
+    database: Mutex<Option<Opened>>,
+    open: Box<OpenBackend>,
+}
+
+struct Opened {
+    database: Database,
+    troubles: Troubles,
+}
+
+impl std::fmt::Debug for CheckpointDb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CheckpointDb")
+    }
+}
+
+fn is_full(error: &redb::Error) -> bool {
+    matches!(error, redb::Error::Io(io) if matches!(io.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+}
+
+impl CheckpointDb {
+    /// Opens the database file at `path`, and makes it when there is none.
+    ///
+    /// # Errors
+    /// When it can't be opened, is damaged, or another process has it open.
+    pub fn open(path: &Path) -> Result<CheckpointDb, MapError> {
+        let file = path.to_path_buf();
+        let opened = CheckpointDb::over(move || Ok(Box::new(MapFile::open(&file)?)));
+        opened.map_err(|error| match error {
+            MapError::Full(what) => MapError::Full(format!("{}: {what}", path.display())),
+            error => MapError::Failed(format!("{}: {error}", path.display())),
+        })
+    }
+
+    /// Opens the database on what `open` gives; it is called again after each failure.
+    ///
+    /// # Errors
+    /// When it can't be opened or is damaged.
+    pub fn over(
+        open: impl Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
+    ) -> Result<CheckpointDb, MapError> {
+        let map = CheckpointDb { database: Mutex::new(None), open: Box::new(open) };
+        let database = map.opened().map_err(|error| match is_full(&error) {
+            true => MapError::Full(error.to_string()),
+            false => MapError::Failed(error.to_string()),
+        })?;
+        Ok(CheckpointDb { database: Mutex::new(Some(database)), ..map })
+    }
+
+    fn opened(&self) -> Result<Opened, redb::Error> {
+        let troubles = Troubles::default();
+        let backend = Watched::new((self.open)()?, troubles.clone());
+        let database = Database::builder().set_cache_size(CACHE_BYTES_MAX).create_with_backend(backend)?;
+        Ok(Opened { database, troubles })
+    }
+
+    /// Reads something. The database is opened anew once for it: most errors of a device are over after a moment, and
+    /// the library takes no call after one.
+    fn read<T>(&self, what: &str, ask: impl Fn(&ReadTransaction) -> Result<T, Wrong>) -> Result<T, MapError> {
+        let mut slot = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = redb::Error::PreviousIo;
+        for _ in 0..TRIES {
+            let database = match slot.take().map_or_else(|| self.opened(), Ok) {
+                Ok(database) => slot.insert(database),
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            let transaction = database.database.begin_read().map_err(|error| Wrong::Refused(error.into()));
+            match transaction.and_then(|transaction| ask(&transaction)) {
+                Ok(answer) => return Ok(answer),
+                Err(Wrong::Failed(error)) => return Err(error),
+                Err(Wrong::Refused(error)) => {
+                    last = error;
+                    *slot = None;
+                }
+            }
+        }
+        Err(MapError::Refused(format!("{what} can't be read: {last}")))
+    }
+
+    fn save(&self, batch: &CheckpointBatch) -> Result<(), MapError> {
+        let mut slot = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = redb::Error::PreviousIo;
+        for _ in 0..TRIES {
+            let database = match slot.take().map_or_else(|| self.opened(), Ok) {
+                Ok(database) => slot.insert(database),
+                Err(error) if is_full(&error) => return Err(MapError::Full(not_saved(&error))),
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            let troubles = database.troubles.clone();
+            troubles.forget();
+            let Err(error) = write(&database.database, batch) else { return Ok(()) };
+            // What was saved before is still there: it is wanted for reading, too.
+            *slot = None;
+            // Nobody knows what of the transaction is durable, and asking again would not tell.
+            if troubles.sync_failed() {
+                return Err(MapError::Failed(not_saved(&error)));
+            }
+            if is_full(&error) {
+                return Err(MapError::Full(not_saved(&error)));
+            }
+            if troubles.write_failed() {
+                return Err(MapError::Failed(not_saved(&error)));
+            }
+            last = error;
+        }
+        Err(MapError::Refused(not_saved(&last)))
+    }
+}
+
+fn not_saved(error: &redb::Error) -> String {
+    format!("a checkpoint can't be saved: {error}")
+}
+
+impl SavedMap for CheckpointDb {
+    fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
+        self.read("the checkpoint root", read_root)
+    }
+
+    fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
+        self.save(&batch)
+    }
+
+    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError> {
+        self.read("a leaf", |transaction| {
+            let Some(leaves) = table(transaction, LEAVES)? else { return Ok(vec![SavedLeaf::Absent; keys.len()]) };
+            let index = table(transaction, INDEX)?;
+            keys.iter().map(|key| saved_leaf(&leaves, index.as_ref(), key)).collect()
+        })
+    }
+
+    fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError> {
+        self.read("a layer", |transaction| {
+            let (Some(leaves), Some(index)) = (table(transaction, LEAVES)?, table(transaction, INDEX)?) else {
+                return Ok(Vec::new());
+            };
+            let mut keys = Vec::new();
+            for row in leaves.range((layer.0, from.0, 0)..=(layer.0, u32::MAX, u32::MAX))? {
+                let (key, image) = row?;
+                let key = key_of(key.value());
+                // A flipped bit in a key must not make up a leaf.
+                if Leaf::stated_key(image.value()) == Some(key) || index.get(in_index(&key))?.is_some() {
+                    keys.push(key);
+                    if keys.len() >= limit {
+                        break;
+                    }
+                }
+            }
+            Ok(keys)
+        })
+    }
+
+    fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
+        let mut keys: BTreeSet<PlaceKey> = BTreeSet::new();
+        let listed = self.read("the leaves", |transaction| {
+            let mut keys = BTreeSet::new();
+            if let Some(leaves) = table(transaction, LEAVES)? {
+                for row in leaves.iter()? {
+                    keys.insert(row?.0.value());
+                }
+            }
+            if let Some(index) = table(transaction, INDEX)? {
+                for row in index.iter()? {
+                    let (pg, layer, chunk) = row?.0.value();
+                    keys.insert((layer, chunk, pg));
+                }
+            }
+            Ok(keys)
+        })?;
+        keys.extend(listed);
+        for key in keys.into_iter().map(key_of) {
+            for leaf in self.load_leaves(&[key])? {
+                match leaf {
+                    SavedLeaf::Whole(leaf) => visit(Ok((key, leaf))),
+                    SavedLeaf::Damaged(damaged) => visit(Err(MapError::Refused(damaged.what))),
+                    SavedLeaf::Absent => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
+        self.read("the heirs of a segment", |transaction| read_heirs(transaction, segment))
+    }
+
+    fn compare_totals(&self, pg: PgId) -> Result<Option<String>, MapError> {
+        self.read("the index of a group", |transaction| read_totals(transaction, pg))
+    }
+
+    fn scan_modified(
+        &self,
+        pg: PgId,
+        after: Sequence,
+        from: (LayerId, ChunkIndex),
+        limit: usize,
+    ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
+        self.read("the index of a group", |transaction| {
+            let (Some(leaves), Some(index)) = (table(transaction, LEAVES)?, table(transaction, INDEX)?) else {
+                return Ok(Vec::new());
+            };
+            let mut listed = Vec::new();
+            for row in index.range((pg.0, from.0.0, from.1.0)..=(pg.0, u64::MAX, u32::MAX))? {
+                let (key, row) = row?;
+                let (_, layer, chunk) = key.value();
+                let key = key_of((layer, chunk, pg.0));
+                let modified = match IndexRow::decode(&key, row.value()) {
+                    Some(row) => row.stamps.modified,
+                    // Nobody knows when it was modified: it counts as if it was just now. Without a leaf, the key
+                    // itself is not to be believed.
+                    None if leaves.get(place(&key))?.is_some() => Sequence(u64::MAX),
+                    None => continue,
+                };
+                if modified > after || after == Sequence::ZERO {
+                    listed.push((key, modified));
+                    if listed.len() >= limit {
+                        break;
+                    }
+                }
+            }
+            Ok(listed)
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! A saved map in memory, for tests and the simulator: each checkpoint is atomic and at once durable. It can be damaged
+//! as one on disk can.
+
+use crate::checkpoint::rows::{Root, SegmentRow};
+use crate::checkpoint::saved_map::{CheckpointBatch, CheckpointRoot, SavedMap};
+use crate::effect::MapError;
+use crate::map::Heir;
+use crate::map::{DamagedLeaf, LeafImage, LeafKey, SavedLeaf};
+use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happened to a leaf, or to a row of the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapDamage {
+    /// A bit of the leaf's image has flipped, or an older page lies in the place of the latest: the index tells.
+    Leaf,
+    /// The same, and the index is damaged at this place as well.
+    LeafAndIndex,
+    /// The leaf and its row in the index are gone as if they had never been: a lost write took both.
+    Lost,
+}
+
+/// A saved map in memory. Clone it to keep an image of this instant.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryMap {
+    root: Option<Root>,
+    segments: BTreeMap<u32, SegmentRow>,
+    leaves: BTreeMap<(LayerId, ChunkIndex), (PgId, LeafImage)>,
+    layers: BTreeMap<LayerId, u64>,
+    heirs: BTreeMap<(u32, LayerId), LayerId>,
+    damaged: BTreeMap<(LayerId, ChunkIndex), MapDamage>,
+    /// Groups of which leaves are lost.
+    lost: BTreeSet<PgId>,
+}
+
+impl MemoryMap {
+    /// An empty map, as before format.
+    #[must_use]
+    pub fn new() -> MemoryMap {
+        MemoryMap::default()
+    }
+
+    /// All saved leaves, by layer and chunk, as they were before any damage.
+    pub fn leaves(&self) -> impl Iterator<Item = (LeafKey, &LeafImage)> {
+        self.leaves.iter().map(|((layer, chunk), (pg, leaf))| (LeafKey { layer: *layer, chunk: *chunk, pg: *pg }, leaf))
+    }
+
+    /// Damages what is saved of a leaf. False when there is none.
+    pub fn damage(&mut self, layer: LayerId, chunk: ChunkIndex, damage: MapDamage) -> bool {
+        let Some((pg, _)) = self.leaves.get(&(layer, chunk)) else { return false };
+        if damage == MapDamage::Lost {
+            self.lost.insert(*pg);
+            self.leaves.remove(&(layer, chunk));
+        } else {
+            self.damaged.insert((layer, chunk), damage);
+        }
+        true
+    }
+
+    fn saved(&self, key: &LeafKey) -> SavedLeaf {
+        let place = (key.layer, key.chunk);
+        let Some((_, leaf)) = self.leaves.get(&place) else { return SavedLeaf::Absent };
+        let Some(damage) = self.damaged.get(&place) else { return SavedLeaf::Whole(leaf.clone()) };
+        let is_indexed = *damage == MapDamage::Leaf;
+        SavedLeaf::Damaged(Box::new(DamagedLeaf {
+            what: format!("the leaf of layer {} chunk {} is damaged", key.layer, key.chunk),
+            stamps: is_indexed.then(|| leaf.stamps()),
+            own: is_indexed.then(|| leaf.own()),
+        }))
+    }
+}
+
+impl SavedMap for MemoryMap {
+    fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
+        let segments = self.segments.iter().map(|(segment, row)| (*segment, *row)).collect();
+        let layers = self.layers.iter().map(|(layer, blocks)| (*layer, *blocks)).collect();
+        let damaged = self.leaves().filter(|(_, leaf)| leaf.has_unknown()).map(|(key, _)| key).collect();
+        Ok(self.root.clone().map(|root| CheckpointRoot { root, segments, layers, damaged }))
+    }
+
+    fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
+        self.root = Some(batch.root);
+        self.segments.extend(batch.segments);
+        for key in batch.removed {
+            self.leaves.remove(&(key.layer, key.chunk));
+            self.damaged.remove(&(key.layer, key.chunk));
+        }
+        for (key, leaf) in batch.leaves {
+            self.leaves.insert((key.layer, key.chunk), (key.pg, leaf));
+            self.damaged.remove(&(key.layer, key.chunk));
+        }
+        self.layers.extend(batch.layers);
+        self.layers.retain(|_, blocks| *blocks > 0);
+        self.heirs.retain(|(segment, _), _| !batch.heirs_gone.contains(segment));
+        self.heirs.extend(batch.heirs.iter().map(|heir| ((heir.segment, heir.layer), heir.heir)));
+        Ok(())
+    }
+
+    fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError> {
+        Ok(keys.iter().map(|key| self.saved(key)).collect())
+    }
+
+    fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError> {
+        let range = (layer, from)..=(layer, ChunkIndex(u32::MAX));
+        let keys =
+            self.leaves.range(range).map(|((layer, chunk), (pg, _))| LeafKey { layer: *layer, chunk: *chunk, pg: *pg });
+        Ok(keys.take(limit).collect())
+    }
+
+    fn compare_totals(&self, pg: PgId) -> Result<Option<String>, MapError> {
+        Ok(self.lost.contains(&pg).then(|| format!("leaves of group {pg} are lost")))
+    }
+
+    fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
+        for (key, _) in self.leaves() {
+            match self.saved(&key) {
+                SavedLeaf::Whole(leaf) => visit(Ok((key, leaf))),
+                SavedLeaf::Damaged(damaged) => visit(Err(MapError::Refused(damaged.what))),
+                SavedLeaf::Absent => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn scan_modified(
+        &self,
+        pg: PgId,
+        after: Sequence,
+        from: (LayerId, ChunkIndex),
+        limit: usize,
+    ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
+        let modified = |(key, leaf): (LeafKey, &LeafImage)| {
+            let unknown = self.damaged.get(&(key.layer, key.chunk)) == Some(&MapDamage::LeafAndIndex);
+            (key, if unknown { Sequence(u64::MAX) } else { leaf.modified })
+        };
+        let wanted = |(key, modified): &(LeafKey, Sequence)| {
+            key.pg == pg && (key.layer, key.chunk) >= from && (*modified > after || after == Sequence::ZERO)
+        };
+        Ok(self.leaves().map(modified).filter(wanted).take(limit).collect())
+    }
+
+    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
+        let heirs = self.heirs.range((segment, LayerId(0))..=(segment, LayerId(u64::MAX)));
+        Ok(heirs.map(|((segment, layer), heir)| Heir { segment: *segment, layer: *layer, heir: *heir }).collect())
+    }
+}

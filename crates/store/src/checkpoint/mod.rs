@@ -1,0 +1,16 @@
+//! Checkpoints: what is saved when, as which rows, and the interface of whatever keeps them.
+
+mod memory_map;
+mod pace;
+pub(crate) mod position;
+mod reader;
+mod rows;
+mod saved_map;
+mod saving;
+
+pub use memory_map::{MapDamage, MemoryMap};
+pub(crate) use pace::{replay_bytes, replay_waits};
+pub(crate) use reader::Reader;
+pub use rows::{GroupRow, PendingRow, Position, Root, SegmentRow};
+pub use saved_map::{CheckpointBatch, CheckpointRoot, SavedMap};
+pub(crate) use saving::{Checkpoint, Checkpointer, Sources};

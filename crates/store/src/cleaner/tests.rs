@@ -1,0 +1,170 @@
+//! Moves that wait while the segment that they come from is written anew.
+
+use super::*;
+use crate::map::LeafKey;
+use crate::segments::Segments;
+use azekura_base::{BLOCK_SIZE, BlockIndex, Checksums, ChunkIndex, PgId};
+use common::{Rig, bytes_of, epoch, filled, sequence, tiny};
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+const PG: PgId = PgId(1);
+const LAYER: LayerId = LayerId(10);
+/// Of which a block is moved.
+const CHUNK: u32 = 0;
+const BLOCK: BlockIndex = BlockIndex(5);
+
+fn key() -> LeafKey {
+    LeafKey { layer: LAYER, chunk: ChunkIndex(CHUNK), pg: PG }
+}
+
+fn address(rig: &mut Rig) -> u32 {
+    let (_, _, map, _) = rig.store.parts().0.parts();
+    map.leaf_in_memory(key()).expect("the leaf is in memory").entries[usize::from(BLOCK.0)].address
+}
+
+fn write_block(rig: &mut Rig, value: u64) {
+    rig.write(PG.0, LAYER.0, CHUNK, BLOCK.0, filled(value, 1), 1);
+}
+
+/// Ends the open segment, and opens others, until `segment` is the open one.
+fn roll_to(rig: &mut Rig, segment: u32) {
+    for _ in 0..2 * tiny().segments {
+        assert!(seal_segment(rig), "a segment is free");
+        rig.settle();
+        if cx(rig).log().head().is_some_and(|(link, _)| link.segment == segment) {
+            return;
+        }
+    }
+    panic!("segment {segment} is never opened");
+}
+
+fn has_read(rig: &mut Rig, read: &CollectRead, bytes: &Bytes) {
+    let (cx, _, _, cleaner) = rig.store.parts().0.parts();
+    cleaner.mover.reads_blocks_of(read);
+    cleaner.mover.add(cx, read, bytes);
+}
+
+fn seal_segment(rig: &mut Rig) -> bool {
+    let (engine, log) = rig.store.parts();
+    let (cx, _, _, cleaner) = engine.parts();
+    log.seal_segment(cx, cleaner, false)
+}
+
+fn best_victim(rig: &mut Rig) -> Option<u32> {
+    let (cx, groups, _, cleaner) = rig.store.parts().0.parts();
+    cleaner.best_victim(cx, groups)
+}
+
+fn cx(rig: &mut Rig) -> &mut StoreCx {
+    rig.store.parts().0.parts().0
+}
+
+fn cleaner(rig: &mut Rig) -> &mut Cleaner {
+    rig.store.parts().0.parts().3
+}
+
+/// A device with a block in segment 0, which is sealed, and garbage collection has read the block and waits to move it.
+/// Gives the block's address.
+fn with_a_move_that_waits() -> (Rig, u32) {
+    let mut rig = Rig::format(&tiny());
+    rig.store.start_epoch(1, PG, epoch(1), sequence(0));
+    rig.settle();
+    seal_segment(&mut rig);
+    rig.settle();
+    write_block(&mut rig, 1);
+    let from = address(&mut rig);
+    let segment = cx(&mut rig).segments().segment_of(from);
+    seal_segment(&mut rig);
+    rig.settle();
+    let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
+    let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
+    let read = CollectRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
+    has_read(&mut rig, &read, &bytes);
+    rig.settle();
+    assert_eq!(cleaner(&mut rig).queue().len(), 1, "there is no credit to move it");
+    (rig, from)
+}
+
+#[test]
+fn a_move_that_waits_does_not_take_what_is_written_in_its_place() {
+    let (mut rig, from) = with_a_move_that_waits();
+    write_block(&mut rig, 2);
+    assert_ne!(address(&mut rig), from);
+    rig.checkpoint();
+    let segment = cx(&mut rig).segments().segment_of(from);
+    assert_eq!(cx(&mut rig).segments().get(segment).state, State::Free);
+    roll_to(&mut rig, segment);
+    write_block(&mut rig, 3);
+    assert_eq!(address(&mut rig), from, "the same place as at first");
+    cleaner(&mut rig).pace.grant(100.0);
+    rig.settle();
+    assert_eq!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 1).map(drop), Ok(()));
+    assert_eq!(cleaner(&mut rig).mover.blocks(), 0);
+    rig.check_accounts();
+}
+
+/// As before, but the move has been made, in vain; and the write that comes in its place was committed before the move
+/// was in the log.
+#[test]
+fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
+    let (mut rig, from) = with_a_move_that_waits();
+    write_block(&mut rig, 2);
+    let write = rig.next_write(PG.0, LAYER.0, CHUNK, BLOCK.0, filled(3, 1), 1);
+    let last = write.header.sequence;
+    rig.store.append(1, write);
+    rig.store.commit(PG, last);
+    // It waits for space, say.
+    let waiting = rig.store.parts().1.swap_queue(VecDeque::new());
+    cleaner(&mut rig).pace.grant(100.0);
+    rig.settle();
+    assert!(cleaner(&mut rig).queue().is_empty(), "it was moved");
+    // Replay is to begin not after the move.
+    let moved_in = cx(&mut rig).log().head().map(|(link, _)| link).expect("a segment is open");
+    cx(&mut rig).segments_mut().hold(moved_in.segment);
+    rig.checkpoint();
+    let segment = cx(&mut rig).segments().segment_of(from);
+    roll_to(&mut rig, segment);
+    rig.store.parts().1.swap_queue(waiting);
+    rig.settle();
+    assert_eq!(address(&mut rig), from, "the same place as at first");
+    rig.checkpoint();
+    assert_eq!(cx(&mut rig).segments().chain()[0].generation, moved_in.generation);
+    let (disk, map) = rig.crash(|_, _| false);
+    let mut rig = Rig::open(&tiny(), disk, map).expect("it opens");
+    rig.store.commit(PG, last);
+    let read = rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 1);
+    assert_eq!(read.as_deref(), Ok(&bytes_of(&filled(3, 1), 1)[..]));
+    rig.check_accounts();
+}
+
+/// One bad block keeps neither its neighbours in the segment nor the segment out of collection for ever.
+#[test]
+fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(PG.0, LAYER.0, CHUNK, BLOCK.0, filled(1, 6), 6);
+    let from = address(&mut rig);
+    let segment = cx(&mut rig).segments().segment_of(from);
+    seal_segment(&mut rig);
+    rig.settle();
+    assert_eq!(best_victim(&mut rig), Some(segment));
+    let checksums: Checksums =
+        azekura_base::block_checksums(&rig.disk.read(Segments::offset(from), 6 * BLOCK_SIZE)).collect();
+    for bad in [2, 3] {
+        rig.disk.image[Segments::offset(from + bad) as usize + 99] ^= 1;
+    }
+    let bytes = rig.disk.read(Segments::offset(from), 6 * BLOCK_SIZE);
+    let read = CollectRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
+    has_read(&mut rig, &read, &bytes);
+    assert_eq!(cleaner(&mut rig).mover.blocks(), 4);
+    cleaner(&mut rig).pace.grant(100.0);
+    rig.settle();
+    assert_eq!(cx(&mut rig).segments().get(segment).live, 2, "the others are in a new place");
+    assert_eq!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 2).as_deref(), Ok(&bytes_of(&filled(1, 2), 2)[..]));
+    assert!(rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0 + 2, 1).is_err());
+    assert_eq!(best_victim(&mut rig), None);
+    rig.store.tick(ALONE_PAUSE);
+    assert_eq!(best_victim(&mut rig), Some(segment), "it may have been mended");
+    rig.check_accounts();
+}

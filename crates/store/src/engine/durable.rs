@@ -1,0 +1,60 @@
+//! What the records of a batch do once they are durable.
+
+use crate::engine::Engine;
+use crate::engine::op::Op;
+use crate::groups::Place;
+use crate::log::{Landing, Move};
+use crate::record::Copy;
+use azekura_base::{PgId, Sequence};
+
+impl Engine {
+    /// A record is durable. When all that have become so have landed, [`Engine::more_is_durable`] is to be called.
+    pub fn land(&mut self, landing: Landing) {
+        match landing {
+            Landing::Write { pg, sequence, id } => self.groups.get_mut(pg).write_is_durable(sequence, id),
+            Landing::Copy | Landing::Note => {}
+            Landing::Relocate { moved, place, position } => self.relocate(moved, place, position),
+            Landing::WriteAgain { pg, sequence, id, place, count } => {
+                let waits = self.groups.get_mut(pg).find(sequence).is_some_and(|p| p.id == id && !p.applied);
+                if waits {
+                    self.write_moved(pg, sequence, id, place);
+                } else {
+                    self.cx.segments_mut().unpin(place.segment, u32::from(count));
+                }
+            }
+            Landing::Epoch { id, pg, epoch, committed, incomplete } => {
+                for pending in self.groups.epoch_has_begun(id) {
+                    pending.unpin(self.cx.segments_mut());
+                }
+                self.groups.get_mut(pg).epoch_is_durable(epoch, committed, incomplete);
+            }
+            Landing::Complete { pg } => self.groups.get_mut(pg).incomplete_durable = None,
+            Landing::Job { job, segment } => self.begin_job(job, segment),
+        }
+    }
+
+    /// Goes on with what waited for that.
+    pub fn more_is_durable(&mut self) {
+        self.cleaner.may_retry();
+        self.run_blocked();
+    }
+
+    /// A copy that is in the log already, at log position `position`.
+    pub fn add_copy(&mut self, copy: Copy, place: Place, position: u64) {
+        let id = self.cx.new_id();
+        let chunk = (copy.pg, copy.range.chunk);
+        self.copies.add(id, copy, Some((place, position)));
+        self.cx.segments_mut().hold(place.segment);
+        self.submit(chunk, Op::Copy { id });
+    }
+
+    /// The blocks of a write that was not applied are durably at `place` as well, and pinned there.
+    pub fn write_moved(&mut self, pg: PgId, sequence: Sequence, id: u64, place: Place) {
+        self.groups.write_moved(self.cx.segments_mut(), pg, sequence, id, place);
+    }
+
+    /// Blocks have durably been moved.
+    pub fn relocate(&mut self, moved: Move, place: Place, position: u64) {
+        self.submit_ahead((moved.pg, moved.range.chunk), position, Op::Relocate { moved, place, position });
+    }
+}

@@ -1,0 +1,149 @@
+//! Operations on the map, and those that wait.
+
+use crate::cleaner::Probe;
+use crate::groups::Place;
+use crate::hash::FixedMap;
+use crate::jobs::Job;
+use crate::log::Move;
+use crate::map::{Copies, LeafKey};
+use azekura_base::{BlockRange, ChunkIndex, LayerId, PgId, Sequence};
+use std::collections::VecDeque;
+
+/// The chunk whose operations keep their order.
+pub(crate) type Chunk = (PgId, ChunkIndex);
+
+#[derive(Debug)]
+pub(crate) enum Op {
+    /// A committed write. `stamp`: all relocations up to this log position came before.
+    Apply {
+        pg: PgId,
+        sequence: Sequence,
+        stamp: u64,
+    },
+    Copy {
+        id: u64,
+    },
+    Relocate {
+        moved: Move,
+        place: Place,
+        position: u64,
+    },
+    Read {
+        token: u64,
+        pg: PgId,
+        range: BlockRange,
+    },
+    Status {
+        token: u64,
+        pg: PgId,
+        layer: LayerId,
+        chunk: ChunkIndex,
+    },
+    /// The cleaner asks what is live of a run of blocks.
+    Probe(Probe),
+    Digest {
+        token: u64,
+        key: LeafKey,
+    },
+    Measure {
+        token: u64,
+        key: LeafKey,
+    },
+    Difference {
+        token: u64,
+        pg: PgId,
+        chunk: ChunkIndex,
+    },
+    /// A job comes to the leaf.
+    Job {
+        key: LeafKey,
+        job: Job,
+    },
+}
+
+impl Op {
+    /// It changes leaves, and must not be lost.
+    pub fn is_change(&self) -> bool {
+        matches!(self, Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. })
+    }
+}
+
+/// Operations that wait, by chunk.
+#[derive(Debug, Default)]
+pub(crate) struct OpQueue {
+    waiting: FixedMap<Chunk, VecDeque<Op>>,
+    /// Chunks whose first operation waits for its record to be durable.
+    blocked: Vec<Chunk>,
+}
+
+impl OpQueue {
+    /// No operation waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Chunks with operations that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// An operation waits for the chunk of this leaf.
+    pub fn waits_for(&self, key: &LeafKey) -> bool {
+        self.waiting.contains_key(&(key.pg, key.chunk))
+    }
+
+    /// Chunks with operations that wait, in no order that means anything.
+    pub fn chunks(&self) -> impl Iterator<Item = Chunk> + '_ {
+        self.waiting.keys().copied()
+    }
+
+    /// The operations that wait for a chunk, if there are any.
+    pub fn of(&mut self, chunk: Chunk) -> Option<&mut VecDeque<Op>> {
+        // Most of the time nothing waits at all.
+        if self.waiting.is_empty() { None } else { self.waiting.get_mut(&chunk) }
+    }
+
+    /// These wait for the chunk from here on.
+    pub fn wait(&mut self, chunk: Chunk, ops: VecDeque<Op>) {
+        self.waiting.insert(chunk, ops);
+    }
+
+    /// Takes all that waits for a chunk.
+    pub fn take(&mut self, chunk: Chunk) -> VecDeque<Op> {
+        self.waiting.remove(&chunk).unwrap_or_default()
+    }
+
+    /// The first operation of the chunk waits for its record.
+    pub fn is_blocked(&mut self, chunk: Chunk) {
+        self.blocked.push(chunk);
+    }
+
+    pub fn take_blocked(&mut self) -> Vec<Chunk> {
+        std::mem::take(&mut self.blocked)
+    }
+
+    /// Where an operation of log position `position` goes that may pass what waits for a record that is not durable
+    /// yet: such a record may itself wait for the space that cleaning is to win. Copies and relocations of a chunk are
+    /// applied in log order, so that a leaf can say with one number which of them it has seen. `place` gives where a
+    /// write is.
+    pub fn index_ahead(
+        &self,
+        chunk: Chunk,
+        (position, durable): (u64, u64),
+        copies: &Copies,
+        place: impl Fn(PgId, Sequence) -> Option<Place>,
+    ) -> Option<usize> {
+        let queue = self.waiting.get(&chunk)?;
+        let waits = |op: &Op| match op {
+            Op::Copy { id } => copies.position(*id).is_none_or(|copy| copy > position),
+            Op::Apply { pg, sequence, .. } => place(*pg, *sequence).is_none_or(|place| place.log > durable),
+            _ => false,
+        };
+        // A copy that comes earlier in the log has to be done before, with all that it waits for: that is earlier
+        // in the log as well.
+        let before =
+            |op: &Op| matches!(op, Op::Copy { id } if copies.position(*id).is_some_and(|copy| copy < position));
+        let first = queue.iter().position(waits).unwrap_or(queue.len());
+        Some(first.max(queue.iter().rposition(before).map_or(0, |index| index + 1)))
+    }
+}

@@ -1,0 +1,108 @@
+//! Operations are submitted, done in steps, and wait.
+
+use crate::effect::{Completion, Failure, MapError, ReadError};
+use crate::engine::Engine;
+use crate::engine::op::{Chunk, Op};
+use crate::map::{LeafKey, MapCx, Step};
+use crate::report::Report;
+use std::collections::VecDeque;
+
+impl Engine {
+    /// Does `op`, now or in its turn.
+    pub fn submit(&mut self, chunk: Chunk, op: Op) {
+        if let Some(queue) = self.ops.of(chunk) {
+            queue.push_back(op);
+            return;
+        }
+        match self.step(&op) {
+            Step::Done => {}
+            step => {
+                if step == Step::Blocked {
+                    self.ops.is_blocked(chunk);
+                }
+                self.ops.wait(chunk, VecDeque::from([op]));
+            }
+        }
+    }
+
+    /// Does `op`, of log position `position`, before everything that waits for a record which is not durable yet.
+    pub(super) fn submit_ahead(&mut self, chunk: Chunk, position: u64, op: Op) {
+        let (groups, durable) = (&self.groups, self.cx.log().durable());
+        let place = |pg, sequence| groups.get(pg).and_then(|group| group.place(sequence));
+        let Some(index) = self.ops.index_ahead(chunk, (position, durable), &self.copies, place) else {
+            return self.submit(chunk, op);
+        };
+        if let Some(queue) = self.ops.of(chunk) {
+            queue.insert(index, op);
+        }
+        if index == 0 {
+            self.run_ops(chunk);
+        }
+    }
+
+    /// Goes on with what waits for `chunk`.
+    pub(super) fn run_ops(&mut self, chunk: Chunk) {
+        while let Some(queue) = self.ops.of(chunk) {
+            let Some(op) = queue.pop_front() else {
+                self.ops.take(chunk);
+                return;
+            };
+            let step = self.step(&op);
+            if step != Step::Done {
+                if step == Step::Blocked {
+                    self.ops.is_blocked(chunk);
+                }
+                if let Some(queue) = self.ops.of(chunk) {
+                    queue.push_front(op);
+                }
+                return;
+            }
+        }
+    }
+
+    /// More of the log is durable: goes on with what waited for that.
+    pub fn run_blocked(&mut self) {
+        for chunk in self.ops.take_blocked() {
+            self.run_ops(chunk);
+        }
+    }
+
+    /// No operation waits.
+    pub fn has_settled(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    fn step(&mut self, op: &Op) -> Step {
+        let s = &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs };
+        match op {
+            Op::Apply { pg, sequence, stamp } => self.map.apply_write(s, *pg, *sequence, *stamp),
+            Op::Copy { id } => self.map.apply_copy(s, &mut self.copies, *id),
+            Op::Relocate { moved, place, position } => self.map.apply_relocation(s, moved, *place, *position),
+            Op::Read { token, pg, range } => self.step_read(*token, *pg, *range),
+            Op::Status { token, pg, layer, chunk } => {
+                self.step_status(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg })
+            }
+            Op::Probe(probe) => self.step_probe(probe),
+            Op::Digest { token, key } => self.step_digest(*token, *key),
+            Op::Measure { token, key } => self.step_measure(*token, *key),
+            Op::Difference { token, pg, chunk } => self.step_difference(*token, *pg, *chunk),
+            Op::Job { key, job } => self.step_job(*key, *job),
+        }
+    }
+
+    /// An operation needs a leaf that can't be had: a question can't be answered.
+    pub(super) fn fail_op(&mut self, op: Op, error: &MapError) {
+        let result = || ReadError::Map(error.clone());
+        match op {
+            Op::Read { token, .. } => self.cx.complete(Completion::Read { token, result: Err(result()) }),
+            Op::Status { token, .. } => self.cx.complete(Completion::Status { token, result: Err(result()) }),
+            Op::Digest { token, .. } => self.cx.report(Report::Digest { token, result: Err(result()) }),
+            Op::Measure { token, .. } => self.queries.measure_failed(&mut self.cx, token, error.clone()),
+            Op::Difference { token, .. } => self.queries.difference_failed(&mut self.cx, token, error.clone()),
+            Op::Probe { .. } => self.cleaner.put_off(&self.cx),
+            Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. } => {
+                self.cx.fail(Failure::Map(error.clone()));
+            }
+        }
+    }
+}

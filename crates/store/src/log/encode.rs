@@ -1,0 +1,175 @@
+//! A record as it is written (docs/formats/log.md), and what it changes by getting its place: prepared writes and copies
+//! know it from here on, and the segment counts what must not be lost in it.
+
+use crate::cx::{StoreCx, log_position};
+use crate::groups::{Groups, Place};
+use crate::jobs::Job;
+use crate::log::format::{EntryHead, Kind};
+use crate::log::queue::{Item, Landing, Move, Queued};
+use crate::map::Copies;
+use crate::record::{Copy, stored};
+use azekura_base::{Body, Checksums, Prepared, Write, WriteHeader};
+use bytes::Bytes;
+
+/// Encodes the records of one batch.
+pub(super) struct Encoder<'a> {
+    pub cx: &'a mut StoreCx,
+    pub groups: &'a mut Groups,
+    pub copies: &'a mut Copies,
+    /// The entries so far.
+    pub entries: Vec<u8>,
+    /// The payloads so far.
+    pub pieces: Vec<Bytes>,
+}
+
+impl Encoder<'_> {
+    /// Encodes one record, gives it its place, and says what it does when durable. `index` counts the batch's records.
+    pub fn add(&mut self, queued: Queued, place: Place, index: usize) -> Landing {
+        let id = queued.id;
+        match queued.item {
+            Item::Write(write) => self.write(write, id, place),
+            Item::Copy(copy) => self.copy(copy, id, place, index),
+            Item::Relocate(moved) => self.relocation(moved, place, index),
+            Item::WriteAgain { info, id, bytes } => {
+                self.pieces.push(bytes.clone());
+                self.write_again(&info, id, &bytes, place)
+            }
+            Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete } => {
+                let mut head = EntryHead::new(Kind::Epoch);
+                head.count = u16::from(jump);
+                head.pg = pg.0;
+                head.epoch = epoch.0;
+                head.sequence = committed_before.0;
+                head.commit = committed.0;
+                self.head(&head);
+                Landing::Epoch { id, pg, epoch, committed, incomplete }
+            }
+            Item::Complete { pg } => {
+                let mut head = EntryHead::new(Kind::Complete);
+                head.pg = pg.0;
+                self.head(&head);
+                Landing::Complete { pg }
+            }
+            Item::Note { pg, version, note } => {
+                let mut head = EntryHead::new(Kind::Note);
+                head.pg = pg.0;
+                head.sequence = version;
+                head.note_bytes = note.len() as u16;
+                self.head(&head);
+                self.entries.extend_from_slice(&note);
+                self.entries.resize(self.entries.len().next_multiple_of(4), 0);
+                Landing::Note
+            }
+            Item::Job { job } => self.job(job, place),
+        }
+    }
+
+    fn write(&mut self, write: Write, id: u64, place: Place) -> Landing {
+        let kind = if matches!(write.body, Body::Zero) { Kind::WriteZero } else { Kind::Write };
+        let header = &write.header;
+        self.head(&EntryHead::of_write(kind, header));
+        self.body(write.body);
+        let pending = self.groups.get_mut(header.pg).find(header.sequence).filter(|p| p.id == id);
+        if let Some(pending) = pending {
+            pending.place = Some(place);
+            pending.origin = place.generation;
+            place.pin(self.cx.segments_mut(), header.range.count);
+        }
+        Landing::Write { pg: header.pg, sequence: header.sequence, id }
+    }
+
+    fn copy(&mut self, copy: Copy, id: u64, place: Place, index: usize) -> Landing {
+        let kind = match copy.body {
+            // A copy of no blocks is a mark.
+            Body::Zero if copy.range.count == 0 => Kind::Mark,
+            Body::Zero => Kind::CopyZero,
+            Body::Data { .. } => Kind::Copy,
+            Body::Lost { .. } => Kind::CopyLost,
+        };
+        let mut head = EntryHead::of_range(kind, copy.pg, &copy.range);
+        (head.sequence, head.commit) = (copy.sequence.0, copy.sequence.0);
+        let lost = match &copy.body {
+            Body::Lost { checksums } => Some(checksums.clone()),
+            _ => None,
+        };
+        self.head(&head);
+        // In the place of what is lost there are zeros, whose checksums come first.
+        let Body::Data { bytes, checksums } = stored(copy.body) else {
+            return self.copy_placed(copy.pg, id, place, index);
+        };
+        self.checksums(&checksums);
+        lost.into_iter().for_each(|checksums| self.checksums(&checksums));
+        self.pieces.push(bytes);
+        self.copy_placed(copy.pg, id, place, index)
+    }
+
+    fn copy_placed(&mut self, pg: azekura_base::PgId, id: u64, place: Place, index: usize) -> Landing {
+        self.groups.get_mut(pg).copies_waiting.pop_front();
+        self.copies.place(id, place, log_position(place.log, index));
+        self.cx.segments_mut().hold(place.segment);
+        Landing::Copy
+    }
+
+    fn relocation(&mut self, moved: Move, place: Place, index: usize) -> Landing {
+        let mut head = EntryHead::of_range(Kind::Relocate, moved.pg, &moved.range);
+        head.commit = self.groups.get(moved.pg).map_or(0, |g| g.committed_ahead().0);
+        head.session = u64::from(moved.old);
+        self.head(&head);
+        self.checksums(&moved.checksums);
+        self.pieces.push(moved.bytes.clone());
+        self.cx.segments_mut().hold(place.segment);
+        Landing::Relocate { moved, place, position: log_position(place.log, index) }
+    }
+
+    /// Encodes a prepared write whose blocks are moved. If it has been committed or dropped meanwhile, the entry has
+    /// the sequence 0, and nothing comes of it.
+    fn write_again(&mut self, info: &Prepared, id: u64, bytes: &Bytes, place: Place) -> Landing {
+        let (pg, sequence, count) = (info.header.pg, info.header.sequence, info.header.range.count);
+        let group = self.groups.get_mut(pg);
+        let (commit, committed) = (group.committed_ahead(), group.committed);
+        let mut head = EntryHead::of_write(Kind::WriteAgain, &WriteHeader { commit, ..info.header });
+        if !group.find(sequence).is_some_and(|p| p.id == id && sequence > committed) {
+            head.sequence = 0;
+        }
+        self.head(&head);
+        self.checksums(&azekura_base::block_checksums(bytes).collect());
+        if head.sequence == 0 {
+            return Landing::Note;
+        }
+        place.pin(self.cx.segments_mut(), count);
+        Landing::WriteAgain { pg, sequence, id, place, count }
+    }
+
+    fn job(&mut self, job: Job, place: Place) -> Landing {
+        let mut head = EntryHead::new(match job {
+            Job::DropLayer(_) => Kind::DropLayer,
+            Job::MergeLayer { .. } => Kind::MergeLayer,
+            Job::ForgetGroup(_) => Kind::ForgetGroup,
+        });
+        match job {
+            Job::DropLayer(layer) => head.layer = layer.0,
+            Job::MergeLayer { layer, into } => (head.layer, head.session) = (layer.0, into.0),
+            Job::ForgetGroup(pg) => head.pg = pg.0,
+        }
+        self.head(&head);
+        self.cx.segments_mut().hold(place.segment);
+        Landing::Job { job, segment: place.segment }
+    }
+
+    fn head(&mut self, head: &EntryHead) {
+        self.entries.extend_from_slice(bytemuck::bytes_of(head));
+    }
+
+    fn body(&mut self, body: Body) {
+        if let Body::Data { bytes, checksums } = body {
+            self.checksums(&checksums);
+            self.pieces.push(bytes);
+        }
+    }
+
+    fn checksums(&mut self, checksums: &Checksums) {
+        for sum in checksums.iter() {
+            self.entries.extend_from_slice(&sum.0.to_le_bytes());
+        }
+    }
+}

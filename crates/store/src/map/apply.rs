@@ -1,0 +1,182 @@
+//! Records come into the map: committed writes and copies, when their leaves are here and they are durable.
+
+use crate::cx::log_position;
+use crate::groups::Place;
+use crate::map::cache::SlotId;
+use crate::map::copies::Copies;
+use crate::map::inheritance::Inheritor;
+use crate::map::leaf::{Entry, LeafKey};
+use crate::map::payload::Payload;
+use crate::map::right::LiveRight;
+use crate::map::step::Step;
+use crate::map::{Map, MapCx};
+use crate::record::Copy;
+use azekura_base::{BlockRange, Body, PgId, Sequence};
+
+impl Map {
+    /// Applies a committed write. `stamp`: all relocations up to this log position came before.
+    pub fn apply_write(&mut self, s: &mut MapCx<'_>, pg: PgId, sequence: Sequence, stamp: u64) -> Step {
+        let durable = s.cx.log().durable();
+        let pending = s.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
+        let Some(place) = pending.place.filter(|p| p.log <= durable) else { return Step::Blocked };
+        // Moves that were in the log before the record have been made before this: they were durable earlier. Some may
+        // not have been when the write was committed, if it waited. (When its blocks were moved, it was committed after
+        // that.)
+        let before = log_position(place.log.saturating_sub(1), usize::MAX);
+        let stamp = if place.generation == pending.origin { stamp.max(before) } else { stamp };
+        // What a replay would need to do this again is the record itself, wherever its blocks have gone since.
+        let place = Place { generation: pending.origin, ..place };
+        let (range, zero) = (pending.info.header.range, pending.info.zero);
+        let key = LeafKey::of(pg, &range);
+        if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(pg).forgotten {
+            let slot = match self.leaf_for_change(s, key, !zero) {
+                Ok(slot) => slot,
+                Err(step) => return step,
+            };
+            if let Some(slot) = slot
+                && self.cache.leaf(slot).is_some_and(|leaf| leaf.modified < sequence)
+            {
+                let checksums = s.groups.get_mut(pg).find(sequence).and_then(|p| p.checksums.take());
+                let data = checksums.as_ref();
+                let data = data.map(|checksums| Payload { address: place.address, checksums, lost: false });
+                let own = self.put_blocks(s, slot, place, range, data, sequence, stamp);
+                self.layers.own(key.layer, own);
+            }
+        } else {
+            s.jobs.passed_over(key.layer, place.generation);
+        }
+        s.groups.get_mut(pg).applied(sequence);
+        place.unpin(s.cx.segments_mut(), range.count);
+        Step::Done
+    }
+
+    /// Applies a copy from another replica.
+    pub fn apply_copy(&mut self, s: &mut MapCx<'_>, copies: &mut Copies, id: u64) -> Step {
+        let state = copies.get(id).expect("a copy stays until it is applied");
+        let Some((place, position)) = state.place.filter(|(place, _)| place.log <= s.cx.log().durable()) else {
+            return Step::Blocked;
+        };
+        let range = state.copy.range;
+        let key = LeafKey::of(state.copy.pg, &range);
+        if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(key.pg).forgotten {
+            // Also zeros make a leaf: it remembers that the copy came before later writes, which replay has to know.
+            let slot = match self.leaf_for_change(s, key, true) {
+                Ok(slot) => slot,
+                Err(step) => return step,
+            };
+            if let Some(slot) = slot {
+                let inheritors = match self.copy_inheritors(s, key, slot, range.first, range.count, position) {
+                    Ok(inheritors) => inheritors,
+                    Err(step) => return step,
+                };
+                if self.cache.leaf(slot).is_some_and(|leaf| leaf.copied_upto < position) {
+                    self.put_copy(s, &state.copy, slot, &inheritors, place, position);
+                }
+            }
+        }
+        copies.remove(id);
+        s.cx.segments_mut().release(place.segment);
+        Step::Done
+    }
+
+    /// Puts a copy's blocks into the leaf in `slot`, and into those that inherit from it what it replaces.
+    fn put_copy(
+        &mut self,
+        s: &mut MapCx<'_>,
+        copy: &Copy,
+        slot: SlotId,
+        inheritors: &[Inheritor],
+        place: Place,
+        position: u64,
+    ) {
+        let (blocks, sequence) = (copy.range, copy.sequence);
+        let body = copy.body.clone();
+        let data = match &body {
+            Body::Data { checksums, .. } => Some(Payload { address: place.address, checksums, lost: false }),
+            Body::Lost { checksums } => Some(Payload { address: place.address, checksums, lost: true }),
+            Body::Zero => None,
+        };
+        if !inheritors.is_empty() {
+            let before = self.cache.leaf(slot).map(|leaf| leaf.entries[blocks.indexes()].to_vec()).unwrap_or_default();
+            for inheritor in inheritors {
+                self.inherit_copy(inheritor, place, blocks.first, &before, data, position);
+                // What the owner had before is forgotten once it is saved: replay could not do this again.
+                let other = self.cache.slot(inheritor.0).key;
+                self.cache.save_with(slot, other);
+            }
+        }
+        let own = self.put_blocks(s, slot, place, blocks, data, sequence, position);
+        self.layers.own(blocks.layer, own);
+        self.save_with_unsaved_below(slot);
+    }
+
+    /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the segments' accounts. Gives by how many blocks more,
+    /// or less, the leaf owns.
+    fn put_blocks(
+        &mut self,
+        s: &mut MapCx<'_>,
+        slot: SlotId,
+        place: Place,
+        blocks: BlockRange,
+        data: Option<Payload<'_>>,
+        modified: Sequence,
+        stamp: u64,
+    ) -> i64 {
+        let (leaf, delta) = self.cache.change(slot, place.generation);
+        leaf.modified = leaf.modified.max(modified);
+        leaf.log_upto = leaf.log_upto.max(stamp);
+        leaf.copied_upto = leaf.copied_upto.max(stamp);
+        let mut run = (0, 0);
+        let mut own = 0;
+        for (index, entry) in leaf.entries[blocks.indexes()].iter_mut().enumerate() {
+            if entry.is_own() {
+                let segment = s.cx.segments().segment_of(entry.address);
+                if segment != run.0 && run.1 > 0 {
+                    s.cx.segments_mut().remove_live(LiveRight::LEAF, run.0, run.1);
+                    delta.push((run.0, -(run.1 as i32)));
+                    run.1 = 0;
+                }
+                run = (segment, run.1 + 1);
+                own -= 1;
+            }
+            *entry = match data {
+                Some(payload) => payload.entry(index),
+                None => Entry::default(),
+            };
+        }
+        if run.1 > 0 {
+            s.cx.segments_mut().remove_live(LiveRight::LEAF, run.0, run.1);
+            delta.push((run.0, -(run.1 as i32)));
+        }
+        if data.is_some() {
+            s.cx.segments_mut().add_live(LiveRight::LEAF, place.segment, u32::from(blocks.count));
+            delta.push((place.segment, i32::from(blocks.count)));
+            own += i64::from(blocks.count);
+        }
+        own
+    }
+
+    /// Gives up all that a leaf owns, and the leaf.
+    pub fn drop_leaf(&mut self, s: &mut MapCx<'_>, key: LeafKey) -> Step {
+        let slot = match self.leaf_here(s, key) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Step::Done,
+            Err(step) => return step,
+        };
+        let generation = s.cx.log().generation();
+        let (leaf, delta) = self.cache.change(slot, generation);
+        let mut own = 0;
+        for entry in leaf.entries.iter().filter(|e| e.is_own()) {
+            own += 1;
+            let segment = s.cx.segments().segment_of(entry.address);
+            s.cx.segments_mut().remove_live(LiveRight::LEAF, segment, 1);
+            match delta.last_mut() {
+                Some((last, blocks)) if *last == segment => *blocks -= 1,
+                _ => delta.push((segment, -1)),
+            }
+        }
+        self.layers.own(key.layer, -own);
+        self.cache.remove(slot);
+        Step::Done
+    }
+}

@@ -1,0 +1,142 @@
+//! What stands in the place of leaves that can't be used (`damage.rs` says what becomes of them).
+
+use crate::cx::log_position;
+use crate::effect::MapError;
+use crate::groups::Pending;
+use crate::map::cache::{Content, SlotId};
+use crate::map::damage::UnknownBlocks;
+use crate::map::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, LeafStamps, SavedLeaf};
+use crate::map::step::Step;
+use crate::map::{Map, MapCx};
+use crate::report::Report;
+use azekura_base::{BlockIndex, LayerId, Sequence};
+use std::time::Duration;
+
+impl Map {
+    /// Blocks that this device should have and of which it knows nothing, a page at a time; each chunk is named again
+    /// and again until they are known.
+    pub fn unknown_blocks(&mut self, s: &mut MapCx<'_>) -> Vec<UnknownBlocks> {
+        let mut blocks = Vec::new();
+        for key in self.damage.page() {
+            match self.lookup(s, key) {
+                Some(Content::Present(leaf)) => {
+                    let runs = unknown_runs(&leaf);
+                    if runs.is_empty() {
+                        self.damage.is_whole(&key);
+                    } else {
+                        blocks.push(UnknownBlocks { key, runs });
+                    }
+                }
+                Some(Content::Absent) => {
+                    self.damage.is_whole(&key);
+                }
+                // Next time.
+                Some(Content::Loading | Content::Broken(_)) | None => {}
+            }
+        }
+        blocks
+    }
+
+    /// Puts a leaf of which nothing is known into the place of a damaged one; `Err` when leaves have to be loaded
+    /// first.
+    pub(super) fn replace_broken(&mut self, s: &mut MapCx<'_>, slot: SlotId) -> Result<(), Step> {
+        let key = self.cache.slot(slot).key;
+        let Content::Broken(damaged) = self.cache.slot(slot).content.clone() else { return Ok(()) };
+        let heirs = self.leaves_below(s, key)?;
+        let generation = s.cx.segments().chain().back().map_or(0, |link| link.generation);
+        let stamps = damaged.stamps.unwrap_or_else(|| self.latest_stamps(s, key));
+        let ghosts = damaged.own.unwrap_or(0);
+        self.cache.replace(slot, Leaf::unknown(stamps), ghosts, generation);
+        s.cx.segments_mut().ghosts += u64::from(ghosts);
+        self.layers.own(key.layer, -i64::from(ghosts));
+        self.layers.leaf_made(key.layer);
+        for heir in heirs {
+            let (leaf, _) = self.cache.change(heir, generation);
+            let inherited = |entry: &&mut Entry| entry.is_allocated() && !entry.is_own();
+            leaf.entries.iter_mut().filter(inherited).for_each(|entry| *entry = Entry::unknown());
+            let other = self.cache.slot(heir).key;
+            self.cache.save_with(slot, other);
+        }
+        self.damage.found(key);
+        s.cx.report(Report::LeafDamaged { key, what: damaged.what.clone() });
+        Ok(())
+    }
+
+    /// The leaves of descendants that inherit something.
+    fn leaves_below(&mut self, s: &mut MapCx<'_>, key: LeafKey) -> Result<Vec<SlotId>, Step> {
+        let mut layers: Vec<LayerId> = self.layers.children(key.layer).collect();
+        let (mut slots, mut missing) = (Vec::new(), false);
+        while let Some(layer) = layers.pop() {
+            let key = LeafKey { layer, ..key };
+            match self.lookup(s, key) {
+                Some(Content::Loading | Content::Broken(_)) | None => missing = true,
+                Some(Content::Absent) => {}
+                Some(Content::Present(leaf)) => {
+                    if leaf.entries.iter().any(|entry| entry.is_allocated() && !entry.is_own()) {
+                        slots.extend(self.cache.find(key));
+                    }
+                }
+            }
+            layers.extend(self.layers.children(layer));
+        }
+        if missing { Err(Step::Loading) } else { Ok(slots) }
+    }
+
+    /// Stamps that are not less than those of any leaf of the group that was saved: then nothing that such a leaf had
+    /// seen is applied again out of turn.
+    fn latest_stamps(&self, s: &MapCx<'_>, key: LeafKey) -> LeafStamps {
+        let log_upto = s.cx.log().stamp().max(log_position(s.cx.log().durable_before(), usize::MAX));
+        let group = s.groups.get(key.pg);
+        let committed = group.map_or(Sequence::ZERO, |group| group.committed.max(group.committed_saved));
+        // What waits to be applied to the chunk was never in it, but at replay.
+        let waits = |write: &&Pending| {
+            !write.applied && (write.info.header.range.layer, write.info.header.range.chunk) == (key.layer, key.chunk)
+        };
+        let first = group.and_then(|group| group.pending.iter().find(waits)).filter(|_| s.cx.is_running());
+        let modified =
+            first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
+        LeafStamps { modified, log_upto, copied_upto: log_upto }
+    }
+
+    /// The saved map does not give a leaf now, for which changes wait: it is asked for again. If it
+    /// has been given up, it counts as damaged.
+    pub fn leaf_refused(&mut self, key: LeafKey, now: Duration, error: &MapError) {
+        if self.damage.refuse(key, now) {
+            let damaged = DamagedLeaf { what: error.to_string(), stamps: None, own: None };
+            self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
+        }
+    }
+
+    /// Nothing that must not be lost waits for a leaf that the saved map does not give: it is forgotten.
+    pub fn leaf_not_needed(&mut self, key: LeafKey) {
+        self.damage.not_needed(&key);
+        self.cache.load_failed(key);
+    }
+
+    /// See [`crate::map::Damage::overdue`].
+    pub fn overdue_leaves(&mut self, now: Duration) -> Vec<(LeafKey, Duration)> {
+        self.damage.overdue(now)
+    }
+
+    /// See [`crate::map::Damage::give_up`].
+    pub fn give_up_leaf(&mut self, key: &LeafKey) {
+        self.damage.give_up(key);
+    }
+
+    /// Leaves that were refused and are to be asked for again now.
+    pub fn refused_leaves_due(&mut self, now: Duration) -> Vec<LeafKey> {
+        self.damage.due(now)
+    }
+}
+
+/// The runs of blocks of which a leaf knows nothing.
+fn unknown_runs(leaf: &Leaf) -> Vec<(BlockIndex, u16)> {
+    let mut runs: Vec<(BlockIndex, u16)> = Vec::new();
+    for (block, _) in leaf.entries.iter().enumerate().filter(|(_, entry)| entry.is_unknown()) {
+        match runs.last_mut() {
+            Some((first, count)) if usize::from(first.0 + *count) == block => *count += 1,
+            _ => runs.push((BlockIndex(block as u16), 1)),
+        }
+    }
+    runs
+}

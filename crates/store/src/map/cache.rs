@@ -1,0 +1,348 @@
+//! Leaves in memory: looked up, changed, saved by checkpoints, and let go when memory is short.
+
+use crate::hash::FixedMap;
+use crate::map::leaf::{DamagedLeaf, Leaf, LeafImage, LeafKey, SavedLeaf};
+use azekura_base::{ChunkIndex, LayerId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Memory that a leaf takes, about.
+pub(crate) const LEAF_BYTES: usize = size_of::<Leaf>() + 128;
+/// Memory that the knowledge takes that there is no leaf, about.
+const ABSENT_BYTES: usize = 128;
+
+pub(crate) type SlotId = u32;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// Has been asked for.
+    Loading,
+    /// There is no such leaf.
+    Absent,
+    Present(LeafImage),
+    /// There is one, and it can't be used: it is replaced before anybody looks at it (`damage.rs`).
+    Broken(Arc<DamagedLeaf>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub key: LeafKey,
+    pub content: Content,
+    /// The oldest log generation whose changes are not saved; `None` when all are.
+    pub dirty: Option<u64>,
+    /// Own blocks gained and lost in each segment since the leaf was last saved.
+    pub delta: Vec<(u32, i32)>,
+    /// Blocks that a leaf owned which was damaged; in which segments is not known. Not saved yet.
+    pub ghosts: u32,
+    /// Leaves that must be saved with this one, if they have changed.
+    pub needs: Vec<LeafKey>,
+    /// Part of the checkpoint in progress: the saved map may still give the older state.
+    pub saving: bool,
+    /// Where there is no leaf: no ancestor before this one has one either, none at all with `None`, as long as the tree
+    /// of layers has this version.
+    pub skip: Option<(u64, Option<LayerId>)>,
+    /// Used since the clock hand last passed.
+    referenced: bool,
+    used: bool,
+}
+
+/// The cache. See the module's description.
+#[derive(Debug)]
+pub(crate) struct LeafCache {
+    index: FixedMap<(LayerId, ChunkIndex), SlotId>,
+    slots: Vec<Slot>,
+    unused: Vec<SlotId>,
+    dirty: BTreeSet<(u64, SlotId)>,
+    bytes: usize,
+    bytes_max: usize,
+    hand: usize,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+/// Deltas are merged when a leaf has gathered so many.
+const DELTAS_MAX: usize = 64;
+
+impl LeafCache {
+    pub fn new(bytes_max: usize) -> LeafCache {
+        LeafCache {
+            index: FixedMap::default(),
+            slots: Vec::new(),
+            unused: Vec::new(),
+            dirty: BTreeSet::new(),
+            bytes: 0,
+            bytes_max,
+            hand: 0,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn dirty_count(&self) -> usize {
+        self.dirty.len()
+    }
+
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty.len() * LEAF_BYTES
+    }
+
+    /// The oldest log generation with changes that are not saved.
+    pub fn oldest_dirty(&self) -> Option<u64> {
+        self.dirty.first().map(|(generation, _)| *generation)
+    }
+
+    pub fn find(&mut self, key: LeafKey) -> Option<SlotId> {
+        let slot = self.index.get(&(key.layer, key.chunk)).copied()?;
+        let entry = &mut self.slots[slot as usize];
+        assert_eq!(entry.key.pg, key.pg, "chunk {} of layer {} belongs to another group", key.chunk, key.layer);
+        entry.referenced = true;
+        Some(slot)
+    }
+
+    pub fn slot(&self, slot: SlotId) -> &Slot {
+        &self.slots[slot as usize]
+    }
+
+    /// Remembers where the search for an ancestor's leaf has ended.
+    pub fn set_skip(&mut self, slot: SlotId, version: u64, ancestor: Option<LayerId>) {
+        self.slots[slot as usize].skip = Some((version, ancestor));
+    }
+
+    pub fn leaf(&self, slot: SlotId) -> Option<&Leaf> {
+        match &self.slots[slot as usize].content {
+            Content::Present(leaf) => Some(leaf),
+            _ => None,
+        }
+    }
+
+    fn content_bytes(content: &Content) -> usize {
+        match content {
+            Content::Present(_) => LEAF_BYTES,
+            _ => ABSENT_BYTES,
+        }
+    }
+
+    fn set_content(&mut self, slot: SlotId, content: Content) {
+        let entry = &mut self.slots[slot as usize];
+        self.bytes -= Self::content_bytes(&entry.content);
+        self.bytes += Self::content_bytes(&content);
+        entry.content = content;
+    }
+
+    /// A slot that waits for its leaf.
+    pub fn start_loading(&mut self, key: LeafKey) {
+        let slot = Slot {
+            key,
+            content: Content::Loading,
+            dirty: None,
+            delta: Vec::new(),
+            ghosts: 0,
+            needs: Vec::new(),
+            saving: false,
+            skip: None,
+            referenced: true,
+            used: true,
+        };
+        self.bytes += ABSENT_BYTES;
+        let id = match self.unused.pop() {
+            Some(id) => {
+                self.slots[id as usize] = slot;
+                id
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as SlotId
+            }
+        };
+        let before = self.index.insert((key.layer, key.chunk), id);
+        assert!(before.is_none(), "{key:?} was loaded twice");
+    }
+
+    /// What the saved map had.
+    pub fn loaded(&mut self, key: LeafKey, leaf: SavedLeaf) {
+        let slot = self.index[&(key.layer, key.chunk)];
+        assert!(matches!(self.slots[slot as usize].content, Content::Loading));
+        let content = match leaf {
+            SavedLeaf::Absent => Content::Absent,
+            SavedLeaf::Whole(leaf) => Content::Present(leaf),
+            SavedLeaf::Damaged(damaged) => Content::Broken(damaged.into()),
+        };
+        self.set_content(slot, content);
+    }
+
+    /// The load failed: forgets the slot.
+    pub fn load_failed(&mut self, key: LeafKey) {
+        let slot = self.index[&(key.layer, key.chunk)];
+        self.release(slot);
+    }
+
+    fn release(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot as usize];
+        assert!(entry.dirty.is_none() && !entry.saving && entry.used);
+        self.bytes -= Self::content_bytes(&entry.content);
+        entry.content = Content::Absent;
+        entry.used = false;
+        let key = (entry.key.layer, entry.key.chunk);
+        self.index.remove(&key);
+        self.unused.push(slot);
+    }
+
+    /// The leaf in `slot`, to be changed by a record of log `generation`.
+    pub fn change(&mut self, slot: SlotId, generation: u64) -> (&mut Leaf, &mut Vec<(u32, i32)>) {
+        self.mark_dirty(slot, generation);
+        let entry = &mut self.slots[slot as usize];
+        if entry.delta.len() >= DELTAS_MAX {
+            merge_deltas(&mut entry.delta);
+        }
+        match &mut entry.content {
+            Content::Present(leaf) => (Arc::make_mut(leaf), &mut entry.delta),
+            _ => unreachable!("only a leaf that is here can be changed"),
+        }
+    }
+
+    /// Puts a new leaf into a slot that had none.
+    pub fn create(&mut self, slot: SlotId, leaf: Leaf) {
+        assert!(matches!(self.slots[slot as usize].content, Content::Absent));
+        self.set_content(slot, Content::Present(Arc::new(leaf)));
+    }
+
+    /// Puts `leaf` into the place of one that is damaged and owned `ghosts` blocks, as a change of log `generation`.
+    pub fn replace(&mut self, slot: SlotId, leaf: Leaf, ghosts: u32, generation: u64) {
+        assert!(matches!(self.slots[slot as usize].content, Content::Broken(_)));
+        self.set_content(slot, Content::Present(Arc::new(leaf)));
+        self.mark_dirty(slot, generation);
+        self.slots[slot as usize].ghosts += ghosts;
+    }
+
+    /// Removes the leaf in `slot` for good; the caller has accounted for its blocks in the deltas.
+    pub fn remove(&mut self, slot: SlotId) {
+        assert!(self.slots[slot as usize].dirty.is_some(), "a removal has to be saved");
+        self.set_content(slot, Content::Absent);
+    }
+
+    /// The leaf in `slot` may not be saved before the leaf of `other`.
+    pub fn save_with(&mut self, slot: SlotId, other: LeafKey) {
+        let needs = &mut self.slots[slot as usize].needs;
+        if !needs.contains(&other) {
+            needs.push(other);
+        }
+    }
+
+    /// The leaf in `slot` may not be saved before those that the leaf in `of` may not be saved before.
+    pub fn save_with_needs_of(&mut self, slot: SlotId, of: SlotId) {
+        let key = self.slots[slot as usize].key;
+        for other in self.slots[of as usize].needs.clone() {
+            if other != key {
+                self.save_with(slot, other);
+            }
+        }
+    }
+
+    fn mark_dirty(&mut self, slot: SlotId, generation: u64) {
+        let entry = &mut self.slots[slot as usize];
+        match entry.dirty {
+            Some(since) if since <= generation => return,
+            Some(since) => {
+                self.dirty.remove(&(since, slot));
+            }
+            None => {}
+        }
+        entry.dirty = Some(generation);
+        self.dirty.insert((generation, slot));
+    }
+
+    /// Takes dirty leaves for a checkpoint: all with changes from generations before `floor`; and at most `limit`
+    /// others, the longest dirty first, with changes from generations before `before` or that gave up blocks in a
+    /// segment for which `emptied` is true. Calls `save` with each slot, which counts as clean from here on but stays
+    /// in memory.
+    pub fn take_dirty(
+        &mut self,
+        limit: usize,
+        floor: u64,
+        before: u64,
+        emptied: impl Fn(u32) -> bool,
+        mut save: impl FnMut(&Slot),
+    ) {
+        let wanted = |(since, slot): &&(u64, SlotId)| {
+            let delta = &self.slots[*slot as usize].delta;
+            *since < before || delta.iter().any(|(segment, blocks)| *blocks < 0 && emptied(*segment))
+        };
+        let mut taken: Vec<(u64, SlotId)> = self.dirty.range(..(floor, 0)).copied().collect();
+        taken.extend(self.dirty.range((floor, 0)..).filter(wanted).take(limit));
+        while let Some(key) = taken.pop() {
+            // It may have been taken for the sake of another one.
+            if !self.dirty.remove(&key) {
+                continue;
+            }
+            let entry = &mut self.slots[key.1 as usize];
+            entry.dirty = None;
+            entry.saving = true;
+            merge_deltas(&mut entry.delta);
+            save(entry);
+            entry.delta.clear();
+            entry.ghosts = 0;
+            for other in std::mem::take(&mut entry.needs) {
+                let slot = self.index.get(&(other.layer, other.chunk)).copied();
+                let dirty = slot.and_then(|slot| self.slots[slot as usize].dirty.map(|since| (since, slot)));
+                taken.extend(dirty);
+            }
+        }
+    }
+
+    /// The checkpoint in progress is saved.
+    pub fn saved(&mut self, slots: &[LeafKey]) {
+        for key in slots {
+            if let Some(slot) = self.index.get(&(key.layer, key.chunk)) {
+                self.slots[*slot as usize].saving = false;
+            }
+        }
+    }
+
+    /// Lets clean leaves go until memory is within its bound; those for which `keep` is true stay.
+    pub fn evict(&mut self, keep: impl Fn(&LeafKey) -> bool) {
+        // Two rounds: the first may only take the marks of use away.
+        let mut steps = self.slots.len() * 2;
+        while self.bytes > self.bytes_max && steps > 0 {
+            steps -= 1;
+            self.hand = (self.hand + 1) % self.slots.len();
+            let slot = &mut self.slots[self.hand];
+            if !slot.used || slot.dirty.is_some() || slot.saving || matches!(slot.content, Content::Loading) {
+                continue;
+            }
+            if slot.referenced {
+                slot.referenced = false;
+            } else if !keep(&slot.key) {
+                self.release(self.hand as SlotId);
+            }
+        }
+    }
+
+    /// All leaves that differ from the saved map, or are being saved.
+    pub fn unsaved(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|s| s.used && (s.dirty.is_some() || s.saving))
+    }
+
+    /// The leaves that are here and for whose keys `wanted` is true, in order.
+    pub fn present(&self, wanted: impl Fn(&LeafKey) -> bool) -> Vec<LeafKey> {
+        let here = |s: &&Slot| s.used && wanted(&s.key) && matches!(s.content, Content::Present(_));
+        let mut keys: Vec<LeafKey> = self.slots.iter().filter(here).map(|s| s.key).collect();
+        keys.sort_unstable();
+        keys
+    }
+}
+
+fn merge_deltas(delta: &mut Vec<(u32, i32)>) {
+    delta.sort_unstable_by_key(|(segment, _)| *segment);
+    delta.dedup_by(|from, into| {
+        let same = from.0 == into.0;
+        if same {
+            into.1 += from.1;
+        }
+        same
+    });
+    delta.retain(|(_, blocks)| *blocks != 0);
+}

@@ -1,0 +1,149 @@
+//! Leaves of the saved map that can't be used: they cost their chunk on this copy, and nothing else.
+//!
+//! Such a leaf is replaced by one in which nothing is known of any block, with the stamps of the lost one, so that
+//! records of the log find it as if it were that: what the lost leaf had seen is passed over, what came later is
+//! applied. It is saved like any other, and so are the leaves of descendants, in which what they inherited becomes
+//! unknown, too. Readers get an error and go to another copy; a group that is told of it has the blocks written anew
+//! from there, like other damaged blocks (docs/decisions/0015-saved-map.md).
+//!
+//! The segments go on counting what the leaf owned: these blocks are *ghosts*. They are taken off a segment when
+//! collection has looked at all of it and found that no leaf owns anything there.
+//!
+//! A leaf that the database refuses to read for the moment is asked for again: readers get an error at once, changes
+//! wait. When that goes on, whoever knows the group says whether the leaf is given up ([`Damage::overdue`]):
+//! only where another copy has its blocks. The device may yet give it, and nobody else can.
+
+use crate::map::leaf::{Leaf, LeafKey, SavedLeaf};
+use azekura_base::BlockIndex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+/// A leaf that the map refuses to read, and that a change waits for, is asked for again after this time.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// When that has gone on for this time, the leaf is overdue; and again after each such time.
+const OVERDUE: Duration = Duration::from_secs(10);
+/// Damaged chunks that are remembered; others are found again by readers and scrubs.
+const DAMAGED_MAX: usize = 4096;
+/// Of those, the ones that are named in one answer.
+const DAMAGED_PAGE: usize = 64;
+
+/// Blocks of which nothing is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownBlocks {
+    /// Whose leaf it is.
+    pub key: LeafKey,
+    /// Runs of blocks: the first, and how many.
+    pub runs: Vec<(BlockIndex, u16)>,
+}
+
+/// What is known of leaves that can't be used.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    /// Leaves with blocks of which nothing is known.
+    known: BTreeSet<LeafKey>,
+    /// The last that was named.
+    named: Option<LeafKey>,
+    /// Leaves that the map refuses and that changes wait for.
+    refused: BTreeMap<LeafKey, Refused>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    since: Duration,
+    /// `None` while it is being asked for.
+    again_at: Option<Duration>,
+    /// When it is named as overdue, again and again.
+    overdue_at: Duration,
+    /// Refused once more, it counts as damaged.
+    given_up: bool,
+}
+
+impl Damage {
+    pub fn new(saved: &[LeafKey]) -> Damage {
+        Damage { known: saved.iter().copied().take(DAMAGED_MAX).collect(), ..Damage::default() }
+    }
+
+    pub fn found(&mut self, key: LeafKey) {
+        if self.known.len() < DAMAGED_MAX {
+            self.known.insert(key);
+        }
+    }
+
+    /// A leaf is saved, or removed.
+    pub fn saved(&mut self, key: &LeafKey, leaf: Option<&Leaf>) {
+        if self.known.contains(key) && leaf.is_none_or(|leaf| !leaf.has_unknown()) {
+            self.known.remove(key);
+        }
+    }
+
+    /// The saved map has given a leaf.
+    pub fn leaf_came(&mut self, key: &LeafKey, leaf: &SavedLeaf) {
+        if !self.refused.is_empty() {
+            self.refused.remove(key);
+        }
+        if matches!(leaf, SavedLeaf::Whole(leaf) if leaf.has_unknown()) {
+            self.found(*key);
+        }
+    }
+
+    /// The next damaged chunks to name, in turn.
+    pub fn page(&mut self) -> Vec<LeafKey> {
+        let from = self.named.map_or(Bound::Unbounded, Bound::Excluded);
+        let page: Vec<LeafKey> = self.known.range((from, Bound::Unbounded)).take(DAMAGED_PAGE).copied().collect();
+        self.named = page.last().copied().filter(|_| page.len() == DAMAGED_PAGE);
+        page
+    }
+
+    /// All of the chunk's blocks are known again.
+    pub fn is_whole(&mut self, key: &LeafKey) {
+        self.known.remove(key);
+    }
+
+    /// The saved map does not give a leaf now, and changes wait for it: it will be asked for again. True: the leaf has
+    /// been given up.
+    pub fn refuse(&mut self, key: LeafKey, now: Duration) -> bool {
+        let first = Refused { since: now, again_at: None, overdue_at: now + OVERDUE, given_up: false };
+        let refused = self.refused.entry(key).or_insert(first);
+        if !refused.given_up {
+            refused.again_at = Some(now + RETRY_PAUSE);
+            return false;
+        }
+        self.refused.remove(&key);
+        true
+    }
+
+    /// Nothing waits for a leaf any more that the saved map does not give.
+    pub fn not_needed(&mut self, key: &LeafKey) {
+        self.refused.remove(key);
+    }
+
+    /// Leaves that changes wait for and that the saved map has refused for ten seconds and more, and for how long; each
+    /// is named once in ten seconds.
+    pub fn overdue(&mut self, now: Duration) -> Vec<(LeafKey, Duration)> {
+        let overdue = self.refused.iter_mut().filter(|(_, refused)| !refused.given_up && refused.overdue_at <= now);
+        overdue
+            .map(|(key, refused)| {
+                refused.overdue_at = now + OVERDUE;
+                (*key, now - refused.since)
+            })
+            .collect()
+    }
+
+    /// A leaf that the saved map refuses counts as damaged when it is refused once more.
+    pub fn give_up(&mut self, key: &LeafKey) {
+        if let Some(refused) = self.refused.get_mut(key) {
+            refused.given_up = true;
+        }
+    }
+
+    /// Leaves that were refused and are to be asked for again now.
+    pub fn due(&mut self, now: Duration) -> Vec<LeafKey> {
+        let due = self.refused.iter_mut().filter(|(_, refused)| refused.again_at.is_some_and(|at| at <= now));
+        due.map(|(key, refused)| {
+            refused.again_at = None;
+            *key
+        })
+        .collect()
+    }
+}

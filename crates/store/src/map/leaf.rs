@@ -1,0 +1,379 @@
+//! A leaf of the map: where the 1,024 blocks of one chunk of one layer are.
+
+use azekura_base::{
+    BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId, Sequence, UNKNOWN_CHECKSUM, checksum,
+};
+use bytemuck::{Pod, Zeroable};
+use std::fmt;
+use std::sync::Arc;
+
+/// Names a leaf. The group of a chunk never changes, so layer and chunk alone are already unique.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeafKey {
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkIndex,
+    /// The placement group that the chunk belongs to.
+    pub pg: PgId,
+}
+
+impl LeafKey {
+    /// The leaf that knows where a group's blocks are.
+    #[must_use]
+    pub fn of(pg: PgId, range: &BlockRange) -> LeafKey {
+        LeafKey { layer: range.layer, chunk: range.chunk, pg }
+    }
+
+    /// The place that follows the leaf in the order of layers and chunks.
+    pub(crate) fn following(&self) -> Option<(LayerId, ChunkIndex)> {
+        match self.chunk.0.checked_add(1) {
+            Some(next) => Some((self.layer, ChunkIndex(next))),
+            None => self.layer.0.checked_add(1).map(|next| (LayerId(next), ChunkIndex(0))),
+        }
+    }
+}
+
+/// Where one block is. All zero: nowhere, it reads as zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Entry {
+    /// Block address on the device; 0 means that the block takes no space.
+    pub address: u32,
+    /// CRC-32C of the block's contents; of a block that is lost, of what it held.
+    pub checksum: u32,
+    /// Bytes stored at the address; 4096 for a block that is not compressed.
+    pub length: u16,
+    /// [`Entry::INHERITED`] and [`Entry::LOST`], one of them or 0; or [`Entry::UNKNOWN`].
+    pub flags: u16,
+}
+
+impl Entry {
+    /// The block belongs to an ancestor's leaf, which accounts for its space.
+    pub const INHERITED: u16 = 1;
+    /// No copy could give the block. At its address are zeros.
+    pub const LOST: u16 = 2;
+    /// The leaf that said where the block is could not be read: only another copy knows what it holds. No address.
+    pub const UNKNOWN: u16 = 4;
+
+    /// A block of which nothing is known.
+    #[must_use]
+    pub fn unknown() -> Entry {
+        Entry { checksum: UNKNOWN_CHECKSUM.0, flags: Entry::UNKNOWN, ..Entry::default() }
+    }
+
+    /// Nothing is known of the block.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.flags & Entry::UNKNOWN != 0
+    }
+
+    /// The block may hold something: it does not just read as zeros.
+    #[must_use]
+    pub fn has_contents(&self) -> bool {
+        self.address != 0 || self.is_unknown()
+    }
+
+    /// An entry that this leaf owns.
+    #[must_use]
+    pub fn own(address: u32, checksum: Checksum) -> Entry {
+        Entry { address, checksum: checksum.0, length: azekura_base::BLOCK_SIZE as u16, flags: 0 }
+    }
+
+    /// The same block, as a descendant's leaf has it.
+    #[must_use]
+    pub fn inherited(self) -> Entry {
+        Entry { flags: self.flags | Entry::INHERITED, ..self }
+    }
+
+    /// The block holds nothing that a reader may have.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.flags & Entry::LOST != 0
+    }
+
+    /// The checksum of what is at the address.
+    #[must_use]
+    pub(crate) fn stored_checksum(&self) -> Checksum {
+        if self.is_lost() { checksum(&[0; azekura_base::BLOCK_SIZE]) } else { Checksum(self.checksum) }
+    }
+
+    /// The block takes space, here or in an ancestor.
+    #[must_use]
+    pub fn is_allocated(&self) -> bool {
+        self.address != 0
+    }
+
+    /// The block takes space that this leaf accounts for.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.address != 0 && self.flags & Entry::INHERITED == 0
+    }
+}
+
+/// Why an image is no leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeafError {
+    /// It is not what was written.
+    Damaged(&'static str),
+    /// It is whole, and of a version that this program does not read.
+    Version(u16),
+}
+
+impl fmt::Display for LeafError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeafError::Damaged(what) => write!(f, "a leaf image is damaged: {what}"),
+            LeafError::Version(version) => {
+                write!(f, "leaf format version {version} is not known to this program: a newer one has written it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LeafError {}
+
+/// Up to where the log is in a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeafStamps {
+    /// [`Leaf::modified`].
+    pub modified: Sequence,
+    /// [`Leaf::log_upto`].
+    pub log_upto: u64,
+    /// [`Leaf::copied_upto`].
+    pub copied_upto: u64,
+}
+
+impl LeafStamps {
+    /// The later of both, each for itself.
+    #[must_use]
+    pub fn max(self, other: LeafStamps) -> LeafStamps {
+        LeafStamps {
+            modified: self.modified.max(other.modified),
+            log_upto: self.log_upto.max(other.log_upto),
+            copied_upto: self.copied_upto.max(other.copied_upto),
+        }
+    }
+}
+
+/// What the saved map has under a leaf's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SavedLeaf {
+    /// There is no such leaf.
+    Absent,
+    /// The leaf as it was last saved.
+    Whole(LeafImage),
+    /// There is one, and it is not what was last saved.
+    Damaged(Box<DamagedLeaf>),
+}
+
+/// What is known of a saved leaf that is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedLeaf {
+    /// What is wrong with it.
+    pub what: String,
+    /// Its stamps, if they are known.
+    pub stamps: Option<LeafStamps>,
+    /// Blocks that it owned, if that is known.
+    pub own: Option<u32>,
+}
+
+/// A leaf. A layer that has a leaf for a chunk never looks at its ancestors for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// The last committed write of the group that touched the chunk in this layer.
+    pub modified: Sequence,
+    /// Relocations and copies up to this log sequence have been considered: replay skips them.
+    pub log_upto: u64,
+    /// The same for copies from another replica.
+    pub copied_upto: u64,
+    /// One entry a block.
+    pub entries: [Entry; CHUNK_BLOCKS],
+}
+
+/// A leaf, shared between the cache and a checkpoint that is being saved.
+pub type LeafImage = Arc<Leaf>;
+
+impl Default for Leaf {
+    fn default() -> Leaf {
+        Leaf { modified: Sequence::ZERO, log_upto: 0, copied_upto: 0, entries: [Entry::default(); CHUNK_BLOCKS] }
+    }
+}
+
+const MAGIC: u32 = u32::from_le_bytes(*b"AZLF");
+const VERSION: u16 = 2;
+/// Some of its blocks are lost. Programs that know only the version before it must not take them for zeros.
+const VERSION_WITH_LOST: u16 = 3;
+/// Of some of its blocks nothing is known.
+const VERSION_WITH_UNKNOWN: u16 = 4;
+const BITMAP_BYTES: usize = CHUNK_BLOCKS / 8;
+const ENTRY_BYTES: usize = size_of::<Entry>();
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ImageHeader {
+    magic: u32,
+    version: u16,
+    entries: u16,
+    crc: u32,
+    pg: u32,
+    layer: u64,
+    chunk: u32,
+    reserved: u32,
+    modified: u64,
+    log_upto: u64,
+    copied_upto: u64,
+    allocated: [u8; BITMAP_BYTES],
+}
+
+const HEADER_BYTES: usize = size_of::<ImageHeader>();
+
+impl Leaf {
+    /// A leaf of which only the stamps are known.
+    #[must_use]
+    pub fn unknown(stamps: LeafStamps) -> Leaf {
+        let LeafStamps { modified, log_upto, copied_upto } = stamps;
+        Leaf { modified, log_upto, copied_upto, entries: [Entry::unknown(); CHUNK_BLOCKS] }
+    }
+
+    /// Up to where the log is in the leaf.
+    #[must_use]
+    pub fn stamps(&self) -> LeafStamps {
+        LeafStamps { modified: self.modified, log_upto: self.log_upto, copied_upto: self.copied_upto }
+    }
+
+    /// Blocks that the leaf owns.
+    #[must_use]
+    pub fn own(&self) -> u32 {
+        self.entries.iter().filter(|entry| entry.is_own()).count() as u32
+    }
+
+    /// Nothing is known of some of its blocks.
+    #[must_use]
+    pub fn has_unknown(&self) -> bool {
+        self.entries.iter().any(Entry::is_unknown)
+    }
+
+    /// The checksum that an image carries of itself; 0 of one that is too short.
+    #[must_use]
+    pub fn image_crc(image: &[u8]) -> u32 {
+        image.get(8..12).and_then(|crc| crc.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
+
+    /// Whose an image says it is, whether or not the rest of it is whole.
+    #[must_use]
+    pub fn stated_key(image: &[u8]) -> Option<LeafKey> {
+        let u32_at = |at: usize| image.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+        let layer = u64::from_le_bytes(image.get(16..24)?.try_into().ok()?);
+        Some(LeafKey { layer: LayerId(layer), chunk: ChunkIndex(u32_at(24)?), pg: PgId(u32_at(12)?) })
+    }
+
+    /// A leaf of a child layer: the same blocks, all inherited, with the relocations and copies that they have seen.
+    #[must_use]
+    pub fn child(&self) -> Leaf {
+        let mut child = self.clone();
+        child.modified = Sequence::ZERO;
+        for entry in child.entries.iter_mut().filter(|e| e.is_allocated()) {
+            entry.flags |= Entry::INHERITED;
+        }
+        child
+    }
+
+    /// The leaf as it is saved (docs/formats/map.md, "Leaf image").
+    #[must_use]
+    pub fn encode(&self, key: &LeafKey) -> Vec<u8> {
+        let mut header = ImageHeader::zeroed();
+        let mut count = 0;
+        for (block, _) in self.entries.iter().enumerate().filter(|(_, e)| e.has_contents()) {
+            header.allocated[block / 8] |= 1 << (block % 8);
+            count += 1;
+        }
+        header.magic = MAGIC.to_le();
+        header.version = match (self.has_unknown(), self.entries.iter().any(Entry::is_lost)) {
+            (true, _) => VERSION_WITH_UNKNOWN,
+            (false, true) => VERSION_WITH_LOST,
+            (false, false) => VERSION,
+        }
+        .to_le();
+        header.entries = u16::to_le(count);
+        header.pg = key.pg.0.to_le();
+        header.layer = key.layer.0.to_le();
+        header.chunk = key.chunk.0.to_le();
+        header.modified = self.modified.0.to_le();
+        header.log_upto = self.log_upto.to_le();
+        header.copied_upto = self.copied_upto.to_le();
+        let mut image = Vec::with_capacity(HEADER_BYTES + usize::from(count) * ENTRY_BYTES);
+        image.extend_from_slice(bytemuck::bytes_of(&header));
+        for entry in self.entries.iter().filter(|e| e.has_contents()) {
+            let wire = Entry {
+                address: entry.address.to_le(),
+                checksum: entry.checksum.to_le(),
+                length: entry.length.to_le(),
+                flags: entry.flags.to_le(),
+            };
+            image.extend_from_slice(bytemuck::bytes_of(&wire));
+        }
+        let crc = checksum(&image).0.to_le_bytes();
+        image[8..12].copy_from_slice(&crc);
+        image
+    }
+
+    /// The leaf that was saved as `image`, and its key.
+    ///
+    /// # Errors
+    /// When the image is damaged or of an unknown version.
+    pub fn decode(image: &[u8]) -> Result<(LeafKey, Leaf), LeafError> {
+        let damaged = LeafError::Damaged;
+        let (head, body) = image.split_at_checked(HEADER_BYTES).ok_or(damaged("it is too short"))?;
+        let mut header: ImageHeader = bytemuck::pod_read_unaligned(head);
+        if u32::from_le(header.magic) != MAGIC {
+            return Err(damaged("wrong magic"));
+        }
+        let stated = u32::from_le(header.crc);
+        header.crc = 0;
+        let crc = azekura_base::checksum_append(checksum(bytemuck::bytes_of(&header)), body);
+        if crc.0 != stated {
+            return Err(damaged("its checksum does not match"));
+        }
+        // Only now: a flipped bit in the version must not pass for another program's work.
+        let flags = match u16::from_le(header.version) {
+            VERSION => Entry::INHERITED,
+            VERSION_WITH_LOST => Entry::INHERITED | Entry::LOST,
+            VERSION_WITH_UNKNOWN => Entry::INHERITED | Entry::LOST | Entry::UNKNOWN,
+            version => return Err(LeafError::Version(version)),
+        };
+        let allocated: u32 = header.allocated.iter().map(|b| b.count_ones()).sum();
+        if allocated != u32::from(u16::from_le(header.entries)) || body.len() != allocated as usize * ENTRY_BYTES {
+            return Err(damaged("its entries do not match its bitmap"));
+        }
+        let mut leaf = Leaf {
+            modified: Sequence(u64::from_le(header.modified)),
+            log_upto: u64::from_le(header.log_upto),
+            copied_upto: u64::from_le(header.copied_upto),
+            ..Leaf::default()
+        };
+        let blocks = (0..CHUNK_BLOCKS).filter(|b| header.allocated[b / 8] & (1 << (b % 8)) != 0);
+        for (block, wire) in blocks.zip(body.chunks_exact(ENTRY_BYTES)) {
+            let wire: Entry = bytemuck::pod_read_unaligned(wire);
+            leaf.entries[block] = Entry {
+                address: u32::from_le(wire.address),
+                checksum: u32::from_le(wire.checksum),
+                length: u16::from_le(wire.length),
+                flags: u16::from_le(wire.flags),
+            };
+            let entry = &leaf.entries[block];
+            if entry.flags & !flags != 0 {
+                return Err(damaged("an entry with flags that its version does not have"));
+            }
+            if !entry.has_contents() || entry.is_unknown() && *entry != Entry::unknown() {
+                return Err(damaged("an entry without an address"));
+            }
+        }
+        let key = LeafKey {
+            layer: LayerId(u64::from_le(header.layer)),
+            chunk: ChunkIndex(u32::from_le(header.chunk)),
+            pg: PgId(u32::from_le(header.pg)),
+        };
+        Ok((key, leaf))
+    }
+}

@@ -1,0 +1,164 @@
+//! The map: where each block of each layer is, in leaves of which memory holds some and a database the others.
+//!
+//! - *Leaves*: one for each chunk of a layer (`leaf.rs`), in memory within a bound (`cache.rs`), found or asked for
+//!   (`lookup.rs`).
+//! - *Changes*: what committed writes and copies do to them (`apply.rs`, `copies.rs`); what relocations, merges and
+//!   copies do to layers that lie on one another (`inheritance.rs`, `layers.rs`, `heirs.rs`).
+//! - *Checkpoints*: which changed leaves are saved together (`saving.rs`).
+//! - *Damage*: leaves that can't be used (`damage.rs`, `broken.rs`).
+//!
+//! Whoever calls a method that needs leaves gets [`Step::Loading`] when one is not here: it has been asked for, and the
+//! call is to be made again. Nothing has changed then. The map alone changes how many blocks of a segment are live: the
+//! table asks for a [`LiveRight`], which only this folder can give.
+
+mod apply;
+mod broken;
+mod cache;
+mod copies;
+mod damage;
+mod heirs;
+mod inheritance;
+mod layers;
+mod leaf;
+mod lookup;
+mod payload;
+mod right;
+mod saving;
+mod step;
+
+pub(crate) use cache::{Content, Slot, SlotId};
+pub(crate) use copies::Copies;
+pub use damage::UnknownBlocks;
+pub use heirs::Heir;
+pub(crate) use heirs::Heirs;
+pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
+pub(crate) use right::LiveRight;
+pub(crate) use saving::Wanted;
+pub(crate) use step::Step;
+
+use crate::checkpoint::CheckpointRoot;
+use crate::cx::StoreCx;
+use crate::groups::Groups;
+use crate::jobs::Jobs;
+use crate::options::Options;
+use azekura_base::LayerId;
+use cache::LeafCache;
+use damage::Damage;
+use layers::Layers;
+
+/// Leaves that one effect asks for at most.
+const LEAVES_PER_LOAD_MAX: usize = 64;
+
+/// What the map looks at and changes beside itself.
+pub(crate) struct MapCx<'a> {
+    pub cx: &'a mut StoreCx,
+    pub groups: &'a mut Groups,
+    pub jobs: &'a mut Jobs,
+}
+
+/// The map. See the module's description.
+#[derive(Debug)]
+pub(crate) struct Map {
+    cache: LeafCache,
+    layers: Layers,
+    heirs: Heirs,
+    damage: Damage,
+    /// Leaves to ask for with the next effects.
+    loads_wanted: Vec<LeafKey>,
+}
+
+impl Map {
+    /// As the checkpoint has it.
+    pub fn new(options: &Options, checkpoint: &CheckpointRoot) -> Map {
+        Map {
+            cache: LeafCache::new(options.leaf_cache_bytes_max),
+            layers: Layers::new(&checkpoint.layers),
+            heirs: Heirs::default(),
+            damage: Damage::new(&checkpoint.damaged),
+            loads_wanted: Vec::new(),
+        }
+    }
+
+    /// Leaves to ask for next, for one effect.
+    pub fn take_loads_wanted(&mut self) -> Option<Vec<LeafKey>> {
+        if self.loads_wanted.is_empty() {
+            return None;
+        }
+        let rest = self.loads_wanted.split_off(self.loads_wanted.len().min(LEAVES_PER_LOAD_MAX));
+        Some(std::mem::replace(&mut self.loads_wanted, rest))
+    }
+
+    /// The leaf in a slot, if there is one.
+    pub fn leaf(&self, slot: SlotId) -> Option<&Leaf> {
+        self.cache.leaf(slot)
+    }
+
+    /// A leaf that is in memory.
+    pub fn leaf_in_memory(&mut self, key: LeafKey) -> Option<&Leaf> {
+        let slot = self.cache.find(key)?;
+        self.cache.leaf(slot)
+    }
+
+    /// The leaves that are here and for whose keys `wanted` is true, in order.
+    pub fn present(&self, wanted: impl Fn(&LeafKey) -> bool) -> Vec<LeafKey> {
+        self.cache.present(wanted)
+    }
+
+    /// All leaves that differ from the saved map, or are being saved.
+    pub fn unsaved(&self) -> impl Iterator<Item = &Slot> {
+        self.cache.unsaved()
+    }
+
+    /// Lets leaves go that memory has no room for; those for which `keep` is true stay.
+    pub fn evict(&mut self, keep: impl Fn(&LeafKey) -> bool) {
+        self.cache.evict(keep);
+    }
+
+    /// Memory that leaves take which are not saved.
+    pub fn dirty_bytes(&self) -> usize {
+        self.cache.dirty_bytes()
+    }
+
+    pub fn dirty_count(&self) -> usize {
+        self.cache.dirty_count()
+    }
+
+    /// The oldest log generation with changes that are not saved.
+    pub fn oldest_dirty(&self) -> Option<u64> {
+        self.cache.oldest_dirty()
+    }
+
+    /// Lookups that found their leaf, lookups that had to load one, and the bytes of all leaves.
+    pub fn cache_figures(&self) -> (u64, u64, usize) {
+        (self.cache.hits, self.cache.misses, self.cache.bytes())
+    }
+
+    /// See [`crate::Store::set_parent`].
+    pub fn set_parent(&mut self, layer: LayerId, parent: Option<LayerId>) {
+        self.layers.set_parent(layer, parent);
+    }
+
+    pub fn parent(&self, layer: LayerId) -> Option<LayerId> {
+        self.layers.parent(layer)
+    }
+
+    /// See [`Layers::between`].
+    pub fn layers_between(&self, one: LayerId, other: LayerId) -> Vec<LayerId> {
+        self.layers.between(one, other)
+    }
+
+    /// All layers that own blocks, and how many.
+    pub fn layers(&self) -> impl Iterator<Item = (LayerId, u64)> + '_ {
+        self.layers.iter()
+    }
+
+    /// Who owns the blocks of merged layers, as far as it is not saved.
+    pub fn heirs(&self) -> &Heirs {
+        &self.heirs
+    }
+
+    /// A layer that was to give up more than it owns: then the saved map is wrong.
+    pub fn take_mismatch(&mut self) -> Option<LayerId> {
+        self.layers.mismatch.take()
+    }
+}

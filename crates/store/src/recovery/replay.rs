@@ -1,0 +1,324 @@
+//! What the records of the log do at replay: the same as when they were first written, found out from the log alone.
+
+use crate::checkpoint::{PendingRow, Root};
+use crate::cx::log_position;
+use crate::effect::OpenError;
+use crate::engine::Engine;
+use crate::groups::{Pending, Place};
+use crate::jobs::Job;
+use crate::log::format::{Entries, EntryView, Kind, Summary, SummaryBuilder};
+use crate::log::{LogWriter, Move};
+use crate::record::Copy;
+use crate::recovery::chain::Tail;
+use crate::segments::Link;
+use azekura_base::{Body, Epoch, LayerId, PgId, Prepared, Sequence};
+use bytes::Bytes;
+
+/// Replays into the engine, and takes up the log where it ends.
+pub(crate) struct Replay<'a> {
+    pub engine: &'a mut Engine,
+    pub log: &'a mut LogWriter,
+}
+
+impl Replay<'_> {
+    /// Takes up what the checkpoint knows of groups and jobs.
+    pub fn restore(&mut self, root: Root) {
+        for row in root.groups {
+            let pg = row.pg;
+            let group = self.engine.groups_mut().get_mut(pg);
+            (group.epoch, group.epoch_durable) = (row.epoch, row.epoch);
+            group.committed_saved = row.committed;
+            group.incomplete = row.complete;
+            group.note = row.note;
+            group.note_version = row.note_version;
+            group.replayed_requests = row.requests;
+            for row in row.pending {
+                self.restore_pending(pg, row);
+            }
+        }
+        for job in root.jobs {
+            if let Job::ForgetGroup(pg) = job {
+                let group = self.engine.groups_mut().get_mut(pg);
+                (group.forgetting, group.forgotten) = (true, true);
+            }
+        }
+    }
+
+    /// Replays a segment from its summary.
+    ///
+    /// # Errors
+    /// When a record can't be where it is.
+    pub fn segment(&mut self, link: Link, summary: &Summary) -> Result<(), OpenError> {
+        self.engine.cx_mut().segments_mut().reopen(link);
+        for (sequence, (frame, entries)) in (link.first_sequence..).zip(summary.frames()) {
+            self.batch(link, sequence, frame.block + frame.header_blocks, entries)?;
+        }
+        self.engine.cx_mut().log_mut().set_durable(summary.header.sequence);
+        self.engine.run_blocked();
+        self.engine.cx_mut().segments_mut().seal(link.segment);
+        Ok(())
+    }
+
+    /// Replays the last batches, and takes up the log where they end.
+    ///
+    /// # Errors
+    /// When a record can't be where it is.
+    pub fn tail(&mut self, first: Link, tail: &[Tail]) -> Result<(), OpenError> {
+        let (mut link, mut block, mut entered) = (first, 0, false);
+        let mut summary = SummaryBuilder::default();
+        for batch in tail {
+            if !entered {
+                self.engine.cx_mut().segments_mut().reopen(link);
+                entered = true;
+            }
+            let header = &batch.header;
+            let payload = header.block + header.header_blocks;
+            if let Some(next) = batch.next {
+                self.engine.cx_mut().log_mut().set_durable(header.sequence);
+                self.engine.cx_mut().segments_mut().seal(link.segment);
+                (link, block, entered) = (next, 0, false);
+                summary = SummaryBuilder::default();
+            } else {
+                block = header.block + header.blocks();
+                summary.push(header, &batch.entries);
+                self.batch(link, header.sequence, payload, &batch.entries)?;
+            }
+        }
+        if !entered {
+            self.engine.cx_mut().segments_mut().reopen(link);
+        }
+        let last = tail.last().map(|batch| batch.header);
+        self.log.take_up(self.engine.cx_mut(), link, block, summary, last.as_ref());
+        self.engine.run_blocked();
+        self.commit_saved();
+        Ok(())
+    }
+
+    /// What the checkpoint knew to be committed is so, also where the log does not say it.
+    fn commit_saved(&mut self) {
+        let groups: Vec<PgId> = self.engine.groups().iter().map(|(pg, _)| pg).collect();
+        for pg in groups {
+            let group = self.engine.groups_mut().get_mut(pg);
+            let saved = std::mem::take(&mut group.committed_saved);
+            if saved >= group.prepared_end {
+                group.prepared_end = group.prepared_end.max(saved);
+                let end = group.pending.back().map_or(Sequence::ZERO, |p| p.info.header.sequence);
+                self.commit_replayed(pg, end);
+                let group = self.engine.groups_mut().get_mut(pg);
+                group.committed = group.committed.max(saved);
+            } else {
+                self.commit_replayed(pg, saved);
+            }
+            let group = self.engine.groups_mut().get_mut(pg);
+            group.durable_end = group.prepared_end;
+            group.epoch_durable = group.epoch;
+            group.incomplete_durable = group.incomplete;
+        }
+    }
+
+    /// Replays the entries of one batch, whose payload starts at block `payload` of the segment.
+    fn batch(&mut self, link: Link, sequence: u64, payload: u32, entries: &[u8]) -> Result<(), OpenError> {
+        self.engine.cx_mut().log_mut().set_durable(sequence - 1);
+        let mut address = self.engine.cx().segments().address(link.segment, payload);
+        for (index, entry) in Entries::new(entries).enumerate() {
+            self.replay_entry(link, sequence, index, address, &entry)?;
+            address += entry.payload_blocks();
+        }
+        self.engine.cx_mut().log_mut().set_durable(sequence);
+        self.engine.run_blocked();
+        Ok(())
+    }
+
+    /// Replays an entry whose payload, if it has one, starts at `address`.
+    fn replay_entry(
+        &mut self,
+        link: Link,
+        sequence: u64,
+        index: usize,
+        address: u32,
+        entry: &EntryView<'_>,
+    ) -> Result<(), OpenError> {
+        let address = if entry.kind.has_payload() { address } else { 0 };
+        let place = Place { log: sequence, address, segment: link.segment, generation: link.generation };
+        let position = log_position(sequence, index);
+        self.engine.cx_mut().log_mut().set_replayed(position);
+        match entry.kind {
+            Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
+            Kind::WriteAgain => self.replay_write_again(place, entry),
+            Kind::Copy | Kind::CopyZero | Kind::CopyLost | Kind::Mark => self.replay_copy(place, position, entry),
+            Kind::Complete => self.engine.groups_mut().get_mut(entry.pg()).incomplete = None,
+            Kind::Relocate => {
+                self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
+                let Some(old) =
+                    u32::try_from(entry.head.session).ok().filter(|a| self.engine.cx().segments().locate(*a).is_some())
+                else {
+                    return Err(OpenError::Damaged(format!("batch {sequence} moves a block from nowhere")));
+                };
+                self.engine.cx_mut().segments_mut().hold(place.segment);
+                let moved = Move {
+                    pg: entry.pg(),
+                    range: entry.range(),
+                    old,
+                    bytes: Bytes::new(),
+                    checksums: entry.checksums().collect(),
+                };
+                self.engine.relocate(moved, place, position);
+            }
+            Kind::Epoch => self.replay_epoch(entry),
+            Kind::Note => {
+                let group = self.engine.groups_mut().get_mut(entry.pg());
+                if entry.head.sequence > group.note_version {
+                    group.note_version = entry.head.sequence;
+                    group.note = Bytes::copy_from_slice(entry.note());
+                }
+            }
+            Kind::DropLayer => self.replay_job(Job::DropLayer(entry.layer()), place),
+            Kind::MergeLayer => {
+                let into = LayerId(entry.head.session);
+                self.replay_job(Job::MergeLayer { layer: entry.layer(), into }, place);
+            }
+            Kind::ForgetGroup => self.replay_job(Job::ForgetGroup(entry.pg()), place),
+        }
+        Ok(())
+    }
+
+    fn replay_job(&mut self, job: Job, place: Place) {
+        self.engine.cx_mut().segments_mut().hold(place.segment);
+        self.engine.begin_job(job, place.segment);
+    }
+
+    /// Takes up a write that the checkpoint has kept.
+    fn restore_pending(&mut self, pg: PgId, row: PendingRow) {
+        // A row that points outside of the device is dropped here; the checkpoint is checksummed, so it can't be one
+        // that this program has written.
+        let Some(segment) =
+            self.engine.cx().segments().locate(row.address).map(|(segment, _)| segment).or(row.info.zero.then_some(0))
+        else {
+            return;
+        };
+        let place = Place { log: row.log, address: row.address, segment, generation: row.generation };
+        let id = self.engine.cx_mut().new_id();
+        let group = self.engine.groups_mut().get_mut(pg);
+        let write = &row.info.header;
+        if !group.replayed {
+            group.replayed = true;
+            group.committed = Sequence(write.sequence.0.saturating_sub(1));
+        }
+        group.prepared_end = write.sequence;
+        group.durable_end = write.sequence;
+        group.epoch = group.epoch.max(write.epoch);
+        let (checksums, info, origin, count) = (row.checksums, row.info, row.generation, write.range.count);
+        group.pending.push_back(Pending {
+            info,
+            id,
+            checksums,
+            place: Some(place),
+            origin,
+            bytes: None,
+            applied: false,
+        });
+        place.pin(self.engine.cx_mut().segments_mut(), count);
+    }
+
+    fn pending_of(&mut self, place: Place, entry: &EntryView<'_>) -> Pending {
+        let zero = !entry.kind.has_payload();
+        Pending {
+            info: Prepared { header: entry.write(), zero, durable: true },
+            id: self.engine.cx_mut().new_id(),
+            checksums: (!zero).then(|| entry.checksums().collect()),
+            place: Some(place),
+            origin: place.generation,
+            bytes: None,
+            applied: false,
+        }
+    }
+
+    fn replay_write(&mut self, place: Place, entry: &EntryView<'_>) -> Result<(), OpenError> {
+        let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
+        // The end of the group dropped what was not committed, perhaps with only a part of it in the replayed log; and
+        // what was committed does not matter any more.
+        if self.engine.groups().get(pg).is_some_and(|group| group.forgotten) {
+            return Ok(());
+        }
+        let pending = self.pending_of(place, entry);
+        let group = self.engine.groups_mut().get_mut(pg);
+        if !group.replayed {
+            // What came before the replayed part of the log was applied or dropped.
+            group.replayed = true;
+            group.committed = Sequence(sequence.0.saturating_sub(1));
+            group.prepared_end = group.committed;
+        }
+        // A gap is what a jump of the commit point left, before the replayed part of the log, or what a later epoch has
+        // dropped: then the record that starts that epoch comes further on, and drops this write too.
+        let dropped = Epoch(entry.head.epoch) < group.epoch_durable;
+        let jumped = sequence > group.prepared_end && (dropped || group.committed_saved.next() >= sequence);
+        if sequence != group.prepared_end.next() && !jumped {
+            return Err(OpenError::Damaged(format!(
+                "batch {} holds write {sequence} of group {pg} after write {}",
+                place.log, group.prepared_end
+            )));
+        }
+        group.prepared_end = sequence;
+        group.durable_end = sequence;
+        group.epoch = group.epoch.max(pending.info.header.epoch);
+        group.pending.push_back(pending);
+        place.pin(self.engine.cx_mut().segments_mut(), entry.head.count);
+        self.commit_replayed(pg, Sequence(entry.head.commit));
+        Ok(())
+    }
+
+    /// The blocks of a prepared write were moved. If the write is not there it was applied or dropped before.
+    fn replay_write_again(&mut self, place: Place, entry: &EntryView<'_>) {
+        let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
+        self.commit_replayed(pg, Sequence(entry.head.commit));
+        // Sequence 0 names no write: it had been committed or dropped by the time of the record.
+        let id = self
+            .engine
+            .groups_mut()
+            .get_mut(pg)
+            .find(sequence)
+            .filter(|p| p.info.header.epoch.0 == entry.head.epoch)
+            .map(|p| p.id);
+        if let Some(id) = id {
+            place.pin(self.engine.cx_mut().segments_mut(), entry.head.count);
+            self.engine.write_moved(pg, sequence, id, place);
+        }
+    }
+
+    fn replay_copy(&mut self, place: Place, position: u64, entry: &EntryView<'_>) {
+        self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
+        let body = match entry.kind {
+            Kind::CopyZero | Kind::Mark => Body::Zero,
+            Kind::CopyLost => Body::Lost { checksums: entry.lost_checksums().collect() },
+            _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
+        };
+        let copy = Copy { pg: entry.pg(), sequence: Sequence(entry.head.sequence), range: entry.range(), body };
+        self.engine.add_copy(copy, place, position);
+    }
+
+    fn replay_epoch(&mut self, entry: &EntryView<'_>) {
+        let pg = entry.pg();
+        self.commit_replayed(pg, Sequence(entry.head.sequence));
+        if entry.head.count != 0 {
+            self.engine.groups_mut().get_mut(pg).incomplete.get_or_insert(Sequence(entry.head.sequence));
+        }
+        let dropped = {
+            let (epoch, committed) = (Epoch(entry.head.epoch), Sequence(entry.head.commit));
+            self.engine.enter_epoch(pg, epoch, committed, entry.head.count != 0)
+        };
+        dropped.iter().for_each(|pending| pending.unpin(self.engine.cx_mut().segments_mut()));
+        let group = self.engine.groups_mut().get_mut(pg);
+        group.replayed = true;
+        group.durable_end = group.prepared_end;
+        group.epoch_durable = group.epoch;
+    }
+
+    /// Commits as far as the log has the writes.
+    fn commit_replayed(&mut self, pg: PgId, upto: Sequence) {
+        let group = self.engine.groups_mut().get_mut(pg);
+        let upto = upto.min(group.prepared_end);
+        if upto > group.committed {
+            self.engine.commit_upto(pg, upto);
+        }
+    }
+}
