@@ -5,16 +5,15 @@
 //! done. Checksums of written blocks are made here, and those of read blocks checked here. A write may be sent more
 //! than once; its session and number let the primary apply it once.
 
-mod answers;
 mod backend;
 mod cut;
-mod ended;
+mod directory;
 mod gateway;
+mod operations;
 mod parts;
-mod patience;
 mod reading;
+mod request;
 mod room;
-mod sending;
 mod statistics;
 #[cfg(test)]
 mod stuck_tests;
@@ -23,7 +22,8 @@ mod tests;
 mod view;
 
 pub use backend::Backend;
-pub use gateway::{Effect, Gateway, Op, Outcome, Piece};
+pub use gateway::{Effect, Gateway};
+pub use request::{Op, Outcome, Piece};
 pub use statistics::{Counters, LATENCY_BUCKETS, VolumeStatistics};
 pub use view::{GroupView, VolumeView};
 

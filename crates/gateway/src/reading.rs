@@ -1,7 +1,7 @@
 //! Puts what copies answered back together.
 
 use crate::cut::Part;
-use crate::gateway::Piece;
+use crate::request::Piece;
 use azekura_base::{BLOCK_SIZE, BlockRange, Extent, LayerId, block_checksums};
 
 /// The blocks that a part touches.

@@ -1,8 +1,10 @@
 //! NBD as a protocol of the front end.
 
-use crate::reply::{ErrorCode, Extent, ReadPiece};
+use crate::error::ErrorCode;
+use crate::event;
+use crate::reply::{Extent, ReadPiece};
 use crate::request::{Command, RequestToken};
-use crate::session::{self, Session};
+use crate::session::Session;
 use azekura_base::{Inbox, Outbox, Slab};
 use azekura_frontend::{Event, Exports, Protocol, Request, StreamProtocol, Tag};
 use azekura_gateway::{Outcome, Piece};
@@ -34,15 +36,15 @@ impl Protocol for Connection {
 
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         Some(match self.session.poll(exports)? {
-            session::Event::Opened { name } => Event::Opened { name },
-            session::Event::Wanted { name } => Event::Wanted { name },
-            session::Event::Missing { name } => Event::Missing { name },
-            session::Event::Request { token, command } => {
+            event::Event::Opened { name } => Event::Opened { name },
+            event::Event::Wanted { name } => Event::Wanted { name },
+            event::Event::Missing { name } => Event::Missing { name },
+            event::Event::Request { token, command } => {
                 let memory_bytes = token.memory_bytes();
                 Event::Request { tag: Tag(self.tokens.insert(token)), memory_bytes, request: request(command) }
             }
-            session::Event::Closed => Event::Closed,
-            session::Event::Violation(violation) => Event::Violation(violation.to_string()),
+            event::Event::Closed => Event::Closed,
+            event::Event::Violation(violation) => Event::Violation(violation.to_string()),
         })
     }
 

@@ -1,11 +1,12 @@
 //! Exports as the protocol tells of them.
 
-use crate::handshake::option_reply;
 use crate::numbers::{
     FLAG_CAN_MULTI_CONN, FLAG_HAS_FLAGS, FLAG_READ_ONLY, FLAG_SEND_CACHE, FLAG_SEND_DF, FLAG_SEND_FAST_ZERO,
     FLAG_SEND_FLUSH, FLAG_SEND_FUA, FLAG_SEND_TRIM, FLAG_SEND_WRITE_ZEROES,
 };
 use crate::numbers::{OPT_LIST, REP_SERVER};
+use crate::option_reply::option_reply;
+use crate::text::cut;
 use crate::{LIST_REPLY_MAX, REQUEST_MAX, STRING_MAX};
 use azekura_frontend::{Export, Listing};
 use bytes::BytesMut;
@@ -64,15 +65,6 @@ pub(crate) fn flags(export: &Export, structured: bool) -> u16 {
         | if export.read_only { FLAG_READ_ONLY } else { FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO }
 }
 
-/// The longest beginning of `text` with at most `max` bytes.
-pub(crate) fn cut(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,12 +86,5 @@ mod tests {
         assert_eq!(sizes(0, 0, 0), (1, 512, 512));
         assert_eq!(sizes(3, 5000, 100_001), (4, 8192, 100_000));
         assert_eq!(sizes(u32::MAX, u32::MAX, u32::MAX), (1 << 16, 32 << 20, 32 << 20));
-    }
-
-    #[test]
-    fn cutting_keeps_characters_whole() {
-        assert_eq!(cut("azekura", 3), "aze");
-        assert_eq!(cut("校倉造", 5), "校");
-        assert_eq!(cut("校", 5), "校");
     }
 }

@@ -1,18 +1,19 @@
 //! The handshake: greeting, client flags, option haggling (*Newstyle negotiation*, *Fixed newstyle negotiation*).
 
-use crate::export::{self, PROTOCOL, block_sizes, cut, description};
-use crate::fields::{Fields, Malformed, string};
+use crate::export::{self, PROTOCOL, block_sizes, description};
+use crate::fields::{Fields, string};
 use crate::numbers::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES,
     IHAVEOPT, INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, INIT_PASSWD, OPT_ABORT, OPT_EXPORT_NAME,
     OPT_GO, OPT_INFO, OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
-    OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_POLICY, REP_ERR_TOO_BIG,
-    REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT,
+    REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_POLICY, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN, REP_ERR_UNSUP,
+    REP_INFO, REP_META_CONTEXT,
 };
+use crate::option_reply::{OptionError, put_end, put_reply};
 use crate::request::Opened;
-use crate::session::Step;
+use crate::step::Step;
 use crate::violation::Violation;
-use crate::{OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX};
+use crate::{OPTION_DATA_MAX, OPTION_SKIP_MAX};
 use azekura_base::{Inbox, Outbox};
 use azekura_frontend::{Export, Exports, Opening};
 use std::borrow::Cow;
@@ -34,18 +35,6 @@ pub(crate) struct Handshake {
     waiting: Option<(u32, Vec<u8>)>,
     /// An option with data too long to look at, and how much of that is still to come.
     skip: Option<(u32, u32)>,
-}
-
-/// How an option fails without ending the session: reply type and a sentence for people.
-type OptionError = (u32, Cow<'static, str>);
-
-impl From<Malformed> for OptionError {
-    fn from(malformed: Malformed) -> OptionError {
-        match malformed {
-            Malformed::Invalid => (REP_ERR_INVALID, "the option's data is malformed".into()),
-            Malformed::TooBig => (REP_ERR_TOO_BIG, "a string is longer than 4096 bytes".into()),
-        }
-    }
 }
 
 const UNKNOWN_EXPORT: OptionError = (REP_ERR_UNKNOWN, Cow::Borrowed("there is no export of this name"));
@@ -360,27 +349,4 @@ fn list(data: &[u8], out: &mut Outbox, exports: &dyn Exports) -> Result<(), Opti
         None => return Err((REP_ERR_TOO_BIG, "there are too many exports to list; ask for one by its name".into())),
     }
     Ok(())
-}
-
-/// One option reply with the concatenation of `parts` as its data.
-fn put_reply(out: &mut Outbox, option: u32, kind: u32, parts: &[&[u8]]) {
-    option_reply(option, kind, parts, |part| out.put(part));
-}
-
-/// The bytes of an option reply, one piece after the other.
-pub(crate) fn option_reply(option: u32, kind: u32, parts: &[&[u8]], mut put: impl FnMut(&[u8])) {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    put(&OPTION_REPLY_MAGIC.to_be_bytes());
-    put(&option.to_be_bytes());
-    put(&kind.to_be_bytes());
-    put(&(length as u32).to_be_bytes());
-    parts.iter().for_each(|part| put(part));
-}
-
-/// The final reply to an option.
-fn put_end(out: &mut Outbox, option: u32, answer: Result<(), OptionError>) {
-    match answer {
-        Ok(()) => put_reply(out, option, REP_ACK, &[]),
-        Err((kind, message)) => put_reply(out, option, kind, &[cut(&message, STRING_MAX).as_bytes()]),
-    }
 }

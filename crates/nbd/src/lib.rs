@@ -40,20 +40,27 @@
 //! ```
 
 mod connection;
+mod error;
+mod event;
 mod export;
 mod fields;
 mod handshake;
 pub mod numbers;
+mod option_reply;
 mod reply;
 mod request;
 mod session;
+mod step;
+mod text;
 mod violation;
 
 pub use connection::Connection;
+pub use error::ErrorCode;
+pub use event::Event;
 pub use export::{BlockSizes, block_sizes};
-pub use reply::{ErrorCode, Extent, ReadPiece};
+pub use reply::{Extent, ReadPiece};
 pub use request::{Command, RequestToken};
-pub use session::{Event, Session};
+pub use session::Session;
 pub use violation::Violation;
 
 /// The longest READ or WRITE, in bytes (32 MiB): *Block size constraints* asks servers to take no less.

@@ -1,46 +1,15 @@
 //! Replies of the transmission phase: how they are encoded.
 
-use crate::export::cut;
+use crate::error::ErrorCode;
 use crate::numbers::{
     BASE_ALLOCATION_ID, REPLY_FLAG_DONE, REPLY_TYPE_BLOCK_STATUS, REPLY_TYPE_ERROR, REPLY_TYPE_NONE,
     REPLY_TYPE_OFFSET_DATA, REPLY_TYPE_OFFSET_HOLE, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, STRUCTURED_REPLY_MAGIC,
 };
 use crate::request::RequestToken;
+use crate::text::cut;
 use crate::{EXTENTS_MAX, STRING_MAX};
-use azekura_base::{IoStatus, Outbox};
+use azekura_base::Outbox;
 use bytes::Bytes;
-
-/// Why a request failed, in the protocol's own numbers (*Error values*).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum ErrorCode {
-    /// `NBD_EPERM`: the export takes no writes.
-    NotPermitted = 1,
-    /// `NBD_EIO`: it could not be read or written.
-    Io = 5,
-    /// `NBD_EINVAL`: the request is wrong.
-    Invalid = 22,
-    /// `NBD_ENOSPC`: no space left, or behind the export's end.
-    NoSpace = 28,
-    /// `NBD_EOVERFLOW`: too long to be answered in one piece.
-    Overflow = 75,
-    /// `NBD_ENOTSUP`: it would not be fast.
-    NotSupported = 95,
-    /// `NBD_ESHUTDOWN`: the server is going away.
-    Shutdown = 108,
-}
-
-impl From<IoStatus> for ErrorCode {
-    fn from(status: IoStatus) -> ErrorCode {
-        match status {
-            IoStatus::Io | IoStatus::Redirect | IoStatus::Stale => ErrorCode::Io,
-            IoStatus::NoSpace => ErrorCode::NoSpace,
-            IoStatus::Invalid => ErrorCode::Invalid,
-            IoStatus::ReadOnly => ErrorCode::NotPermitted,
-            IoStatus::Gone | IoStatus::Fenced => ErrorCode::Shutdown,
-        }
-    }
-}
 
 /// A part of what was read. The parts of a reply follow each other without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]

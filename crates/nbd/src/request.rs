@@ -1,11 +1,11 @@
 //! Requests of the transmission phase: their header, the commands they carry, and what makes one unacceptable.
 
+use crate::error::ErrorCode;
 use crate::export::BlockSizes;
 use crate::numbers::{
     CMD_BLOCK_STATUS, CMD_CACHE, CMD_FLAG_DF, CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, CMD_FLAG_REQ_ONE,
     CMD_FLUSH, CMD_READ, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES,
 };
-use crate::reply::ErrorCode;
 use crate::{EXTENTS_MAX, REQUEST_MAX};
 use bytes::Bytes;
 

@@ -1,47 +1,17 @@
 //! One connection: where it is in the protocol, and the events and replies that move it on.
 
+use crate::error::ErrorCode;
+use crate::event::Event;
 use crate::handshake::Handshake;
 use crate::numbers::{CMD_DISC, REQUEST_MAGIC};
-use crate::reply::{self, ErrorCode, Extent, ReadPiece};
-use crate::request::{Answer, Command, Header, Opened, Refusal, RequestToken};
+use crate::reply::{self, Extent, ReadPiece};
+use crate::request::{Answer, Header, Opened, Refusal, RequestToken};
+use crate::step::Step;
 use crate::violation::Violation;
 use crate::{HANDSHAKE_OUTBOX_MAX, OUTBOX_MAX, STRING_MAX};
 use azekura_base::{Inbox, Outbox};
 use azekura_frontend::Exports;
 use bytes::Bytes;
-
-/// What a client has done.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The handshake is over: requests for this export will follow.
-    Opened {
-        /// The export's own name, also where the client asked for the default export.
-        name: String,
-    },
-    /// The client wants to open this export, and [`Exports::open`] could not tell yet whether it can: poll again when
-    /// it can.
-    Wanted {
-        /// The export's own name.
-        name: String,
-    },
-    /// The client names an export that is not known, and [`Exports::may_come`] says that it may be there: poll again
-    /// when that is certain.
-    Missing {
-        /// What the client calls it.
-        name: String,
-    },
-    /// A request that is owed one reply.
-    Request {
-        /// To be given back with the reply.
-        token: RequestToken,
-        /// What is wanted.
-        command: Command,
-    },
-    /// The client said goodbye: answer what is in flight, send the outbox, close.
-    Closed,
-    /// The client broke the protocol: send the outbox, close.
-    Violation(Violation),
-}
 
 /// Where the connection is.
 #[derive(Debug)]
@@ -56,26 +26,6 @@ enum Phase {
     Skip { opened: Opened, cookie: u64, left: u32, refusal: Refusal },
     /// After the last event.
     Over,
-}
-
-/// What one step came to.
-pub(crate) enum Step {
-    /// There may be more to do.
-    Again,
-    /// Nothing goes on without more bytes.
-    Starved,
-    /// Nothing goes on before there are so many bytes for the next request.
-    Full(u32),
-    /// Nothing goes on before it is known whether this export can be opened.
-    Wait(String),
-    /// Nothing goes on before it is certain that there is no export of this name.
-    Missing(String),
-    /// The option haggling is over.
-    Open(String, Opened),
-    /// Something for the session's owner.
-    Give(Event),
-    /// The client said goodbye.
-    Close,
 }
 
 /// The server's side of one connection. See the crate's description for how it is driven.

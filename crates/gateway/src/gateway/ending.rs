@@ -1,0 +1,75 @@
+//! Requests that end before all their parts are answered: their attachment has ended, their volume is gone, or they
+//! have waited for too long (docs/decisions/0018).
+//!
+//! Such a request is answered with an error, all of it, and no part of it is sent again. A part that was sent before
+//! may still be applied. A later write to the same blocks comes after it: its `oldest` says that nobody waits for the
+//! former any more, and whoever finds that one on its way, or parked, drops it.
+
+use super::Gateway;
+use crate::operations::OpId;
+use crate::parts::{PartId, Under};
+use azekura_base::{Generation, IoStatus, PgId, VolumeId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A volume is stuck when a part of it has waited for so long.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
+
+impl Gateway {
+    /// Fails all requests under attachments that have ended. What was sent for them is refused where it arrives.
+    pub fn end_attachments(&mut self, ended: impl Fn(VolumeId, Generation) -> bool) {
+        self.end_requests(self.operations.on(ended), IoStatus::Fenced);
+    }
+
+    /// Fails what was asked of volumes that are not there any more.
+    pub(super) fn end_deleted(&mut self) {
+        let over = self.operations.on(|volume, _| self.directory.volume(volume).is_none());
+        self.end_requests(over, IoStatus::Gone);
+    }
+
+    /// The part was refused: true when it has waited for too long, and its request is answered now.
+    pub(super) fn gives_up(&mut self, id: PartId) -> bool {
+        let Some(under) = self.parts.get(id) else { return true };
+        let is_over = self.io_timeout(under).is_some_and(|bound| self.now >= under.waits_since() + bound);
+        if is_over {
+            self.end_requests(BTreeSet::from([under.wanted().op]), IoStatus::Io);
+        }
+        is_over
+    }
+
+    /// Ends requests that have waited for too long, and notes which volumes are waiting.
+    pub(super) fn look_for_stuck(&mut self) {
+        let now = self.now;
+        let mut over = BTreeSet::new();
+        let mut stuck = BTreeSet::new();
+        for (under, since) in self.parts.waits().filter(|(_, since)| now >= *since + STUCK_AFTER) {
+            stuck.insert(under.wanted().volume);
+            if self.io_timeout(under).is_some_and(|bound| now >= since + bound) {
+                over.insert(under.wanted().op);
+            }
+        }
+        self.room.set_stuck(stuck);
+        self.end_requests(over, IoStatus::Io);
+    }
+
+    /// The time that requests on the part's volume wait for a group; `None`: for ever.
+    fn io_timeout(&self, under: &Under) -> Option<Duration> {
+        self.directory.volume(under.wanted().volume).and_then(|volume| volume.io_timeout)
+    }
+
+    /// Answers these requests with an error. None of their parts is sent again.
+    fn end_requests(&mut self, over: BTreeSet<OpId>, why: IoStatus) {
+        if over.is_empty() {
+            return;
+        }
+        let (numbered, backlog) = self.parts.extract(|under| over.contains(&under.wanted().op));
+        backlog.iter().for_each(|under| self.room.numbered(under.wanted().volume));
+        numbered.iter().chain(&backlog).for_each(|under| self.room.give(under));
+        for op in over {
+            self.operations.give_up(op, why);
+            self.complete_if_done(op);
+        }
+        let groups: Vec<PgId> = self.parts.groups().collect();
+        groups.into_iter().for_each(|pg| self.start_backlog(pg));
+    }
+}

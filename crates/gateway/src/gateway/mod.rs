@@ -1,0 +1,205 @@
+//! The gateway: takes requests, cuts them into parts, and sees to it that each part is answered.
+//!
+//! - [`answers`]: what comes back of a part.
+//! - [`sending`]: where it is sent, and when again.
+//! - [`ending`]: requests that end before all of their parts are answered.
+
+mod answers;
+mod ending;
+mod sending;
+
+use crate::STATUS_CHUNKS_MAX;
+use crate::cut::{self, Part};
+use crate::directory::Directory;
+use crate::operations::{OpId, Operations};
+use crate::parts::{Ask, Parts, Under, Wanted};
+use crate::request::{Op, Outcome};
+use crate::room::Room;
+use crate::statistics::VolumeStatistics;
+use crate::view::{GroupView, VolumeView};
+use azekura_base::{Body, CHUNK_SIZE, Endpoint, Generation, IoStatus, PgId, SessionId, VolumeId};
+use azekura_wire::Message;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the gateway asks of its surroundings.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Send to a shard, which may be this one.
+    Send(Endpoint, Message),
+    /// The request named by the token is done.
+    Complete(u64, Outcome),
+}
+
+/// See the crate's description.
+pub struct Gateway {
+    session: SessionId,
+    directory: Directory,
+    operations: Operations,
+    parts: Parts,
+    room: Room,
+    /// When parts that wait to be sent are tried next, if not before.
+    next_retry: Duration,
+    /// When it is looked next for parts that have waited for too long, or are without an answer.
+    next_look: Duration,
+    /// Parts that were sent again for want of an answer.
+    asked_again: u64,
+    effects: VecDeque<Effect>,
+    now: Duration,
+}
+
+impl Gateway {
+    /// The gateway of the shard `me`. `session` must be one that no gateway has ever used.
+    #[must_use]
+    pub fn new(me: Endpoint, session: SessionId) -> Gateway {
+        Gateway {
+            session,
+            directory: Directory::new(me),
+            operations: Operations::default(),
+            parts: Parts::default(),
+            room: Room::default(),
+            next_retry: Duration::ZERO,
+            next_look: Duration::ZERO,
+            asked_again: 0,
+            effects: VecDeque::new(),
+            now: Duration::ZERO,
+        }
+    }
+
+    /// The cluster changed: volumes by name, and where groups' copies are.
+    pub fn configure(&mut self, volumes: BTreeMap<String, Arc<VolumeView>>, groups: BTreeMap<PgId, GroupView>) {
+        let before = self.directory.configure(volumes, groups);
+        self.operations.keep_statistics(|id| self.directory.volume(id).is_some());
+        self.end_deleted();
+        self.recall();
+        let primary_before = |pg| before.get(&pg).map(|group| group.primary);
+        self.parts.another_chance(self.now, |pg| self.directory.primary(pg) != primary_before(pg));
+        self.resend(|_| true);
+    }
+
+    /// The volumes by name.
+    #[must_use]
+    pub fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>> {
+        self.directory.volumes()
+    }
+
+    /// Counters by volume.
+    #[must_use]
+    pub fn statistics(&self) -> &BTreeMap<VolumeId, VolumeStatistics> {
+        self.operations.statistics()
+    }
+
+    /// Requests under way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Bytes under way.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> usize {
+        self.room.bytes()
+    }
+
+    /// Parts of requests that were sent again because nobody had answered them for [`crate::ANSWER_WAIT`] or longer.
+    #[must_use]
+    pub fn asked_again(&self) -> u64 {
+        self.asked_again
+    }
+
+    /// True while one more request on this volume may be submitted; else its clients must wait. A volume that is not
+    /// there has room: the request is refused.
+    #[must_use]
+    pub fn has_room(&self, volume: &str) -> bool {
+        self.directory.volumes().get(volume).is_none_or(|volume| self.room.has_room(volume.id))
+    }
+
+    /// The next thing to do.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Takes the request of a client that has opened the volume under `attachment`; [`Effect::Complete`] with `token`
+    /// will answer it.
+    pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, now: Duration) {
+        self.now = now;
+        let Some(volume) = self.directory.volumes().get(volume).cloned() else {
+            self.effects.push_back(Effect::Complete(token, Outcome::Failed(IoStatus::Gone)));
+            return;
+        };
+        let (offset, len, writes) = match &op {
+            Op::Read { offset, len } | Op::Status { offset, len } => (*offset, *len, false),
+            Op::Zero { offset, len } | Op::Trim { offset, len } => (*offset, *len, true),
+            Op::Write { offset, bytes } => (*offset, bytes.len() as u64, true),
+            Op::Flush => (0, 0, false),
+        };
+        let refusal = if offset.checked_add(len).is_none_or(|end| end > volume.size) {
+            Some(IoStatus::Invalid)
+        } else if writes && volume.read_only {
+            Some(IoStatus::ReadOnly)
+        } else {
+            None
+        };
+        if let Some(status) = refusal {
+            self.effects.push_back(Effect::Complete(token, Outcome::Failed(status)));
+            return;
+        }
+        let id = self.operations.begin(token, (&op, len), (volume.id, attachment), now);
+        let mut start = |part, ask| self.start(id, (volume.as_ref(), attachment), part, ask);
+        match op {
+            Op::Flush => {}
+            Op::Read { offset, len } => cut::chunks(offset, len).for_each(|part| start(part, Ask::Read)),
+            Op::Status { offset, len } => {
+                let len = len.min(STATUS_CHUNKS_MAX * CHUNK_SIZE as u64 - offset % CHUNK_SIZE as u64);
+                cut::chunks(offset, len).for_each(|part| start(part, Ask::Status));
+            }
+            Op::Write { offset, bytes } => {
+                let mut at = 0;
+                for part in cut::chunks(offset, bytes.len() as u64) {
+                    let body = cut::data_body(part, bytes.slice(at..at + part.len as usize));
+                    at += part.len as usize;
+                    start(part, Ask::Write(body));
+                }
+            }
+            Op::Zero { offset, len } => {
+                for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {
+                    let body =
+                        if whole { Body::Zero } else { cut::data_body(part, Bytes::from(vec![0; part.len as usize])) };
+                    start(part, Ask::Write(body));
+                }
+            }
+            Op::Trim { offset, len } => {
+                let parts = cut::chunks(offset, len).flat_map(cut::zeros);
+                parts.filter(|(_, whole)| *whole).for_each(|(part, _)| start(part, Ask::Write(Body::Zero)));
+            }
+        }
+        self.complete_if_done(id);
+    }
+
+    fn start(&mut self, op: OpId, (volume, attachment): (&VolumeView, Generation), part: Part, ask: Ask) {
+        let Some(pg) = volume.group_of(part.chunk) else {
+            self.operations.fail(op, IoStatus::Gone);
+            return;
+        };
+        let Some(index) = self.operations.add_part(op) else { return };
+        let wanted = Wanted { op, index, part, volume: volume.id, attachment, layer: volume.layer, pg, ask };
+        let under = Under::new(wanted, self.now);
+        self.room.take(&under);
+        if under.is_write() {
+            self.parts.add_write(under);
+            self.start_backlog(pg);
+        } else {
+            let id = self.parts.add_read(under);
+            self.send(id);
+        }
+    }
+
+    /// Answers the request, if it waits for no part any more.
+    fn complete_if_done(&mut self, op: OpId) {
+        if let Some((token, outcome)) = self.operations.take_done(op, self.now) {
+            self.effects.push_back(Effect::Complete(token, outcome));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The parts under way: writes by their placement group, where they are numbered, and reads.
+//!
+//! - [`under`]: one part. [`patience`]: how long it waits. [`asked`]: what of a read has met at which copy.
+//! - [`lane`]: the writes of one group.
+
+mod asked;
+mod lane;
+mod patience;
+mod under;
+
+pub(crate) use under::{Ask, Under, Wanted};
+
+use crate::view::GroupView;
+use azekura_base::{Endpoint, PgId, RequestId, VolumeId};
+use lane::{Lane, take_out};
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// A part's name. Writes are numbered in their group, reads apart from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PartId {
+    Write(PgId, RequestId),
+    Read(RequestId),
+}
+
+impl PartId {
+    pub(crate) fn is_write(self) -> bool {
+        matches!(self, PartId::Write(..))
+    }
+
+    pub(crate) fn number(self) -> RequestId {
+        match self {
+            PartId::Write(_, id) | PartId::Read(id) => id,
+        }
+    }
+}
+
+/// All parts under way.
+#[derive(Default)]
+pub(crate) struct Parts {
+    lanes: BTreeMap<PgId, Lane>,
+    reads: BTreeMap<RequestId, Under>,
+    last_read: u64,
+    /// Numbered parts that wait to be sent, so that a tick need not look at all.
+    idle: usize,
+}
+
+/// A numbered part, to be changed: the one way to say where it is, so that what waits to be sent is counted.
+pub(crate) struct PartMut<'a> {
+    under: &'a mut Under,
+    idle: &'a mut usize,
+}
+
+impl PartMut<'_> {
+    /// The part, which waited, is sent to `to`.
+    pub(crate) fn sent(&mut self, to: Endpoint, now: Duration) {
+        *self.idle -= usize::from(self.under.at().is_none());
+        self.under.sent(to, now);
+    }
+
+    /// Who had the part gives it back, or is not asked for it any more; it waits to be sent.
+    pub(crate) fn given_back(&mut self, now: Duration) {
+        *self.idle += usize::from(self.under.at().is_some());
+        self.under.given_back(now);
+    }
+
+    /// Who had the part could not serve it; it waits to be sent.
+    pub(crate) fn taken_back(&mut self) {
+        *self.idle += usize::from(self.under.at().is_some());
+        self.under.taken_back();
+    }
+}
+
+impl Deref for PartMut<'_> {
+    type Target = Under;
+
+    fn deref(&self) -> &Under {
+        self.under
+    }
+}
+
+impl DerefMut for PartMut<'_> {
+    fn deref_mut(&mut self) -> &mut Under {
+        self.under
+    }
+}
+
+impl Parts {
+    /// Adds a part of a write, behind all that wait for a number in its group.
+    pub(crate) fn add_write(&mut self, under: Under) {
+        self.lanes.entry(under.wanted().pg).or_default().queue(under);
+    }
+
+    /// Adds a part of a read, which waits to be sent.
+    pub(crate) fn add_read(&mut self, under: Under) -> PartId {
+        self.lanes.entry(under.wanted().pg).or_default();
+        self.last_read += 1;
+        self.idle += 1;
+        self.reads.insert(RequestId(self.last_read), under);
+        PartId::Read(RequestId(self.last_read))
+    }
+
+    /// Numbers the next write of a group's backlog, if the window has room for it; it waits to be sent.
+    pub(crate) fn number_next(&mut self, pg: PgId) -> Option<(PartId, VolumeId)> {
+        let (id, volume) = self.lanes.get_mut(&pg)?.number_next()?;
+        self.idle += 1;
+        Some((PartId::Write(pg, id), volume))
+    }
+
+    /// What a part says of the writes of its group: none with a lower number will be sent again.
+    pub(crate) fn oldest(&self, id: PartId) -> RequestId {
+        match id {
+            PartId::Write(pg, id) => self.lanes.get(&pg).map_or(id, Lane::oldest),
+            PartId::Read(id) => id,
+        }
+    }
+
+    /// When the group of a write last answered one with anything but a refusal. Refusals of reads are no news of it.
+    pub(crate) fn wrote_at(&self, id: PartId) -> Duration {
+        match id {
+            PartId::Write(pg, _) => self.lanes.get(&pg).map_or(Duration::ZERO, |lane| lane.answered_at(true)),
+            PartId::Read(_) => Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn get(&self, id: PartId) -> Option<&Under> {
+        match id {
+            PartId::Write(pg, id) => self.lanes.get(&pg)?.get(id),
+            PartId::Read(id) => self.reads.get(&id),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, id: PartId) -> Option<PartMut<'_>> {
+        let under = match id {
+            PartId::Write(pg, id) => self.lanes.get_mut(&pg)?.get_mut(id),
+            PartId::Read(id) => self.reads.get_mut(&id),
+        }?;
+        Some(PartMut { under, idle: &mut self.idle })
+    }
+
+    /// The part, if `peer` has it.
+    pub(crate) fn held_by(&mut self, peer: Endpoint, id: PartId) -> Option<PartMut<'_>> {
+        self.get_mut(id).filter(|part| part.at() == Some(peer))
+    }
+
+    /// A copy answered a part with anything but a refusal: takes it out.
+    pub(crate) fn answered(&mut self, id: PartId, now: Duration) -> Option<Under> {
+        let under = match id {
+            PartId::Write(pg, id) => self.lanes.get_mut(&pg)?.answered_write(id, now)?,
+            PartId::Read(id) => {
+                let under = self.reads.remove(&id)?;
+                self.lanes.entry(under.wanted().pg).or_default().answered_read(now);
+                under
+            }
+        };
+        self.idle -= usize::from(under.at().is_none());
+        Some(under)
+    }
+
+    /// True while parts wait to be sent that have a number.
+    pub(crate) fn any_idle(&self) -> bool {
+        self.idle > 0
+    }
+
+    /// The groups that were ever asked for something.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = PgId> {
+        self.lanes.keys().copied()
+    }
+
+    /// All parts, those without a number too, and since when each waits for a group that does not serve it.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = (&Under, Duration)> {
+        let answered = |under: &Under| {
+            self.lanes.get(&under.wanted().pg).map_or(Duration::ZERO, |lane| lane.answered_at(under.is_write()))
+        };
+        let writes = self.lanes.values().flat_map(Lane::all);
+        writes.chain(self.reads.values()).map(move |under| (under, under.unserved_since(answered(under))))
+    }
+
+    /// Every part that has a number: writes by group, then reads, each in their order. Who changes where a part is
+    /// keeps `idle` right.
+    fn numbered_mut(&mut self) -> impl Iterator<Item = (PartId, &mut Under)> {
+        let lanes = self.lanes.iter_mut();
+        let writes = lanes.flat_map(|(pg, lane)| lane.writes_mut().map(|(id, under)| (PartId::Write(*pg, id), under)));
+        writes.chain(self.reads.iter_mut().map(|(id, under)| (PartId::Read(*id), under)))
+    }
+
+    /// The parts that wait to be sent and that `which` selects, in their order; they may be sent now.
+    pub(crate) fn release(&mut self, which: impl Fn(&Under) -> bool) -> Vec<PartId> {
+        let mut waiting = Vec::new();
+        for (id, under) in self.numbered_mut().filter(|(_, under)| under.at().is_none() && which(under)) {
+            under.send_now();
+            waiting.push(id);
+        }
+        waiting
+    }
+
+    /// Takes back the parts that a shard has and that `which` selects: they wait to be sent, to whom ever it may be.
+    pub(crate) fn take_back(&mut self, now: Duration, which: impl Fn(&Under, Endpoint) -> bool) {
+        let mut taken = 0;
+        for (_, under) in self.numbered_mut() {
+            if under.at().is_some_and(|peer| which(under, peer)) {
+                under.given_back(now);
+                under.ask_primary_only(false);
+                taken += 1;
+            }
+        }
+        self.idle += taken;
+    }
+
+    /// Takes back what has been without an answer for long, although the connection to whom it was sent stands: it is
+    /// sent again, a read to another copy, if there is one that is `up` and has not been asked. Gives how much it was.
+    pub(crate) fn take_back_unanswered<'g>(
+        &mut self,
+        now: Duration,
+        group: impl Fn(PgId) -> Option<&'g GroupView>,
+        up: impl Fn(Endpoint) -> bool,
+    ) -> usize {
+        let mut taken = 0;
+        for (_, under) in self.numbered_mut() {
+            if under.at().is_some() && under.is_overdue(now, group(under.wanted().pg), &up) {
+                under.unanswered();
+                taken += 1;
+            }
+        }
+        self.idle += taken;
+        taken
+    }
+
+    /// These groups have other primaries than before, or are reached again: who waits for them gets another chance.
+    pub(crate) fn another_chance(&mut self, now: Duration, at: impl Fn(PgId) -> bool) {
+        let lanes = self.lanes.iter_mut().filter(|(pg, _)| at(**pg));
+        lanes.for_each(|(_, lane)| lane.all_mut().for_each(|under| under.another_chance(now)));
+        let reads = self.reads.values_mut().filter(|under| at(under.wanted().pg));
+        reads.for_each(|under| under.another_chance(now));
+    }
+
+    /// Takes out all parts that `which` selects: those with a number, and those without.
+    pub(crate) fn extract(&mut self, which: impl Fn(&Under) -> bool) -> (Vec<Under>, Vec<Under>) {
+        let (mut numbered, mut backlog) = (Vec::new(), Vec::new());
+        for lane in self.lanes.values_mut() {
+            lane.extract(&which, &mut numbered, &mut backlog);
+        }
+        numbered.extend(take_out(&mut self.reads, &which));
+        self.idle -= numbered.iter().filter(|under| under.at().is_none()).count();
+        (numbered, backlog)
+    }
+}
