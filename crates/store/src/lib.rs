@@ -1,14 +1,14 @@
 //! The store of one device: a log that is also the data, and a map that says where each block is.
 //!
 //! Nothing here does I/O or knows the time: [`Store`] takes calls, gives [`Effect`]s to be done, is told what came of
-//! them ([`Done`]), and gives [`Completion`]s and [`Report`]s. The formats are in `docs/formats/log.md` and `map.md`. Why
-//! the parts are cut as they are: `docs/decisions/0032-store-components.md`.
+//! them ([`Done`]), and gives [`Completion`]s and [`Report`]s. The formats are in `docs/formats/log.md` and `map.md`.
+//! Why the parts are cut as they are: `docs/decisions/0032-store-components.md`.
 //!
 //! A tour, in the order in which a block meets the folders:
 //!
 //! - `store/`: the interface. It passes calls and the ends of effects on.
 //! - `cx/`: the context that every part is handed: geometry, time, effects, how far the log is. Beside it the table of
-//!   segments (`segments.rs`).
+//!   segments (`segments/`).
 //! - `engine/`: the order of operations on the map, and the passing on of work from one part to another.
 //! - `groups/`: *prepare and commit*. A placement group's epoch, commit point and writes that are not applied yet.
 //! - `log/`: *write*. Records ([`Record`]) wait, are sealed into batches, one device write each, and become durable in
@@ -16,16 +16,16 @@
 //! - `map/`: *apply*. An operation changes the leaf of its chunk, in memory. Layers have leaves of their own, whose
 //!   blocks may be an ancestor's. Every block is accounted for in its segment and its layer.
 //! - `read/`: *read*. From the leaf to addresses to verified extents, or from memory.
-//! - `checkpoint/`: changed leaves are saved into a database (the crate `map-db`; in tests in memory). Then replay begins
-//!   later, and emptied segments become free.
+//! - `checkpoint/`: changed leaves are saved into a database (the crate `map-db`; in tests in memory). Then replay
+//!   begins later, and emptied segments become free.
 //! - `cleaner/`: segments with few live blocks are emptied.
 //! - `jobs/`: work in the background: the ends of layers and groups.
 //! - `recovery/`: *open*. From the checkpoint along the log to its end.
-//! - `query/`: what changed since, what a chunk holds, what two layers show differently, what the end of one gives back.
+//! - `query/`: what changed since, what a chunk holds, what two layers show differently, what the end of one gives
+//!   back.
 //! - `tools/`: a check of a closed device, a listing of its log, its accounts.
 //!
-//! Imports go down this list or stay in a folder, but for plain data: no more than three files use each other in a
-//! circle.
+//! No part knows the store, and none but replay the engine. No more than three files use each other in a circle.
 
 // Tests of what can't be seen from outside use the surroundings of the others (`tests/common`).
 #[cfg(test)]

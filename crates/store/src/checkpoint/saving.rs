@@ -228,22 +228,12 @@ impl Checkpointer {
 
 /// The root, but for where replay begins and the writes that it would not find.
 fn root(cx: &StoreCx, groups: &Groups, jobs: &Jobs) -> Root {
-    let groups = groups.iter().map(|(pg, group)| GroupRow {
-        pg,
-        epoch: group.epoch_durable,
-        committed: group.committed_durable().max(group.committed_saved),
-        complete: group.incomplete_durable,
-        note_version: group.note_version,
-        note: group.note.clone(),
-        pending: Vec::new(),
-        requests: group.replayed_requests.clone(),
-    });
     Root {
         identity: *cx.identity(),
         incarnation: cx.log().incarnation(),
         durable: cx.log().durable().max(cx.log().durable_before()),
         position: Position { generation: 0, segment: 0, sequence: 0, previous: 0 },
-        groups: groups.collect(),
+        groups: groups.iter().map(|(pg, group)| group.row(pg)).collect(),
         jobs: jobs.iter().collect(),
     }
 }
@@ -270,7 +260,7 @@ fn position_of(cx: &StoreCx, generation: u64) -> Position {
 fn save_pending(cx: &StoreCx, groups: &Groups, position: u64, rows: &mut [GroupRow]) {
     let durable = cx.log().durable();
     for row in rows {
-        let kept = groups.get(row.pg).into_iter().flat_map(|group| &group.pending);
+        let kept = groups.get(row.pg).into_iter().flat_map(|group| group.pending());
         for pending in kept.chain(groups.dropped(row.pg)).filter(|p| !p.applied) {
             let Some(place) = pending.place.filter(|p| p.log <= durable && pending.origin < position) else {
                 continue;

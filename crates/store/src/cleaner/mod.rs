@@ -379,14 +379,14 @@ impl Cleaner {
 
 fn leave_alone(cx: &mut StoreCx, segment: u32) {
     let until = cx.now() + ALONE_PAUSE;
-    cx.segments_mut().get_mut(segment).alone_until = until;
+    cx.segments_mut().leave_alone(segment, until);
 }
 
 /// The candidate's blocks, if they are a write's that is not committed yet.
 fn prepared_run(groups: &mut Groups, candidate: &Candidate) -> Option<LiveRun> {
     let Candidate { key, first, address, sequence, .. } = *candidate;
     let group = groups.get_mut(key.pg);
-    let committed = group.committed;
+    let committed = group.committed();
     let pending = group.find(sequence).filter(|p| p.info.header.sequence > committed)?;
     pending.place.filter(|place| place.address == address)?;
     let checksums = pending.checksums.as_ref()?.to_vec();

@@ -59,7 +59,7 @@ impl Mover {
 
     /// Reads something of a segment that is being emptied.
     pub fn read(&mut self, cx: &mut StoreCx, read: CollectRead, blocks: u32) {
-        cx.segments_mut().get_mut(read.segment).readers += 1;
+        cx.segments_mut().read_begins(read.segment);
         let offset = Segments::offset(read.address);
         let io = cx.new_io(Io::Collect);
         self.blocks += blocks_of(&read.runs);
@@ -76,7 +76,7 @@ impl Mover {
     /// A read has ended.
     pub fn take_read(&mut self, cx: &mut StoreCx, io: IoId) -> CollectRead {
         let read = self.reads.remove(&io).expect("a read ends once");
-        cx.segments_mut().get_mut(read.segment).readers -= 1;
+        cx.segments_mut().read_ends(read.segment);
         read
     }
 
@@ -139,7 +139,7 @@ impl Mover {
         cx.counters().checksum_errors += 1;
         self.blocks -= blocks;
         let until = cx.now() + ALONE_PAUSE;
-        cx.segments_mut().get_mut(segment).alone_until = until;
+        cx.segments_mut().leave_alone(segment, until);
     }
 
     /// Drops what was read or waits of `layer`. Reads of other segments than `victim` are not counted any more.

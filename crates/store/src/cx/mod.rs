@@ -1,7 +1,8 @@
 //! What every part of the store is handed when it is called: the context of the call.
 //!
-//! It knows nothing of the parts. A part gets the device's geometry and time from it, asks it for effects, tells it what
-//! came of calls, and finds here the two things that all parts share: the table of segments, and how far the log is.
+//! It knows nothing of the parts. A part gets the device's geometry and time from it, asks it for effects, tells it
+//! what came of calls, and finds here the two things that all parts share: the table of segments, and how far the log
+//! is.
 
 mod io;
 mod log_end;

@@ -71,8 +71,8 @@ impl Engine {
     /// When `upto` is beyond what is prepared.
     pub fn commit(&mut self, pg: PgId, upto: Sequence) {
         let group = self.groups.get_mut(pg);
-        assert!(upto <= group.prepared_end, "commit of {upto} beyond {} in group {pg}", group.prepared_end);
-        if upto > group.committed && self.cx.is_running() {
+        assert!(upto <= group.prepared_end(), "commit of {upto} beyond {} in group {pg}", group.prepared_end());
+        if upto > group.committed() && self.cx.is_running() {
             self.commit_upto(pg, upto);
         }
     }
@@ -81,9 +81,7 @@ impl Engine {
         self.cleaner.may_retry();
         let stamp = self.cx.log().stamp();
         let recovering = !self.cx.is_running();
-        let group = self.groups.get_mut(pg);
-        let mut sequence = group.committed;
-        group.committed = group.committed.max(upto);
+        let mut sequence = self.groups.get_mut(pg).advance(upto);
         // The next write is the next sequence, except where a jump of the commit point left a gap.
         while sequence < upto {
             let group = self.groups.get_mut(pg);
@@ -92,7 +90,7 @@ impl Engine {
             let chunk = write.range.chunk;
             sequence = write.sequence;
             if recovering {
-                group.replayed_requests.committed(write.session, write.request);
+                group.name_request(write.session, write.request);
             }
             self.submit((pg, chunk), Op::Apply { pg, sequence, stamp });
         }
@@ -103,15 +101,7 @@ impl Engine {
     /// # Panics
     /// When `epoch` or `committed` would go back.
     pub fn begin_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) -> Begun {
-        let group = self.groups.get_mut(pg);
-        assert!(!group.forgetting, "an epoch of group {pg}, which is being forgotten");
-        assert!(epoch >= group.epoch, "epoch {epoch} of group {pg} after {}", group.epoch);
-        assert!(committed >= group.committed, "group {pg} can't go back from {} to {committed}", group.committed);
-        let committed_before = group.committed;
-        if jump {
-            group.incomplete.get_or_insert(committed_before);
-        }
-        let incomplete = group.incomplete;
+        let (committed_before, incomplete) = self.groups.get_mut(pg).check_epoch(pg, epoch, committed, jump);
         let dropped = self.enter_epoch(pg, epoch, committed, jump).into_iter();
         let (dropped, waiting): (Vec<_>, Vec<_>) = dropped.partition(|pending| pending.place.is_some());
         let never_written = waiting.iter().map(|pending| pending.id).collect();
@@ -124,9 +114,7 @@ impl Engine {
     /// With `jump`, `committed` is beyond what is prepared. Gives the writes that are dropped; they still pin their
     /// segments.
     pub fn enter_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) -> Vec<Pending> {
-        let group = self.groups.get_mut(pg);
-        group.epoch = group.epoch.max(epoch);
-        let keep = if jump { group.committed } else { committed };
+        let keep = self.groups.get_mut(pg).enter_epoch(epoch, committed, jump);
         self.commit_upto(pg, keep);
         self.groups.get_mut(pg).drop_after(keep, committed)
     }

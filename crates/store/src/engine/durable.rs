@@ -28,7 +28,7 @@ impl Engine {
                 }
                 self.groups.get_mut(pg).epoch_is_durable(epoch, committed, incomplete);
             }
-            Landing::Complete { pg } => self.groups.get_mut(pg).incomplete_durable = None,
+            Landing::Complete { pg } => self.groups.get_mut(pg).complete_is_durable(),
             Landing::Job { job, segment } => self.begin_job(job, segment),
         }
     }

@@ -90,7 +90,7 @@ impl Engine {
 
     /// The counts of the saved map and its leaves must fit; both come from a disk.
     pub fn check_counts(&mut self) {
-        let segment = self.cx.segments_mut().mismatch.take().map(|segment| format!("segment {segment}"));
+        let segment = self.cx.segments_mut().take_mismatch().map(|segment| format!("segment {segment}"));
         let layer = self.map.take_mismatch().map(|layer| format!("layer {layer}"));
         if let Some(of) = segment.or(layer) {
             let what = format!(

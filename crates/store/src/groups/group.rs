@@ -1,95 +1,47 @@
-//! One placement group: epoch, commit point, and the writes that are not applied to the map yet.
+//! One placement group: its epoch, its commit point, and the writes that are not applied to the map yet.
 
+mod replayed;
+
+use crate::checkpoint::GroupRow;
+use crate::groups::pending::{Pending, Place};
 use crate::groups::requests::Requests;
 use crate::record::{Copy, GroupState};
-use crate::segments::Segments;
-use azekura_base::{Body, Checksums, Epoch, Prepared, Sequence, Write};
+use azekura_base::{Body, Epoch, PgId, Prepared, RequestId, Sequence, SessionId, Write};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Where a record is in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The batch's log sequence.
-    pub log: u64,
-    /// Block address of the first payload block; 0 when there is none.
-    pub address: u32,
-    pub segment: u32,
-    pub generation: u64,
-}
-
-impl Place {
-    /// Blocks of a write that is not applied yet are here.
-    pub fn pin(self, segments: &mut Segments, count: u16) {
-        if self.address != 0 {
-            segments.pin(self.segment, u32::from(count));
-        }
-    }
-
-    /// The write is applied, or dropped for good.
-    pub fn unpin(self, segments: &mut Segments, count: u16) {
-        if self.address != 0 {
-            segments.unpin(self.segment, u32::from(count));
-        }
-    }
-}
-
-/// A write that is not applied yet: prepared, or committed and waiting for its leaf or for the device.
-#[derive(Debug, Clone)]
-pub(crate) struct Pending {
-    pub info: Prepared,
-    /// Names this append, so that a dropped write is not taken for a later one with the same sequence.
-    pub id: u64,
-    pub checksums: Option<Checksums>,
-    /// Absent until the record is in a batch.
-    pub place: Option<Place>,
-    /// The log generation of the record itself, which may have been moved since; 0 until it is in a batch.
-    pub origin: u64,
-    /// The payload, until it is durable.
-    pub bytes: Option<Bytes>,
-    pub applied: bool,
-}
-
-impl Pending {
-    /// The write is dropped for good.
-    pub fn unpin(&self, segments: &mut Segments) {
-        if let Some(place) = self.place {
-            place.unpin(segments, self.info.header.range.count);
-        }
-    }
-}
-
+/// See the module's description.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    pub epoch: Epoch,
+    epoch: Epoch,
     /// The last epoch whose start is durable.
-    pub epoch_durable: Epoch,
-    pub committed: Sequence,
+    epoch_durable: Epoch,
+    committed: Sequence,
     /// The log durably holds the group's writes up to here.
-    pub durable_end: Sequence,
-    pub prepared_end: Sequence,
+    durable_end: Sequence,
+    prepared_end: Sequence,
     /// Complete up to here only; `None`: up to the commit point.
-    pub incomplete: Option<Sequence>,
+    incomplete: Option<Sequence>,
     /// As of what is durable.
-    pub incomplete_durable: Option<Sequence>,
+    incomplete_durable: Option<Sequence>,
     /// All of it is to be given up: nothing may be appended any more.
-    pub forgetting: bool,
+    forgetting: bool,
     /// The record that says so is durable: nothing is done to the group's leaves any more but to remove them. Until
     /// then a crash may bring the group back, with all that it had committed.
-    pub forgotten: bool,
+    forgotten: bool,
     /// Ordered by sequence, without gaps except across a jump of the commit point.
-    pub pending: VecDeque<Pending>,
-    pub note: Bytes,
-    pub note_version: u64,
+    pending: VecDeque<Pending>,
+    note: Bytes,
+    note_version: u64,
     /// The commit point when each copy was appended that is not in a batch yet. Nothing that goes into the log before
     /// such a copy may say more than that is committed: replay would take the commit for the earlier of the two.
-    pub copies_waiting: VecDeque<Sequence>,
+    copies_waiting: VecDeque<Sequence>,
     /// Replay has seen a write or an epoch of the group.
-    pub replayed: bool,
+    replayed: bool,
     /// Who asked for the writes that replay has committed since the note was given.
-    pub replayed_requests: Requests,
+    replayed_requests: Requests,
     /// The commit point of the last checkpoint, until replay has ended.
-    pub committed_saved: Sequence,
+    committed_saved: Sequence,
 }
 
 impl Group {
@@ -100,6 +52,129 @@ impl Group {
             prepared_end: self.prepared_end,
             complete: self.incomplete.unwrap_or(self.committed),
         }
+    }
+
+    /// Everything up to here is committed.
+    pub fn committed(&self) -> Sequence {
+        self.committed
+    }
+
+    /// The last write that was prepared.
+    pub fn prepared_end(&self) -> Sequence {
+        self.prepared_end
+    }
+
+    /// All of it is to be given up: nothing may be appended any more.
+    pub fn is_forgetting(&self) -> bool {
+        self.forgetting
+    }
+
+    /// The record that says so is durable: nothing is done to the group's leaves any more but to remove them.
+    pub fn is_forgotten(&self) -> bool {
+        self.forgotten
+    }
+
+    /// Writes that are not applied, or not trimmed yet, in order.
+    pub fn pending(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter()
+    }
+
+    /// No write waits to be applied.
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub fn note(&self) -> &Bytes {
+        &self.note
+    }
+
+    /// Who asked for the writes that replay has committed since the note was given.
+    pub fn replayed_requests(&self) -> &Requests {
+        &self.replayed_requests
+    }
+
+    /// The commit point as far as it is known: at replay, the checkpoint's may be ahead.
+    pub fn known_committed(&self) -> Sequence {
+        self.committed.max(self.committed_saved)
+    }
+
+    /// The group as a checkpoint saves it, but for its pending writes.
+    pub fn row(&self, pg: PgId) -> GroupRow {
+        GroupRow {
+            pg,
+            epoch: self.epoch_durable,
+            committed: self.committed_durable().max(self.committed_saved),
+            complete: self.incomplete_durable,
+            note_version: self.note_version,
+            note: self.note.clone(),
+            pending: Vec::new(),
+            requests: self.replayed_requests.clone(),
+        }
+    }
+
+    /// Commits up to `upto`, and gives the commit point before.
+    pub fn advance(&mut self, upto: Sequence) -> Sequence {
+        let before = self.committed;
+        self.committed = before.max(upto);
+        before
+    }
+
+    /// Names a write that replay commits.
+    pub fn name_request(&mut self, session: SessionId, request: RequestId) {
+        self.replayed_requests.committed(session, request);
+    }
+
+    /// An epoch is to begin; with `jump`, what the group lacks comes later. Gives the commit point until now, and up to
+    /// where the group is complete.
+    ///
+    /// # Panics
+    /// When `epoch` or `committed` would go back.
+    pub fn check_epoch(
+        &mut self,
+        pg: PgId,
+        epoch: Epoch,
+        committed: Sequence,
+        jump: bool,
+    ) -> (Sequence, Option<Sequence>) {
+        assert!(!self.forgetting, "an epoch of group {pg}, which is being forgotten");
+        assert!(epoch >= self.epoch, "epoch {epoch} of group {pg} after {}", self.epoch);
+        assert!(committed >= self.committed, "group {pg} can't go back from {} to {committed}", self.committed);
+        if jump {
+            self.incomplete.get_or_insert(self.committed);
+        }
+        (self.committed, self.incomplete)
+    }
+
+    /// The epoch begins. Gives up to where what is prepared is kept.
+    pub fn enter_epoch(&mut self, epoch: Epoch, committed: Sequence, jump: bool) -> Sequence {
+        self.epoch = self.epoch.max(epoch);
+        if jump { self.committed } else { committed }
+    }
+
+    /// The group holds all that it has committed.
+    pub fn is_complete(&mut self) {
+        self.incomplete = None;
+    }
+
+    /// That it does is durable.
+    pub fn complete_is_durable(&mut self) {
+        self.incomplete_durable = None;
+    }
+
+    /// The group is to be given up.
+    pub fn start_forgetting(&mut self) {
+        self.forgetting = true;
+    }
+
+    /// That it is given up is durable. Gives what it had not committed.
+    pub fn forget(&mut self) -> Vec<Pending> {
+        (self.forgetting, self.forgotten) = (true, true);
+        self.drop_after(self.committed, self.committed)
+    }
+
+    /// A copy that was appended is in a batch.
+    pub fn copy_placed(&mut self) {
+        self.copies_waiting.pop_front();
     }
 
     /// A write is appended: it is the next, and of this epoch.
@@ -182,14 +257,15 @@ impl Group {
         self.trim();
     }
 
-    /// Keeps a note, which names all that was committed until now.
-    pub fn take_note(&mut self, note: Bytes) {
+    /// Keeps a note, which names all that was committed until now. Gives its version.
+    pub fn take_note(&mut self, note: Bytes) -> u64 {
         self.note = note;
         self.note_version += 1;
         self.replayed_requests.clear();
+        self.note_version
     }
 
-    pub fn index(&self, sequence: Sequence) -> Option<usize> {
+    fn index(&self, sequence: Sequence) -> Option<usize> {
         let front = self.pending.front()?.info.header.sequence;
         let guess = usize::try_from(sequence.0.checked_sub(front.0)?).ok()?;
         if self.pending.get(guess).is_some_and(|p| p.info.header.sequence == sequence) {
@@ -219,7 +295,7 @@ impl Group {
     }
 
     /// Forgets applied writes at the front.
-    pub fn trim(&mut self) {
+    fn trim(&mut self) {
         while self.pending.front().is_some_and(|p| p.applied) {
             self.pending.pop_front();
         }

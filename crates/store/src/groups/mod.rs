@@ -1,9 +1,11 @@
 //! Placement groups, and the starts of epochs that are not durable yet.
 
 mod group;
+mod pending;
 mod requests;
 
-pub(crate) use group::{Group, Pending, Place};
+pub(crate) use group::Group;
+pub(crate) use pending::{Pending, Place};
 pub use requests::{REPLAYED_REQUESTS_MAX, Requests};
 
 use crate::segments::Segments;
@@ -42,10 +44,7 @@ impl Groups {
 
     /// Drops what a group that is being forgotten has not committed.
     pub fn empty(&mut self, segments: &mut Segments, pg: PgId) {
-        let group = self.get_mut(pg);
-        (group.forgetting, group.forgotten) = (true, true);
-        let committed = group.committed;
-        group.drop_after(committed, committed).iter().for_each(|pending| pending.unpin(segments));
+        self.get_mut(pg).forget().iter().for_each(|pending| pending.unpin(segments));
     }
 
     /// The blocks of a write that was not applied are durably at `place` as well, and pinned there.
@@ -93,7 +92,7 @@ impl Groups {
 
     /// A write to `layer` is not applied yet.
     pub fn waits_to_write(&self, layer: LayerId) -> bool {
-        self.groups.values().flat_map(|group| &group.pending).any(|p| p.info.header.range.layer == layer && !p.applied)
+        self.groups.values().flat_map(Group::pending).any(|p| p.info.header.range.layer == layer && !p.applied)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PgId, &Group)> {

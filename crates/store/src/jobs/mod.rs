@@ -138,7 +138,7 @@ impl Jobs {
                 _ => false,
             };
             // Committed writes of a forgotten group may still wait to be passed over.
-            let emptied = |pg: PgId| groups.get(pg).is_none_or(|group| group.pending.is_empty());
+            let emptied = |pg: PgId| groups.get(pg).is_none_or(|group| group.is_settled());
             swept && !matches!(**job, Job::ForgetGroup(pg) if !emptied(pg))
         };
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
@@ -223,8 +223,8 @@ impl Jobs {
         self.set_stage(job, Stage::Sweeping { from: Some((LayerId(0), ChunkIndex(0))), left: 0 });
     }
 
-    /// A step of a sweep over so many leaves begins; [`Jobs::leaf_swept`] is to be called once more than there are, since
-    /// the step must not end while it is being started. False: the job is not sweeping.
+    /// A step of a sweep over so many leaves begins; [`Jobs::leaf_swept`] is to be called once more than there are,
+    /// since the step must not end while it is being started. False: the job is not sweeping.
     pub fn start_step(&mut self, job: Job, leaves: usize) -> bool {
         let Some(Running { stage: Stage::Sweeping { left, .. }, .. }) = self.jobs.get_mut(&job) else { return false };
         *left = leaves + 1;

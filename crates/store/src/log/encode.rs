@@ -1,5 +1,5 @@
-//! A record as it is written (docs/formats/log.md), and what it changes by getting its place: prepared writes and copies
-//! know it from here on, and the segment counts what must not be lost in it.
+//! A record as it is written (docs/formats/log.md), and what it changes by getting its place: prepared writes and
+//! copies know it from here on, and the segment counts what must not be lost in it.
 
 use crate::cx::{StoreCx, log_position};
 use crate::groups::{Groups, Place};
@@ -104,7 +104,7 @@ impl Encoder<'_> {
     }
 
     fn copy_placed(&mut self, pg: azekura_base::PgId, id: u64, place: Place, index: usize) -> Landing {
-        self.groups.get_mut(pg).copies_waiting.pop_front();
+        self.groups.get_mut(pg).copy_placed();
         self.copies.place(id, place, log_position(place.log, index));
         self.cx.segments_mut().hold(place.segment);
         Landing::Copy
@@ -126,7 +126,7 @@ impl Encoder<'_> {
     fn write_again(&mut self, info: &Prepared, id: u64, bytes: &Bytes, place: Place) -> Landing {
         let (pg, sequence, count) = (info.header.pg, info.header.sequence, info.header.range.count);
         let group = self.groups.get_mut(pg);
-        let (commit, committed) = (group.committed_ahead(), group.committed);
+        let (commit, committed) = (group.committed_ahead(), group.committed());
         let mut head = EntryHead::of_write(Kind::WriteAgain, &WriteHeader { commit, ..info.header });
         if !group.find(sequence).is_some_and(|p| p.id == id && sequence > committed) {
             head.sequence = 0;

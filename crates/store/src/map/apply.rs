@@ -13,6 +13,15 @@ use crate::map::{Map, MapCx};
 use crate::record::Copy;
 use azekura_base::{BlockRange, Body, PgId, Sequence};
 
+/// What a leaf has seen once a record's blocks are in it.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// The group's writes up to here, as far as they touch the chunk.
+    modified: Sequence,
+    /// Copies and relocations up to this log position.
+    stamp: u64,
+}
+
 impl Map {
     /// Applies a committed write. `stamp`: all relocations up to this log position came before.
     pub fn apply_write(&mut self, s: &mut MapCx<'_>, pg: PgId, sequence: Sequence, stamp: u64) -> Step {
@@ -28,7 +37,7 @@ impl Map {
         let place = Place { generation: pending.origin, ..place };
         let (range, zero) = (pending.info.header.range, pending.info.zero);
         let key = LeafKey::of(pg, &range);
-        if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(pg).forgotten {
+        if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(pg).is_forgotten() {
             let slot = match self.leaf_for_change(s, key, !zero) {
                 Ok(slot) => slot,
                 Err(step) => return step,
@@ -39,7 +48,7 @@ impl Map {
                 let checksums = s.groups.get_mut(pg).find(sequence).and_then(|p| p.checksums.take());
                 let data = checksums.as_ref();
                 let data = data.map(|checksums| Payload { address: place.address, checksums, lost: false });
-                let own = self.put_blocks(s, slot, place, range, data, sequence, stamp);
+                let own = self.put_blocks(s, slot, place, range, data, Seen { modified: sequence, stamp });
                 self.layers.own(key.layer, own);
             }
         } else {
@@ -58,7 +67,7 @@ impl Map {
         };
         let range = state.copy.range;
         let key = LeafKey::of(state.copy.pg, &range);
-        if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(key.pg).forgotten {
+        if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(key.pg).is_forgotten() {
             // Also zeros make a leaf: it remembers that the copy came before later writes, which replay has to know.
             let slot = match self.leaf_for_change(s, key, true) {
                 Ok(slot) => slot,
@@ -105,7 +114,7 @@ impl Map {
                 self.cache.save_with(slot, other);
             }
         }
-        let own = self.put_blocks(s, slot, place, blocks, data, sequence, position);
+        let own = self.put_blocks(s, slot, place, blocks, data, Seen { modified: sequence, stamp: position });
         self.layers.own(blocks.layer, own);
         self.save_with_unsaved_below(slot);
     }
@@ -119,13 +128,12 @@ impl Map {
         place: Place,
         blocks: BlockRange,
         data: Option<Payload<'_>>,
-        modified: Sequence,
-        stamp: u64,
+        seen: Seen,
     ) -> i64 {
         let (leaf, delta) = self.cache.change(slot, place.generation);
-        leaf.modified = leaf.modified.max(modified);
-        leaf.log_upto = leaf.log_upto.max(stamp);
-        leaf.copied_upto = leaf.copied_upto.max(stamp);
+        leaf.modified = leaf.modified.max(seen.modified);
+        leaf.log_upto = leaf.log_upto.max(seen.stamp);
+        leaf.copied_upto = leaf.copied_upto.max(seen.stamp);
         let mut run = (0, 0);
         let mut own = 0;
         for (index, entry) in leaf.entries[blocks.indexes()].iter_mut().enumerate() {

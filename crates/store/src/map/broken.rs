@@ -6,6 +6,7 @@ use crate::groups::Pending;
 use crate::map::cache::{Content, SlotId};
 use crate::map::damage::UnknownBlocks;
 use crate::map::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, LeafStamps, SavedLeaf};
+use crate::map::right::LiveRight;
 use crate::map::step::Step;
 use crate::map::{Map, MapCx};
 use crate::report::Report;
@@ -47,7 +48,7 @@ impl Map {
         let stamps = damaged.stamps.unwrap_or_else(|| self.latest_stamps(s, key));
         let ghosts = damaged.own.unwrap_or(0);
         self.cache.replace(slot, Leaf::unknown(stamps), ghosts, generation);
-        s.cx.segments_mut().ghosts += u64::from(ghosts);
+        s.cx.segments_mut().add_ghosts(LiveRight::LEAF, ghosts);
         self.layers.own(key.layer, -i64::from(ghosts));
         self.layers.leaf_made(key.layer);
         for heir in heirs {
@@ -87,12 +88,12 @@ impl Map {
     fn latest_stamps(&self, s: &MapCx<'_>, key: LeafKey) -> LeafStamps {
         let log_upto = s.cx.log().stamp().max(log_position(s.cx.log().durable_before(), usize::MAX));
         let group = s.groups.get(key.pg);
-        let committed = group.map_or(Sequence::ZERO, |group| group.committed.max(group.committed_saved));
+        let committed = group.map_or(Sequence::ZERO, |group| group.known_committed());
         // What waits to be applied to the chunk was never in it, but at replay.
         let waits = |write: &&Pending| {
             !write.applied && (write.info.header.range.layer, write.info.header.range.chunk) == (key.layer, key.chunk)
         };
-        let first = group.and_then(|group| group.pending.iter().find(waits)).filter(|_| s.cx.is_running());
+        let first = group.and_then(|group| group.pending().find(waits)).filter(|_| s.cx.is_running());
         let modified =
             first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
         LeafStamps { modified, log_upto, copied_upto: log_upto }

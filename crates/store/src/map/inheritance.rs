@@ -228,7 +228,7 @@ impl Map {
     /// replaced is given up. The layer's leaf stays, empty, until the job is over: a replay must not fill it again.
     pub fn merge_leaf(&mut self, s: &mut MapCx<'_>, key: LeafKey, into: LayerId) -> Step {
         // A group that is forgotten must get no new leaves.
-        if s.groups.get_mut(key.pg).forgotten {
+        if s.groups.get_mut(key.pg).is_forgotten() {
             return Step::Done;
         }
         let heir = LeafKey { layer: into, ..key };

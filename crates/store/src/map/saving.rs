@@ -17,8 +17,8 @@ pub(crate) struct Wanted {
 }
 
 impl Map {
-    /// Takes leaves for a checkpoint, also those that gave up blocks in a segment in which nothing is live any more, and
-    /// keeps the accounts of what is saved. Gives their keys.
+    /// Takes leaves for a checkpoint, also those that gave up blocks in a segment in which nothing is live any more,
+    /// and keeps the accounts of what is saved. Gives their keys.
     pub fn take_leaves(&mut self, cx: &mut StoreCx, wanted: Wanted, batch: &mut CheckpointBatch) -> Vec<LeafKey> {
         let (mut taken, mut deltas) = (Vec::new(), Vec::new());
         let mut owned: Vec<(LayerId, i64)> = Vec::new();

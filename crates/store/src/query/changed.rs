@@ -59,9 +59,9 @@ impl ChangedQuery {
             };
         }
         let group = groups.get(self.pg);
-        for write in group.into_iter().flat_map(|g| &g.pending).map(|p| p.info.header) {
+        for write in group.into_iter().flat_map(|group| group.pending()).map(|p| p.info.header) {
             let (layer, chunk) = (write.range.layer, write.range.chunk);
-            let committed = group.is_some_and(|g| write.sequence <= g.committed);
+            let committed = group.is_some_and(|g| write.sequence <= g.committed());
             if committed && !jobs.is_dropped(layer) && in_page((layer, chunk)) {
                 let modified = chunks.entry((layer, chunk)).or_default();
                 *modified = write.sequence.max(*modified);

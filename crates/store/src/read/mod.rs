@@ -136,7 +136,7 @@ impl Reads {
     /// The device answered for a part of a read.
     pub fn fetched(&mut self, cx: &mut StoreCx, fetch: Fetch, result: Result<Bytes, DeviceError>) {
         let segment = cx.segments().segment_of(fetch.address);
-        cx.segments_mut().get_mut(segment).readers -= 1;
+        cx.segments_mut().read_ends(segment);
         let verified = fetch.verified(result);
         let Some(read) = self.waiting.get_mut(&fetch.read) else { return };
         match verified {
@@ -204,7 +204,7 @@ impl Reads {
 
 fn ask_device(cx: &mut StoreCx, fetch: Fetch) {
     let segment = cx.segments().segment_of(fetch.address);
-    cx.segments_mut().get_mut(segment).readers += 1;
+    cx.segments_mut().read_begins(segment);
     cx.counters().device_reads += 1;
     let offset = Segments::offset(fetch.address);
     let len = fetch.checksums.len() * BLOCK_SIZE;

@@ -23,23 +23,16 @@ pub(crate) struct Replay<'a> {
 impl Replay<'_> {
     /// Takes up what the checkpoint knows of groups and jobs.
     pub fn restore(&mut self, root: Root) {
-        for row in root.groups {
-            let pg = row.pg;
-            let group = self.engine.groups_mut().get_mut(pg);
-            (group.epoch, group.epoch_durable) = (row.epoch, row.epoch);
-            group.committed_saved = row.committed;
-            group.incomplete = row.complete;
-            group.note = row.note;
-            group.note_version = row.note_version;
-            group.replayed_requests = row.requests;
-            for row in row.pending {
+        for mut row in root.groups {
+            let (pg, pending) = (row.pg, std::mem::take(&mut row.pending));
+            self.engine.groups_mut().get_mut(pg).restore(row);
+            for row in pending {
                 self.restore_pending(pg, row);
             }
         }
         for job in root.jobs {
             if let Job::ForgetGroup(pg) = job {
-                let group = self.engine.groups_mut().get_mut(pg);
-                (group.forgetting, group.forgotten) = (true, true);
+                self.engine.groups_mut().get_mut(pg).restore_forgotten();
             }
         }
     }
@@ -98,21 +91,13 @@ impl Replay<'_> {
     fn commit_saved(&mut self) {
         let groups: Vec<PgId> = self.engine.groups().iter().map(|(pg, _)| pg).collect();
         for pg in groups {
+            let (upto, passed_over) = self.engine.groups_mut().get_mut(pg).replay_has_ended();
+            self.commit_replayed(pg, upto);
             let group = self.engine.groups_mut().get_mut(pg);
-            let saved = std::mem::take(&mut group.committed_saved);
-            if saved >= group.prepared_end {
-                group.prepared_end = group.prepared_end.max(saved);
-                let end = group.pending.back().map_or(Sequence::ZERO, |p| p.info.header.sequence);
-                self.commit_replayed(pg, end);
-                let group = self.engine.groups_mut().get_mut(pg);
-                group.committed = group.committed.max(saved);
-            } else {
-                self.commit_replayed(pg, saved);
+            if let Some(committed) = passed_over {
+                group.passed_over(committed);
             }
-            let group = self.engine.groups_mut().get_mut(pg);
-            group.durable_end = group.prepared_end;
-            group.epoch_durable = group.epoch;
-            group.incomplete_durable = group.incomplete;
+            group.replayed_is_durable();
         }
     }
 
@@ -146,7 +131,7 @@ impl Replay<'_> {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
             Kind::WriteAgain => self.replay_write_again(place, entry),
             Kind::Copy | Kind::CopyZero | Kind::CopyLost | Kind::Mark => self.replay_copy(place, position, entry),
-            Kind::Complete => self.engine.groups_mut().get_mut(entry.pg()).incomplete = None,
+            Kind::Complete => self.engine.groups_mut().get_mut(entry.pg()).is_complete(),
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
                 let Some(old) =
@@ -166,11 +151,7 @@ impl Replay<'_> {
             }
             Kind::Epoch => self.replay_epoch(entry),
             Kind::Note => {
-                let group = self.engine.groups_mut().get_mut(entry.pg());
-                if entry.head.sequence > group.note_version {
-                    group.note_version = entry.head.sequence;
-                    group.note = Bytes::copy_from_slice(entry.note());
-                }
+                self.engine.groups_mut().get_mut(entry.pg()).replay_note(entry.head.sequence, entry.note());
             }
             Kind::DropLayer => self.replay_job(Job::DropLayer(entry.layer()), place),
             Kind::MergeLayer => {
@@ -198,22 +179,13 @@ impl Replay<'_> {
         };
         let place = Place { log: row.log, address: row.address, segment, generation: row.generation };
         let id = self.engine.cx_mut().new_id();
-        let group = self.engine.groups_mut().get_mut(pg);
-        let write = &row.info.header;
-        if !group.replayed {
-            group.replayed = true;
-            group.committed = Sequence(write.sequence.0.saturating_sub(1));
-        }
-        group.prepared_end = write.sequence;
-        group.durable_end = write.sequence;
-        group.epoch = group.epoch.max(write.epoch);
-        let (checksums, info, origin, count) = (row.checksums, row.info, row.generation, write.range.count);
-        group.pending.push_back(Pending {
-            info,
+        let count = row.info.header.range.count;
+        self.engine.groups_mut().get_mut(pg).restore_write(Pending {
+            info: row.info,
             id,
-            checksums,
+            checksums: row.checksums,
             place: Some(place),
-            origin,
+            origin: row.generation,
             bytes: None,
             applied: false,
         });
@@ -237,31 +209,16 @@ impl Replay<'_> {
         let (pg, sequence) = (entry.pg(), Sequence(entry.head.sequence));
         // The end of the group dropped what was not committed, perhaps with only a part of it in the replayed log; and
         // what was committed does not matter any more.
-        if self.engine.groups().get(pg).is_some_and(|group| group.forgotten) {
+        if self.engine.groups().get(pg).is_some_and(|group| group.is_forgotten()) {
             return Ok(());
         }
         let pending = self.pending_of(place, entry);
-        let group = self.engine.groups_mut().get_mut(pg);
-        if !group.replayed {
-            // What came before the replayed part of the log was applied or dropped.
-            group.replayed = true;
-            group.committed = Sequence(sequence.0.saturating_sub(1));
-            group.prepared_end = group.committed;
-        }
-        // A gap is what a jump of the commit point left, before the replayed part of the log, or what a later epoch has
-        // dropped: then the record that starts that epoch comes further on, and drops this write too.
-        let dropped = Epoch(entry.head.epoch) < group.epoch_durable;
-        let jumped = sequence > group.prepared_end && (dropped || group.committed_saved.next() >= sequence);
-        if sequence != group.prepared_end.next() && !jumped {
+        if let Err(last) = self.engine.groups_mut().get_mut(pg).replay_write(pending) {
             return Err(OpenError::Damaged(format!(
-                "batch {} holds write {sequence} of group {pg} after write {}",
-                place.log, group.prepared_end
+                "batch {} holds write {sequence} of group {pg} after write {last}",
+                place.log
             )));
         }
-        group.prepared_end = sequence;
-        group.durable_end = sequence;
-        group.epoch = group.epoch.max(pending.info.header.epoch);
-        group.pending.push_back(pending);
         place.pin(self.engine.cx_mut().segments_mut(), entry.head.count);
         self.commit_replayed(pg, Sequence(entry.head.commit));
         Ok(())
@@ -300,24 +257,21 @@ impl Replay<'_> {
         let pg = entry.pg();
         self.commit_replayed(pg, Sequence(entry.head.sequence));
         if entry.head.count != 0 {
-            self.engine.groups_mut().get_mut(pg).incomplete.get_or_insert(Sequence(entry.head.sequence));
+            self.engine.groups_mut().get_mut(pg).replay_jump(Sequence(entry.head.sequence));
         }
         let dropped = {
             let (epoch, committed) = (Epoch(entry.head.epoch), Sequence(entry.head.commit));
             self.engine.enter_epoch(pg, epoch, committed, entry.head.count != 0)
         };
         dropped.iter().for_each(|pending| pending.unpin(self.engine.cx_mut().segments_mut()));
-        let group = self.engine.groups_mut().get_mut(pg);
-        group.replayed = true;
-        group.durable_end = group.prepared_end;
-        group.epoch_durable = group.epoch;
+        self.engine.groups_mut().get_mut(pg).replayed_epoch();
     }
 
     /// Commits as far as the log has the writes.
     fn commit_replayed(&mut self, pg: PgId, upto: Sequence) {
         let group = self.engine.groups_mut().get_mut(pg);
-        let upto = upto.min(group.prepared_end);
-        if upto > group.committed {
+        let upto = upto.min(group.prepared_end());
+        if upto > group.committed() {
             self.engine.commit_upto(pg, upto);
         }
     }

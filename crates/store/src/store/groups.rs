@@ -35,7 +35,7 @@ impl Store {
     /// Who asked for the writes of `pg` that openings have found committed since [`Store::note`] was given: of each
     /// session those that lie less than [`crate::REPLAYED_REQUESTS_MAX`] below its highest.
     pub fn replayed_requests(&self, pg: PgId) -> impl Iterator<Item = (SessionId, RequestId)> + '_ {
-        self.engine.groups().get(pg).into_iter().flat_map(|group| group.replayed_requests.iter())
+        self.engine.groups().get(pg).into_iter().flat_map(|group| group.replayed_requests().iter())
     }
 
     /// Keeps `note`, of at most 1 KiB, for `pg` in place of the last one. [`Completion::Durable`] with `token` follows.
@@ -47,16 +47,15 @@ impl Store {
         if !self.cx().is_running() {
             return;
         }
-        let group = self.engine.groups_mut().get_mut(pg);
-        group.take_note(note.clone());
-        let item = Item::Note { pg, version: group.note_version, note };
+        let version = self.engine.groups_mut().get_mut(pg).take_note(note.clone());
+        let item = Item::Note { pg, version, note };
         self.push(token, item);
     }
 
     /// The note kept for `pg`; empty when there is none.
     #[must_use]
     pub fn note(&self, pg: PgId) -> Bytes {
-        self.engine.groups().get(pg).map(|group| group.note.clone()).unwrap_or_default()
+        self.engine.groups().get(pg).map(|group| group.note().clone()).unwrap_or_default()
     }
 
     /// Starts `epoch` of `pg`, in which everything up to `committed` is committed and nothing after it exists. Prepared
@@ -70,7 +69,7 @@ impl Store {
         if !self.cx().is_running() {
             return;
         }
-        let jump = committed > self.engine.groups_mut().get_mut(pg).prepared_end;
+        let jump = committed > self.engine.groups_mut().get_mut(pg).prepared_end();
         self.record_epoch(token, pg, epoch, committed, jump);
     }
 
@@ -104,16 +103,16 @@ impl Store {
         if !self.cx().is_running() {
             return;
         }
-        self.engine.groups_mut().get_mut(pg).incomplete = None;
+        self.engine.groups_mut().get_mut(pg).is_complete();
         self.push(token, Item::Complete { pg });
     }
 
     /// Gives up everything that this device holds of `pg`. [`Completion::Durable`] with `token` follows at once,
-    /// [`crate::Report::Forgotten`] when all of it is gone; until then nothing may be appended for the group, or read of
-    /// it.
+    /// [`crate::Report::Forgotten`] when all of it is gone; until then nothing may be appended for the group, or read
+    /// of it.
     pub fn forget_group(&mut self, token: u64, pg: PgId) {
         if self.cx().is_running() {
-            self.engine.groups_mut().get_mut(pg).forgetting = true;
+            self.engine.groups_mut().get_mut(pg).start_forgetting();
             self.push(token, Item::Job { job: Job::ForgetGroup(pg) });
         }
     }
@@ -121,6 +120,6 @@ impl Store {
     /// The group is being given up.
     #[must_use]
     pub fn is_forgetting(&self, pg: PgId) -> bool {
-        self.engine.groups().get(pg).is_some_and(|group| group.forgetting)
+        self.engine.groups().get(pg).is_some_and(|group| group.is_forgetting())
     }
 }

@@ -22,9 +22,9 @@ impl Store {
     }
 
     /// Gives what `layer` holds on this device to `into`, the only layer that lies on top of it, as far as that has not
-    /// replaced it. [`crate::Completion::Durable`] with `token` follows at once, [`crate::Report::LayerGone`] when it is
-    /// done. Until then the tree of layers must stay as it is at this place, also over a restart; afterwards the parent
-    /// of `into` is the parent of `layer`.
+    /// replaced it. [`crate::Completion::Durable`] with `token` follows at once, [`crate::Report::LayerGone`] when it
+    /// is done. Until then the tree of layers must stay as it is at this place, also over a restart; afterwards the
+    /// parent of `into` is the parent of `layer`.
     pub fn merge_layer(&mut self, token: u64, layer: LayerId, into: LayerId) {
         if self.cx().is_running() {
             self.push(token, Item::Job { job: Job::MergeLayer { layer, into } });

@@ -40,8 +40,8 @@ pub struct Format {
 /// # How it is driven
 ///
 /// It never blocks and never does I/O. Calls change its state, and none of them waits: what came of one is a
-/// [`Completion`] with the caller's token, of questions and work in the background a [`Report`]. Whoever drives it turns
-/// in a circle:
+/// [`Completion`] with the caller's token, of questions and work in the background a [`Report`]. Whoever drives it
+/// turns in a circle:
 ///
 /// 1. calls, in any order and number: [`Store::append`], [`Store::commit`], [`Store::read`] and the others;
 /// 2. [`Store::pump`], once: the records gathered since become one write, cleaning and jobs go on;
@@ -62,22 +62,22 @@ pub struct Format {
 ///              failed ◄────────┘
 /// ```
 ///
-/// *Recovering*, it reads the log and takes no calls but those named at [`Store::open`]. *Running*, it takes all of them.
-/// *Failed*, it ignores what would change it: nothing becomes durable any more; what was read into memory can be read.
-/// A device that refuses a read fails that read and nothing else.
+/// *Recovering*, it reads the log and takes no calls but those named at [`Store::open`]. *Running*, it takes all of
+/// them. *Failed*, it ignores what would change it: nothing becomes durable any more; what was read into memory can be
+/// read. A device that refuses a read fails that read and nothing else.
 ///
 /// # Its parts
 ///
 /// The *engine* has everything that an operation on the map can touch, and the order of operations. The *log* turns
-/// records into batches and says when they are durable. The *checkpointer* saves what has changed, so that replay begins
-/// later. *Recovery* is there until the store is open. Each has private state and knows none of those above it: the
-/// store hands each the context and the others that it names. See the crate's documentation for a tour.
+/// records into batches and says when they are durable. The *checkpointer* saves what has changed, so that replay
+/// begins later. *Recovery* is there until the store is open. Each has private state and knows none of those above it:
+/// the store hands each the context and the others that it names. See the crate's documentation for a tour.
 ///
 /// # What that costs
 ///
-/// One map of effects under way, which is looked into once for each, and one queue for each chunk whose operations wait.
-/// Whoever reads the code follows a write through an effect and its end, not down a stack. What it buys: a simulator
-/// decides every order of events and finds every failure again from its seed, and no lock is held anywhere.
+/// One map of effects under way, which is looked into once for each, and one queue for each chunk whose operations
+/// wait. Whoever reads the code follows a write through an effect and its end, not down a stack. What it buys: a
+/// simulator decides every order of events and finds every failure again from its seed, and no lock is held anywhere.
 #[derive(Debug)]
 pub struct Store {
     engine: Engine,

@@ -49,7 +49,7 @@ impl<'a> Accounts<'a> {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         // What a damaged leaf owned is counted in some segments until collection has looked at them.
-        let ghosts = self.inside.segments.ghosts;
+        let ghosts = self.inside.segments.ghosts();
         let counted = |entry: &Segment| (u64::from(entry.live), u64::from(entry.saved_live));
         let sums = self.inside.segments.iter().map(|(_, entry)| counted(entry));
         let (live, saved) = sums.fold((0, 0), |(live, saved), (l, s)| (live + l, saved + s));

@@ -19,7 +19,7 @@ pub(super) struct Lineage<'a> {
 impl<'a> Lineage<'a> {
     pub fn new(inside: &Inside<'a>) -> Lineage<'a> {
         let addresses = inside.segments.address(inside.segments.len(), 0) as usize;
-        let writes = inside.groups.iter().flat_map(|(_, group)| &group.pending).filter(|write| !write.applied);
+        let writes = inside.groups.iter().flat_map(|(_, group)| group.pending()).filter(|write| !write.applied);
         let places = writes.filter_map(|write| Some((write.place?.address, u32::from(write.info.header.range.count))));
         let pending = places.map(|(address, count)| address..address + count).collect();
         Lineage { inside: *inside, owned: vec![0; addresses.div_ceil(64)], pending }
@@ -86,7 +86,7 @@ impl<'a> Lineage<'a> {
     }
 
     fn is_forgotten(&self, pg: PgId) -> bool {
-        self.inside.groups.get(pg).is_some_and(|group| group.forgotten)
+        self.inside.groups.get(pg).is_some_and(|group| group.is_forgotten())
     }
 }
 

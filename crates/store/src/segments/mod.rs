@@ -1,5 +1,9 @@
 //! The segment table: which segments hold log, what is live in them, which may be written next.
 
+mod segment;
+
+pub(crate) use segment::{GC_SEGMENTS, Link, Segment, State, ZERO_SEGMENTS};
+
 use crate::checkpoint::SegmentRow;
 use crate::map::LiveRight;
 use crate::options::{Options, SUPERBLOCK_AREA_BLOCKS};
@@ -7,58 +11,6 @@ use azekura_base::{BLOCK_SIZE, LayerId};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// What a segment is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Holds nothing that anyone needs.
-    Free,
-    /// Is being written.
-    Open,
-    /// Is full.
-    Sealed,
-    /// Becomes free when the checkpoint in progress is saved.
-    Freeing,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Segment {
-    pub generation: u64,
-    pub state: State,
-    /// Blocks in it that leaves own.
-    pub live: u32,
-    /// Blocks in it that *saved* leaves own, as of the last checkpoint begun.
-    pub saved_live: u32,
-    /// Blocks in it of writes that are not applied to the map yet.
-    pub pins: u32,
-    /// Other records in it that are not applied yet: replay has to find them.
-    pub holds: u32,
-    /// Device reads in flight.
-    pub readers: u32,
-    /// Garbage collection found something in it that is not what was written: left alone until then, when it may have
-    /// been mended or overwritten.
-    pub alone_until: Duration,
-}
-
-impl Segment {
-    /// Blocks that keep the segment from being freed.
-    pub fn needed(&self) -> u32 {
-        self.live + self.pins
-    }
-}
-
-/// One segment of the part of the log that a replay would read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Link {
-    pub segment: u32,
-    pub generation: u64,
-    pub first_sequence: u64,
-    pub first_previous: u32,
-}
-
-/// Free segments that only cleaning may open.
-pub(crate) const GC_SEGMENTS: u32 = 3;
-/// Free segments beyond those that only records without payload may open: zeros and dropped layers win space.
-pub(crate) const ZERO_SEGMENTS: u32 = 2;
 /// Classes of fullness.
 const CLASSES: usize = 65;
 /// Segments of one class that are looked at for one that can be collected.
@@ -87,9 +39,9 @@ pub(crate) struct Segments {
     /// Become free when the checkpoint in progress is saved.
     freeing: Vec<u32>,
     /// Live blocks that no leaf reaches, because one is damaged that did; in which segments is not known.
-    pub ghosts: u64,
+    ghosts: u64,
     /// A segment that was to give up more blocks than it has: then the saved map is wrong.
-    pub mismatch: Option<u32>,
+    mismatch: Option<u32>,
 }
 
 impl Segments {
@@ -184,7 +136,7 @@ impl Segments {
         &self.table[segment as usize]
     }
 
-    pub fn get_mut(&mut self, segment: u32) -> &mut Segment {
+    fn get_mut(&mut self, segment: u32) -> &mut Segment {
         &mut self.table[segment as usize]
     }
 
@@ -289,6 +241,36 @@ impl Segments {
         assert_eq!(entry.state, State::Open);
         entry.state = State::Sealed;
         self.classify(segment, None);
+    }
+
+    /// A device read of the segment begins.
+    pub fn read_begins(&mut self, segment: u32) {
+        self.get_mut(segment).readers += 1;
+    }
+
+    /// It has ended.
+    pub fn read_ends(&mut self, segment: u32) {
+        self.get_mut(segment).readers -= 1;
+    }
+
+    /// Something in the segment is not what was written: it is not collected before then.
+    pub fn leave_alone(&mut self, segment: u32, until: Duration) {
+        self.get_mut(segment).alone_until = until;
+    }
+
+    /// Live blocks that no leaf reaches.
+    pub fn ghosts(&self) -> u64 {
+        self.ghosts
+    }
+
+    /// A leaf is damaged that owned so many blocks; in which segments is not known.
+    pub fn add_ghosts(&mut self, _right: LiveRight, blocks: u32) {
+        self.ghosts += u64::from(blocks);
+    }
+
+    /// A segment that was to give up more blocks than it has: then the saved map is wrong.
+    pub fn take_mismatch(&mut self) -> Option<u32> {
+        self.mismatch.take()
     }
 
     /// A leaf owns so many blocks more in the segment.

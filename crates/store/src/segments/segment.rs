@@ -1,0 +1,56 @@
+//! One segment: what it is used for, and what is in it.
+
+use std::time::Duration;
+
+/// What a segment is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Holds nothing that anyone needs.
+    Free,
+    /// Is being written.
+    Open,
+    /// Is full.
+    Sealed,
+    /// Becomes free when the checkpoint in progress is saved.
+    Freeing,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    pub generation: u64,
+    pub state: State,
+    /// Blocks in it that leaves own.
+    pub live: u32,
+    /// Blocks in it that *saved* leaves own, as of the last checkpoint begun.
+    pub saved_live: u32,
+    /// Blocks in it of writes that are not applied to the map yet.
+    pub pins: u32,
+    /// Other records in it that are not applied yet: replay has to find them.
+    pub holds: u32,
+    /// Device reads in flight.
+    pub readers: u32,
+    /// Garbage collection found something in it that is not what was written: left alone until then, when it may have
+    /// been mended or overwritten.
+    pub alone_until: Duration,
+}
+
+impl Segment {
+    /// Blocks that keep the segment from being freed.
+    pub fn needed(&self) -> u32 {
+        self.live + self.pins
+    }
+}
+
+/// One segment of the part of the log that a replay would read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub segment: u32,
+    pub generation: u64,
+    pub first_sequence: u64,
+    pub first_previous: u32,
+}
+
+/// Free segments that only cleaning may open.
+pub(crate) const GC_SEGMENTS: u32 = 3;
+/// Free segments beyond those that only records without payload may open: zeros and dropped layers win space.
+pub(crate) const ZERO_SEGMENTS: u32 = 2;
