@@ -44,6 +44,26 @@ use stopping::Stop;
 use writer::Writer;
 
 /// A running embedded server; stops when dropped, or with [`EmbeddedServer::stop`].
+///
+/// # How it is driven
+///
+/// By its clients. [`EmbeddedServer::start`] opens the database and leaves behind a task that serves gRPC, a task that
+/// ends leases whose time is over, and the writer's thread, which alone changes anything.
+///
+/// # States
+///
+/// ```text
+///   a writing request:  queued ──► checked, executed in memory ──► on the disk with its batch ──► seen and answered
+///                              └─► refused: nothing has changed
+///   the server:         serving ──► stopping: streams end, requests in progress are waited for
+///                       serving ──► failed: the database could not commit; every request is told so
+/// ```
+///
+/// # What it costs
+///
+/// All keys and the last [`HISTORY_CHANGES_MAX`] changes (an eighth more at times) in memory, and on the disk. One
+/// commit of the database for all requests that came while the one before was made, 128 at most. Who reads waits while
+/// a commit is made, since nothing is seen before it is durable. A watch costs a place in the history, no queue.
 #[derive(Debug)]
 pub struct EmbeddedServer {
     address: SocketAddr,
