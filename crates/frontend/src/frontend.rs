@@ -80,15 +80,31 @@ enum Owner<K> {
 
 /// The clients of a node, sans-IO and for all protocols.
 ///
+/// # How it is driven
+///
 /// Its owner keeps the sockets and a [`Client`] for each connection, names connections by keys, and tells what
 /// happens: [`Frontend::connect`], [`Frontend::pump`] when bytes have come or gone, [`Frontend::gone`], and
 /// [`Frontend::complete`] for answers of the gateway. In each turn of its loop it calls [`Frontend::close_late`] and
 /// [`Frontend::admit`] before the gateway works, and [`Frontend::settle`] at the end, and performs what
-/// [`Frontend::next_effect`] gives.
+/// [`Frontend::next_effect`] gives. What that asks of the control plane is answered by a call, later.
 ///
-/// A request goes this way: memory for it and its answer ([`Memory`]), the protocol's event, its turn ([`Turns`]), the
-/// gateway, the protocol's reply. One request of each connection waits for its turn; those behind it wait in the
-/// connection, and so in the client.
+/// # States
+///
+/// ```text
+///   connection:  connected ◄──► waits for a volume to be attached, or for word whether there is one
+///                connected ──► open ──► closed, by the client or with a warning
+///   request:     announced ──► waits for memory ──► received ──► waits for its turn ──► in the gateway ──► replied
+/// ```
+///
+/// One request of each connection waits for its turn; those behind it wait in the connection, and so in the client. At
+/// most [`CONNECTION_REQUESTS_MAX`] others are in the gateway. [`Doors`] closes clients that take longer than
+/// [`HANDSHAKE_MAX`] for a step towards `open`; while they wait for this node their time stands still.
+///
+/// # What it costs
+///
+/// For each request an entry in the map of those under way, and a look-up of its connection in [`Memory`] and in
+/// [`Turns`]. A protocol is called by its trait, once for an event and once for a reply. Payloads are handed on, not
+/// copied; [`ClientLimits`] bounds them. A connection that ends is looked for in all requests under way.
 pub struct Frontend<K> {
     running: BTreeMap<u64, Owner<K>>,
     last: u64,

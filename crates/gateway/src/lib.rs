@@ -4,6 +4,13 @@
 //! that can serve it, follows redirections, sends again after a broken connection, and answers when all parts are
 //! done. Checksums of written blocks are made here, and those of read blocks checked here. A write may be sent more
 //! than once; its session and number let the primary apply it once.
+//!
+//! It decides between parts that each keep a state of their own, none of which knows another's:
+//!
+//! - `directory`: volumes, where groups' copies are, and which shards are connected.
+//! - `operations`: requests, what of their answers is there, and the counters of each volume.
+//! - `parts/`: parts of requests: where each is, which copies it has met, how long it has waited.
+//! - `room`: how much may be under way.
 
 mod backend;
 mod cut;

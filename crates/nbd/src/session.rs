@@ -28,11 +28,36 @@ enum Phase {
     Over,
 }
 
-/// The server's side of one connection. See the crate's description for how it is driven.
+/// The server's side of one connection.
+///
+/// # How it is driven
+///
+/// As the crate's description says: bytes in, [`Session::poll`] until there is no event, replies, bytes out. A
+/// [metered](Session::metered) session also stops before a request that it has no memory for: its owner sees what
+/// [`Session::wants_room`], and polls again after [`Session::give_room`].
+///
+/// # States
+///
+/// ```text
+///   handshake ──► handshake                      an option is answered, or an export waited for
+///             └─► request                        an export is opened
+///   request   ──► payload ──► request            a write: given out when its payload is here
+///             ├─► skip ─────► request            a refused write: answered when its payload has gone by
+///             └─► request                        any other: given out, or refused, at once
+///   handshake, request ──► over                  the client said goodbye, or broke the protocol
+/// ```
+///
+/// Replies are no states: requests that were given out are answered in any order, also while the next one comes in.
+///
+/// # What it costs
+///
+/// Headers are read where they arrived. A small payload is copied once, out of the stream buffer; of a large one only
+/// what had arrived with its header. A reply is a header in the outbox for each run of data or zeros, and the data by
+/// reference, unless it is so short that it is copied.
 ///
 /// Memory: one stream buffer and at most one payload of [`crate::REQUEST_MAX`] bytes on the way in; on the way out the
-/// replies that its owner has given and [`OUTBOX_MAX`] bytes of the session's own. A [metered](Session::metered)
-/// session asks its owner before it takes any of that but the stream buffer and [`HANDSHAKE_OUTBOX_MAX`] bytes.
+/// replies that its owner has given and [`OUTBOX_MAX`] bytes of the session's own. A metered session asks its owner
+/// before it takes any of that but the stream buffer and [`HANDSHAKE_OUTBOX_MAX`] bytes.
 #[derive(Debug)]
 pub struct Session {
     inbox: Inbox,

@@ -1,6 +1,5 @@
 //! One run, from the start of all processes to the last look at what they hold.
 
-use crate::cluster::events::Event;
 use crate::cue::Cue;
 use crate::plan::{Mode, QUIET_MAX, WORKLOAD_MAX};
 use crate::report::{Report, Violation};
@@ -20,17 +19,17 @@ impl World {
         if self.plan.devices_hang {
             self.cue_at(Duration::from_millis(1500), Cue::Hang);
         }
-        if self.holders.on {
+        if self.holders().on {
             self.cue_at(Duration::from_millis(700), Cue::Usurp);
         }
         self.cue_at(Duration::from_millis(700), Cue::Scrub);
-        if self.operator.on {
+        if self.has_operator() {
             self.cue_at(Duration::from_millis(900), Cue::Wear);
-            self.queue.push(Duration::from_millis(900), Event::Operate);
+            self.operate_at(Duration::from_millis(900));
         }
         if self.scene.snapshots.on || self.scene.fsx.on {
             self.cue_at(Duration::from_millis(600), Cue::Snapshot);
-            self.queue.push(Duration::from_millis(600), Event::Leader);
+            self.leader_at(Duration::from_millis(600));
         }
         if self.scene.lost.on {
             self.lose_the_class();
@@ -43,7 +42,7 @@ impl World {
         if self.plan.mode == Mode::Slow {
             self.let_slow_copies_in();
         }
-        self.working = false;
+        self.stop_working();
         self.end_faults();
         let limit = self.now + QUIET_MAX;
         self.run_until(limit, |world| !world.configuration.is_closed());
@@ -57,15 +56,8 @@ impl World {
         }
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.collect_statistics(node));
-        if let Some(violation) = self.violation {
-            return Err(violation);
-        }
-        self.report.operations = self.scene.clients.issued + self.scene.fsx.steps();
-        self.report.virtual_time = self.now;
-        (self.report.messages, self.report.message_bytes) = self.network.sent();
-        self.report.steps = self.trace.steps;
-        self.report.trace_hash = self.trace.hash();
-        Ok(self.report)
+        let operations = self.scene.clients.issued + self.scene.fsx.steps();
+        self.end(operations)
     }
 
     fn start_all(&mut self) {

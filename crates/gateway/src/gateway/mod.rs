@@ -33,7 +33,41 @@ pub enum Effect {
     Complete(u64, Outcome),
 }
 
-/// See the crate's description.
+/// The gateway of one shard: from requests on volumes to answers, by way of the shards that hold them; sans-IO.
+///
+/// # How it is driven
+///
+/// Its owner tells it of the cluster ([`Gateway::configure`]) and of connections ([`Gateway::link_up`],
+/// [`Gateway::link_down`]), gives it requests ([`Gateway::submit`]) while their volumes have room
+/// ([`Gateway::has_room`]), hands on what shards answer ([`Gateway::answer`]), says which attachments have ended
+/// ([`Gateway::end_attachments`]), and lets time pass ([`Gateway::tick`]): with every heartbeat, and by
+/// [`Gateway::next_tick`]. After each of these it performs what [`Gateway::next_effect`] gives, until there is nothing.
+/// Every request gets one [`Effect::Complete`].
+///
+/// # States
+///
+/// A request is cut into parts, and is done when its last part is answered, or fails before and takes its parts with
+/// it. A part is in one of these states:
+///
+/// ```text
+///   write ──► queued ──► waiting      its group's window has room: it gets its number
+///   read  ─────────────► waiting
+///   waiting ──► sent                  the copy that it is for is connected
+///   sent ──► waiting                  refused, stale, unreadable there, silent, connection broken, copy replaced
+///   sent ──► answered                 done, read, or failed with an error that is no refusal
+///   queued, waiting, sent ──► given up    its time is over, its attachment has ended, its volume is gone
+/// ```
+///
+/// A write goes to its group's primary, and keeps its number however often it is sent. A read goes to the nearest copy
+/// that has neither failed to read it nor kept silent, or to the primary where a secondary says so.
+///
+/// # What it costs
+///
+/// A checksum of what is written, and of what is read unless it comes from this very shard. Payloads are not copied;
+/// only the edges of zeros that are no whole blocks are made anew. A request is an entry in one ordered map, and each
+/// of its parts one in another, found by group and number. What is under way is bounded by
+/// [`crate::IN_FLIGHT_BYTES_MAX`] and the little that each volume has for itself. All parts are looked at when the
+/// configuration or a connection changes, twice a second, and every [`crate::RETRY_INTERVAL`] while parts wait.
 pub struct Gateway {
     session: SessionId,
     directory: Directory,

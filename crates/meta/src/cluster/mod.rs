@@ -44,6 +44,36 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 const CONFLICT_PAUSE_MS_MAX: u64 = 30;
 
 /// A client of the cluster's configuration. Cheap to clone; the last clone ends its background work.
+///
+/// # How it is driven
+///
+/// On a tokio runtime. [`MetaClient::connect`] reads everything once and starts a task that follows the changes;
+/// [`MetaClient::model`] is what is known now, [`MetaClient::watch_model`] tells of each change. All other operations
+/// are futures: each runs one transition of `azekura-model` until it is done or refused, or its time is over.
+///
+/// # States
+///
+/// ```text
+///   the model:     following ──► lost ──► read again ──► following
+///                  (the model stays the last one known; `watch_link` says since when and why)
+///
+///   an operation:  decide on the model ──► done, or refused
+///                                      ├─► read keys, or wait for a revision ──► decide again
+///                                      └─► one transaction ──► done
+///                                                          ├─► somebody was faster: pause ──► decide again
+///                                                          └─► its answer is lost ──► decide again, as one
+///                                                              that may find its own work
+/// ```
+///
+/// A refusal on a model that does not have this client's own last change yet is none: it waits for that, and decides
+/// again.
+///
+/// # What it costs
+///
+/// The whole configuration in memory, as records and as keys and values. A change copies the pointers of its map of
+/// records and of the map of all keys. An operation is one round trip to the server for its transaction, and one for
+/// what it has to read beside the model; to look at the model asks nothing of the server. Nothing here is on the path
+/// of I/O.
 #[derive(Clone, Debug)]
 pub struct MetaClient {
     inner: Arc<Inner>,

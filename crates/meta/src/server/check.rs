@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::error::RequestError;
-use super::state::KeyRange;
-use super::{REQUEST_BYTES_MAX, TXN_OPERATIONS_MAX};
+use super::limits::{REQUEST_BYTES_MAX, TXN_OPERATIONS_MAX};
+use super::range::KeyRange;
 use crate::etcd::{PutRequest, RequestOp, TxnRequest, request_op::Request};
 
 /// Checks a transaction.

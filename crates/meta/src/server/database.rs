@@ -11,10 +11,10 @@ use std::time::Instant;
 use prost::Message;
 use redb::{Builder, Database as Redb, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::CACHE_BYTES_MAX;
+use super::batch::Batch;
 use super::error::ServerError;
-use super::execute::Batch;
 use super::lease::Leases;
+use super::limits::CACHE_BYTES_MAX;
 use super::state::{Change, State};
 use crate::etcd::{Event, KeyValue};
 

@@ -4,34 +4,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch::Batch;
 use super::check;
 use super::error::RequestError;
 use super::lease::{Leases, TTL_MAX};
-use super::state::{Change, KeyRange, State};
+use super::range::KeyRange;
+use super::state::{Change, State};
 use crate::etcd::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, DeleteRangeResponse, KeyValue, PutRequest, PutResponse,
     RangeRequest, ResponseOp, TxnRequest, TxnResponse, compare::TargetUnion, request_op::Request,
     response_op::Response,
 };
-
-/// What a batch of requests changed; the database writes it in one commit.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// Changes of keys, in order.
-    pub changes: Vec<Arc<Change>>,
-    /// Leases with their new time to live; `None`: ended.
-    pub leases: Vec<(i64, Option<i64>)>,
-    /// New compaction revision.
-    pub compacted: Option<i64>,
-}
-
-impl Batch {
-    /// Whether there is nothing to write.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.leases.is_empty() && self.compacted.is_none()
-    }
-}
 
 /// The state while one request executes.
 pub struct Execution<'a> {

@@ -5,15 +5,14 @@
 //!
 //! Life of a request: [`services`] and [`watch`] take it from gRPC; what reads is answered from the memory image
 //! ([`state`]); what writes goes through the queue to the [`writer`] thread, which checks and executes it ([`check`],
-//! [`execute`]), commits it
-//! to the [`database`] together with what else waits, and only then lets it be seen and answered.
+//! [`execute`]), commits it to the [`database`] together with what else waits, and only then lets it be seen and
+//! answered. Leases that nobody renews end in the same way ([`expiry`]).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch as watch_channel;
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
@@ -21,52 +20,55 @@ use crate::etcd::{
     kv_server::KVServer, lease_server::LeaseServer, maintenance_server::MaintenanceServer, watch_server::WatchServer,
 };
 
+mod batch;
 mod check;
 mod database;
 mod error;
 mod execute;
+mod expiry;
 mod lease;
+mod limits;
+mod range;
 mod services;
 mod state;
-
+mod stopping;
 mod watch;
 mod writer;
 
 pub use error::ServerError;
+pub use limits::{HISTORY_CHANGES_MAX, REQUEST_BYTES_MAX, TXN_OPERATIONS_MAX};
+
+use limits::{MESSAGE_OVERHEAD_BYTES, STOP_WAIT};
 use services::Services;
+use stopping::Stop;
 use writer::Writer;
 
-/// Operations in a transaction, or conditions of it (etcd's default).
-pub const TXN_OPERATIONS_MAX: usize = 128;
-/// Bytes of a request's keys and values (etcd's default).
-pub const REQUEST_BYTES_MAX: usize = 1_536 * 1024;
-/// Changes kept for watches and for reads in the past; an eighth more before the oldest are dropped.
-pub const HISTORY_CHANGES_MAX: usize = 16_384;
-/// Events in one answer of a watch; a revision is never split, so one of more events makes a larger answer.
-const WATCH_EVENTS_MAX: usize = 1_000;
-/// Watches on one stream.
-const WATCHES_PER_STREAM_MAX: usize = 1_024;
-/// Answers queued on a stream before its producer waits for the client.
-const STREAM_ANSWERS_MAX: usize = 16;
-/// Writing requests waiting for the writer thread.
-const QUEUE_REQUESTS_MAX: usize = 1_024;
-/// Writing requests in one commit.
-const BATCH_REQUESTS_MAX: usize = 128;
-/// Memory of the database's page cache; everything hot is in the memory image anyway.
-const CACHE_BYTES_MAX: usize = 4 << 20;
-/// How often ended leases are looked for.
-const LEASE_CHECK: Duration = Duration::from_millis(250);
-/// Room in a gRPC message for what is not keys and values.
-const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
-/// How long a stopping server waits for its clients' streams to end.
-const STOP_WAIT: Duration = Duration::from_secs(2);
-
 /// A running embedded server; stops when dropped, or with [`EmbeddedServer::stop`].
+///
+/// # How it is driven
+///
+/// By its clients. [`EmbeddedServer::start`] opens the database and leaves behind a task that serves gRPC, a task that
+/// ends leases whose time is over, and the writer's thread, which alone changes anything.
+///
+/// # States
+///
+/// ```text
+///   a writing request:  queued ──► checked, executed in memory ──► on the disk with its batch ──► seen and answered
+///                              └─► refused: nothing has changed
+///   the server:         serving ──► stopping: streams end, requests in progress are waited for
+///                       serving ──► failed: the database could not commit; every request is told so
+/// ```
+///
+/// # What it costs
+///
+/// All keys and the last [`HISTORY_CHANGES_MAX`] changes (an eighth more at times) in memory, and on the disk. One
+/// commit of the database for all requests that came while the one before was made, 128 at most. Who reads waits while
+/// a commit is made, since nothing is seen before it is durable. A watch costs a place in the history, no queue.
 #[derive(Debug)]
 pub struct EmbeddedServer {
     address: SocketAddr,
     path: PathBuf,
-    stop: watch_channel::Sender<bool>,
+    stop: Stop,
     tasks: Vec<JoinHandle<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -83,7 +85,7 @@ impl EmbeddedServer {
         let opened = tokio::task::spawn_blocking(move || database::Database::open(&for_open, Instant::now())).await;
         let (database, state, leases) = opened.map_err(|error| failed(error.to_string()))??;
         let (writer, thread) = Writer::start(database, state, leases).map_err(|error| failed(error.to_string()))?;
-        let (stop, stopping) = watch_channel::channel(false);
+        let (stop, stopping) = stopping::channel();
 
         let services = Services { writer: writer.clone(), stopping: stopping.clone() };
         let message_max = REQUEST_BYTES_MAX + MESSAGE_OVERHEAD_BYTES;
@@ -95,11 +97,11 @@ impl EmbeddedServer {
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let mut until_stop = stopping.clone();
         let serve = tokio::spawn(async move {
-            let stop = async move { stopped(&mut until_stop).await };
+            let stop = async move { until_stop.told().await };
             // Errors of single connections end those; the listener's own can't be helped here.
             let _ended = router.serve_with_incoming_shutdown(incoming, stop).await;
         });
-        let expire = tokio::spawn(expire_leases(writer, stopping));
+        let expire = tokio::spawn(expiry::expire(writer, stopping));
         Ok(EmbeddedServer { address, path: path.to_path_buf(), stop, tasks: vec![serve, expire], thread: Some(thread) })
     }
 
@@ -117,7 +119,7 @@ impl EmbeddedServer {
 
     /// Ends every stream, waits for requests in progress, and closes the database.
     pub async fn stop(mut self) {
-        self.stop.send_replace(true);
+        self.stop.tell();
         for mut task in self.tasks.drain(..) {
             if tokio::time::timeout(STOP_WAIT, &mut task).await.is_err() {
                 task.abort();
@@ -133,39 +135,6 @@ impl EmbeddedServer {
 
 impl Drop for EmbeddedServer {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
-    }
-}
-
-/// Waits until the server is told to stop, or dropped.
-async fn stopped(stopping: &mut watch_channel::Receiver<bool>) {
-    drop(stopping.wait_for(|stop| *stop).await);
-}
-
-/// Revokes leases whose time is over. When this task itself was held up (a paused machine), so were the renewals, and
-/// every lease gets the lost time back.
-async fn expire_leases(writer: Writer, mut stopping: watch_channel::Receiver<bool>) {
-    let mut last = Instant::now();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(LEASE_CHECK) => {}
-            () = stopped(&mut stopping) => return,
-        }
-        let now = Instant::now();
-        let lost = now.duration_since(last).saturating_sub(LEASE_CHECK * 4);
-        last = now;
-        let expired = {
-            let mut leases = writer.shared.leases();
-            leases.extend_all(lost);
-            leases.expired(now)
-        };
-        for id in expired {
-            let revoke = move |execution: execute::Execution<'_>| {
-                let over = execution.leases.get(id).is_some_and(|lease| lease.deadline <= Instant::now());
-                if over { execution.revoke(id) } else { Ok(()) }
-            };
-            // A failed database is reported by every request; the lease is looked at again in the next round.
-            let _outcome = writer.write(revoke).await;
-        }
+        self.stop.tell();
     }
 }

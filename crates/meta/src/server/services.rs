@@ -4,14 +4,14 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::STREAM_ANSWERS_MAX;
 use super::database::random_id;
 use super::error::RequestError;
-use super::stopped;
+use super::limits::STREAM_ANSWERS_MAX;
+use super::stopping::Stopping;
 use super::writer::Writer;
 use crate::etcd::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
@@ -28,7 +28,7 @@ pub struct Services {
     /// Executes what changes the state.
     pub writer: Writer,
     /// Turns true when the server stops; streams end then.
-    pub stopping: watch::Receiver<bool>,
+    pub stopping: Stopping,
 }
 
 impl Services {
@@ -99,7 +99,7 @@ impl Lease for Services {
             loop {
                 let request = tokio::select! {
                     message = requests.message() => message,
-                    () = stopped(&mut stopping) => break,
+                    () = stopping.told() => break,
                 };
                 let Ok(Some(LeaseKeepAliveRequest { id })) = request else { break };
                 let ttl = services.writer.shared.leases().renew(id, Instant::now()).unwrap_or(0);

@@ -3,11 +3,11 @@
 //! A revision counts transactions that changed something, as in etcd; all changes of a transaction share it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use super::HISTORY_CHANGES_MAX;
 use super::error::RequestError;
+use super::limits::HISTORY_CHANGES_MAX;
+use super::range::KeyRange;
 use crate::etcd::{Event, EventType, KeyValue, RangeRequest, RangeResponse, ResponseHeader, SortOrder, SortTarget};
 
 /// One change of one key.
@@ -38,44 +38,6 @@ impl Change {
         };
         let prev_kv = if with_before { self.before.as_deref().cloned() } else { None };
         Event { r#type: kind.into(), kv: Some(kv), prev_kv }
-    }
-}
-
-type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
-
-/// A range of keys in etcd's notation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRange {
-    start: Vec<u8>,
-    end: Vec<u8>,
-}
-
-impl KeyRange {
-    /// `end` empty: the one key `start`; `[0]`: from `start` to the last key; else up to `end`, exclusive.
-    #[must_use]
-    pub fn new(start: Vec<u8>, end: Vec<u8>) -> KeyRange {
-        KeyRange { start, end }
-    }
-
-    /// Whether the range holds the key.
-    #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
-        match self.end.as_slice() {
-            [] => key == self.start,
-            [0] => key >= self.start.as_slice(),
-            end => key >= self.start.as_slice() && key < end,
-        }
-    }
-
-    fn bounds(&self) -> Option<Bounds<'_>> {
-        let start = self.start.as_slice();
-        match self.end.as_slice() {
-            [] => Some((Bound::Included(start), Bound::Included(start))),
-            [0] => Some((Bound::Included(start), Bound::Unbounded)),
-            // `BTreeMap::range` refuses a range that ends before it starts.
-            end if end <= start => None,
-            end => Some((Bound::Included(start), Bound::Excluded(end))),
-        }
     }
 }
 

@@ -9,10 +9,10 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::error::RequestError;
+use super::limits::{STREAM_ANSWERS_MAX, WATCH_EVENTS_MAX, WATCHES_PER_STREAM_MAX};
+use super::range::KeyRange;
 use super::services::Services;
-use super::state::{KeyRange, State};
-use super::stopped;
-use super::{STREAM_ANSWERS_MAX, WATCH_EVENTS_MAX, WATCHES_PER_STREAM_MAX};
+use super::state::State;
 use crate::etcd::{
     Event, EventType, WatchCreateRequest, WatchFilter, WatchRequest, WatchResponse, watch_request, watch_server::Watch,
 };
@@ -68,7 +68,7 @@ impl Session {
                     Ok(()) => self.deliver_all().await,
                     Err(_) => Err(Ended),
                 },
-                () = stopped(&mut stopping) => Err(Ended),
+                () = stopping.told() => Err(Ended),
             };
             if outcome.is_err() {
                 return;

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{RwLock, mpsc, oneshot, watch};
 
+use super::batch::Batch;
 use super::database::Database;
 use super::error::RequestError;
-use super::execute::{Batch, Execution};
+use super::execute::Execution;
 use super::lease::Leases;
+use super::limits::{BATCH_REQUESTS_MAX, QUEUE_REQUESTS_MAX};
 use super::state::State;
-use super::{BATCH_REQUESTS_MAX, QUEUE_REQUESTS_MAX};
 
 /// Executes one request and returns what sends its answer, or its failure to reach the disk.
 type Job = Box<dyn FnOnce(&mut State, &mut Leases, &mut Batch) -> Answer + Send>;

@@ -2,19 +2,16 @@
 //!
 //! An observer connects to every node as a gateway would, and asks each copy by itself.
 
-use crate::cluster::links::OBSERVER;
-use crate::cluster::records::CLUSTER;
-use crate::kernel::network::{ConnId, Side, key_of};
-use crate::kernel::process::Life;
+use crate::kernel::network::ConnId;
 use crate::plan::Mode;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Endpoint, Extent,
-    Generation, IoStatus, LayerId, PgId, RequestId, Run, VolumeId,
+    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Extent, Generation,
+    IoStatus, LayerId, PgId, RequestId, Run, VolumeId,
 };
 use azekura_replica::AckRule;
-use azekura_wire::{Hello, Message, ReadRequest, StatusRequest, VERSION};
+use azekura_wire::{Message, ReadRequest, StatusRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -42,7 +39,7 @@ impl World {
                 *reached.entry(device).or_default() += blocks * BLOCK_SIZE as u64;
                 copies.entry((*layer, *pg, *chunk)).or_default().insert(device, copy);
             }
-            self.close(key_of(conn, Side::Dialler));
+            self.stop_observing(conn);
         }
         for ((layer, pg, chunk), copies) in &copies {
             let mut copies = copies.iter();
@@ -91,31 +88,6 @@ impl World {
         self.inform_all();
     }
 
-    fn observe(&mut self, life: Life) -> ConnId {
-        let conn = self.network.connect(OBSERVER, life);
-        self.tell(life, |node| node.accepted(key_of(conn, Side::Acceptor)));
-        let [from, to] = [OBSERVER, life].map(|life| Endpoint::first(life.node));
-        let incarnation = OBSERVER.incarnation;
-        let hello = Hello { version: VERSION, cluster: CLUSTER, from, to, incarnation, connection: conn.0 };
-        let welcome = self.ask(conn, &Message::Hello(hello), |message| match message {
-            Message::Welcome(_) => Some(()),
-            _ => None,
-        });
-        if welcome.is_none() {
-            self.violate(Invariant::Liveness, format!("{life:?} does not greet"));
-        }
-        conn
-    }
-
-    /// Sends a message and waits for the answer that `take` recognises.
-    fn ask<T>(&mut self, conn: ConnId, message: &Message, take: impl Fn(&Message) -> Option<T>) -> Option<T> {
-        self.observed.clear();
-        self.send_from(conn, Side::Dialler, message);
-        let limit = self.now + crate::plan::QUIET_MAX;
-        self.run_until(limit, |world| !world.observed.is_empty());
-        self.observed.drain(..).find_map(|message| take(&message))
-    }
-
     /// Asks until the copy answers itself.
     fn ask_copy<T>(
         &mut self,
@@ -124,7 +96,7 @@ impl World {
         take: impl Fn(&Message) -> Option<Result<T, IoStatus>>,
     ) -> Option<Result<T, IoStatus>> {
         let limit = self.now + crate::plan::QUIET_MAX;
-        while self.now < limit && self.violation.is_none() {
+        while self.now < limit && !self.is_over() {
             self.scene.questions += 1;
             let message = message(RequestId(self.scene.questions));
             match self.ask(conn, &message, &take) {

@@ -61,7 +61,7 @@ impl World {
         for (pg, config) in &self.configuration.view().groups {
             missing.extend(config.members.iter().map(|device| (*pg, *device)));
         }
-        while !missing.is_empty() && self.violation.is_none() && self.now < limit {
+        while !missing.is_empty() && !self.is_over() && self.now < limit {
             let until = self.now + crate::checks::rest::SETTLE_STEP;
             self.run_until(until, |_| false);
             let groups = &self.configuration.view().groups;
@@ -77,7 +77,7 @@ impl World {
 
     /// A heartbeat has come over a narrow link: it was not held up by data.
     pub(crate) fn check_beat(&mut self, life: Life, sent: Duration, slowness: u32) {
-        let Some(narrow) = self.network.narrow() else { return };
+        let Some(narrow) = self.network().narrow() else { return };
         let time = self.now.saturating_sub(sent);
         let behind = Duration::from_micros(BEAT_BEHIND_BYTES * 1_000_000 / narrow.bytes_per_second);
         if time > behind + BEAT_DELAY_MAX + SLOWEST * slowness {

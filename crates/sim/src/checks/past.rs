@@ -38,7 +38,7 @@ impl World {
                 }
             }
             // Also with what is known of writes under attachments that have ended.
-            let bounded = || register.bounded(|value| self.scene.clients.fenced_at(value, &self.holders));
+            let bounded = || register.bounded(|value| self.scene.clients.fenced_at(value, self.holders()));
             let result = check(register).map_err(|what| (Invariant::Linearizable, what));
             let fenced = result.and_then(|()| {
                 bounded().and_then(|register| check(&register)).map_err(|what| (Invariant::Fenced, what))

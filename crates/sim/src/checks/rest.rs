@@ -28,7 +28,7 @@ impl World {
         let idle = |world: &World| {
             up(world)
                 && world.scene.clients.idle()
-                && world.holders.idle()
+                && world.holders().idle()
                 && world.cuts.idle()
                 && world.scene.snapshots.idle()
                 && world.scene.lost.idle()
@@ -50,7 +50,7 @@ impl World {
         while !self.settled() {
             let step = self.now + SETTLE_STEP;
             self.run_until(step, |_| false);
-            if self.violation.is_some() {
+            if self.is_over() {
                 return;
             }
             if self.now > limit {
@@ -106,7 +106,7 @@ impl World {
         if !self.devices_rest() || self.configuration.is_closed() {
             return false;
         }
-        let is_left = |device: &DeviceId| self.operator.is_out(*device);
+        let is_left = |device: &DeviceId| self.is_out(*device);
         if groups.values().any(|config| config.in_sync != config.members || !config.leaving.iter().all(is_left)) {
             return false;
         }

@@ -11,7 +11,7 @@ impl World {
     /// Somebody wants a group scrubbed, and soon another one.
     pub(crate) fn scrub_some_group(&mut self) {
         let scrubbed = [Mode::Flips, Mode::Devices, Mode::Snapshots, Mode::Fsx, Mode::All];
-        if !self.working || !scrubbed.contains(&self.plan.mode) {
+        if !self.works() || !scrubbed.contains(&self.plan.mode) {
             return;
         }
         let groups: Vec<PgId> = self.configuration.group_ids();

@@ -1,6 +1,7 @@
 //! The cluster's side of the network: processes dial, send, close and are told what arrives.
 
 use crate::cluster::events::Event;
+use crate::cluster::observer::OBSERVER;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::network::{Arrivals, Arrived, Coming, ConnId, Passage, Side, end_of, key_of};
 use crate::kernel::process::Life;
@@ -10,9 +11,6 @@ use azekura_base::{Endpoint, NodeId};
 use azekura_node::ConnKey;
 use azekura_wire::Message;
 use std::time::Duration;
-
-/// The pseudo-node that looks at copies when a run is over.
-pub(crate) const OBSERVER: Life = Life { node: NodeId(u32::MAX), incarnation: 1 };
 
 impl<S: Scene> Cluster<S> {
     /// What comes on connections, as the network has it.
@@ -131,6 +129,25 @@ impl<S: Scene> Cluster<S> {
             }
             self.tell(to, |node| node.received(key_of(id, side), message));
         }
+    }
+
+    /// Nothing gets from one node to another until then. Their systems may give up connections meanwhile.
+    pub(crate) fn cut(&mut self, from: NodeId, to: NodeId, until: Duration) {
+        self.trace.step(self.now, u64::from(from.0) << 32 | u64::from(to.0), || {
+            format!("nothing gets from {from:?} to {to:?} until {:.3}", until.as_secs_f64())
+        });
+        self.network.cut(from, to, until);
+        for conn in self.network.between(from, to) {
+            if self.random.chance(50) {
+                let patience = self.random.spread_millis(500, 10_000);
+                self.queue.push(self.now + patience, Event::Link(Passage::TimeOut(conn)));
+            }
+        }
+    }
+
+    /// A link is slower than others, so many times, until it is replaced.
+    pub(crate) fn slow_down(&mut self, conn: ConnId, times: u32) {
+        self.network.slow_down(conn, times);
     }
 
     /// A connection breaks, and each end learns of it at its own time.

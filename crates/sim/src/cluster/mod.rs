@@ -8,21 +8,24 @@
 //! - [`records`], [`configuration`]: what the configuration store holds, who hears of it and when.
 //! - [`front`]: clients' connections. [`attachments`]: who has which volume.
 //! - [`notes`], [`operator`], [`cuts`], [`layers`]: the control plane.
-//! - [`lies`]: what a network does that lies.
+//! - [`events`]: what happens. [`later`]: what others want to happen.
+//! - [`observer`]: asks copies in the end. [`lies`]: what a network does that lies.
 
 pub(crate) mod attachments;
 pub(crate) mod configuration;
 pub(crate) mod cuts;
 mod describe;
 pub(crate) mod devices;
-pub(crate) mod events;
+mod events;
 pub(crate) mod front;
+mod later;
 mod layers;
 mod lies;
 pub(crate) mod links;
 mod lives;
 pub(crate) mod machine;
 mod notes;
+mod observer;
 pub(crate) mod operator;
 pub(crate) mod records;
 mod scene;
@@ -53,26 +56,26 @@ use std::time::Duration;
 pub(crate) struct Cluster<S: Scene> {
     pub(crate) plan: Plan,
     pub(crate) now: Duration,
-    pub(crate) queue: Queue<Event<S::Cue>>,
+    queue: Queue<Event<S::Cue>>,
     pub(crate) trace: Trace,
     pub(crate) report: Report,
-    pub(crate) violation: Option<Violation>,
+    violation: Option<Violation>,
     /// Clients start operations and faults happen.
-    pub(crate) working: bool,
+    working: bool,
     /// The latest moment.
     stamps: Stamp,
     /// Draws what happens to the cluster.
     pub(crate) random: Random,
-    pub(crate) network: Network,
+    network: Network,
     pub(crate) machines: BTreeMap<NodeId, Machine>,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) configuration: Configuration,
-    pub(crate) connections: Connections,
-    pub(crate) holders: Holders,
+    connections: Connections,
+    holders: Holders,
     pub(crate) cuts: Cuts,
-    pub(crate) operator: Operator,
+    operator: Operator,
     /// What the observer has been sent.
-    pub(crate) observed: Vec<Message>,
+    observed: Vec<Message>,
     /// Those who use, trouble and watch the cluster.
     pub(crate) scene: S,
 }
@@ -127,9 +130,34 @@ impl<S: Scene> Cluster<S> {
         *self.report.faults.entry(kind).or_default() += 1;
     }
 
-    /// It is somebody's turn then.
-    pub(crate) fn cue_at(&mut self, at: Duration, cue: S::Cue) {
-        self.queue.push(at, Event::Cue(cue));
+    /// Clients start operations and faults happen.
+    pub(crate) fn works(&self) -> bool {
+        self.working
+    }
+
+    /// From now on no client starts an operation, and no fault happens.
+    pub(crate) fn stop_working(&mut self) {
+        self.working = false;
+    }
+
+    /// Something does not hold.
+    pub(crate) fn is_over(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    /// What is on its way between processes.
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Clients' connections.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Who has which volume.
+    pub(crate) fn holders(&self) -> &Holders {
+        &self.holders
     }
 
     /// Lets time pass until `done`, at most until `limit`. True when it was done.
@@ -195,5 +223,21 @@ impl<S: Scene> Cluster<S> {
     pub(crate) fn violate(&mut self, invariant: Invariant, what: String) {
         self.trace.remark(self.now, || format!("VIOLATION of {invariant}: {what}"));
         self.violation.get_or_insert(Violation { invariant, what, at: self.now });
+    }
+
+    /// The run is over: what it came to.
+    ///
+    /// # Errors
+    /// What did not hold.
+    pub(crate) fn end(mut self, operations: u64) -> Result<Report, Violation> {
+        if let Some(violation) = self.violation {
+            return Err(violation);
+        }
+        self.report.operations = operations;
+        self.report.virtual_time = self.now;
+        (self.report.messages, self.report.message_bytes) = self.network.sent();
+        self.report.steps = self.trace.steps;
+        self.report.trace_hash = self.trace.hash();
+        Ok(self.report)
     }
 }

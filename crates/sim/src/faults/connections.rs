@@ -6,7 +6,7 @@ use std::time::Duration;
 
 impl World {
     pub(super) fn break_some_connection(&mut self) -> &'static str {
-        let whole = self.network.whole();
+        let whole = self.network().whole();
         if whole.is_empty() {
             return "nothing";
         }

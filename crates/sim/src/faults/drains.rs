@@ -43,7 +43,7 @@ impl World {
         if there > self.plan.devices_per_node as usize {
             return "nothing";
         }
-        self.operator.order_device(node);
+        self.order_device(node);
         self.restart_as_planned(node);
         "device added"
     }

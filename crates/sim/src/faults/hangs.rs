@@ -1,7 +1,6 @@
 //! Devices hang: they neither do what they are asked for nor refuse it, for a moment or for so long that their nodes do
 //! without them. Or they crawl: each write takes seconds, or so long that only a comparison with other devices tells.
 
-use crate::cluster::events::Event;
 use crate::cue::Cue;
 use crate::kernel::device::{Crawl, Device, Silence};
 use crate::plan::{Mode, SLOW_MAX};
@@ -18,7 +17,7 @@ const LOOK_MS: u64 = 500;
 impl World {
     /// A device hangs, perhaps, and the next such thing is planned.
     pub(crate) fn hang_devices(&mut self) {
-        if !self.working {
+        if !self.works() {
             return;
         }
         let alone = self.plan.mode == Mode::Hangs;
@@ -60,7 +59,7 @@ impl World {
                 "device that is slow"
             }
         };
-        self.queue.push(until, Event::Answers(id));
+        self.answers_at(until, id);
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?}: {what} until {until:?}"));
         what
     }

@@ -7,7 +7,6 @@
 //! A gap and an absent copy are two faults. So nothing else happens, but what clients, scrubs and drains do, until the
 //! device is refused, or somebody takes it away.
 
-use crate::cluster::events::Event;
 use crate::faults::wear::{End, Losing, Stage};
 use crate::world::World;
 use azekura_base::DeviceId;
@@ -45,11 +44,12 @@ impl World {
     /// True when no disk loses writes, and none is in use that has.
     pub(super) fn has_lost_writes(&mut self) -> bool {
         let Some(Losing { device, stage }) = self.scene.wear.losing else { return true };
+        let (works, now) = (self.works(), self.now);
         let Some(state) = self.devices.get_mut(&device) else {
             self.scene.wear.losing = None; // Its node could not open it.
             return true;
         };
-        let is_over = |until| !self.working || self.now >= until;
+        let is_over = |until| !works || now >= until;
         match stage {
             Stage::Under(end, until) => {
                 let (left, kept) = state.disk.losing();
@@ -78,7 +78,7 @@ impl World {
                 self.crash(node);
                 self.lose_device(device);
                 let back = self.now + self.scene.wear.random.spread_millis(1, 1000);
-                self.queue.push(back, Event::Start(node));
+                self.start_at(back, node);
             }
             Stage::Used { .. } => {}
         }

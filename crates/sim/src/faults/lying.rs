@@ -6,7 +6,6 @@
 //! others, so nothing else happens until all groups are whole again.
 
 use super::CALM_STEP;
-use crate::cluster::events::Event;
 use crate::plan::QUIET_MAX;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId};
@@ -21,7 +20,7 @@ const LOST_WRITES_PERCENT: u64 = 60;
 impl World {
     /// The end of a run: everything that is durable is still there after one more crash of all nodes.
     pub(crate) fn crash_in_the_end(&mut self) {
-        let lies = self.operator.on && self.scene.wear.random.chance(50);
+        let lies = self.has_operator() && self.scene.wear.random.chance(50);
         if !lies || self.lie_about_flushes() == "nothing" {
             self.crash_everything();
         }
@@ -87,7 +86,7 @@ impl World {
             if only.is_none_or(|only| only == node) {
                 self.crash(node);
                 let back = self.now + self.scene.wear.random.spread_millis(1, BACK_MS_MAX);
-                self.queue.push(back, Event::Start(node));
+                self.start_at(back, node);
             }
         }
     }

@@ -39,7 +39,7 @@ impl World {
         // A device that is giving its copy up can't have another yet.
         let admits = |device: &DeviceId| {
             let left = !config.leaving.contains(device) || config.in_sync.contains(device);
-            left && !self.operator.is_out(*device) && !self.is_drained(*device)
+            left && !self.is_out(*device) && !self.is_drained(*device)
         };
         let usable = |device: &Device| !device.retired && !taken.contains(&device.node);
         let free = self.devices.iter().filter(|(id, device)| usable(device) && admits(id));

@@ -23,7 +23,6 @@ mod wipes;
 
 pub use matrix::fault_matrix;
 
-use crate::cluster::events::Event;
 use crate::cue::Cue;
 use crate::world::World;
 use azekura_base::NodeId;
@@ -39,7 +38,7 @@ const GOES_BACK_PERCENT: u64 = 25;
 impl World {
     /// A fault happens, and the next one is planned.
     pub(crate) fn fault(&mut self) {
-        if !self.working || self.scene.faults.over {
+        if !self.works() || self.scene.faults.over {
             return;
         }
         if !self.is_calm_over() {
@@ -71,7 +70,7 @@ impl World {
         self.inform_all();
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
-            self.queue.push(self.now, Event::Start(node));
+            self.start_at(self.now, node);
         }
         self.replace_devices();
     }

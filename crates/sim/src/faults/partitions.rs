@@ -1,8 +1,6 @@
 //! Links are cut, one way or both: what is sent waits, as the systems at both ends send it again and again, until the
 //! cut ends or they give the connection up.
 
-use crate::cluster::events::Event;
-use crate::kernel::network::Passage;
 use crate::kernel::random::Random;
 use crate::world::World;
 use azekura_base::NodeId;
@@ -45,19 +43,6 @@ impl World {
             ("cut link", true) => "link cut one way",
             ("isolated node", true) => "node isolated one way",
             (_, true) => "cluster split one way",
-        }
-    }
-
-    pub(super) fn cut(&mut self, from: NodeId, to: NodeId, until: Duration) {
-        self.trace.step(self.now, u64::from(from.0) << 32 | u64::from(to.0), || {
-            format!("nothing gets from {from:?} to {to:?} until {:.3}", until.as_secs_f64())
-        });
-        self.network.cut(from, to, until);
-        for conn in self.network.between(from, to) {
-            if self.random.chance(50) {
-                let patience = self.random.spread_millis(500, 10_000);
-                self.queue.push(self.now + patience, Event::Link(Passage::TimeOut(conn)));
-            }
         }
     }
 }

@@ -48,8 +48,8 @@ impl World {
     /// A device that its node does without is broken for good, perhaps.
     pub(crate) fn break_for_good(&mut self, id: DeviceId) {
         // Where nobody replaces devices, none breaks.
-        if self.working
-            && self.operator.on
+        if self.works()
+            && self.has_operator()
             && self.may_lose(id)
             && self.scene.wear.random.chance(40)
             && let Some(device) = self.devices.get_mut(&id)

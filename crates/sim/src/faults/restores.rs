@@ -5,7 +5,6 @@
 //! groups stay closed until every device has said, in a process that started since, what it holds. What nodes remember
 //! of layers and volumes is not lost here; `azekura-meta` has its own tests of that.
 
-use crate::cluster::events::Event;
 use crate::cue::Cue;
 use crate::kernel::process::Life;
 use crate::plan::Lie;
@@ -41,7 +40,7 @@ impl World {
         self.configuration.close_as_of_backup(lives.iter().copied().collect(), self.now);
         for life in lives {
             let time = self.random.spread_millis(1, 3000);
-            self.queue.push(self.now + time, Event::Exit(life));
+            self.exit_at(self.now + time, life);
         }
         self.cue_at(self.now + LOOK_STEP, Cue::Reopen);
         "configuration restored"

@@ -6,13 +6,13 @@ use azekura_base::DeviceId;
 impl World {
     /// A link, until it is replaced.
     pub(super) fn slow_a_link(&mut self) -> &'static str {
-        let whole = self.network.whole();
+        let whole = self.network().whole();
         if whole.is_empty() {
             return "nothing";
         }
         let random = &mut self.random;
         let (conn, times) = (*random.pick(&whole), random.between(2, 50) as u32);
-        self.network.slow_down(conn, times);
+        self.slow_down(conn, times);
         "slow link"
     }
 

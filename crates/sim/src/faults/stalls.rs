@@ -1,6 +1,5 @@
 //! A process stands still, as one does that is stopped, swapped out or starved, and then gets everything at once.
 
-use crate::cluster::events::Event;
 use crate::world::World;
 use azekura_base::NodeId;
 
@@ -18,7 +17,7 @@ impl World {
             let running = machine.stall(now, until);
             if let Some(life) = life.filter(|_| pauses && running) {
                 machine.clock.stop(now);
-                self.queue.push(until, Event::Resume(life, now));
+                self.resume_at(until, life);
                 return "process that is paused with its clock";
             }
         }

@@ -1,7 +1,6 @@
 //! A node crashes, and a device of it is gone with all that it held. The node comes back without it, or with an empty
 //! one, which is another device: its number is new.
 
-use crate::cluster::events::Event;
 use crate::world::World;
 use azekura_base::DeviceId;
 
@@ -22,7 +21,7 @@ impl World {
             }
         }
         let back = self.now + self.scene.wear.random.spread_millis(1, 10_000);
-        self.queue.push(back, Event::Start(node));
+        self.start_at(back, node);
         "wiped device"
     }
 }

@@ -226,6 +226,11 @@ impl<S: Scene> Cluster<S> {
         self.front(life, |frontend, context| frontend.volume_attached(name, attached, context));
     }
 
+    /// Draws whether a client closes its connection.
+    pub(crate) fn client_leaves(&mut self) -> bool {
+        self.holders.client_leaves()
+    }
+
     /// A process is gone, and its wishes with it.
     pub(crate) fn holders_lose(&mut self, life: Life) {
         let Holders { told, errands, unheard, fences, .. } = &mut self.holders;

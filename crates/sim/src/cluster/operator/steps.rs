@@ -25,6 +25,21 @@ impl<S: Scene> Cluster<S> {
         self.operator.nodes[&device]
     }
 
+    /// Somebody moves copies, and devices come and go.
+    pub(crate) fn has_operator(&self) -> bool {
+        self.operator.on
+    }
+
+    /// The device is gone, or its node does without it: it confirms nothing.
+    pub(crate) fn is_out(&self, device: DeviceId) -> bool {
+        self.operator.is_out(device)
+    }
+
+    /// A node is to find another device at its next start.
+    pub(crate) fn order_device(&mut self, node: NodeId) {
+        self.operator.order_device(node);
+    }
+
     /// The control plane looks at everything once more.
     pub(crate) fn operate(&mut self) {
         let again = self.now + self.operator.random.spread_millis(100, 1500);

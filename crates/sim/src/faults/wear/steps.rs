@@ -17,7 +17,7 @@ const OFTEN_MS_MAX: u64 = 6000;
 impl World {
     /// Something happens to a device, and the next such thing is planned.
     pub(crate) fn wear_devices(&mut self) {
-        if !self.working {
+        if !self.works() {
             return;
         }
         let (least_ms, most_ms) = Column::Failing.pause_ms();
@@ -96,7 +96,7 @@ impl World {
             let answers = !device.refuses.is_on(self.now) && !device.silent.is_on(self.now);
             answers && !device.hurt && !device.lied && !device.retired
         };
-        self.devices.get(&device).is_some_and(sound) && !self.operator.is_out(device)
+        self.devices.get(&device).is_some_and(sound) && !self.is_out(device)
     }
 
     /// A device that may be lost, if there is one.

@@ -25,7 +25,7 @@ use std::time::Duration;
 impl World {
     /// A client may start an operation.
     pub(crate) fn client_turn(&mut self, client: usize) {
-        if !self.working {
+        if !self.works() {
             return;
         }
         let again = self.now + self.scene.clients.random.spread_millis(1, self.plan.pause_ms_max);
@@ -41,8 +41,8 @@ impl World {
             return;
         };
         let Some(line) = self.line_to(life, Who("client", client as u64), VOLUME) else { return };
-        let Some((_, attachment)) = self.connections.opened(line) else { return };
-        if self.holders.client_leaves() {
+        let Some((_, attachment)) = self.connections().opened(line) else { return };
+        if self.client_leaves() {
             return self.hang_up(line);
         }
         let Clients { layout, random, .. } = &mut self.scene.clients;
@@ -70,7 +70,7 @@ impl World {
     ) -> u64 {
         self.scene.clients.issued += 1;
         let id = self.scene.clients.issued;
-        if self.holders.on {
+        if self.holders().on {
             self.scene.clients.attachments.insert(id, attachment);
         }
         let start = self.stamp();
@@ -161,7 +161,7 @@ impl World {
             return self.violate(Invariant::Protocol, format!("operation {id} is answered twice"));
         };
         let waited = self.now.saturating_sub(op.asked);
-        if self.scene.lost.on && self.working && waited > lost::SERVED_WITHIN {
+        if self.scene.lost.on && self.works() && waited > lost::SERVED_WITHIN {
             let what = format!("operation {id} took {waited:?}, though its groups were within reach all the time");
             self.violate(Invariant::Liveness, what);
         }
@@ -180,7 +180,7 @@ impl World {
             self.violate(Invariant::Liveness, what);
         }
         match outcome {
-            Outcome::Failed(IoStatus::Fenced) if self.holders.has_ended(VOLUME_ID, op.attachment) => {
+            Outcome::Failed(IoStatus::Fenced) if self.holders().has_ended(VOLUME_ID, op.attachment) => {
                 self.report.fenced += 1;
                 self.record(id, &op, NEVER);
             }

@@ -36,7 +36,7 @@ impl World {
     pub(super) fn fsx_give_back(&mut self, name: &str) {
         let Some(line) = self.scene.fsx.volumes.get_mut(name).and_then(|volume| volume.held.take()) else { return };
         self.fsx_say(|| format!("leaves {name}"));
-        if self.connections.life(line).is_some() {
+        if self.connections().life(line).is_some() {
             self.hang_up(line);
         } else if let Some(volume) = self.scene.fsx.volumes.get_mut(name) {
             volume.abandoned = true;
@@ -78,7 +78,7 @@ impl World {
         self.fsx_say(|| format!("{from:?} ends the attachments of {name}"));
         self.end_attachments(from, name, None);
         let revision = self.configuration.view().revision;
-        if !self.fsx_wait("a fence ends", |world| world.holders.idle()) {
+        if !self.fsx_wait("a fence ends", |world| world.holders().idle()) {
             return None;
         }
         let volume = self.scene.fsx.volumes.get_mut(name)?;
@@ -98,7 +98,7 @@ impl World {
                 self.fsx_connect(name, id, node)?;
                 continue;
             };
-            let Some(life) = self.connections.life(line) else {
+            let Some(life) = self.connections().life(line) else {
                 self.fsx_abandon(name);
                 continue;
             };
@@ -108,13 +108,13 @@ impl World {
             }
             // Whoever opens a volume is served when its node knows what it is.
             let knows = |world: &World| {
-                let opened = world.connections.opened(line).is_some() && world.fsx_is_ready(life, name, since);
-                opened || world.connections.life(line).is_none()
+                let opened = world.connections().opened(line).is_some() && world.fsx_is_ready(life, name, since);
+                opened || world.connections().life(line).is_none()
             };
             if !self.fsx_wait("a gateway knows a volume", knows) {
                 return None;
             }
-            if self.connections.life(line).is_some() {
+            if self.connections().life(line).is_some() {
                 return Some((life, line));
             }
         }
@@ -166,7 +166,7 @@ impl World {
 
     /// A request was refused because its attachment has ended, as an operator wanted.
     fn fsx_was_fenced(&self, opened: Option<(VolumeId, azekura_base::Generation)>, outcome: &Outcome) -> bool {
-        let ended = || opened.is_some_and(|(id, attachment)| self.holders.has_ended(id, attachment));
+        let ended = || opened.is_some_and(|(id, attachment)| self.holders().has_ended(id, attachment));
         *outcome == Outcome::Failed(IoStatus::Fenced) && ended()
     }
 
@@ -185,7 +185,7 @@ impl World {
         self.fsx_say(|| format!("{kind:?} {first}+{count} of {name} through {:?}", life.node));
         // From here on, a cut may hold it.
         let place = self.scene.fsx.cutting.as_mut().map(|cutting| cutting.note(name, change.new_sectors()));
-        let opened = self.connections.opened(line);
+        let opened = self.connections().opened(line);
         let end = self.fsx_request(line, request, patience)?;
         self.fsx_say(|| format!("{end:?}"));
         match end {
@@ -237,7 +237,7 @@ impl World {
                     self.fsx_reader(name, since)?
                 }
             };
-            let opened = self.connections.opened(line);
+            let opened = self.connections().opened(line);
             let request = Request::Read { offset: first * SECTOR_SIZE as u64, len: count * SECTOR_SIZE as u64 };
             let asked = self.now;
             match self.fsx_request(line, request, None)? {
@@ -278,7 +278,7 @@ impl World {
                 let life = *self.scene.fsx.random.pick(&awake);
                 let line = self.line_to(life, Who("reader", 0), name);
                 let limit = self.now + LOOK_PATIENCE;
-                let told = |world: &World| line.is_none_or(|line| world.connections.opened(line).is_some());
+                let told = |world: &World| line.is_none_or(|line| world.connections().opened(line).is_some());
                 self.run_until(limit, told);
             }
             if !self.fsx_wait("a node can read a snapshot", |world| !ready(world).is_empty()) {
@@ -287,7 +287,7 @@ impl World {
             let ready = ready(self);
             let life = *self.scene.fsx.random.pick(&ready);
             let line = self.line_to(life, Who("reader", 0), name);
-            if let Some(line) = line.filter(|line| self.connections.opened(*line).is_some()) {
+            if let Some(line) = line.filter(|line| self.connections().opened(*line).is_some()) {
                 return Some(line);
             }
             self.run_until(self.now + READ_AGAIN, |_| false);

@@ -33,7 +33,7 @@ impl World {
 
     /// A process has heard of the configuration, and whoever has a deleted volume open there asks at the same moment.
     pub(crate) fn fsx_news(&mut self, life: Life) {
-        if self.scene.fsx.stray.is_some_and(|stray| self.connections.life(stray.line) == Some(life)) {
+        if self.scene.fsx.stray.is_some_and(|stray| self.connections().life(stray.line) == Some(life)) {
             self.fsx_stray();
         }
     }
@@ -41,7 +41,7 @@ impl World {
     /// Writes on a connection to what is deleted.
     fn fsx_stray(&mut self) {
         let Some(Stray { line, sectors, asked: nth }) = self.scene.fsx.stray else { return };
-        let Some(life) = self.connections.life(line).filter(|life| self.stalled(*life).is_none()) else { return };
+        let Some(life) = self.connections().life(line).filter(|life| self.stalled(*life).is_none()) else { return };
         self.scene.fsx.stray = Some(Stray { line, sectors, asked: nth + 1 });
         let first = self.scene.fsx.random.below(sectors - STRAY_SECTORS + 1);
         self.fsx_say(|| format!("writes {first}+{STRAY_SECTORS} to what is deleted, through {:?}", life.node));

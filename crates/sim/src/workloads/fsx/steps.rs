@@ -8,10 +8,7 @@ use crate::world::World;
 impl World {
     /// Does operations, one after the other, until enough are done.
     pub(crate) fn work_fsx(&mut self) {
-        while self.scene.fsx.steps < self.plan.operations
-            && self.working
-            && self.now < WORKLOAD_MAX
-            && self.violation.is_none()
+        while self.scene.fsx.steps < self.plan.operations && self.works() && self.now < WORKLOAD_MAX && !self.is_over()
         {
             // While a cut is under way, as much as possible is to happen.
             let pause_ms_max = if self.scene.fsx.cutting.is_some() { 2 } else { 100 };
@@ -39,16 +36,16 @@ impl World {
         if self.run_until(limit, &done) {
             return true;
         }
-        if self.violation.is_none() && self.working {
+        if !self.is_over() && self.works() {
             self.trace.remark(self.now, || format!("fsx: faults end, since this has not come to pass: {what}"));
-            self.working = false;
+            self.stop_working();
             self.end_faults();
             let limit = self.now + crate::plan::QUIET_MAX;
             if self.run_until(limit, &done) {
                 return true;
             }
         }
-        if self.violation.is_none() {
+        if !self.is_over() {
             let (groups, layers) = (self.describe_groups(), self.describe_layers());
             let what = format!("operation {}: not so in time: {what}; {groups}; {layers}", self.scene.fsx.steps);
             self.violate(Invariant::Liveness, what);

@@ -1,7 +1,6 @@
 //! What clients of the lost volume do in the world.
 
 use super::{BLOCKS, BURST, LOST_AT, SERVED_WITHIN, timed_out};
-use crate::cluster::events::Event;
 use crate::cluster::front::Who;
 use crate::cluster::records::LOST;
 use crate::cue::Cue;
@@ -19,13 +18,13 @@ impl World {
         let Some(node) = self.machines.keys().next_back().copied() else { return };
         let away = self.scene.lost.random.spread_millis(8000, 30_000);
         let at = LOST_AT.saturating_sub(self.now);
-        self.queue.push(self.now + at, Event::Away(node, away));
+        self.away_at(self.now + at, node, away);
         self.cue_at(self.now, Cue::Lost);
     }
 
     /// Clients ask for more of what is lost.
     pub(crate) fn lost_turn(&mut self) {
-        if !self.working {
+        if !self.works() {
             return;
         }
         let pause = self.scene.lost.random.spread_millis(1, 50);

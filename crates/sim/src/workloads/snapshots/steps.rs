@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 impl World {
     /// The operator does something.
     pub(crate) fn snapshot_turn(&mut self) {
-        if !self.scene.snapshots.on || !self.working && !self.scene.snapshots.clearing {
+        if !self.scene.snapshots.on || !self.works() && !self.scene.snapshots.clearing {
             return;
         }
         let again = self.now + self.cuts.random.spread_millis(20, 1500);

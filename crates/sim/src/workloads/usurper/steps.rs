@@ -8,7 +8,7 @@ use crate::world::World;
 impl World {
     /// An operator ends some attachments by force, through one of the nodes.
     pub(crate) fn usurp(&mut self) {
-        if !self.working {
+        if !self.works() {
             return;
         }
         let pause = if self.plan.mode == Mode::Attachments { 1500 } else { 20_000 };

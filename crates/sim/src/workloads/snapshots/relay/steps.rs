@@ -33,7 +33,7 @@ impl World {
     pub(crate) fn relay_turn(&mut self) {
         self.scene.snapshots.relay.planned = false;
         let cutting = !self.cuts.under_way.is_empty();
-        if !self.working
+        if !self.works()
             || self.scene.snapshots.relay.writes()
             || !(cutting || self.now < self.scene.snapshots.relay.until)
         {
