@@ -46,6 +46,8 @@ pub struct GroupReport {
     pub committed: Sequence,
     /// The last prepared write.
     pub prepared: Sequence,
+    /// Everything up to here is durable on the copy's device.
+    pub durable: Sequence,
     /// Its condition.
     pub state: GroupState,
     /// It answers readers as primary now, whomever it waits for.
@@ -175,6 +177,7 @@ impl Node {
             epoch: group.epoch(),
             committed: group.committed(),
             prepared: group.prepared(),
+            durable: group.durable(),
             state: group.state(self.now),
             serving: group.is_serving(self.now),
             resyncs: group.resyncs().collect(),

@@ -6,11 +6,14 @@
 //! notice.
 //!
 //! So the log says with the jump that the copy is complete only up to the place where it was; and behind the last
-//! repair, once the configuration names the copy in sync, that the copy is complete (decision 0007). A copy that
-//! starts, is in sync by the configuration, and is not complete by its log has lost something, or its process ended in
-//! the moment between. Such a copy says that it holds nothing, and is brought up to date again. If it is to be primary,
-//! another copy that has everything is primary in its place. If there is no other, the copy goes on: in all likelihood
-//! it lacks nothing.
+//! repair, once the configuration names the copy in sync, that the copy is complete (decision 0007). The configuration
+//! alone does not say so: news of a moment in which the copy was in sync may come when the copy is out of sync again
+//! and is brought up to date once more. A heartbeat of the primary does: it goes only to copies that lack nothing.
+//!
+//! A copy that starts, is in sync by the configuration, and is not complete by its log has lost something, or its
+//! process ended in the moment between. Such a copy says that it holds nothing, and is brought up to date again. If it
+//! is to be primary, another copy that has everything is primary in its place. If there is no other, the copy goes on:
+//! in all likelihood it lacks nothing.
 
 use crate::action::Action;
 use crate::group::Group;
@@ -22,8 +25,7 @@ use azekura_base::{DeviceId, Sequence};
 pub(crate) struct Completeness {
     /// The log shows everything up to here only; `None`: up to the commit point.
     incomplete: Option<Sequence>,
-    /// This process has been told to learn. True: it has known a configuration since that does not name the copy in
-    /// sync.
+    /// This process has been told to learn. True: the primary has counted on the copy since, so nothing is missing.
     learning: Option<bool>,
 }
 
@@ -38,10 +40,19 @@ impl Completeness {
         self.incomplete.unwrap_or(committed).min(committed)
     }
 
-    /// The primary brings the copy up to date. The configuration that the copy knows may name it `in_sync` still, and
-    /// is out of date then.
-    pub(crate) fn learns(&mut self, in_sync: bool) {
-        self.learning = Some(!in_sync);
+    /// The primary brings the copy up to date.
+    pub(crate) fn learns(&mut self) {
+        self.learning = Some(false);
+    }
+
+    /// The primary counts on the copy: each repair is durable here.
+    pub(crate) fn counts(&mut self) {
+        self.learning = self.learning.map(|_| true);
+    }
+
+    /// Repairs may still be missing, whatever the configuration that the copy knows says.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.learning == Some(false)
     }
 
     /// The copy has jumped from this place.
@@ -60,13 +71,11 @@ impl Completeness {
 }
 
 impl Group {
-    /// The configuration has changed: a copy that has learnt and is in sync has everything.
+    /// The configuration has changed, or the primary counts on this copy: a copy that has learnt and is in sync has
+    /// everything.
     pub(crate) fn follow_completeness(&mut self) {
-        let in_sync = self.config.in_sync.contains(&self.me);
-        match &mut self.completeness.learning {
-            Some(was_out) if !in_sync => *was_out = true,
-            Some(true) => self.be_complete(),
-            _ => {}
+        if self.completeness.learning == Some(true) && self.config.in_sync.contains(&self.me) {
+            self.be_complete();
         }
     }
 

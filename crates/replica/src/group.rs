@@ -294,6 +294,12 @@ impl Group {
         self.tail.committed()
     }
 
+    /// Everything up to here is durable on this copy's device.
+    #[must_use]
+    pub fn durable(&self) -> Sequence {
+        self.durable
+    }
+
     /// The last prepared place.
     #[must_use]
     pub fn prepared(&self) -> Sequence {

@@ -22,9 +22,6 @@ pub(crate) struct Learner {
     /// the note.
     note: u64,
     note_saved: bool,
-    /// The configuration that this copy knew when the primary began to bring it up to date: that it names this copy in
-    /// sync counts no more.
-    version: Option<u64>,
     /// The answer to the primary, to be sent again when the note is kept.
     learnt: Option<LearnOk>,
     /// Blocks that are being read for the primary, by the question's name.
@@ -60,10 +57,9 @@ impl Group {
         }
         // What was committed when this copy was left behind is durable here, and the same as everywhere. What this copy
         // has prepared after that may have been decided otherwise.
-        let version = self.config.version;
         self.commit(learn.since.min(self.durable));
         let complete = learn.since.min(self.completeness.limit(self.tail.committed()));
-        self.completeness.learns(self.config.in_sync.contains(&self.me));
+        self.completeness.learns();
         let keep = self.tail.committed();
         drop(self.tail.truncate(keep));
         self.start_epoch(learn.epoch, keep);
@@ -80,7 +76,6 @@ impl Group {
             // This copy lacks writes from here on, so it must not answer readers.
             secondary.lease_until = Duration::ZERO;
             secondary.learner.note = self.notes + 1;
-            secondary.learner.version = Some(version);
             let ok = LearnOk { pg: self.pg, device: self.me, epoch: learn.epoch, base: learn.base, complete };
             secondary.question = Some(Question::Learn(ok));
             self.notes += 1;
@@ -93,10 +88,7 @@ impl Group {
     /// configuration that it knows.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let learns = match &self.role {
-            Role::Secondary(secondary) => secondary.learner.version.is_some_and(|told| told >= self.config.version),
-            Role::Primary(_) => false,
-        };
+        let learns = matches!(self.role, Role::Secondary(_)) && self.completeness.is_learning();
         !learns && self.config.in_sync.contains(&self.me)
     }
 

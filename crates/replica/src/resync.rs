@@ -28,6 +28,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+#[cfg(test)]
+mod tests;
+
 /// Repairs of one group under way at once.
 const REPAIRS_MAX: usize = 4;
 /// Most blocks of one repair: writes to them wait while they are read.
@@ -88,7 +91,8 @@ pub(crate) struct Resync {
     heirs: BTreeSet<(ChunkIndex, LayerId)>,
     /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
     comparing: BTreeMap<u64, Comparison>,
-    /// Chunks of which not even the map can be read here: they are tried again.
+    /// Chunks of which not even the map can be read here, and those that come behind such a chunk, or behind a withheld
+    /// block: they are tried again.
     unreadable: Vec<(LayerId, ChunkIndex)>,
     /// Blocks that differ and are damaged here: they are tried again.
     withheld: Vec<BlockRange>,
@@ -142,13 +146,24 @@ impl Resync {
             || self.found.iter().chain(self.repairing.values()).any(other)
     }
 
+    /// Something of this chunk is to be tried again for a layer that this one may lie on.
+    fn is_put_off(&self, layer: LayerId, chunk: ChunkIndex) -> bool {
+        let withheld = self.withheld.iter().map(|blocks| (blocks.layer, blocks.chunk));
+        self.unreadable.iter().copied().chain(withheld).any(|(below, of)| of == chunk && below < layer)
+    }
+
     /// The next chunk to be compared, and whether it is one of an heir's.
     fn next_chunk(&mut self) -> Option<(LayerId, ChunkIndex, bool)> {
-        if let Some((layer, chunk)) = self.todo.front().copied() {
+        while let Some((layer, chunk)) = self.todo.front().copied() {
             if self.is_busy(layer, chunk) {
                 return None;
             }
             self.todo.pop_front();
+            if self.is_put_off(layer, chunk) {
+                // It would inherit what is sent later for the other layer, also where it has zeros of its own.
+                self.unreadable.push((layer, chunk));
+                continue;
+            }
             self.heirs.remove(&(chunk, layer));
             return Some((layer, chunk, false));
         }

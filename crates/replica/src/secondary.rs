@@ -194,6 +194,8 @@ impl Group {
         }
         self.epochs.promise(now);
         self.low_watermark = self.low_watermark.max(low_watermark);
+        self.completeness.counts();
+        self.follow_completeness();
         self.follow_commit(commit);
         true
     }

@@ -166,6 +166,26 @@ fn what_a_copy_brought_is_inherited_through_a_merge() {
     must_hold(seed, &Plan { devices_fail: true, ..Plan::draw(Mode::Fsx, seed).with_rule(drawn_rule(seed)) });
 }
 
+/// Late news names a copy in sync that is being brought up to date once more; then its device loses the end of its log.
+#[test]
+fn a_copy_is_complete_when_its_primary_counts_on_it() {
+    let seed = 477_789_369;
+    must_hold(seed, &Plan { devices_fail: true, ..Plan::draw(Mode::Snapshots, seed).with_rule(drawn_rule(seed)) });
+}
+
+/// The primary can't read a layer's blocks while it compares the layers above.
+#[test]
+fn what_is_sent_late_of_a_layer_is_not_inherited_where_there_are_zeros() {
+    let seed = 329_348_589;
+    must_hold(seed, &Plan { devices_fail: true, ..Plan::draw(Mode::Fsx, seed).with_rule(drawn_rule(seed)) });
+}
+
+/// Both copies are on a node that stops as planned, and one of them has just been left behind.
+#[test]
+fn what_a_copy_beside_the_primary_holds_counts_for_the_minimum_of_copies() {
+    run_as_drawn(Mode::All, &[679_109_564]);
+}
+
 #[test]
 fn copies_behind_narrow_links_get_in_and_what_is_on_its_way_is_bounded() {
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {

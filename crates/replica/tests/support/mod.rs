@@ -14,7 +14,8 @@ use azekura_base::*;
 use azekura_replica::*;
 use azekura_wire::{Fence, Message, ReadRequest, WriteRequest};
 use bytes::Bytes;
-use log::{Item, Log};
+use log::Item;
+pub use log::Log;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -93,6 +94,8 @@ pub struct Cluster {
     pub notes_wait: bool,
     /// The configuration store does not answer.
     pub store_away: bool,
+    /// Copies that hear of no decision.
+    pub deaf: BTreeSet<DeviceId>,
     /// Devices that neither write nor read, nor fail.
     pub hanging: BTreeSet<DeviceId>,
     pub now: Duration,
@@ -135,6 +138,7 @@ impl Cluster {
             notes: Vec::new(),
             notes_wait: false,
             store_away: false,
+            deaf: BTreeSet::new(),
             hanging: BTreeSet::new(),
             lives: 0,
             now: Duration::from_secs(10),
@@ -424,9 +428,10 @@ impl Cluster {
         true
     }
 
-    /// The oldest proposal is decided, and everybody is told. False when there is none.
+    /// The oldest proposal is decided, and everybody is told who is not deaf. False when there is none.
     pub fn decide(&mut self) -> bool {
-        self.decide_and_tell(|_| true)
+        let deaf = self.deaf.clone();
+        self.decide_and_tell(|device| !deaf.contains(&device))
     }
 
     /// The same; `deaf` is told nothing, and what it proposes does not arrive.
@@ -696,6 +701,20 @@ impl Cluster {
         copy.listings.clear();
         copy.group = Group::new(PG, me, self.lives, config, copy.durable.recovered(), self.now);
         self.run(me);
+    }
+
+    /// What is on a copy's disk.
+    pub fn disk(&mut self, n: u32) -> Log {
+        self.copy(n).durable.clone()
+    }
+
+    /// A copy's process starts again, and its disk has only what was there when `earlier` was.
+    pub fn lose_the_end(&mut self, n: u32, earlier: Log) {
+        let copy = self.copy(n);
+        copy.writing.clear();
+        copy.durable = earlier;
+        self.restart(n, 0);
+        self.reconnect(n);
     }
 
     pub fn reconnect(&mut self, n: u32) {

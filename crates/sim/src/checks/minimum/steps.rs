@@ -4,8 +4,8 @@ use crate::kernel::network::ConnId;
 use crate::kernel::process::Life;
 use crate::report::Invariant;
 use crate::world::World;
-use azekura_base::{DeviceId, NodeId, PgId, RequestId, SessionId};
-use azekura_node::Node;
+use azekura_base::{DeviceId, NodeId, PgId, RequestId, Sequence, SessionId};
+use azekura_node::{GroupReport, Node};
 use azekura_wire::Message;
 use std::collections::BTreeSet;
 
@@ -44,18 +44,70 @@ impl World {
         let Some(place) = self.scene.order.place_of(pg, name) else { return };
         let said = self.scene.minimum.held.iter().filter(|((group, _), upto)| *group == pg && **upto >= place);
         let mut devices: BTreeSet<DeviceId> = said.map(|((_, device), _)| *device).collect();
-        // A primary says nothing of its own copy, nor what a copy holds that was primary when the write was committed.
-        // What the configuration says of these does not matter: it may have left them behind a moment ago.
-        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
-        let here = nodes.flat_map(Node::groups).filter(|group| group.pg == pg && group.committed >= place);
-        devices.extend(here.map(|group| group.device));
-        // Another copy on the primary's own node, as there may be while a copy moves, says nothing over the network.
         // Of a group that a restore has just closed, the configuration does not say who was in sync.
-        let Some(config) = self.configuration.view().groups.get(&pg) else { return };
-        devices.extend(config.in_sync.iter().filter(|device| self.node_of(**device) == life.node));
+        if !self.configuration.view().groups.contains_key(&pg) {
+            return;
+        }
+        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
+        let copies: Vec<GroupReport> = nodes.flat_map(Node::groups).filter(|copy| copy.pg == pg).collect();
+        // What the configuration says of the copies does not matter: it may have left them behind a moment ago.
+        devices.extend(hold_in_silence(&copies, |device| self.node_of(device) == life.node, place));
         if devices.len() < self.plan.copies_min as usize {
             let what = format!("{life:?} acknowledges {name:?} at {place:?} of {pg:?}, which is on {devices:?} only");
             self.violate(Invariant::Acknowledged, what);
         }
+    }
+}
+
+/// Copies that hold everything up to `place` and have said nothing of it over the network: a primary's own, one that
+/// was primary when the write was committed, and others on the primary's own node, as there may be while a copy moves.
+/// Of these last, the logs count, in the primary's epoch: a log of another one may have another write there.
+fn hold_in_silence(
+    copies: &[GroupReport],
+    is_beside: impl Fn(DeviceId) -> bool,
+    place: Sequence,
+) -> BTreeSet<DeviceId> {
+    let beside = || copies.iter().filter(|copy| is_beside(copy.device));
+    let epoch = beside().map(|copy| copy.epoch).max();
+    let durable = beside().filter(|copy| Some(copy.epoch) == epoch && copy.durable >= place);
+    let committed = copies.iter().filter(|copy| copy.committed >= place);
+    durable.chain(committed).map(|copy| copy.device).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::Epoch;
+    use azekura_replica::GroupState;
+
+    fn copy(device: u32, epoch: u64, committed: u64, durable: u64) -> GroupReport {
+        GroupReport {
+            pg: PgId(1),
+            device: DeviceId(device),
+            primary: false,
+            epoch: Epoch(epoch),
+            committed: Sequence(committed),
+            prepared: Sequence(durable),
+            durable: Sequence(durable),
+            state: GroupState::Following,
+            serving: false,
+            resyncs: Vec::new(),
+            scrub: None,
+        }
+    }
+
+    #[test]
+    fn who_holds_a_write_without_a_word() {
+        // The first two are on the primary's own node.
+        let held = |copies: &[GroupReport]| {
+            let devices = hold_in_silence(copies, |device| device.0 < 3, Sequence(7));
+            devices.iter().map(|device| device.0).collect::<Vec<_>>()
+        };
+        let primary = copy(1, 3, 7, 7);
+        assert_eq!(held(&[primary.clone(), copy(2, 3, 6, 7)]), [1, 2], "whether or not it is still in sync");
+        assert_eq!(held(&[primary.clone(), copy(2, 3, 6, 6)]), [1], "its disk does not have it yet");
+        assert_eq!(held(&[primary.clone(), copy(2, 2, 6, 9)]), [1], "it may have other writes there");
+        assert_eq!(held(&[primary.clone(), copy(5, 3, 6, 7)]), [1], "one elsewhere has to say so");
+        assert_eq!(held(&[primary, copy(5, 2, 7, 7)]), [1, 5], "one that has committed it has it");
     }
 }
