@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use azekura_base::{BLOCK_SIZE, DeviceId, PageBuf};
 use azekura_store::{Options, SUPERBLOCK_AREA_BLOCKS};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -72,6 +73,12 @@ pub fn write_zeros(log: &File, segment: u32, options: &Options, mut written: imp
     Ok(())
 }
 
+/// The file system is full: this ends when somebody makes room, and is no failure of the device.
+fn lacks_room(error: &anyhow::Error) -> bool {
+    let is_full = |error: &std::io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    error.chain().filter_map(|cause| cause.downcast_ref()).any(is_full)
+}
+
 /// Initialises the rest of a device's log.
 struct Initialising {
     dir: DeviceDir,
@@ -84,23 +91,51 @@ impl Initialising {
     fn run(&mut self) -> Result<()> {
         let options = self.dir.options(true);
         let log = self.dir.log()?;
+        let mut told = false;
         while self.dir.file.segments_ready < options.segments && !self.stop.load(Ordering::Relaxed) {
-            let segment = self.dir.file.segments_ready;
-            let free = self.free_segments();
-            // The store uses the segment already if `device.json` is older than the log.
-            if !is_written(&log, segment, &options)? {
-                write_zeros(&log, segment, &options, |took| std::thread::sleep(rest(took, free)))?;
+            match self.initialise(&log, self.dir.file.segments_ready, &options) {
+                Ok(()) => told = false,
+                // The log has its room from the start, except where a file system copies what is written.
+                Err(error) if lacks_room(&error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!("device {}: initialising the log waits for room: {error:#}", self.id);
+                    }
+                    std::thread::sleep(REST_MAX);
+                }
+                Err(error) => return Err(error),
             }
-            let started = Instant::now();
-            log.sync_data().context("can't flush the device")?;
-            self.dir.file.segments_ready = segment + 1;
-            if self.dir.file.segments_ready.is_multiple_of(SEGMENTS_PER_NOTE) {
-                self.dir.save()?;
-            }
-            self.data_plane.send(Command::SegmentsReady(self.id, segment + 1));
-            std::thread::sleep(rest(started.elapsed(), free));
         }
-        self.dir.save()
+        self.note()
+    }
+
+    /// Writes the next segment with zeros and tells of it.
+    fn initialise(&mut self, log: &File, segment: u32, options: &Options) -> Result<()> {
+        let free = self.free_segments();
+        // The store uses the segment already if `device.json` is older than the log.
+        if !is_written(log, segment, options)? {
+            write_zeros(log, segment, options, |took| std::thread::sleep(rest(took, free)))?;
+        }
+        let started = Instant::now();
+        log.sync_data().context("can't flush the device")?;
+        self.dir.file.segments_ready = segment + 1;
+        if self.dir.file.segments_ready.is_multiple_of(SEGMENTS_PER_NOTE) {
+            self.note()?;
+        }
+        self.data_plane.send(Command::SegmentsReady(self.id, segment + 1));
+        std::thread::sleep(rest(started.elapsed(), free));
+        Ok(())
+    }
+
+    /// Notes in `device.json` how far the log is. A note that there is no room for is left out: a start with an older
+    /// one looks at the segments behind it once more.
+    fn note(&self) -> Result<()> {
+        match self.dir.save() {
+            Err(error) if lacks_room(&error) => {
+                tracing::warn!("device {}: how far its log is initialised is not noted: {error:#}", self.id);
+                Ok(())
+            }
+            saved => saved,
+        }
     }
 
     /// Initialised segments that are free, as the store has it.
@@ -140,5 +175,14 @@ mod tests {
         assert_eq!(rest(took, Some(AHEAD_SEGMENTS)), 4 * took);
         assert_eq!(rest(took, None), 4 * took);
         assert_eq!(rest(Duration::from_secs(60), None), REST_MAX);
+    }
+
+    #[test]
+    fn a_full_file_system_is_no_failure_of_the_device() {
+        let error = |number| anyhow::Error::new(std::io::Error::from_raw_os_error(number)).context("can't write device.json");
+        let (no_space, over_quota, io) = (28, 122, 5);
+        assert!(lacks_room(&error(no_space)) && lacks_room(&error(over_quota)));
+        assert!(!lacks_room(&error(io)));
+        assert!(!lacks_room(&anyhow::anyhow!("No space left on device")));
     }
 }
