@@ -44,7 +44,7 @@ enum Snapshot {
     #[command(
         visible_alias = "ls",
         after_help = "HOLDS counts every copy of what was written between the snapshot before and \
-        this one and is still shown by it or by what came later. At most that much comes back when it is deleted: what \
+        this one and is still shown by it or by what came later, as the devices said some seconds ago. At most that much comes back when it is deleted: what \
         younger snapshots or the volume show stays with them. 'azekura snapshot show' measures how much it is; \
         'azekura space' has the sums."
     )]
