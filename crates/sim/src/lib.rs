@@ -44,6 +44,7 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
         azekura_frontend::sabotage::count_only_first(plan.lie == Some(Lie::UncountedClients));
         azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
         azekura_replica::sabotage::forget_sessions(plan.lie == Some(Lie::ForgottenSessions));
+        azekura_replica::sabotage::let_the_gone_write(plan.lie == Some(Lie::UnfencedNodes));
         azekura_replica::sabotage::hurry(plan.lie == Some(Lie::HastyClaim));
         azekura_replica::sabotage::trust(plan.lie == Some(Lie::LostRepairs));
         azekura_replica::sabotage::forget_votes(plan.lie == Some(Lie::ForgottenVotes));

@@ -11,4 +11,5 @@ mod past;
 mod rest;
 mod scrubs;
 mod serving;
+mod sessions;
 mod zeroed;

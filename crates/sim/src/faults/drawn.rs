@@ -1,5 +1,6 @@
 //! What draws faults, and what of them is under way.
 
+use crate::faults::guests::Guests;
 use crate::kernel::random::Random;
 use azekura_base::{DeviceId, NodeId, PgId};
 use std::time::Duration;
@@ -10,13 +11,14 @@ pub(crate) struct Faults {
     pub(super) watched: Option<Watched>,
     /// The device whose blocks decay, in that mode.
     pub(super) decaying: DeviceId,
+    pub(crate) guests: Guests,
     /// None happens any more, although clients go on.
     pub(crate) over: bool,
 }
 
 impl Faults {
-    pub(crate) fn new(directed: Random, decaying: DeviceId) -> Faults {
-        Faults { directed, watched: None, decaying, over: false }
+    pub(crate) fn new(directed: Random, decaying: DeviceId, guests: Guests) -> Faults {
+        Faults { directed, watched: None, decaying, guests, over: false }
     }
 }
 
