@@ -14,6 +14,9 @@ mod parts;
 mod patience;
 mod reading;
 mod room;
+#[cfg(feature = "sabotage")]
+#[doc(hidden)]
+pub mod sabotage;
 mod sending;
 mod statistics;
 #[cfg(test)]

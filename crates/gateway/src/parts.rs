@@ -78,6 +78,10 @@ impl Parts {
 
     /// Numbers the next write of a group's backlog, if the window has room for it.
     pub(crate) fn number_next(&mut self, pg: PgId) -> Option<PartId> {
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::shares_window() && self.lanes.values().any(|lane| !lane.has_room()) {
+            return None;
+        }
         let id = self.lanes.get_mut(&pg)?.number_next()?;
         self.idle += 1;
         Some(PartId::Write(pg, id))

@@ -11,6 +11,7 @@ thread_local! {
     static ANY_COPIES: Cell<bool> = const { Cell::new(false) };
     static NO_WINDOW: Cell<bool> = const { Cell::new(false) };
     static UNFENCED: Cell<bool> = const { Cell::new(false) };
+    static PATIENT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, a new primary forgets what was prepared before it.
@@ -84,4 +85,13 @@ pub fn let_the_gone_write(on: bool) {
 
 pub(crate) fn lets_the_gone_write() -> bool {
     UNFENCED.get()
+}
+
+/// From now on, on this thread, no copy is found to be slow.
+pub fn bear_slowness(on: bool) {
+    PATIENT.set(on);
+}
+
+pub(crate) fn bears_slowness() -> bool {
+    PATIENT.get()
 }

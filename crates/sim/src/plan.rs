@@ -136,6 +136,15 @@ pub enum Lie {
     /// Nothing bounds what is on its way to copies that nobody waits for.
     #[cfg(feature = "sabotage")]
     NoWindow,
+    /// Nodes do not notice that a device hangs, until it is out of service.
+    #[cfg(feature = "sabotage")]
+    UnnoticedHang,
+    /// Primaries do not notice that a copy is slow.
+    #[cfg(feature = "sabotage")]
+    UnnoticedSlowness,
+    /// A gateway has one window for its writes to all groups.
+    #[cfg(feature = "sabotage")]
+    SharedWindow,
     /// Heartbeats wait behind data.
     HeartbeatsBehindData,
 }

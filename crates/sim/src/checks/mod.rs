@@ -12,4 +12,5 @@ mod rest;
 mod scrubs;
 mod serving;
 mod sessions;
+pub(crate) mod slowness;
 mod zeroed;

@@ -155,6 +155,11 @@ impl Clients {
         self.at.len()
     }
 
+    /// The operation that has been under way for the longest time, and since when.
+    pub(crate) fn oldest(&self) -> Option<(u64, Duration)> {
+        self.running.iter().map(|(id, op)| (*id, op.asked)).min_by_key(|(_, asked)| *asked)
+    }
+
     /// Writes of a node's clients are under way.
     pub(crate) fn are_writing_at(&self, node: NodeId) -> bool {
         self.running.values().any(|op| op.kind == Kind::Write && op.life.node == node)
