@@ -157,6 +157,13 @@ fn nodes_that_come_and_go_find_a_place_and_nothing_is_applied_twice() {
     assert!(faults(&total, "guest removed") > 50 && total.fenced > 10, "{total}");
 }
 
+/// Power failed after the checkpoint of a recovery and before the next note: a write that the recovery had committed
+/// was applied again. `crates/store/tests/basic.rs` has it as a test of the store.
+#[test]
+fn a_write_that_a_recovery_has_committed_is_not_applied_again() {
+    run_as_drawn(Mode::Devices, &[684_368_499]);
+}
+
 /// The only copy in sync can't read its saved map for 10 s: what it can't read it must not give up.
 #[test]
 fn a_sole_copy_waits_for_what_it_can_not_read() {
