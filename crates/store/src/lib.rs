@@ -86,7 +86,7 @@ pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError,
 pub use heirs::Heir;
 pub use jobs::Job;
 pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
-pub use memory_map::{MapDamage, MemoryMap};
+pub use memory_map::{MapDamage, MapRow, MemoryMap};
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Copy, GroupState, Mark, Record};
 pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
