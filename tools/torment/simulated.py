@@ -25,6 +25,7 @@ MODES = (
     ("partitions", RESTORED),
     ("devices",),
     ("devices", LOSING),
+    ("lost",),
     ("slow",),
     ("fsx",),
     ("fsx", FAILING),

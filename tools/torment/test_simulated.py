@@ -1,10 +1,17 @@
 """What is written down of a run of the simulator is what it said."""
 
+import os
+import re
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tools.harness.document import RELIABILITY
 
-from .simulated import parse, table
+from .simulated import MODES, parse, table
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SAID = """     0 s: 2 seeds, 0.05 cluster-hours, 2414 operations, 110 faults, 0 violations
      1 s: 3 seeds, 0.07 cluster-hours, 3620 operations, 176 faults, 1 violations
@@ -22,6 +29,27 @@ def test_the_last_word_counts():
     written = table([("all", totals)], faults)
     assert "| all | 3 | 0.07 | 3,620 | 176 | 1 |" in written
     assert written.index("attachment ended") < written.index("stalled") < written.index("broken connection")
+
+
+def help_of_simulator():
+    """What the simulator says of its options: the one that was built last, or one that is built for this."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    built = [path for profile in ("debug", "release") if (path := target / profile / "azekura-sim").is_file()]
+    command = ["cargo", "run", "-qp", "azekura-sim", "--"]
+    if built:
+        command = [max(built, key=lambda path: path.stat().st_mtime)]
+    return subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def modes_in(said):
+    values = re.search(r"--mode <MODE>.*?Possible values:\n(.*?)\n\n", said, re.DOTALL)
+    return set(re.findall(r"^ +- ([a-z-]+):", values.group(1), re.MULTILINE))
+
+
+def test_every_mode_with_faults_is_recorded():
+    modes = modes_in(help_of_simulator())
+    assert "calm" in modes and len(modes) > 10
+    assert {mode for mode, *_ in MODES} == modes - {"calm"}
 
 
 def test_silence_is_no_success():

@@ -21,6 +21,9 @@ mod parts;
 mod reading;
 mod request;
 mod room;
+#[cfg(feature = "sabotage")]
+#[doc(hidden)]
+pub mod sabotage;
 mod statistics;
 #[cfg(test)]
 mod stuck_tests;

@@ -1,7 +1,7 @@
 //! Rows of the saved map, each with a checksum that covers its key as well (docs/formats/map.md).
 
 use azekura_base::{Sequence, checksum, checksum_append};
-use azekura_store::{Leaf, LeafKey, LeafStamps, MapError};
+use azekura_store::{Leaf, LeafKey, LeafStamps};
 
 /// Appends the checksum of a row to its value.
 pub(crate) fn sealed(key: &[u8], mut value: Vec<u8>) -> Vec<u8> {
@@ -114,12 +114,6 @@ pub(crate) fn heir_key(segment: u32, layer: u64) -> [u8; 12] {
     bytes[..4].copy_from_slice(&segment.to_le_bytes());
     bytes[4..].copy_from_slice(&layer.to_le_bytes());
     bytes
-}
-
-/// A row of which both copies are damaged.
-pub(crate) fn damaged(what: &str) -> MapError {
-    let way_out = "the device has to be formatted again, and gets its copies from others";
-    MapError::Failed(format!("{what} is damaged in the map, and so is its second copy: {way_out}"))
 }
 
 #[cfg(test)]

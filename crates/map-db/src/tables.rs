@@ -1,7 +1,7 @@
 //! The tables of the saved map (docs/formats/map.md): what a checkpoint writes, and what of it is believed when it is
 //! read.
 
-use crate::rows::{IndexRow, Totals, damaged, heir_key, number, opened, sealed};
+use crate::rows::{IndexRow, Totals, heir_key, number, opened, sealed};
 use azekura_base::{ChunkIndex, LayerId, PgId};
 use azekura_store::{
     CheckpointBatch, CheckpointRoot, DamagedLeaf, Heir, Leaf, LeafError, LeafKey, MapError, Root, SavedLeaf, SegmentRow,
@@ -279,7 +279,8 @@ pub(crate) fn read_root(transaction: &ReadTransaction) -> Result<Option<Checkpoi
         |segment: &u32, row: &[u8]| (*segment, opened(&segment.to_le_bytes(), row).and_then(SegmentRow::decode));
     let rows = both(transaction, &SEGMENTS, |key, row| segment(key, row), safer)?;
     let whole = |(segment, row): (u32, Option<SegmentRow>)| {
-        row.map(|row| (segment, row)).ok_or_else(|| Wrong::Failed(damaged(&format!("the row of segment {segment}"))))
+        row.map(|row| (segment, row))
+            .ok_or_else(|| Wrong::Failed(MapError::both_damaged(&format!("the row of segment {segment}"))))
     };
     let segments = rows.into_iter().map(whole).collect::<Result<_, _>>()?;
     let layer = |layer: &u64, row: &[u8]| (*layer, number(&layer.to_le_bytes(), row));
@@ -287,7 +288,7 @@ pub(crate) fn read_root(transaction: &ReadTransaction) -> Result<Option<Checkpoi
     let whole = |(layer, blocks): (u64, Option<u64>)| {
         blocks
             .map(|blocks| (LayerId(layer), blocks))
-            .ok_or_else(|| Wrong::Failed(damaged(&format!("the row of layer {layer}"))))
+            .ok_or_else(|| Wrong::Failed(MapError::both_damaged(&format!("the row of layer {layer}"))))
     };
     let layers = rows.into_iter().map(whole).collect::<Result<_, _>>()?;
     let mut damaged = Vec::new();

@@ -254,6 +254,15 @@ impl Model {
         group_of(&class.groups, volume.group_offset, chunk)
     }
 
+    /// The nodes that have a record, also one that can't be read.
+    pub fn recorded_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let unread = self.problems.keys().filter_map(|key| match Key::parse(key.as_bytes())? {
+            Key::Node(id) => Some(id),
+            _ => None,
+        });
+        self.nodes.keys().copied().chain(unread)
+    }
+
     /// The cluster's settings, with defaults for what nobody has set.
     #[must_use]
     pub fn settings(&self) -> SettingsRecord {

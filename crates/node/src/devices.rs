@@ -272,8 +272,7 @@ impl Node {
         if device.store.is_forgetting(pg) {
             return; // What is here of an earlier copy must be gone first; nobody waits for this one yet.
         }
-        let mut group =
-            Group::new(pg, id, self.identity.incarnation, config.clone(), recovered(&device.store, pg), self.now);
+        let mut group = self.new_copy(pg, id, config.clone(), recovered(&device.store, pg));
         group.set_full(device.full);
         group.set_hung(device.hanging.hangs());
         let mut reachable: BTreeSet<_> = self.links.up_peers().collect();

@@ -31,6 +31,9 @@ mod node;
 mod questions;
 mod reads;
 mod routing;
+#[cfg(feature = "sabotage")]
+#[doc(hidden)]
+pub mod sabotage;
 mod slow;
 mod throttle;
 mod unreadable;

@@ -15,7 +15,9 @@ use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
 use azekura_base::{DeviceId, Endpoint, Epoch, PgId, Sequence, SessionId};
 use azekura_gateway::{Gateway, GroupView};
-use azekura_replica::{AckRule, Client, Group, GroupState, ResyncProgress, ScrubReport};
+use azekura_replica::{
+    AckRule, Client, Group, GroupConfig, GroupState, Recovered, ResyncProgress, SESSIONS_MAX, ScrubReport,
+};
 use azekura_wire::{Freeze, Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -52,6 +54,8 @@ pub struct GroupReport {
     pub state: GroupState,
     /// It answers readers as primary now, whomever it waits for.
     pub serving: bool,
+    /// Of how many gateways it remembers which writes are committed.
+    pub sessions: usize,
     /// Copies that this primary brings up to date, and how far they are.
     pub resyncs: Vec<(DeviceId, ResyncProgress)>,
     /// How far this primary's scrub has come, if one is under way.
@@ -96,6 +100,8 @@ pub struct Node {
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) read_limits: ReadLimits,
     pub(crate) told_slow: ToldSlow,
+    /// Gateways whose committed writes each group remembers, at most.
+    sessions_max: usize,
     /// A device that has not answered for so long is out of service.
     pub(crate) device_timeout: Duration,
     pub(crate) now: Duration,
@@ -121,6 +127,7 @@ impl Node {
             early_freezes: Vec::new(),
             accepted_claims: Vec::new(),
             told_slow: ToldSlow::default(),
+            sessions_max: SESSIONS_MAX,
             local: VecDeque::new(),
             early_syncs: BTreeMap::new(),
             awake: VecDeque::new(),
@@ -136,6 +143,19 @@ impl Node {
     /// longer.
     pub fn set_device_timeout(&mut self, timeout: Duration) {
         self.device_timeout = timeout.max(DEVICE_TIMEOUT_MIN);
+    }
+
+    /// Lets each group remember the committed writes of so many gateways: before the first device.
+    pub fn limit_sessions(&mut self, limit: usize) {
+        self.sessions_max = limit;
+    }
+
+    /// A copy of a group, as its store has it, which knows the nodes that there are.
+    pub(crate) fn new_copy(&self, pg: PgId, device: DeviceId, config: GroupConfig, recovered: Recovered) -> Group {
+        let mut group = Group::new(pg, device, self.identity.incarnation, config, recovered, self.now);
+        group.limit_sessions(self.sessions_max);
+        group.follow_nodes(self.view.roll.clone());
+        group
     }
 
     /// Who this node is.
@@ -180,6 +200,7 @@ impl Node {
             durable: group.durable(),
             state: group.state(self.now),
             serving: group.is_serving(self.now),
+            sessions: group.sessions(),
             resyncs: group.resyncs().collect(),
             scrub: group.scrubbing(),
         })
@@ -211,6 +232,10 @@ impl Node {
         });
         let groups = groups.collect();
         self.gateway.configure(self.view.volumes.clone(), groups);
+        // A copy that begins to reign knows of the nodes that had left before its claim.
+        if self.view.roll != before.roll {
+            self.groups.values_mut().for_each(|group| group.follow_nodes(self.view.roll.clone()));
+        }
         for (key, group) in &mut self.groups {
             if let Some(config) = self.view.groups.get(&key.0) {
                 group.configure(config.clone());

@@ -5,7 +5,7 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PgId, Shard, VolumeId,
 };
 use azekura_gateway::VolumeView;
-use azekura_replica::GroupConfig;
+use azekura_replica::{GroupConfig, NodeRoll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -27,6 +27,8 @@ pub struct ClusterView {
     pub revision: u64,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, NodeView>,
+    /// Which numbers of nodes have been given, and which of them still have a record.
+    pub roll: Arc<NodeRoll>,
     /// Share of a device's capacity from which on it takes no more data from clients, in percent; `None`: all of it.
     pub full_percent: Option<u8>,
     /// Who answers for a device.

@@ -9,7 +9,7 @@ use azekura_model::{
     AttachmentsRecord, ClassRecord, GroupRecord, LayerHolders, LayerState, Model, NodeRecord, SnapshotRecord,
     Versioned, VolumeRecord,
 };
-use azekura_replica::GroupConfig;
+use azekura_replica::{GroupConfig, NodeRoll};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +58,7 @@ impl Views {
         ClusterView {
             revision: u64::try_from(model.revision).unwrap_or(0),
             nodes: model.nodes.values().map(|node| (node.id, node_view(node))).collect(),
+            roll: Arc::new(node_roll(model)),
             full_percent: Some(model.settings().full_percent),
             devices: model.devices.values().map(|device| (device.id, device.endpoint())).collect(),
             groups: groups.collect(),
@@ -95,6 +96,12 @@ impl Views {
         }
         views
     }
+}
+
+/// While the counter of nodes can't be read nobody is gone.
+fn node_roll(model: &Model) -> NodeRoll {
+    let next = model.counters.get("nodes").copied().unwrap_or_default();
+    NodeRoll::new(next, model.recorded_nodes().collect())
 }
 
 fn node_view(node: &NodeRecord) -> NodeView {
@@ -199,6 +206,23 @@ mod tests {
         assert_eq!(view.nodes[&NodeId(3)].shards.get(), 2);
         let at = |shard| Endpoint { node: NodeId(3), shard: Shard(shard) };
         assert_eq!(view.devices, [(DeviceId(1), at(0)), (DeviceId(2), at(1))].into());
+    }
+
+    #[test]
+    fn a_node_is_gone_when_its_number_was_given_and_it_has_no_record() {
+        let node = serde_json::json!({ "id": 1, "uuid": "u", "name": "n", "data_address": "127.0.0.1:1",
+            "api_address": "127.0.0.1:2" });
+        // The third is of a version that writes records differently.
+        let txn = Txn::new().put("/azekura/v1/nodes/1", &node).put("/azekura/v1/nodes/3", &"?");
+        let mut memory = Memory::new();
+        memory.run(&txn).expect("there are no conditions");
+        let gone = |memory: &Memory| {
+            let roll = Views::default().of(memory.model()).roll;
+            (1..6).filter(|node| roll.is_gone(NodeId(*node))).collect::<Vec<u32>>()
+        };
+        assert!(gone(&memory).is_empty(), "nothing says which numbers were given");
+        memory.run(&Txn::new().put(&Key::Counter("nodes").to_string(), &4)).expect("there are no conditions");
+        assert_eq!(gone(&memory), [2]);
     }
 
     /// Proposals in doubt name devices that are neither members nor in sync any more: a site that is not known would

@@ -13,11 +13,16 @@
 //! A freeze is the same for the writes to a volume's head layer, whoever they are from (docs/decisions/0011): they are
 //! asked to come again. The caller has made sure that the primary's node refuses those that arrive, and that every node
 //! which knows of a later claim knows of the freeze.
+//!
+//! Writes of a node that has left the cluster are refused from when this copy knows of that (decision 0018). Nobody
+//! waits for that to be so everywhere.
 
 use crate::action::{Action, Client};
 use crate::group::{Group, Role};
+use crate::roll::NodeRoll;
 use azekura_base::{IoStatus, LayerId, RequestId, Sequence, VolumeId};
 use azekura_wire::{Fence, FenceDone, Freeze, Message, WriteRequest};
+use std::sync::Arc;
 
 /// Fences of one group that wait for an answer; further ones are asked to come again.
 const FENCES_MAX: usize = 1024;
@@ -56,6 +61,26 @@ impl Group {
     pub fn send_back(&mut self, stale: impl Fn(VolumeId, LayerId) -> bool) {
         self.refuse_unordered(|write| stale(write.volume, write.layer), IoStatus::Stale);
         self.retry_waiting();
+    }
+
+    /// The nodes that there are, and those that there were: to be told before the configuration of the same moment.
+    /// Which writes of nodes that are gone are committed is forgotten; what still comes from those nodes is refused.
+    pub fn follow_nodes(&mut self, roll: Arc<NodeRoll>) {
+        self.sessions.follow(roll.clone());
+        self.refuse_unordered(|write| roll.is_gone(write.session.endpoint().node), IoStatus::Fenced);
+        self.retry_waiting();
+    }
+
+    /// Remembers the committed writes of so many gateways ([`crate::SESSIONS_MAX`] at most); writes of further ones are
+    /// asked to come again.
+    pub fn limit_sessions(&mut self, limit: usize) {
+        self.sessions.set_limit(limit);
+    }
+
+    /// Of how many gateways it is remembered which writes are committed.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.count()
     }
 
     fn keep_out(&mut self, client: Client, request: RequestId, which: impl Fn(&WriteRequest) -> bool, why: IoStatus) {

@@ -70,7 +70,7 @@ impl Group {
         self.tail = Tail::new(learn.base);
         self.durable = learn.base;
         if let Some(sessions) = Sessions::from_note(&learn.note) {
-            self.sessions = sessions;
+            self.sessions.replace(sessions);
         }
         if let Role::Secondary(secondary) = &mut self.role {
             // This copy lacks writes from here on, so it must not answer readers.

@@ -46,6 +46,7 @@ mod primary;
 mod quorum;
 mod restored;
 mod resync;
+mod roll;
 #[cfg(feature = "sabotage")]
 #[doc(hidden)]
 pub mod sabotage;
@@ -64,7 +65,9 @@ pub use group::{Group, GroupConfig, GroupState, Recovered};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
 pub use restored::{Contradiction, Heard, Held, reopen};
 pub use resync::ResyncProgress;
+pub use roll::NodeRoll;
 pub use scrub::{ScrubKind, ScrubReport};
+pub use sessions::SESSIONS_MAX;
 
 /// Time between two calls of [`Group::tick`].
 pub const TICK: std::time::Duration = std::time::Duration::from_millis(100);

@@ -10,6 +10,8 @@ thread_local! {
     static VOTES_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
     static ANY_COPIES: Cell<bool> = const { Cell::new(false) };
     static NO_WINDOW: Cell<bool> = const { Cell::new(false) };
+    static UNFENCED: Cell<bool> = const { Cell::new(false) };
+    static PATIENT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, a new primary forgets what was prepared before it.
@@ -74,4 +76,22 @@ pub fn open_windows(on: bool) {
 
 pub(crate) fn has_no_window() -> bool {
     NO_WINDOW.get()
+}
+
+/// From now on, on this thread, groups forget the sessions of nodes that are gone, and still take their writes.
+pub fn let_the_gone_write(on: bool) {
+    UNFENCED.set(on);
+}
+
+pub(crate) fn lets_the_gone_write() -> bool {
+    UNFENCED.get()
+}
+
+/// From now on, on this thread, no copy is found to be slow.
+pub fn bear_slowness(on: bool) {
+    PATIENT.set(on);
+}
+
+pub(crate) fn bears_slowness() -> bool {
+    PATIENT.get()
 }

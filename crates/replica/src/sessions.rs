@@ -4,18 +4,25 @@
 //! a group need remember no more than [`WINDOW`] numbers (decision 0004). A session is one shard's gateway in a
 //! process of a node: when a later process of the node has written, through whichever shard, the earlier one has
 //! ended, and what still comes from the earlier one is refused. So a group remembers one session for each shard of the
-//! latest process of each node that has ever written to it, and forgets none by age or by number (decision 0018).
+//! latest process of each node, and forgets none by age or by number (decision 0018).
+//!
+//! Sessions of a node that has left the cluster for good are forgotten, and what still comes from that node is refused.
+//! Whoever orders writes knows the configuration up to its own claim at least. What it has forgotten it forgot itself;
+//! what its former process forgot, or the primary that brought it up to date, was gone by an earlier revision than its
+//! claim's. So it knows of every node of which sessions are missing here, and orders nothing of such a node (0018).
 
+use crate::roll::NodeRoll;
 use azekura_base::{Endpoint, RequestId, SessionId, Shard};
 use azekura_wire::NOTE_SIZE_MAX;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// Numbers of a session's unanswered writes lie within this many of each other.
 pub(crate) const WINDOW: u64 = 1024;
 /// Shards of nodes whose sessions one group remembers; writes of further ones are asked to come again.
-const SESSIONS_MAX: usize = 4096;
+pub const SESSIONS_MAX: usize = 4096;
 /// The layout of a note.
 const NOTE_VERSION: u8 = 2;
 /// Bytes of a note before the first session.
@@ -67,12 +74,44 @@ impl Session {
 }
 
 /// See the module's description.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sessions {
     sessions: BTreeMap<Endpoint, Session>,
+    /// So many are remembered.
+    limit: usize,
+    roll: Arc<NodeRoll>,
+}
+
+impl Default for Sessions {
+    fn default() -> Sessions {
+        Sessions { sessions: BTreeMap::new(), limit: SESSIONS_MAX, roll: Arc::default() }
+    }
 }
 
 impl Sessions {
+    /// Remembers so many, and no more than [`SESSIONS_MAX`].
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.min(SESSIONS_MAX);
+    }
+
+    /// Forgets the sessions of nodes that are gone, from now on.
+    pub(crate) fn follow(&mut self, roll: Arc<NodeRoll>) {
+        self.roll = roll;
+        let roll = &self.roll;
+        self.sessions.retain(|endpoint, _| !roll.is_gone(endpoint.node));
+    }
+
+    /// What `other` remembers, instead of what is remembered here.
+    pub(crate) fn replace(&mut self, other: Sessions) {
+        self.sessions = other.sessions;
+        self.follow(self.roll.clone());
+    }
+
+    /// How many are remembered.
+    pub(crate) fn count(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Remembers that `request` is committed and that requests before `oldest` will not come again.
     pub(crate) fn committed(&mut self, session: SessionId, request: RequestId, oldest: RequestId) {
         #[cfg(feature = "sabotage")]
@@ -126,15 +165,24 @@ impl Sessions {
         self.get(session).is_some_and(|entry| request.0 < entry.oldest)
     }
 
-    /// True when a later process of the session's node has written: this one has ended.
+    /// True when a later process of the session's node has written, or the node is gone: this one has ended.
     pub(crate) fn has_ended(&self, session: SessionId) -> bool {
-        self.of_node(session).any(|entry| session.incarnation() < entry.id.incarnation())
+        self.is_gone(session) || self.of_node(session).any(|entry| session.incarnation() < entry.id.incarnation())
+    }
+
+    /// True when the session's node has left the cluster.
+    fn is_gone(&self, session: SessionId) -> bool {
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::lets_the_gone_write() {
+            return false;
+        }
+        self.roll.is_gone(session.endpoint().node)
     }
 
     /// True when the session's writes can be remembered.
     pub(crate) fn has_room_for(&self, session: SessionId) -> bool {
         let replaces = |entry: &Session| entry.id == session || entry.id.incarnation() < session.incarnation();
-        self.sessions.len() < SESSIONS_MAX || self.of_node(session).any(replaces)
+        self.sessions.len() < self.limit || self.of_node(session).any(replaces)
     }
 
     /// Bytes to keep with a checkpoint, and for a copy that learns (docs/formats/map.md): at most [`NOTE_SIZE_MAX`].
@@ -281,6 +329,54 @@ mod tests {
         assert!(sessions.has_room_for(session_of(5, 3, 1)) && !sessions.has_room_for(session_of(5, 4, 1)));
         assert!(!sessions.has_room_for(session_of(1 << 20, 0, 1)) && sessions.has_room_for(session_of(5, 7, 2)));
         assert!(sessions.to_note().len() <= NOTE_SIZE_MAX);
+    }
+
+    fn roll(next: u64, nodes: &[u32]) -> Arc<NodeRoll> {
+        Arc::new(NodeRoll::new(next, nodes.iter().copied().map(NodeId).collect()))
+    }
+
+    #[test]
+    fn who_has_left_the_cluster_is_forgotten_and_not_learnt_anew() {
+        let mut sessions = Sessions::default();
+        let note_of_another = {
+            (1..4).for_each(|node| sessions.committed(session(node, 7), RequestId(9), RequestId(9)));
+            sessions.to_note()
+        };
+        sessions.follow(roll(4, &[1, 3]));
+        assert_eq!(sessions.count(), 2);
+        // What a write of its in the log would make known, and what another copy knows.
+        sessions.committed(session(2, 7), RequestId(10), RequestId(9));
+        sessions.committed(session(2, 8), RequestId(1), RequestId(1));
+        assert_eq!(sessions.count(), 2);
+        sessions.replace(Sessions::from_note(&note_of_another).unwrap());
+        assert_eq!(sessions.count(), 2);
+        assert!(sessions.has_ended(session(2, 7)) && sessions.has_ended(session(2, 8)));
+        assert!(!sessions.has_ended(session(1, 7)) && sessions.is_committed(session(3, 7), RequestId(9)));
+    }
+
+    #[test]
+    fn who_is_not_known_yet_has_not_left() {
+        let mut sessions = Sessions::default();
+        sessions.follow(roll(4, &[1, 3]));
+        sessions.committed(session(4, 1), RequestId(9), RequestId(9));
+        sessions.follow(roll(4, &[1]));
+        assert!(!sessions.has_ended(session(4, 1)) && sessions.is_committed(session(4, 1), RequestId(9)));
+        sessions.follow(roll(5, &[1, 4]));
+        assert!(sessions.is_committed(session(4, 1), RequestId(9)));
+    }
+
+    #[test]
+    fn who_leaves_makes_room() {
+        let mut sessions = Sessions::default();
+        sessions.set_limit(3);
+        sessions.follow(roll(5, &[1, 2, 3, 4]));
+        (1..4).for_each(|node| sessions.committed(session(node, 1), RequestId(1), RequestId(1)));
+        assert!(!sessions.has_room_for(session(4, 1)) && sessions.has_room_for(session(3, 2)));
+        sessions.follow(roll(5, &[1, 3, 4]));
+        assert!(sessions.has_room_for(session(4, 1)));
+        sessions.replace(Sessions::from_note(&sessions.to_note()).unwrap());
+        sessions.committed(session(4, 1), RequestId(1), RequestId(1));
+        assert!(!sessions.has_room_for(session(5, 1)), "the limit stays");
     }
 
     proptest! {

@@ -7,6 +7,7 @@ mod support;
 use azekura_base::*;
 use azekura_replica::*;
 use azekura_wire::Learn;
+use std::sync::Arc;
 use std::time::Duration;
 use support::*;
 
@@ -157,6 +158,64 @@ fn a_process_whose_successor_has_written_is_refused() {
     cluster.write(of(1, 3)).unwrap();
     cluster.settle();
     assert_eq!((cluster.answered[&RequestId(3)], cluster.read(0, 0)), (Err(IoStatus::Fenced), Ok(2)));
+}
+
+fn write_of(node: u32, request: u64, block: u16) -> azekura_wire::WriteRequest {
+    let session = SessionId::new(Endpoint::first(NodeId(node)), 1);
+    azekura_wire::WriteRequest { session, ..blocks(request, block, 1) }
+}
+
+/// Numbers below five have been given; these nodes have a record.
+fn roll(nodes: &[u32]) -> Arc<NodeRoll> {
+    Arc::new(NodeRoll::new(5, nodes.iter().copied().map(NodeId).collect()))
+}
+
+#[test]
+fn a_fourth_gateway_waits_where_three_are_remembered_until_one_has_left() {
+    let mut cluster = Cluster::new(2);
+    for n in 0..2 {
+        cluster.group(n).limit_sessions(3);
+        cluster.group(n).follow_nodes(roll(&[1, 2, 3, 4]));
+    }
+    for node in 1..5 {
+        cluster.write(write_of(node, node.into(), 0)).unwrap();
+        cluster.settle();
+    }
+    assert!((1..4).all(|request| cluster.answered[&RequestId(request)] == Ok(())));
+    assert_eq!(cluster.answered[&RequestId(4)], Err(IoStatus::Redirect));
+    (0..2).for_each(|n| cluster.group(n).follow_nodes(roll(&[1, 2, 4])));
+    assert_eq!(cluster.group(1).sessions(), 2);
+    cluster.write(write_of(4, 4, 0)).unwrap();
+    cluster.settle();
+    assert_eq!((cluster.answered[&RequestId(4)], cluster.history.len()), (Ok(()), 4));
+}
+
+#[test]
+fn what_comes_of_a_node_that_has_left_is_refused_also_when_it_is_committed() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(write_of(2, 1, 0)).unwrap();
+    cluster.settle();
+    cluster.write(write_of(1, 2, 0)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    // The secondary has not heard of it, and goes on to know which writes are committed.
+    cluster.group(0).follow_nodes(roll(&[1, 3, 4]));
+    assert_eq!((cluster.group(0).sessions(), cluster.group(1).sessions()), (1, 2));
+    cluster.answered.clear();
+    cluster.write(write_of(2, 1, 0)).unwrap();
+    cluster.settle();
+    assert_eq!((cluster.answered[&RequestId(1)], cluster.history.len()), (Err(IoStatus::Fenced), 2));
+    cluster.beat();
+    assert_eq!(cluster.read(0, 0), Ok(2));
+}
+
+#[test]
+fn what_is_ordered_when_its_node_leaves_is_committed_and_not_remembered() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(write_of(2, 1, 0)).unwrap();
+    cluster.group(0).follow_nodes(roll(&[1, 3, 4]));
+    cluster.settle();
+    assert_eq!((cluster.answered[&RequestId(1)], cluster.history.len(), cluster.group(0).sessions()), (Ok(()), 1, 0));
 }
 
 #[test]

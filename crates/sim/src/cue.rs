@@ -1,6 +1,8 @@
 //! What comes to those who use, trouble and watch the cluster, at times that they have chosen.
 
 use crate::kernel::process::Life;
+use azekura_base::NodeId;
+use std::time::Duration;
 
 /// Whose turn it is.
 #[derive(Debug)]
@@ -25,6 +27,12 @@ pub(crate) enum Cue {
     Wear,
     /// A device may begin to hang.
     Hang,
+    /// A guest comes or goes.
+    Guests,
+    /// A guest is taken out of the cluster, when it writes, or then at the latest.
+    GuestLeaves(NodeId, Duration),
+    /// The process of a guest that has left ends.
+    GuestEnds(NodeId),
     /// Somebody asks for a scrub.
     Scrub,
     /// The leader looks whether groups can open again after the configuration was restored.

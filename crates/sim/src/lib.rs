@@ -42,8 +42,12 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
     #[cfg(feature = "sabotage")]
     {
         azekura_frontend::sabotage::count_only_first(plan.lie == Some(Lie::UncountedClients));
+        azekura_gateway::sabotage::share_window(plan.lie == Some(Lie::SharedWindow));
+        azekura_node::sabotage::overlook_hangs(plan.lie == Some(Lie::UnnoticedHang));
+        azekura_replica::sabotage::bear_slowness(plan.lie == Some(Lie::UnnoticedSlowness));
         azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
         azekura_replica::sabotage::forget_sessions(plan.lie == Some(Lie::ForgottenSessions));
+        azekura_replica::sabotage::let_the_gone_write(plan.lie == Some(Lie::UnfencedNodes));
         azekura_replica::sabotage::hurry(plan.lie == Some(Lie::HastyClaim));
         azekura_replica::sabotage::trust(plan.lie == Some(Lie::LostRepairs));
         azekura_replica::sabotage::forget_votes(plan.lie == Some(Lie::ForgottenVotes));

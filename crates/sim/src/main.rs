@@ -48,6 +48,9 @@ struct Arguments {
     /// The configuration is restored from older backups. Not together with failing devices.
     #[arg(long, conflicts_with_all = ["devices_fail", "writes_lost"])]
     goes_back: bool,
+    /// Nodes come and go for good, and groups remember few gateways. Not together with failing devices.
+    #[arg(long, conflicts_with_all = ["devices_fail", "writes_lost", "goes_back"])]
+    guests: bool,
     /// When writes are acknowledged; without it, each seed has its own rule.
     #[arg(long, value_enum)]
     ack: Option<Ack>,
@@ -133,6 +136,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         let Some(seed) = left.lock().unwrap_or_else(PoisonError::into_inner).next() else { return };
         let ack = arguments.ack.unwrap_or_else(|| Ack::of(seed));
         let mut plan = Plan::draw(arguments.mode, seed).with_rule(ack.rule());
+        plan = if arguments.guests { plan.with_guests() } else { plan };
         plan.operations = arguments.operations.unwrap_or(plan.operations);
         plan.lie = arguments.lie;
         plan.devices_fail |= arguments.devices_fail || arguments.writes_lost;
@@ -219,6 +223,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
     }
     if arguments.goes_back {
         command += " --goes-back";
+    }
+    if arguments.guests {
+        command += " --guests";
     }
     if let Some(ack) = &arguments.ack {
         command += &format!(" --ack {}", name(ack));

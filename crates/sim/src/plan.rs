@@ -2,7 +2,7 @@
 
 use crate::kernel::random::Random;
 use azekura_node::ReadLimits;
-use azekura_replica::{AckRule, WindowLimits};
+use azekura_replica::{AckRule, SESSIONS_MAX, WindowLimits};
 use azekura_store::Options;
 use std::time::Duration;
 
@@ -115,6 +115,9 @@ pub enum Lie {
     /// Groups remember the writes of one gateway, and forget those of the others.
     #[cfg(feature = "sabotage")]
     ForgottenSessions,
+    /// Groups forget the writes of nodes that have left the cluster, and still take what comes of those nodes.
+    #[cfg(feature = "sabotage")]
+    UnfencedNodes,
     /// A new primary forgets what was prepared before it.
     #[cfg(feature = "sabotage")]
     ForgottenTail,
@@ -133,6 +136,15 @@ pub enum Lie {
     /// Nothing bounds what is on its way to copies that nobody waits for.
     #[cfg(feature = "sabotage")]
     NoWindow,
+    /// Nodes do not notice that a device hangs, until it is out of service.
+    #[cfg(feature = "sabotage")]
+    UnnoticedHang,
+    /// Primaries do not notice that a copy is slow.
+    #[cfg(feature = "sabotage")]
+    UnnoticedSlowness,
+    /// A gateway has one window for its writes to all groups.
+    #[cfg(feature = "sabotage")]
+    SharedWindow,
     /// Heartbeats wait behind data.
     HeartbeatsBehindData,
 }
@@ -184,6 +196,11 @@ pub struct Plan {
     pub devices_hang: bool,
     /// What each connection of one node carries in each direction, in bytes a second.
     pub narrow: Option<u64>,
+    /// Gateways whose committed writes each group remembers, at most.
+    pub sessions_max: usize,
+    /// Nodes without devices come and go for good, one more at a time than groups remember. Only where devices do not
+    /// fail.
+    pub guests: bool,
     /// How much may be on its way to a node that no write waits for.
     pub windows: WindowLimits,
     /// Print every step.
@@ -196,8 +213,9 @@ impl Plan {
     pub fn draw(mode: Mode, seed: u64) -> Plan {
         let mut random = Random::new(seed ^ 0x706c_616e);
         let nodes = random.between(3, 4) as u32;
+        let guests = may_have_guests(mode) && Random::new(seed ^ 0x6775_6573).chance(GUESTS_PERCENT);
         let mut crowd = Random::new(seed ^ 0x6372_6f77);
-        Plan {
+        let plan = Plan {
             mode,
             faults: match (mode, Random::new(seed ^ 0x6673_7800).below(10)) {
                 (Mode::Fsx, 0..2) => Mode::Calm,
@@ -243,7 +261,21 @@ impl Plan {
                 Mode::Slow => WindowLimits { window_bytes: 256 << 10, lag_bytes_max: 512 << 10 },
                 _ => WindowLimits::default(),
             },
+            sessions_max: SESSIONS_MAX,
+            guests: false,
             trace: false,
+        };
+        if guests { plan.with_guests() } else { plan }
+    }
+
+    /// The same with guests, and groups that remember few gateways.
+    #[must_use]
+    pub fn with_guests(self) -> Plan {
+        Plan {
+            sessions_max: GUESTS_SESSIONS,
+            guests: true,
+            pause_ms_max: self.pause_ms_max.max(GUESTS_PAUSE_MS),
+            ..self
         }
     }
 
@@ -282,6 +314,17 @@ impl Plan {
         }
     }
 }
+
+fn may_have_guests(mode: Mode) -> bool {
+    matches!(mode, Mode::Connections | Mode::Crash | Mode::Partitions)
+}
+
+/// In so many runs of the modes where they may, guests come and go.
+const GUESTS_PERCENT: u64 = 20;
+/// Groups remember so many gateways where they do.
+const GUESTS_SESSIONS: usize = 3;
+/// And clients take their time there, so that some come and go: milliseconds.
+const GUESTS_PAUSE_MS: u64 = 300;
 
 /// In some runs requests fail when they have waited for long.
 fn draw_io_timeout(mode: Mode, seed: u64) -> Option<Duration> {

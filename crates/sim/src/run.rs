@@ -1,6 +1,7 @@
 //! One run, from the start of all processes to the last look at what they hold.
 
 use crate::cue::Cue;
+use crate::faults::guests;
 use crate::plan::{Mode, QUIET_MAX, WORKLOAD_MAX};
 use crate::report::{Report, Violation};
 use crate::world::World;
@@ -18,6 +19,9 @@ impl World {
         self.cue_at(Duration::from_millis(500), Cue::Fault);
         if self.plan.devices_hang {
             self.cue_at(Duration::from_millis(1500), Cue::Hang);
+        }
+        if self.scene.faults.guests.on {
+            self.cue_at(guests::FIRST_AT, Cue::Guests);
         }
         if self.holders().on {
             self.cue_at(Duration::from_millis(700), Cue::Usurp);
@@ -53,6 +57,7 @@ impl World {
             self.crash_in_the_end();
             self.scene.snapshots.clearing = true;
             self.quiet_down();
+            self.check_sessions();
         }
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.collect_statistics(node));

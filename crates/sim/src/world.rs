@@ -13,6 +13,7 @@ use crate::cluster::records::{self, LOST, SECOND, VOLUME};
 use crate::cluster::{Cluster, Parts, Scene};
 use crate::cue::Cue;
 use crate::faults::drawn::Faults;
+use crate::faults::guests::Guests;
 use crate::faults::wear::Wear;
 use crate::kernel::device::{Device, Honesty};
 use crate::kernel::network::{ConnId, Narrow, Network};
@@ -95,8 +96,9 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let wear = Wear::new(random.fork());
     let holders = Holders::new(plan, Random::new(seed ^ 0x6c65_6176));
     let parts = Parts { random: fate, network, machines, devices, configuration, holders, cuts, operator };
+    let guests = Guests::new(plan, Random::new(seed ^ 0x6775_6573));
     let scene = Stage {
-        faults: Faults::new(Random::new(seed ^ 0x766f_7465), decaying),
+        faults: Faults::new(Random::new(seed ^ 0x766f_7465), decaying, guests),
         wear,
         hangs: Random::new(seed ^ 0x6861_6e67),
         clients,
@@ -133,6 +135,9 @@ impl Scene for Stage {
             Cue::Fault => world.fault(),
             Cue::Wear => world.wear_devices(),
             Cue::Hang => world.hang_devices(),
+            Cue::Guests => world.guests_turn(),
+            Cue::GuestLeaves(node, by) => world.guest_leaves(node, by),
+            Cue::GuestEnds(node) => world.guest_ends(node),
             Cue::Scrub => world.scrub_some_group(),
             Cue::Reopen => world.reopen_groups(),
         }

@@ -145,6 +145,25 @@ fn a_copy_that_was_put_off_gets_in_when_the_load_is_gone() {
     run_as_drawn(Mode::Slow, &[922_429_099]);
 }
 
+/// Groups remember three gateways, and there are four; those of removed nodes are forgotten.
+#[test]
+fn nodes_that_come_and_go_find_a_place_and_nothing_is_applied_twice() {
+    let mut total = Report::default();
+    for mode in [Mode::Connections, Mode::Crash, Mode::Partitions] {
+        for seed in 1..=4 {
+            total.add(&must_hold(seed, &Plan::draw(mode, seed).with_rule(drawn_rule(seed)).with_guests()));
+        }
+    }
+    assert!(faults(&total, "guest removed") > 50 && total.fenced > 10, "{total}");
+}
+
+/// Power failed after the checkpoint of a recovery and before the next note: a write that the recovery had committed
+/// was applied again. `crates/store/tests/basic.rs` has it as a test of the store.
+#[test]
+fn a_write_that_a_recovery_has_committed_is_not_applied_again() {
+    run_as_drawn(Mode::Devices, &[684_368_499]);
+}
+
 /// The only copy in sync can't read its saved map for 10 s: what it can't read it must not give up.
 #[test]
 fn a_sole_copy_waits_for_what_it_can_not_read() {

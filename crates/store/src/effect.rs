@@ -171,6 +171,15 @@ pub enum MapError {
     Full(String),
 }
 
+impl MapError {
+    /// Both copies of a row are damaged; `what` names the row.
+    #[must_use]
+    pub fn both_damaged(what: &str) -> MapError {
+        let way_out = "the device has to be formatted again, and gets its copies from others";
+        MapError::Failed(format!("{what} is damaged in the map, and so is its second copy: {way_out}"))
+    }
+}
+
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

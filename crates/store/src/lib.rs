@@ -53,7 +53,8 @@ mod store;
 mod tools;
 
 pub use checkpoint::{
-    CheckpointBatch, CheckpointRoot, GroupRow, MapDamage, MemoryMap, PendingRow, Position, Root, SavedMap, SegmentRow,
+    CheckpointBatch, CheckpointRoot, GroupRow, MapDamage, MapRow, MemoryMap, PendingRow, Position, Root, SavedMap,
+    SegmentRow,
 };
 pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError, OpenError, ReadError};
 pub use groups::{REPLAYED_REQUESTS_MAX, Requests};

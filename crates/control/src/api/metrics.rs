@@ -60,8 +60,7 @@ fn render(snapshot: &NodeSnapshot, scrubbed: Option<LastScrubs>) -> String {
 fn volumes(text: &mut Text, snapshot: &NodeSnapshot) {
     // A node knows every volume of the cluster: those that it has never been asked for cost nothing here.
     let used = || snapshot.volumes.iter().filter(|(_, volume)| is_used(volume));
-    let each =
-        || used().flat_map(|(name, volume)| [(name, "read", &volume.reads), (name, "write", &volume.writes)]);
+    let each = || used().flat_map(|(name, volume)| [(name, "read", &volume.reads), (name, "write", &volume.writes)]);
     type Counter = fn(&RequestCounters) -> u64;
     let counters: [(&str, &str, Counter); 3] = [
         ("volume_requests_total", "Requests answered.", |c| c.count),

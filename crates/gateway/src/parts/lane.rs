@@ -28,7 +28,7 @@ impl Lane {
         oldest.min(RequestId(self.last))
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.last - self.oldest().0 + 1 < WRITE_WINDOW
     }
 

@@ -103,6 +103,10 @@ impl Parts {
 
     /// Numbers the next write of a group's backlog, if the window has room for it; it waits to be sent.
     pub(crate) fn number_next(&mut self, pg: PgId) -> Option<(PartId, VolumeId)> {
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::shares_window() && self.lanes.values().any(|lane| !lane.has_room()) {
+            return None;
+        }
         let (id, volume) = self.lanes.get_mut(&pg)?.number_next()?;
         self.idle += 1;
         Some((PartId::Write(pg, id), volume))

@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_full_file_system_is_no_failure_of_the_device() {
-        let error = |number| anyhow::Error::new(std::io::Error::from_raw_os_error(number)).context("can't write device.json");
+        let error =
+            |number| anyhow::Error::new(std::io::Error::from_raw_os_error(number)).context("can't write device.json");
         let (no_space, over_quota, io) = (28, 122, 5);
         assert!(lacks_room(&error(no_space)) && lacks_room(&error(over_quota)));
         assert!(!lacks_room(&error(io)));

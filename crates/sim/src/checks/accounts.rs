@@ -5,14 +5,14 @@ use azekura_base::DeviceId;
 
 impl World {
     /// Counts all stores that are open, from their leaves alone. A device that has lied may have lost whom its blocks
-    /// are from.
+    /// are from. One that has lost a leaf with its row in the index does not know how much that owned.
     ///
     /// # Panics
     /// When one has counted something else: for the run, an assertion that does not hold.
     pub(crate) fn check_accounts(&self) {
         let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
         for id in ids {
-            let Some(device) = self.devices.get(&id) else { continue };
+            let Some(device) = self.devices.get(&id).filter(|device| !device.uncounted) else { continue };
             let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
             if let Some(store) = node.and_then(|node| node.store(id)) {
                 self.trace.remark(self.now, || format!("the blocks of {id:?} are counted"));

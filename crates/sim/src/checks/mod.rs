@@ -11,4 +11,6 @@ mod past;
 mod rest;
 mod scrubs;
 mod serving;
+mod sessions;
+pub(crate) mod slowness;
 mod zeroed;

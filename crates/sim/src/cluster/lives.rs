@@ -1,9 +1,11 @@
 //! Lives of processes: how they start, stand still, stop as planned, and end without warning.
 
 use crate::cluster::events::Event;
+use crate::cluster::machine::Machine;
 use crate::cluster::records::{CLUSTER, VOLUME};
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
+use crate::kernel::random::Random;
 use crate::plan::{Lie, Mode};
 use crate::report::Invariant;
 use azekura_base::{Endpoint, NodeId};
@@ -44,6 +46,16 @@ impl<S: Scene> Cluster<S> {
         lives.filter(|life| self.configuration.away(life.node, self.now).is_none()).collect()
     }
 
+    /// There is another machine, whose process has yet to start.
+    pub(crate) fn add_machine(&mut self, node: NodeId, random: Random) {
+        self.machines.insert(node, Machine::new(random));
+    }
+
+    /// A machine whose process has ended is gone for good.
+    pub(crate) fn remove_machine(&mut self, node: NodeId) {
+        self.machines.remove(&node);
+    }
+
     /// Starts the process of a node, if it does not run.
     pub(crate) fn start(&mut self, id: NodeId) {
         if self.machines.get(&id).is_none_or(|machine| machine.node.is_some()) {
@@ -61,6 +73,7 @@ impl<S: Scene> Cluster<S> {
         let mut node = Node::new(identity, machine.clock.shows(self.now));
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
+        node.limit_sessions(self.plan.sessions_max);
         for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
             match state.open() {
                 Ok(store) => node.add_device(*device, store),

@@ -73,6 +73,7 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     }
     let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
+    txn = put(txn, Key::Counter("nodes"), &(plan.nodes + 1));
     txn = put(txn, Key::Counter("devices"), &((plan.nodes + 1) * NUMBERS_PER_NODE));
     let mut memory = Memory::new();
     memory.run(&txn).expect("there are no conditions");

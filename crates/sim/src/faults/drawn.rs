@@ -1,5 +1,7 @@
 //! What draws faults, and what of them is under way.
 
+use crate::checks::slowness::SlowCopies;
+use crate::faults::guests::Guests;
 use crate::kernel::random::Random;
 use azekura_base::{DeviceId, NodeId, PgId};
 use std::time::Duration;
@@ -10,13 +12,16 @@ pub(crate) struct Faults {
     pub(super) watched: Option<Watched>,
     /// The device whose blocks decay, in that mode.
     pub(super) decaying: DeviceId,
+    pub(crate) guests: Guests,
+    /// For how long groups have waited for copies on slow devices.
+    pub(crate) slow_copies: SlowCopies,
     /// None happens any more, although clients go on.
     pub(crate) over: bool,
 }
 
 impl Faults {
-    pub(crate) fn new(directed: Random, decaying: DeviceId) -> Faults {
-        Faults { directed, watched: None, decaying, over: false }
+    pub(crate) fn new(directed: Random, decaying: DeviceId, guests: Guests) -> Faults {
+        Faults { directed, watched: None, decaying, guests, slow_copies: SlowCopies::default(), over: false }
     }
 }
 

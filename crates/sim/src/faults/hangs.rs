@@ -21,6 +21,9 @@ impl World {
             return;
         }
         let alone = self.plan.mode == Mode::Hangs;
+        if alone {
+            self.check_slow_copies();
+        }
         let next = if alone { Duration::from_millis(LOOK_MS) } else { self.scene.hangs.spread_millis(1000, 40_000) };
         self.cue_at(self.now + next, Cue::Hang);
         let now = self.now;

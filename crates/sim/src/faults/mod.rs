@@ -6,6 +6,7 @@ mod crashes;
 mod drains;
 pub(crate) mod drawn;
 mod flips;
+pub(crate) mod guests;
 mod hangs;
 mod lost_writes;
 mod lying;
@@ -65,6 +66,7 @@ impl World {
     pub(crate) fn end_faults(&mut self) {
         self.end_calm();
         self.heal_links();
+        self.end_guests();
         self.configuration.come_back();
         self.end_hangs();
         self.inform_all();

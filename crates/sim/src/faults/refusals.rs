@@ -30,7 +30,11 @@ impl World {
                 device.refuses.reads_until = until;
                 "device that refuses reads"
             }
-            75..85 => {
+            75..80 => {
+                (device.refuses.map_full_until, device.hurt) = (until, true);
+                "device whose map has no room"
+            }
+            80..85 => {
                 // Longer than a node waits for it.
                 (device.refuses.map_hangs_until, device.hurt) = (until + HANGS_FOR, true);
                 "device whose map hangs"

@@ -33,6 +33,8 @@ pub(crate) struct Refusal {
     pub(crate) writes_until: Duration,
     /// Its saved map does nothing.
     pub(crate) map_hangs_until: Duration,
+    /// Its saved map has no room.
+    pub(crate) map_full_until: Duration,
 }
 
 impl Refusal {
@@ -43,7 +45,7 @@ impl Refusal {
 
     /// When it is over.
     pub(crate) fn end(&self) -> Duration {
-        self.reads_until.max(self.writes_until).max(self.map_hangs_until)
+        self.reads_until.max(self.writes_until).max(self.map_hangs_until).max(self.map_full_until)
     }
 }
 
@@ -93,6 +95,8 @@ pub(crate) struct Device {
     map: MemoryMap,
     /// What the map was asked for, oldest first: it does one thing after the other.
     map_queue: VecDeque<Effect>,
+    /// Draws what becomes of checkpoints that fail, and how much of a leaf is damaged.
+    map_random: Random,
     /// What the disk was asked for, and how long that takes once it is begun.
     queue: IoQueue<(IoId, Duration)>,
     random: Random,
@@ -112,6 +116,8 @@ pub(crate) struct Device {
     pub(crate) hurt: bool,
     /// It has lied, and may be damaged.
     pub(crate) lied: bool,
+    /// Of a damaged leaf it is not known how many blocks it owned: its store goes on counting them.
+    pub(crate) uncounted: bool,
     /// It has called writes done, and lost them.
     pub(crate) lost_writes: bool,
     honesty: Honesty,
@@ -153,6 +159,7 @@ impl Device {
             disk,
             map,
             map_queue: VecDeque::new(),
+            map_random: random.clone().fork(),
             queue: IoQueue::new(depth, depth - 1),
             random,
             slow: (1, Duration::ZERO),
@@ -164,6 +171,7 @@ impl Device {
             crawled_until: Duration::ZERO,
             hurt: false,
             lied: false,
+            uncounted: false,
             lost_writes: false,
             honesty,
             lies: false,
@@ -247,10 +255,20 @@ impl Device {
     /// The saved map has finished something, or refuses it.
     fn finish_map(&mut self, effect: Effect, now: Duration) -> Option<(IoId, Done)> {
         let error = || "Input/output error".to_owned();
-        // A checkpoint reads as well. What it could not write is not tried again.
-        if matches!(effect, Effect::Checkpoint { .. }) && now < self.refuses.writes_until {
+        let is_checkpoint = matches!(effect, Effect::Checkpoint { .. });
+        // A checkpoint reads as well. What it could not write is not tried again, and may be there all the same: a
+        // flush that fails says nothing of what was written before.
+        if is_checkpoint && now < self.refuses.writes_until {
             self.hurt = true;
-            return effect.map_error(MapError::Failed(error()));
+            let failed = effect.map_error(MapError::Failed(error()));
+            if self.map_random.chance(50) {
+                drop(self.perform(effect));
+            }
+            return failed;
+        }
+        if is_checkpoint && now < self.refuses.map_full_until {
+            self.hurt = true;
+            return effect.map_error(MapError::Full("No space left on device".to_owned()));
         }
         if now < self.refuses.reads_until {
             self.hurt = true;
@@ -259,12 +277,14 @@ impl Device {
         self.perform(effect)
     }
 
-    /// A leaf of the saved map is damaged; false when there is none.
+    /// A leaf of the saved map is damaged, and sometimes what the index says of it; false when there is none.
     pub(crate) fn damage_a_leaf(&mut self, random: &mut Random) -> bool {
         let leaves: Vec<(LayerId, ChunkIndex)> = self.map.leaves().map(|(key, _)| (key.layer, key.chunk)).collect();
         !leaves.is_empty() && {
             let (layer, chunk) = *random.pick(&leaves);
-            self.map.damage(layer, chunk, MapDamage::Leaf)
+            let damage = if self.map_random.chance(30) { MapDamage::LeafAndIndex } else { MapDamage::Leaf };
+            self.uncounted |= damage == MapDamage::LeafAndIndex;
+            self.map.damage(layer, chunk, damage)
         }
     }
 

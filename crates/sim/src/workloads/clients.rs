@@ -135,7 +135,9 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(crate) fn new(plan: &Plan, mut random: Random) -> Clients {
-        let at = (0..plan.clients).map(|_| NodeId(random.between(1, u64::from(plan.nodes)) as u32)).collect();
+        // Where guests come and go, all begin where there always is a place.
+        let nodes = if plan.guests { 1 } else { plan.nodes };
+        let at = (0..plan.clients).map(|_| NodeId(random.between(1, u64::from(nodes)) as u32)).collect();
         let layout = Layout::new(plan);
         Clients {
             at,
@@ -151,6 +153,21 @@ impl Clients {
 
     pub(crate) fn count(&self) -> usize {
         self.at.len()
+    }
+
+    /// The operation that has been under way for the longest time, and since when.
+    pub(crate) fn oldest(&self) -> Option<(u64, Duration)> {
+        self.running.iter().map(|(id, op)| (*id, op.asked)).min_by_key(|(_, asked)| *asked)
+    }
+
+    /// Writes of a node's clients are under way.
+    pub(crate) fn are_writing_at(&self, node: NodeId) -> bool {
+        self.running.values().any(|op| op.kind == Kind::Write && op.life.node == node)
+    }
+
+    /// A client is attached to another node from now on.
+    pub(crate) fn move_to(&mut self, client: usize, node: NodeId) {
+        self.at[client] = node;
     }
 
     pub(crate) fn idle(&self) -> bool {

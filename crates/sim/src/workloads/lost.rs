@@ -17,6 +17,8 @@ pub(crate) const TOKENS: u64 = 1 << 48;
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(5);
 /// Requests that clients of the lost volume start at once: together more than a window.
 const BURST: u64 = 24;
+/// Connections that each process has from them: one alone does not carry as many requests as a window has numbers.
+const LINES: u64 = 3;
 /// Blocks that they write.
 const BLOCKS: u64 = 16;
 /// When the node goes.

@@ -20,6 +20,17 @@ pub enum MapDamage {
     Lost,
 }
 
+/// A row of which the map has two copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MapRow {
+    /// Of a segment.
+    Segment(u32),
+    /// Of a layer: how many blocks it owns.
+    Layer(LayerId),
+    /// Of a layer's heir in a segment.
+    Heir(u32, LayerId),
+}
+
 /// A saved map in memory. Clone it to keep an image of this instant.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryMap {
@@ -31,6 +42,8 @@ pub struct MemoryMap {
     damaged: BTreeMap<(LayerId, ChunkIndex), MapDamage>,
     /// Groups of which leaves are lost.
     lost: BTreeSet<PgId>,
+    /// Rows of which one copy is damaged, or both (true).
+    rows: BTreeMap<MapRow, bool>,
 }
 
 impl MemoryMap {
@@ -57,6 +70,24 @@ impl MemoryMap {
         true
     }
 
+    /// Damages one copy of a row, and the second one when that has happened before. False when there is no such row.
+    pub fn damage_row(&mut self, row: MapRow) -> bool {
+        let is_there = match row {
+            MapRow::Segment(segment) => self.segments.contains_key(&segment),
+            MapRow::Layer(layer) => self.layers.contains_key(&layer),
+            MapRow::Heir(segment, layer) => self.heirs.contains_key(&(segment, layer)),
+        };
+        if is_there {
+            self.rows.entry(row).and_modify(|both| *both = true).or_insert(false);
+        }
+        is_there
+    }
+
+    /// Of which row of these both copies are damaged.
+    fn damaged_row(&self, which: impl Fn(&MapRow) -> bool) -> Option<MapRow> {
+        self.rows.iter().find(|(row, both)| **both && which(row)).map(|(row, _)| *row)
+    }
+
     fn saved(&self, key: &LeafKey) -> SavedLeaf {
         let place = (key.layer, key.chunk);
         let Some((_, leaf)) = self.leaves.get(&place) else { return SavedLeaf::Absent };
@@ -72,6 +103,13 @@ impl MemoryMap {
 
 impl SavedMap for MemoryMap {
     fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
+        match self.damaged_row(|row| !matches!(row, MapRow::Heir(..))) {
+            Some(MapRow::Segment(segment)) => {
+                return Err(MapError::both_damaged(&format!("the row of segment {segment}")));
+            }
+            Some(MapRow::Layer(layer)) => return Err(MapError::both_damaged(&format!("the row of layer {layer}"))),
+            Some(MapRow::Heir(..)) | None => {}
+        }
         let segments = self.segments.iter().map(|(segment, row)| (*segment, *row)).collect();
         let layers = self.layers.iter().map(|(layer, blocks)| (*layer, *blocks)).collect();
         let damaged = self.leaves().filter(|(_, leaf)| leaf.has_unknown()).map(|(key, _)| key).collect();
@@ -80,6 +118,16 @@ impl SavedMap for MemoryMap {
 
     fn checkpoint(&mut self, batch: CheckpointBatch) -> Result<(), MapError> {
         self.root = Some(batch.root);
+        for (segment, _) in &batch.segments {
+            self.rows.remove(&MapRow::Segment(*segment));
+        }
+        for (layer, _) in &batch.layers {
+            self.rows.remove(&MapRow::Layer(*layer));
+        }
+        for heir in &batch.heirs {
+            self.rows.remove(&MapRow::Heir(heir.segment, heir.layer));
+        }
+        self.rows.retain(|row, _| !matches!(row, MapRow::Heir(segment, _) if batch.heirs_gone.contains(segment)));
         self.segments.extend(batch.segments);
         for key in batch.removed {
             self.leaves.remove(&(key.layer, key.chunk));
@@ -140,6 +188,11 @@ impl SavedMap for MemoryMap {
     }
 
     fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
+        if let Some(MapRow::Heir(segment, layer)) =
+            self.damaged_row(|row| matches!(row, MapRow::Heir(of, _) if *of == segment))
+        {
+            return Err(MapError::Refused(format!("the heir of layer {layer} in segment {segment} is damaged")));
+        }
         let heirs = self.heirs.range((segment, LayerId(0))..=(segment, LayerId(u64::MAX)));
         Ok(heirs.map(|((segment, layer), heir)| Heir { segment: *segment, layer: *layer, heir: *heir }).collect())
     }

@@ -8,7 +8,7 @@ mod rows;
 mod saved_map;
 mod saving;
 
-pub use memory_map::{MapDamage, MemoryMap};
+pub use memory_map::{MapDamage, MapRow, MemoryMap};
 pub(crate) use pace::{replay_bytes, replay_waits};
 pub(crate) use reader::Reader;
 pub use rows::{GroupRow, PendingRow, Position, Root, SegmentRow};

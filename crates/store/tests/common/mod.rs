@@ -6,8 +6,8 @@ use azekura_base::{
     SessionId, Write, WriteHeader,
 };
 use azekura_store::{
-    Completion, DeviceError, Done, Effect, Identity, IoId, MemoryMap, OpenError, Options, ReadError, Report, SavedMap,
-    Store,
+    Completion, DeviceError, Done, Effect, Identity, IoId, MapError, MemoryMap, OpenError, Options, ReadError, Report,
+    SavedMap, Store,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +82,10 @@ pub struct Rig {
     /// Effects of the map that are not done yet.
     pub map_waiting: Vec<Effect>,
     pub reads_waiting: Vec<(IoId, u64, usize)>,
+    /// So many reads of the map are refused from now on.
+    pub map_refuses: u32,
+    /// So many checkpoints find no room from now on.
+    pub map_full: u32,
     pub done: Vec<Completion>,
     pub reports: Vec<Report>,
 }
@@ -99,7 +103,8 @@ impl Rig {
     /// Surroundings in which nothing has happened.
     pub fn around(store: Store, disk: Disk, map: MemoryMap) -> Rig {
         let (map_waiting, reads_waiting) = (Vec::new(), Vec::new());
-        Rig { store, disk, map, map_waiting, reads_waiting, done: Vec::new(), reports: Vec::new() }
+        let (map_refuses, map_full, done, reports) = (0, 0, Vec::new(), Vec::new());
+        Rig { store, disk, map, map_waiting, reads_waiting, map_refuses, map_full, done, reports }
     }
 
     pub fn open(options: &Options, disk: Disk, map: MemoryMap) -> Result<Rig, OpenError> {
@@ -164,8 +169,23 @@ impl Rig {
 
     pub fn finish_map(&mut self, index: usize) {
         let effect = self.map_waiting.remove(index);
+        if let Some((io, done)) = self.map_trouble(&effect) {
+            return self.store.done(io, done);
+        }
         let Ok((io, done)) = self.map.perform(effect) else { panic!("not an effect of the map") };
         self.store.done(io, done);
+    }
+
+    /// How an effect of the map ends that the map does not do now.
+    fn map_trouble(&mut self, effect: &Effect) -> Option<(IoId, Done)> {
+        let is_write = matches!(effect, Effect::Checkpoint { .. });
+        let times = if is_write { &mut self.map_full } else { &mut self.map_refuses };
+        *times = times.checked_sub(1)?;
+        effect.map_error(if is_write {
+            MapError::Full("no room".into())
+        } else {
+            MapError::Refused("no answer".into())
+        })
     }
 
     /// Does everything that is to be done.

@@ -73,6 +73,16 @@ pub enum Action {
         records: u16,
         count: u16,
     },
+    /// A leaf of the saved map is damaged, and perhaps what the index says of it.
+    DamageLeaf {
+        age: u8,
+        chunk: u32,
+        index: bool,
+    },
+    /// The map refuses so many reads.
+    MapRefuses(u32),
+    /// The map has no room for so many checkpoints.
+    MapFull(u32),
     Crash {
         seed: u64,
         coarse: bool,
@@ -115,6 +125,17 @@ pub fn action() -> impl Strategy<Value = Action> {
         2 => Just(Action::Settle),
         1 => go_round(),
         1 => crash(),
+    ]
+}
+
+/// The same, and the saved map is in trouble at times.
+pub fn action_in_trouble() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        40 => action(),
+        1 => (0u8..3, 0..CHUNKS, prop::bool::weighted(0.3))
+            .prop_map(|(age, chunk, index)| Action::DamageLeaf { age, chunk, index }),
+        1 => (1u32..4).prop_map(Action::MapRefuses),
+        1 => (1u32..4).prop_map(Action::MapFull),
     ]
 }
 
@@ -170,6 +191,9 @@ pub fn parse(line: &str) -> Action {
         "Tick" => Action::Tick(number(1) as u16),
         "Settle" => Action::Settle,
         "GoRound" => Action::GoRound { chunk: chunk(), records: number(2) as u16, count: number(3) as u16 },
+        "DamageLeaf" => Action::DamageLeaf { age: number(1) as u8, chunk: number(2) as u32, index: flag(3) },
+        "MapRefuses" => Action::MapRefuses(number(1) as u32),
+        "MapFull" => Action::MapFull(number(1) as u32),
         "Crash" => Action::Crash {
             seed: number(1),
             coarse: flag(2),

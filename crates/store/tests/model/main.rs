@@ -9,10 +9,12 @@
 mod actions;
 #[path = "../common/mod.rs"]
 mod common;
+mod opening;
 mod state;
+mod troubles;
 mod world;
 
-use actions::{action, parse};
+use actions::{action, action_in_trouble, parse};
 use azekura_store::Options;
 use common::tiny;
 use proptest::prelude::*;
@@ -46,6 +48,16 @@ proptest! {
         world.settle();
     }
 
+    #[test]
+    fn any_history_with_a_map_in_trouble_gives_what_the_model_gives_or_says_what_is_unknown(
+        actions in prop::collection::vec(action_in_trouble(), 1..400),
+    ) {
+        let mut world = World::new(tiny());
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+    }
 }
 
 proptest! {

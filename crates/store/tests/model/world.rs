@@ -2,10 +2,13 @@
 
 use crate::actions::Action;
 use crate::common::*;
+use crate::opening::interrupted_open;
 use crate::state::*;
+use crate::troubles::Troubles;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{Completion, Copy, Mark, Options, ReadError, Report, Space, Store};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A small generator for which sectors land.
 pub struct Dice(u64);
@@ -31,7 +34,7 @@ pub struct World {
     durable_seen: BTreeSet<usize>,
     value: u64,
     /// From the oldest snapshot to the head.
-    layers: Vec<u64>,
+    pub layers: Vec<u64>,
     /// Heads on one of those.
     clones: Vec<u64>,
     /// The tree as the store knows it.
@@ -39,9 +42,11 @@ pub struct World {
     /// Layers that are being merged, into which, and by which record.
     merging: Vec<(u64, u64, usize)>,
     next_layer: u64,
-    reads: BTreeMap<u64, (Vec<u8>, u16, u16)>,
+    /// What each read should give, of which chunk, from which block on, and how many.
+    reads: BTreeMap<u64, (Vec<u8>, u32, u16, u16)>,
     next_read: u64,
-    time: u64,
+    pub time: u64,
+    pub troubles: Troubles,
 }
 
 pub const READ_TOKENS: u64 = 1 << 40;
@@ -67,6 +72,7 @@ impl World {
             reads: BTreeMap::new(),
             next_read: READ_TOKENS,
             time: 0,
+            troubles: Troubles::default(),
         }
     }
 
@@ -243,11 +249,11 @@ impl World {
                 self.store().drop_layer(token, LayerId(layer));
             }
             Action::Read { age, chunk, first, count } => {
-                let layer = self.layers[self.layers.len().saturating_sub(1 + usize::from(age))];
+                let layer = self.layer_of_age(age);
                 let expected = State::run(&self.calls, usize::MAX).read(layer, chunk, first, count);
                 let token = self.next_read;
                 self.next_read += 1;
-                self.reads.insert(token, (expected, first, count));
+                self.reads.insert(token, (expected, chunk, first, count));
                 let pg = PgId(group_of(chunk));
                 self.store().read(token, pg, blocks(layer, chunk, first, count));
             }
@@ -308,11 +314,10 @@ impl World {
                 }
             }
             Action::Checkpoint => self.store().begin_checkpoint(|_| None),
-            Action::Tick(ms) => {
-                self.time += u64::from(ms);
-                let now = std::time::Duration::from_millis(self.time);
-                self.store().tick(now);
-            }
+            Action::Tick(ms) => self.pass(Duration::from_millis(ms.into())),
+            Action::DamageLeaf { age, chunk, index } => self.damage_leaf(age, chunk, index),
+            Action::MapRefuses(times) => self.refuse(times, 0),
+            Action::MapFull(times) => self.refuse(0, times),
             Action::Settle => self.settle(),
             Action::GoRound { chunk, records, count } => self.go_round(chunk, records, count),
             Action::Crash { seed, coarse, checkpoint_lands, interrupted, unreadable } => {
@@ -358,13 +363,16 @@ impl World {
     }
 
     pub fn settle(&mut self) {
+        self.outlast_troubles();
         self.rig().settle();
         self.look();
         assert!(self.reads.is_empty(), "reads without an end");
         let space = self.space();
         let state = self.store().describe();
         assert_eq!(self.durable, self.records, "records that never became durable: {space:?}; {state}");
-        self.rig().check_accounts();
+        if !self.troubles.uncounted {
+            self.rig().check_accounts();
+        }
     }
 
     /// Looks at what the store has told.
@@ -379,7 +387,7 @@ impl World {
                     self.record_settled(token as usize);
                 }
                 Completion::Read { token, result } => {
-                    let (expected, first, count) = self.reads.remove(&token).unwrap();
+                    let (expected, chunk, first, count) = self.reads.remove(&token).unwrap();
                     match result {
                         Ok(extents) => {
                             let same = flatten(&extents, count) == expected;
@@ -388,7 +396,7 @@ impl World {
                         Err(ReadError::Lost { block }) => {
                             assert_eq!(first_lost(&expected).map(|lost| first + lost), Some(block.0));
                         }
-                        Err(error) => panic!("{error}"),
+                        Err(error) => assert!(self.troubles.excuse(chunk, &error), "{error}"),
                     }
                 }
                 Completion::Checkpointed => {}
@@ -399,6 +407,7 @@ impl World {
             match report {
                 Report::LayerGone { layer } => self.layer_gone(layer.0),
                 Report::Forgotten { .. } => {}
+                report if self.troubles.explain(&report) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -452,6 +461,7 @@ impl World {
         };
         let (mut disk, mut map) = rig.crash_with(keep, blocks);
         self.reads.clear();
+        self.troubles.restart();
         let parents: Vec<(u64, u64)> = self.tree.iter().map(|(layer, parent)| (*layer, *parent)).collect();
         let prepare = |store: &mut Store| {
             for (layer, parent) in &parents {
@@ -462,7 +472,9 @@ impl World {
             (disk, map) = interrupted_open(&self.options, disk, map, &prepare, interrupted);
         }
         let mut rig = Rig::open_with(&self.options, disk, map, prepare).expect("the device opens");
-        rig.check_accounts();
+        if !self.troubles.uncounted {
+            rig.check_accounts();
+        }
         self.match_prefix(&mut rig);
         self.rig = Some(rig);
         // A merge whose record was lost is asked for again.
@@ -509,6 +521,13 @@ impl World {
                         continue;
                     }
                     let want = state.read(*layer, chunk, 0, 32);
+                    if self.is_damaged(chunk) {
+                        if let Some(block) = self.differs_where_known(rig, *layer, chunk, &want) {
+                            reasons.push(format!("{limit}: layer {layer} chunk {chunk} block {block} differs"));
+                            same = false;
+                        }
+                        continue;
+                    }
                     let mut got = Vec::new();
                     while got.len() < want.len() {
                         let (at, rest) = ((got.len() / 4096) as u16, 32 - (got.len() / 4096) as u16);
@@ -612,28 +631,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-/// Opens, but dies after some effects.
-pub fn interrupted_open(
-    options: &Options,
-    disk: Disk,
-    map: azekura_store::MemoryMap,
-    prepare: &dyn Fn(&mut Store),
-    effects: u8,
-) -> (Disk, azekura_store::MemoryMap) {
-    use azekura_store::SavedMap;
-    let root = map.root().unwrap().unwrap();
-    let mut store = Store::open(options.clone(), IDENTITY, root);
-    prepare(&mut store);
-    let mut rig = Rig::around(store, disk, map);
-    for _ in 0..effects {
-        rig.take_effects();
-        if !rig.reads_waiting.is_empty() {
-            rig.finish_read(0);
-        } else if !rig.map_waiting.is_empty() {
-            rig.finish_map(0);
-        }
-    }
-    rig.crash(|_, _| false)
 }

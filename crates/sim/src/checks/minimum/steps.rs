@@ -88,6 +88,7 @@ mod tests {
             epoch: Epoch(epoch),
             committed: Sequence(committed),
             prepared: Sequence(durable),
+            sessions: 0,
             durable: Sequence(durable),
             state: GroupState::Following,
             serving: false,

@@ -36,7 +36,7 @@ impl World {
         }
         let node = self.scene.clients.at[client];
         let Some(life) = self.ready_life(node) else {
-            let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+            let nodes = self.nodes_for_clients();
             self.scene.clients.at[client] = *self.scene.clients.random.pick(&nodes);
             return;
         };
@@ -181,6 +181,10 @@ impl World {
         }
         match outcome {
             Outcome::Failed(IoStatus::Fenced) if self.holders().has_ended(VOLUME_ID, op.attachment) => {
+                self.report.fenced += 1;
+                self.record(id, &op, NEVER);
+            }
+            Outcome::Failed(IoStatus::Fenced) if self.has_left(op.life.node) => {
                 self.report.fenced += 1;
                 self.record(id, &op, NEVER);
             }

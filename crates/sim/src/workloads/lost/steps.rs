@@ -1,6 +1,6 @@
 //! What clients of the lost volume do in the world.
 
-use super::{BLOCKS, BURST, LOST_AT, SERVED_WITHIN, timed_out};
+use super::{BLOCKS, BURST, LINES, LOST_AT, SERVED_WITHIN, timed_out};
 use crate::cluster::front::Who;
 use crate::cluster::records::LOST;
 use crate::cue::Cue;
@@ -32,9 +32,17 @@ impl World {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         let node = *self.scene.lost.random.pick(&nodes);
         self.look_for_room(node);
+        if let Some((id, asked)) = self.scene.clients.oldest()
+            && self.now > asked + SERVED_WITHIN
+        {
+            let what =
+                format!("operation {id} waits since {asked:?}, though its groups were within reach all the time");
+            self.violate(Invariant::Liveness, what);
+        }
         for _ in 0..self.scene.lost.random.between(1, BURST) {
             let Some(life) = self.ready_life_for(node, LOST) else { return };
-            let Some(line) = self.line_to(life, Who("lost", 0), LOST) else { return };
+            let who = Who("lost", self.scene.lost.tokens % LINES);
+            let Some(line) = self.line_to(life, who, LOST) else { return };
             self.scene.lost.tokens += 1;
             let (id, random) = (self.scene.lost.tokens, &mut self.scene.lost.random);
             let offset = random.below(BLOCKS) * BLOCK_SIZE as u64;

@@ -1,0 +1,107 @@
+//! A saved map of which leaves are damaged, that refuses to be read, or that has no room.
+
+use crate::common::*;
+use crate::state::*;
+use crate::world::World;
+use azekura_base::{ChunkIndex, LayerId};
+use azekura_store::{MapDamage, ReadError, Report};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Seconds after which everything has been tried again that the map has refused a few times.
+const PATIENCE_S: u32 = 40;
+
+/// What has happened to the saved map.
+#[derive(Default)]
+pub struct Troubles {
+    /// Chunks of which a leaf was damaged, in whatever layer: the store may not know of their blocks, and says so.
+    damaged: BTreeSet<u32>,
+    /// Of a leaf it was not known how many blocks it owns: they are counted for ever, as far as nobody looks.
+    pub uncounted: bool,
+    /// The map has refused something, or had no room, since all was at rest.
+    refusing: bool,
+    /// It has done so at some time since the store was opened.
+    has_refused: bool,
+}
+
+impl Troubles {
+    /// Another process opens the store.
+    pub fn restart(&mut self) {
+        (self.refusing, self.has_refused) = (false, false);
+    }
+
+    /// A read may end like this, although the model has its blocks.
+    pub fn excuse(&self, chunk: u32, error: &ReadError) -> bool {
+        match error {
+            ReadError::Unknown { .. } => self.damaged.contains(&chunk),
+            ReadError::Map(_) => self.has_refused,
+            _ => false,
+        }
+    }
+
+    /// A store may report this.
+    pub fn explain(&self, report: &Report) -> bool {
+        match report {
+            Report::LeafDamaged { key, .. } => self.damaged.contains(&key.chunk.0),
+            Report::NotSaved { .. } => self.has_refused,
+            _ => false,
+        }
+    }
+}
+
+impl World {
+    pub fn layer_of_age(&self, age: u8) -> u64 {
+        self.layers[self.layers.len().saturating_sub(1 + usize::from(age))]
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.time += time.as_millis() as u64;
+        let now = Duration::from_millis(self.time);
+        self.store().tick(now);
+    }
+
+    pub fn damage_leaf(&mut self, age: u8, chunk: u32, index: bool) {
+        let layer = self.layer_of_age(age);
+        let damage = if index { MapDamage::LeafAndIndex } else { MapDamage::Leaf };
+        if self.rig().map.damage(LayerId(layer), ChunkIndex(chunk), damage) {
+            self.troubles.damaged.insert(chunk);
+            self.troubles.uncounted |= index;
+        }
+    }
+
+    pub fn refuse(&mut self, reads: u32, checkpoints: u32) {
+        let rig = self.rig();
+        (rig.map_refuses, rig.map_full) = (rig.map_refuses.max(reads), rig.map_full.max(checkpoints));
+        (self.troubles.refusing, self.troubles.has_refused) = (true, true);
+    }
+
+    /// The map does everything again, and time passes until what was refused has been tried again.
+    pub fn outlast_troubles(&mut self) {
+        if !std::mem::take(&mut self.troubles.refusing) {
+            return;
+        }
+        let rig = self.rig();
+        (rig.map_refuses, rig.map_full) = (0, 0);
+        for _ in 0..PATIENCE_S {
+            self.rig().settle();
+            self.look();
+            self.pass(Duration::from_secs(1));
+        }
+    }
+
+    /// What the store has of a chunk is what the model has, block by block, as far as the store knows.
+    pub fn differs_where_known(&self, rig: &mut Rig, layer: u64, chunk: u32, want: &[u8]) -> Option<usize> {
+        want.chunks(4096).enumerate().position(|(block, want)| {
+            match rig.read(group_of(chunk), layer, chunk, block as u16, 1) {
+                Ok(got) => got != want,
+                Err(ReadError::Lost { .. }) => first_lost(want).is_none(),
+                Err(error) => !self.troubles.excuse(chunk, &error),
+            }
+        })
+    }
+
+    /// A leaf of the chunk was damaged.
+    pub fn is_damaged(&self, chunk: u32) -> bool {
+        self.troubles.damaged.contains(&chunk)
+    }
+}
