@@ -60,8 +60,8 @@ impl Leader {
         [absence, self.cuts.next(), self.protector.next().map(in_seconds)].into_iter().flatten().min()
     }
 
-    /// The groups whose members are to change, by what was seen before. None: all copies are where they should be, or on
-    /// their way.
+    /// The groups whose members are to change, by what was seen before. None: all copies are where they should be, or
+    /// on their way.
     #[must_use]
     pub fn moves(&self, model: &Model, now: Moment) -> Vec<Move> {
         self.absences.moves(model, now.elapsed)
