@@ -9,8 +9,8 @@ use azekura_model::transitions::removal::{remove_device, remove_node};
 use super::MetaClient;
 
 impl MetaClient {
-    /// Takes a node out of the cluster for good, with its devices, if [`azekura_model::Model::check_node_removal`] allows
-    /// it. Its name is free at once; the records go when no group names its devices any more.
+    /// Takes a node out of the cluster for good, with its devices, if [`azekura_model::Model::check_node_removal`]
+    /// allows it. Its name is free at once; the records go when no group names its devices any more.
     pub async fn remove_node(&self, node: NodeId, lost: bool) -> Result<(), MetaError> {
         self.run("removing the node", |records| remove_node(records, node, lost)).await?;
         self.touch_counter("nodes").await

@@ -53,8 +53,13 @@ impl<S: Scene> Cluster<S> {
 
     /// Makes an empty volume; gives the revision.
     pub(crate) fn create_volume(&mut self, name: &str, size_bytes: u64) -> Option<u64> {
+        self.create_volume_in(CLASS, name, size_bytes)
+    }
+
+    /// The same, in a class.
+    pub(crate) fn create_volume_in(&mut self, class: &str, name: &str, size_bytes: u64) -> Option<u64> {
         let access = VolumeAccess::Exclusive;
-        let spec = VolumeSpec { name: name.into(), size_bytes, class: CLASS.into(), access };
+        let spec = VolumeSpec { name: name.into(), size_bytes, class: class.into(), access };
         self.trace.step(self.now, size_bytes, || format!("{name} is made, of {size_bytes} bytes"));
         let made = self.configuration.run(|records| create_volume(records, &spec, name, ""));
         let (_, revision) = self.must(made)?;

@@ -22,7 +22,7 @@ const HURRY_SECONDS: u64 = 2;
 impl<S: Scene> Cluster<S> {
     /// Nodes that reach the store give signs of life; of others the last one ends.
     pub(crate) fn give_signs_of_life(&mut self) {
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.configuration.model().nodes.keys().copied().collect();
         for node in nodes {
             let alive = self.configuration.model().alive.contains_key(&node);
             if self.life_of(node).is_some() && self.configuration.away(node, self.now).is_none() {

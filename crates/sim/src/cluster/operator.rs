@@ -39,6 +39,8 @@ pub(crate) struct Operator {
     pub(crate) renewed: BTreeMap<NodeId, Duration>,
     /// Nodes that find a new device when they start.
     due: BTreeMap<NodeId, u32>,
+    /// Nodes whose machines are gone for good, and whose records are not.
+    dismissed: BTreeSet<NodeId>,
 }
 
 /// A process's time as the leader of the control plane.
@@ -63,12 +65,18 @@ impl Operator {
             nodes,
             renewed: BTreeMap::new(),
             due: BTreeMap::new(),
+            dismissed: BTreeSet::new(),
         }
     }
 
     /// The device is gone, or its node does without it: it confirms nothing.
     pub(crate) fn is_out(&self, device: DeviceId) -> bool {
         self.lost.contains_key(&device) || self.stopped.contains(&device)
+    }
+
+    /// Some node is still to be taken out of the cluster.
+    pub(crate) fn has_dismissed(&self) -> bool {
+        !self.dismissed.is_empty()
     }
 
     /// A node is to find another device at its next start.

@@ -74,6 +74,8 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
     let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
     txn = put(txn, Key::Counter("devices"), &((plan.nodes + 1) * NUMBERS_PER_NODE));
+    txn = put(txn, Key::Counter("nodes"), &(plan.nodes + 1));
+    txn = put(txn, Key::Counter("groups"), &(plan.groups + 2));
     if plan.devices_fail {
         let settings = SettingsRecord {
             // Sooner than people may ask for: runs are short.
@@ -142,9 +144,14 @@ fn put_volume(
     put(txn, Key::Layer(head), &LayerRecord::new(head, id, None, LayerState::Head, class))
 }
 
+/// Where a node listens, as far as the records say.
+pub(crate) fn address(node: NodeId) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + node.0 as u16))
+}
+
 /// Two sites; the rule that asks for them has a copy on every node.
 fn node_record(id: NodeId) -> NodeRecord {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + id.0 as u16));
+    let address = address(id);
     NodeRecord {
         id,
         uuid: format!("node{id}"),

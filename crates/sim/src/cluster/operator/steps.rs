@@ -3,17 +3,20 @@
 use super::{Operator, Reign, TRUST_AGAIN};
 use crate::cluster::devices::identity;
 use crate::cluster::events::Event;
-use crate::cluster::records::CAPACITY_BYTES;
+use crate::cluster::machine::Machine;
+use crate::cluster::records::{CAPACITY_BYTES, address};
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::device::{Device, Honesty, Silence};
 use crate::plan::Lie;
 use crate::report::Invariant;
 use azekura_base::{DeviceId, NodeId, Shard};
-use azekura_model::Model;
-use azekura_model::transitions::members::{DeviceSpec, register_device};
+use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
+use azekura_model::transitions::removal::remove_node;
+use azekura_model::{MetaError, Model};
 use azekura_node::Breakdown;
 use azekura_plans::homes::{Move, Reason};
 use azekura_plans::{Moment, Plan};
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 impl<S: Scene> Cluster<S> {
@@ -37,6 +40,7 @@ impl<S: Scene> Cluster<S> {
         self.trust_again();
         if !S::is_calm(self) {
             self.take_away_drained();
+            self.take_out_dismissed();
             self.start_anew_for_stopped();
         }
     }
@@ -141,6 +145,54 @@ impl<S: Scene> Cluster<S> {
             let Some(id) = self.register_device(node) else { return };
             self.format_device(id, node);
             self.count("new device");
+        }
+    }
+
+    /// A node's machine is gone for good, with its devices, and another one is set up with empty ones. Gives the new
+    /// node, which has yet to start.
+    pub(crate) fn replace_machine(&mut self, node: NodeId) -> Option<NodeId> {
+        self.machines.remove(&node);
+        self.operator.due.remove(&node);
+        self.operator.dismissed.insert(node);
+        let model = self.configuration.model();
+        let name = format!("node{}", model.counters.get("nodes")?);
+        let site = model.nodes.get(&node)?.site.clone();
+        let address = address(node);
+        let spec = NodeSpec {
+            uuid: name.clone(),
+            name,
+            data_address: address,
+            api_address: address,
+            endpoints: Vec::new(),
+            site,
+            rack: String::new(),
+            incarnation: 0,
+            shards: NonZeroU8::MIN,
+        };
+        let registered = self.configuration.run(|records| register_node(records, &spec));
+        let (record, _) = self.must(registered)?;
+        self.machines.insert(record.id, Machine::new(self.operator.random.fork()));
+        (0..self.plan.devices_per_node).for_each(|_| self.operator.order_device(record.id));
+        self.trace.step(self.now, u64::from(node.0), || format!("{node:?} is gone, {:?} joins", record.id));
+        self.inform_all();
+        Some(record.id)
+    }
+
+    /// Nodes whose machines are gone are taken out of the cluster, as soon as that is allowed.
+    fn take_out_dismissed(&mut self) {
+        let dismissed: Vec<NodeId> = self.operator.dismissed.iter().copied().collect();
+        for node in dismissed {
+            match self.configuration.run(|records| remove_node(records, node, true)) {
+                Ok(_) => {
+                    self.operator.dismissed.remove(&node);
+                    self.trace.step(self.now, u64::from(node.0), || format!("{node:?} is taken out of the cluster"));
+                    self.count("node removed");
+                    self.inform_all();
+                }
+                // Its sign of life has yet to end, or it is still the only one that certainly has something.
+                Err(MetaError::RemovalRefused { .. }) => {}
+                Err(error) => self.violate(Invariant::Protocol, format!("{node:?} can't be removed: {error}")),
+            }
         }
     }
 
@@ -270,7 +322,7 @@ impl<S: Scene> Cluster<S> {
             !device.retired && (self.is_out_for_good(*id) || !self.operator.is_out(*id) && serves)
         };
         let up = self.machines.keys().all(|node| self.ready_life(*node).is_some());
-        let rest = || self.operator.due.is_empty() && self.devices.iter().all(rests);
+        let rest = || self.operator.due.is_empty() && !self.operator.has_dismissed() && self.devices.iter().all(rests);
         !self.operator.on || up && rest() && !self.has_planned_stop()
     }
 }
