@@ -1,9 +1,7 @@
-//! The control plane: where placement groups go, what the leader does by itself, and the REST API.
+//! The control plane: the leader, which does what `azekura_plans` says, and the REST API.
 //!
-//! - [`placement`]: groups on devices; pure functions.
 //! - [`volumes`]: making a volume with all that it needs.
-//! - [`reconcile`]: the leader's background work, a module a resource.
-//! - [`restored`]: groups open again after the configuration was restored.
+//! - [`reconcile`]: the leader's background work.
 //! - `api`: the handlers of the REST API, whose types are in `azekura_api`.
 //! - [`snapshots`]: making snapshots, and what is done with them.
 //! - [`snapshot`]: where it gets what its node says about itself; [`layers`]: and about layers on its devices.
@@ -23,9 +21,7 @@ use tokio::task::JoinHandle;
 mod api;
 pub mod attachments;
 pub mod layers;
-pub mod placement;
 pub mod reconcile;
-pub mod restored;
 pub mod snapshot;
 pub mod snapshots;
 pub mod volumes;

@@ -5,7 +5,7 @@ use azekura_meta::cluster::ClassSpec;
 use azekura_model::transitions::volumes::{VolumeSpec, check_overcommit};
 use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, VolumeAccess, VolumeRecord};
 
-use crate::placement::{candidates, group_count, place_class};
+use azekura_plans::placement::{candidates, group_count, place_class};
 
 /// The class of a volume that names neither a class nor a number of copies.
 pub const DEFAULT_CLASS: &str = "default";

@@ -11,6 +11,7 @@ use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Shard};
 use azekura_meta::client::{EtcdClient, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::groups::NewGroup;
+use azekura_model::transitions::layers;
 use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec};
 use azekura_model::{
     DeviceFailure, Endpoint, EtcdError, FailureDomain, FailureKind, Kind, LayerState, MetaError, Model, NodeRecord,
@@ -22,6 +23,10 @@ const GIB: u64 = 1 << 30;
 
 async fn connect(server: &Server) -> MetaClient {
     MetaClient::connect(vec![server.endpoint()]).await.unwrap()
+}
+
+async fn remove_layer(client: &MetaClient, layer: LayerId) {
+    client.run_known("removing", &client.model(), |records| layers::remove_layer(records, layer)).await.unwrap();
 }
 
 fn node(name: &str) -> NodeSpec {
@@ -174,11 +179,11 @@ async fn volumes(server: &mut Server) {
     assert!(matches!(client.resize_volume("x", GIB).await, Err(MetaError::NotFound { .. })));
     // Both devices drop the deleted layer; then its record may go.
     client.confirm_layer_gone(LayerId(2), DeviceId(1)).await.unwrap();
-    client.remove_layer(LayerId(1)).await.unwrap();
+    remove_layer(&client, LayerId(1)).await;
     client.confirm_layer_gone(LayerId(2), DeviceId(2)).await.unwrap();
     let model = until(&client, |model| model.ended_layers() == [LayerId(2)]).await;
     assert!(model.layers.contains_key(&LayerId(1)), "a head is not removed");
-    client.remove_layer(LayerId(2)).await.unwrap();
+    remove_layer(&client, LayerId(2)).await;
     client.confirm_layer_gone(LayerId(2), DeviceId(1)).await.unwrap();
     until(&client, |model| !model.layers.contains_key(&LayerId(2)) && model.dropped.is_empty()).await;
     // Ids are never used again.

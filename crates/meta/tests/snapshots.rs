@@ -14,6 +14,7 @@ use azekura_meta::cluster::{ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::attachments::AttachRequest;
 use azekura_model::transitions::cuts::VolumeCut;
 use azekura_model::transitions::groups::NewGroup;
+use azekura_model::transitions::layers;
 use azekura_model::transitions::snapshots::CloneSpec;
 use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec};
 use azekura_model::{
@@ -84,13 +85,23 @@ fn layer(model: &Model, id: u64) -> (LayerState, Option<u64>) {
     (layer.state, layer.parent.map(|parent| parent.0))
 }
 
+/// Begins the end of a layer as it was planned from a model.
+async fn begin_layer_end(client: &MetaClient, model: &Model, layer: LayerId, end: LayerEnd) {
+    let txn = layers::begin_layer_end(model, layer, end).unwrap();
+    client.run_known("ending", model, |records| records.unless_overtaken(txn.clone())).await.unwrap();
+}
+
+async fn remove_layer(client: &MetaClient, layer: LayerId) {
+    client.run_known("removing", &client.model(), |records| layers::remove_layer(records, layer)).await.unwrap();
+}
+
 /// What the leader does until nothing is left to do, with devices that do as they are told.
 async fn settle_layers(client: &MetaClient) -> Arc<Model> {
     loop {
         let model = now(client).await;
         let ends = model.layers_to_end();
         for (layer, end) in &ends {
-            client.begin_layer_end(&model, *layer, *end).await.unwrap();
+            begin_layer_end(client, &model, *layer, *end).await;
         }
         let holders = LayerHolders::new(&model);
         let mut busy = !ends.is_empty();
@@ -98,7 +109,7 @@ async fn settle_layers(client: &MetaClient) -> Arc<Model> {
             for device in open {
                 client.confirm_layer_gone(layer.id, device).await.unwrap();
             }
-            client.remove_layer(layer.id).await.unwrap();
+            remove_layer(client, layer.id).await;
             busy = true;
         }
         if !busy {
@@ -224,7 +235,7 @@ async fn layers_end_in_any_order(server: &mut Server) {
     let model = now(&client).await;
     let first = model.layers_to_end();
     assert_eq!(first, [(LayerId(2), LayerEnd::MergeInto(LayerId(3)))], "one at a time at each place");
-    client.begin_layer_end(&model, LayerId(2), LayerEnd::MergeInto(LayerId(3))).await.unwrap();
+    begin_layer_end(&client, &model, LayerId(2), LayerEnd::MergeInto(LayerId(3))).await;
     // What was decided on an older model does not happen.
     client.delete_snapshot(id, "4").await.unwrap();
     let model = now(&client).await;
@@ -232,7 +243,7 @@ async fn layers_end_in_any_order(server: &mut Server) {
     assert_eq!(model.layers_to_end(), [(LayerId(4), LayerEnd::MergeInto(LayerId(5)))]);
     let begun = client.begin_cut("5", NodeId(1), &[of("v", "5")]).await.unwrap();
     client.finish_cut(&begun).await.unwrap();
-    client.begin_layer_end(&model, LayerId(4), LayerEnd::MergeInto(LayerId(5))).await.unwrap();
+    begin_layer_end(&client, &model, LayerId(4), LayerEnd::MergeInto(LayerId(5))).await;
     let model = now(&client).await;
     assert_eq!(layer(&model, 4).0, LayerState::Hidden, "the layer on top was changed since");
     client.confirm_layer_gone(LayerId(2), DeviceId(1)).await.unwrap();
@@ -247,7 +258,7 @@ async fn layers_end_in_any_order(server: &mut Server) {
     // The volume goes while something is merged into its head: the head is dropped only after that.
     client.delete_snapshot(id, "5").await.unwrap();
     let model = now(&client).await;
-    client.begin_layer_end(&model, LayerId(5), LayerEnd::MergeInto(LayerId(6))).await.unwrap();
+    begin_layer_end(&client, &model, LayerId(5), LayerEnd::MergeInto(LayerId(6))).await;
     client.delete_volume("v", VolumeDeletion { snapshots: true, attached: true }).await.unwrap();
     let model = client.model_of_volumes().await.unwrap();
     let holders = LayerHolders::new(&model);

@@ -1,12 +1,10 @@
 //! The cluster's configuration as a value: its records, the names of their keys, and what follows from them.
 //!
 //! Nothing here does I/O: no sockets, no clock, no randomness, no async runtime. `azekura-meta` keeps these records on
-//! a configuration server, `azekura-control` decides what is to be done with them, and the simulator does both in
-//! memory.
+//! a configuration server, `azekura-plans` says what the leader changes next, and the simulator does both in memory.
 //!
 //! - [`Model`]: the whole cluster as one value.
 //! - [`transitions`]: how it changes, as functions from [`Records`] to a [`Txn`].
-//! - [`plans`]: what reconcilers do next.
 //! - [`history`]: whether a configuration continues what a node has seen of it.
 //! - [`Memory`]: executes those changes without a server.
 
@@ -20,7 +18,6 @@ mod layer_ends;
 mod members;
 mod memory;
 mod model;
-pub mod plans;
 mod read;
 mod records;
 mod removal;

@@ -113,6 +113,20 @@ impl<'a> Records<'a> {
         self.look_up(keys.iter().map(ToString::to_string).collect())
     }
 
+    /// A change that was made from a model, as a transition: it happens once, and not when something has changed since
+    /// that its conditions name. Gives whether it happens.
+    ///
+    /// # Errors
+    /// When a key that a condition names was not read yet.
+    pub fn unless_overtaken(&self, txn: Txn) -> Outcome<bool> {
+        let found = self.look_up(txn.conditions().iter().map(|(key, _)| key.clone()).collect())?;
+        let mut conditions = found.iter().zip(txn.conditions());
+        if conditions.all(|(found, (_, mod_revision))| found.mod_revision() == *mod_revision) {
+            return Ok(Step::Run(txn, true));
+        }
+        Ok(Step::Done(false, found.iter().map(Found::mod_revision).max().unwrap_or(0)))
+    }
+
     fn look_up(&self, names: Vec<String>) -> Result<Vec<Found>, Halt> {
         let Some(read) = self.read else {
             return Ok(names.into_iter().map(|key| Found { kv: self.model.key_value(&key), key }).collect());

@@ -63,7 +63,7 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let mut random = Random::new(seed);
     let options = plan.store_options(&mut random);
     let lost = Lost::new(plan.mode, Random::new(seed ^ 0x6c6f_7374));
-    let store = records::draw(plan, &mut random);
+    let store = records::draw(plan, &mut random, Random::new(seed ^ 0x7365_7473));
     let view = Views::default().of(store.model());
     let honesty = match plan.lie {
         Some(Lie::LosingDisk) => Honesty::Liar,

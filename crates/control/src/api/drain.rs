@@ -6,13 +6,13 @@ use azekura_api::endpoint::{DeviceDrain, DeviceUndrain, NodeDrain, NodeUndrain};
 use azekura_api::{ClusterStats, DeviceView};
 use azekura_base::{DeviceId, Size};
 use azekura_model::{DeviceState, Kind, MetaError, Model};
+use azekura_plans::homes::{check_drain, takes_drained};
 
 use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
 use super::shown::Shown;
 use super::stats::gather;
 use super::{Api, views};
-use crate::placement::candidates_where;
 
 /// A device is filled by moves up to this share of its size.
 const FILL_MAX: f64 = 0.9;
@@ -59,42 +59,19 @@ async fn set(
 
 /// Whether the rest of the cluster can take what these devices hold.
 fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) -> Result<(), MetaError> {
-    let refuse = |reason: String| Err(MetaError::DrainRefused { what: what.to_owned(), reason });
-    let stays = |device: &azekura_model::DeviceRecord| {
-        let alive = model.alive.contains_key(&device.node);
-        (device.is_sound() && alive && !devices.contains(&device.id)).then_some(true)
+    check_drain(model, what, devices)?;
+    let stays = |id: DeviceId| {
+        !devices.contains(&id) && model.devices.get(&id).is_some_and(|device| takes_drained(model, device))
     };
-    for class in model.classes.values() {
-        let holds = |id: &azekura_base::PgId| {
-            model.groups.get(id).is_some_and(|group| devices.iter().any(|device| group.needs(*device)))
-        };
-        if !class.groups.iter().any(holds) {
-            continue;
-        }
-        let rest = candidates_where(model, class, stays);
-        let domains: BTreeSet<u32> = rest.iter().map(|candidate| candidate.domain).collect();
-        if domains.len() < class.copies as usize {
-            return refuse(format!(
-                "storage class '{}' keeps {} copies on different {domain}s, and only {} {domain}(s) with devices in \
-                 service would be left",
-                class.name,
-                class.copies,
-                domains.len(),
-                domain = class.failure_domain,
-            ));
-        }
-    }
     let views = views::devices(model, stats);
     let held: u64 = views.iter().filter(|view| devices.contains(&view.id)).map(|view| view.used_bytes).sum();
-    let rest = views.iter().filter(|view| model.devices.get(&view.id).is_some_and(|device| stays(device).is_some()));
+    let rest = views.iter().filter(|view| stays(view.id));
     let room: u64 =
         rest.map(|view| ((view.capacity_bytes as f64 * FILL_MAX) as u64).saturating_sub(view.used_bytes)).sum();
     if held > room {
-        return refuse(format!(
-            "{} are stored there, and the other devices have room for {}",
-            Size::new(held),
-            Size::new(room)
-        ));
+        let (held, room) = (Size::new(held), Size::new(room));
+        let reason = format!("{held} are stored there, and the other devices have room for {room}");
+        return Err(MetaError::DrainRefused { what: what.to_owned(), reason });
     }
     Ok(())
 }

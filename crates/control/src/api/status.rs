@@ -157,7 +157,7 @@ fn notes(
     if findings > 0 {
         notes.push(findings_note(model, findings));
     }
-    let found = crate::restored::found_layers(model);
+    let found = azekura_plans::restored::found_layers(model);
     if !found.is_empty() {
         let numbers: Vec<String> = found.iter().take(FOUND_LAYERS_NAMED_MAX).map(ToString::to_string).collect();
         notes.push(format!(
@@ -248,7 +248,7 @@ fn problems(
     devices: &[DeviceView],
     groups: &BTreeMap<GroupHealth, BTreeSet<PgId>>,
 ) -> Vec<String> {
-    let mut problems = crate::restored::problems(model);
+    let mut problems = azekura_plans::restored::problems(model);
     problems.extend(stale.map(|stale| format!("{stale}; it can't be changed meanwhile: {}", stale.reason)));
     for (health, what) in [
         (GroupHealth::Unavailable, "do not serve: their primary is away or not ready yet; I/O to them waits"),

@@ -9,7 +9,7 @@ use azekura_model::{AttachmentRecord, ClassRecord, Endpoint, FailureKind, Model,
 
 use super::scrub;
 use super::shown::Shown;
-use crate::placement::place_class;
+use azekura_plans::placement::place_class;
 
 fn attachment(model: &Model, attachment: &AttachmentRecord) -> AttachmentView {
     let AttachmentRecord { node, incarnation, generation, shared, pinned, since } = attachment.clone();

@@ -1,8 +1,6 @@
 //! Snapshots: made by a cut that all groups of a volume make before any goes on (docs/decisions/0011-snapshots.md),
 //! gone back to, cloned and thinned.
 //!
-//! - [`retention`]: which snapshots a protection keeps; pure functions.
-//! - [`schedule`]: when the next one is due.
 //! - [`tree`]: what lies between two layers, and which end with a snapshot.
 //! - [`when`]: times as people write them.
 
@@ -21,8 +19,6 @@ use azekura_model::{
 
 use crate::attachments::{Attacher, FREEZE_WAIT};
 
-pub mod retention;
-pub mod schedule;
 pub mod tree;
 pub mod when;
 
@@ -313,7 +309,7 @@ impl Snapshots {
         volume: &str,
         protection: Option<&ProtectionRecord>,
     ) -> Result<VolumeRecord, MetaError> {
-        protection.map(retention::check).transpose()?;
+        protection.map(azekura_plans::retention::check).transpose()?;
         self.meta.protect_volume(volume, protection).await
     }
 

@@ -5,7 +5,7 @@ use azekura_base::NodeId;
 use azekura_model::transitions::cuts::{Cut, VolumeCut, begin_cut, call_off_cut, finish_cut};
 use azekura_model::{MetaError, Records, SnapshotRecord, VolumeRecord};
 
-use super::{Attempt, MetaClient};
+use super::MetaClient;
 use crate::time::unix_time;
 
 /// What a finished cut has made.
@@ -32,15 +32,8 @@ impl MetaClient {
     pub async fn finish_cut(&self, cut: &Cut) -> Result<Snapped, MetaError> {
         // All writes of the volumes wait for this: the first attempt is made without asking what there is.
         let model = self.model_at(cut.revision).await?;
-        let first = match finish_cut(&Records::known(&model), cut) {
-            Ok(step) => self.take(step).await.ok(),
-            Err(_) => None,
-        };
-        let ((snapshots, volumes), revision) = match first {
-            Some(Attempt::Done(done)) => done,
-            // Something has changed since, or an answer was lost, which the transition recognises as its own work.
-            _ => self.run("finishing a snapshot", |records| finish_cut(records, cut)).await?,
-        };
+        let finish = |records: &Records<'_>| finish_cut(records, cut);
+        let ((snapshots, volumes), revision) = self.run_known("finishing a snapshot", &model, finish).await?;
         Ok(Snapped { snapshots, volumes, revision })
     }
 

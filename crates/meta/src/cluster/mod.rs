@@ -228,6 +228,28 @@ impl MetaClient {
         self.settle(what, |attempt| self.try_transition(attempt, transition)).await
     }
 
+    /// Runs a transition; the first attempt takes what `model` says for what there is, without reading it. Gives what
+    /// the transition comes to, and a revision from which on it is so.
+    ///
+    /// # Errors
+    /// When it is refused, or the configuration can't be reached.
+    pub async fn run_known<T: Send>(
+        &self,
+        what: &str,
+        model: &Model,
+        transition: impl Fn(&Records<'_>) -> Outcome<T> + Sync,
+    ) -> Result<(T, i64), MetaError> {
+        let first = match transition(&Records::known(model)) {
+            Ok(step) => self.take(step).await.ok(),
+            Err(_) => None,
+        };
+        match first {
+            Some(Attempt::Done(done)) => Ok(done),
+            // Something has changed since, or an answer was lost: the transition recognises its own work.
+            _ => self.run(what, transition).await,
+        }
+    }
+
     /// One attempt at a transition.
     async fn try_transition<T>(
         &self,

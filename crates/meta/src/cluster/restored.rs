@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use azekura_base::DeviceId;
 use azekura_model::transitions::restored::{self, Restoration, RestoreMoment, RestoredSummary, plan_restore};
-use azekura_model::{DoubtRecord, EtcdError, HoldingsRecord, LayerRecord, MetaError, Txn};
+use azekura_model::{DoubtRecord, EtcdError, HoldingsRecord, MetaError, Txn};
 
 use super::{MetaClient, random_uuid};
 use crate::time::{now_rfc3339, unix_seconds};
@@ -41,11 +41,6 @@ impl MetaClient {
         self.run(what, |records| restored::open_without(records, devices)).await.map(|_| ())
     }
 
-    /// Notes that all groups are open again.
-    pub async fn end_restoration(&self) -> Result<(), MetaError> {
-        self.run("changing the cluster's record", restored::end_restoration).await.map(|_| ())
-    }
-
     /// Tells all nodes that the configuration went back; `node` is the identity of the data folder that shows it.
     pub async fn doubt(&self, node: &str, doubt: &DoubtRecord) -> Result<(), MetaError> {
         self.inner.etcd.txn(restored::doubt(node, doubt).into()).await?;
@@ -55,13 +50,6 @@ impl MetaClient {
     /// Says what a device holds.
     pub async fn tell_holdings(&self, holdings: &HoldingsRecord) -> Result<(), MetaError> {
         self.inner.etcd.txn(restored::tell_holdings(holdings).into()).await?;
-        Ok(())
-    }
-
-    /// Enters a layer that devices hold and the configuration does not know, with what it lies on. It stays until
-    /// somebody removes its record.
-    pub async fn adopt_layer(&self, layer: LayerRecord) -> Result<(), MetaError> {
-        self.inner.etcd.txn(restored::adopt_layer(layer).into()).await?;
         Ok(())
     }
 }

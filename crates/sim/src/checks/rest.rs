@@ -99,11 +99,11 @@ impl World {
         self.check_history();
     }
 
-    /// All members of all groups are in sync, follow their primaries and have committed the same; former members have
-    /// given up their copies.
+    /// All copies are where they should be, all members of all groups are in sync, follow their primaries and have
+    /// committed the same; former members have given up their copies.
     fn settled(&self) -> bool {
         let groups = &self.configuration.view().groups;
-        if !self.devices_rest() || self.configuration.is_closed() {
+        if !self.devices_rest() || self.configuration.is_closed() || !self.copies_are_home() {
             return false;
         }
         let is_left = |device: &DeviceId| self.is_out(*device);

@@ -124,15 +124,15 @@ impl Configuration {
         Some(self.view.revision)
     }
 
-    /// A node shows that it is alive.
-    pub(crate) fn give_sign_of_life(&mut self, node: NodeId) {
-        self.store.claim(Claim::Alive(node), "").expect("it is never somebody else's");
+    /// A node takes a key that ends with a lease, which nobody else has.
+    pub(crate) fn claim(&mut self, claim: Claim) {
+        self.store.claim(claim, "").expect("nobody else has it");
         self.show();
     }
 
-    /// A node's sign of life ends.
-    pub(crate) fn end_sign_of_life(&mut self, node: NodeId) {
-        self.store.end(Claim::Alive(node));
+    /// The lease of such a key ends.
+    pub(crate) fn end(&mut self, claim: Claim) {
+        self.store.end(claim);
         self.show();
     }
 

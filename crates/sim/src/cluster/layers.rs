@@ -8,12 +8,21 @@ use crate::cluster::{Cluster, Scene};
 use crate::plan::Lie;
 use crate::report::Invariant;
 use azekura_base::{DeviceId, LayerId};
-use azekura_model::plans::{self, layers::LayerPlan};
-use azekura_model::transitions::layers::{begin_layer_end, confirm_layer_gone, remove_layer};
+use azekura_model::transitions::layers::confirm_layer_gone;
 use azekura_model::transitions::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
-use azekura_model::{Key, LayerEnd, LayerRecord, MetaError, Txn, VolumeAccess};
+use azekura_model::{Key, LayerEnd, LayerRecord, MetaError, Model, Txn, VolumeAccess};
+use azekura_plans::layers::{self, LayerPlan};
+use azekura_plans::{Plan, snapshots};
 use std::collections::BTreeSet;
+
+/// A merge that drops what others inherit.
+fn dropping(plan: LayerPlan) -> LayerPlan {
+    match plan {
+        LayerPlan::Begin(layer, _) => LayerPlan::Begin(layer, LayerEnd::Drop),
+        other => other,
+    }
+}
 
 impl<S: Scene> Cluster<S> {
     /// Makes a volume whose blocks are a snapshot's until it is written; gives the revision. `None` when it is not
@@ -44,8 +53,13 @@ impl<S: Scene> Cluster<S> {
 
     /// Makes an empty volume; gives the revision.
     pub(crate) fn create_volume(&mut self, name: &str, size_bytes: u64) -> Option<u64> {
+        self.create_volume_in(CLASS, name, size_bytes)
+    }
+
+    /// The same, in a class.
+    pub(crate) fn create_volume_in(&mut self, class: &str, name: &str, size_bytes: u64) -> Option<u64> {
         let access = VolumeAccess::Exclusive;
-        let spec = VolumeSpec { name: name.into(), size_bytes, class: CLASS.into(), access };
+        let spec = VolumeSpec { name: name.into(), size_bytes, class: class.into(), access };
         self.trace.step(self.now, size_bytes, || format!("{name} is made, of {size_bytes} bytes"));
         let made = self.configuration.run(|records| create_volume(records, &spec, name, ""));
         let (_, revision) = self.must(made)?;
@@ -93,37 +107,34 @@ impl<S: Scene> Cluster<S> {
         outcome.map_err(|error| self.violate(Invariant::Protocol, format!("the control plane refuses: {error}"))).ok()
     }
 
+    /// Does what was planned from a model. False when somebody was faster.
+    pub(crate) fn carry_out(&mut self, model: &Model, plan: &Plan) -> bool {
+        let done = self.configuration.run(|records| plan.transition(model, records));
+        self.must(done).is_some_and(|(done, _)| done)
+    }
+
     /// The leader looks at what layers are due, and at the snapshots of deleted volumes.
     pub(crate) fn leader_turn(&mut self) {
         let again = self.now + self.cuts.random.spread_millis(10, 400);
         self.queue.push(again, Event::Leader);
         let model = self.configuration.model().clone();
-        let plans = plans::layers::step(&model);
-        let snapshots = plans::snapshots::step(&model, self.now.as_secs());
-        let snapshots: Vec<_> = snapshots.map(|(volume, name)| (volume, name.to_owned())).collect();
-        if plans.is_empty() && snapshots.is_empty() {
+        let layers = layers::step(&model).into_iter();
+        let layers: Vec<LayerPlan> = match self.plan.lie {
+            Some(Lie::DroppingMerge) => layers.map(dropping).collect(),
+            _ => layers.collect(),
+        };
+        let over = snapshots::step(&model, self.now.as_secs());
+        let over: Vec<_> = over.map(|(volume, name)| (volume, name.to_owned())).collect();
+        if layers.is_empty() && over.is_empty() {
             return;
         }
-        for (volume, name) in &snapshots {
-            let deleted = self.configuration.run(|records| delete_snapshot(records, *volume, name));
-            self.must(deleted);
+        let begun = layers.iter().filter(|plan| matches!(plan, LayerPlan::Begin(..))).count() as u64;
+        let deletions = over.iter().map(|(volume, name)| Plan::DeleteSnapshot(*volume, name.clone()));
+        // What has changed since it was planned is left to the next turn.
+        for plan in deletions.chain(layers.iter().copied().map(Plan::Layer)) {
+            self.carry_out(&model, &plan);
         }
-        let lies = self.plan.lie == Some(Lie::DroppingMerge);
-        for plan in &plans {
-            match *plan {
-                LayerPlan::Remove(layer) => {
-                    let removed = self.configuration.run(|records| remove_layer(records, layer));
-                    self.must(removed);
-                }
-                LayerPlan::Begin(layer, end) => {
-                    let end = if lies { LayerEnd::Drop } else { end };
-                    // What has changed since it was planned is left to the next turn.
-                    let _ = begin_layer_end(&model, layer, end).and_then(|txn| self.configuration.try_change(&txn));
-                }
-            }
-        }
-        let begun = plans.iter().filter(|plan| matches!(plan, LayerPlan::Begin(..))).count() as u64;
-        self.trace.step(self.now, begun, || format!("the leader deletes {snapshots:?}, and of layers: {plans:?}"));
+        self.trace.step(self.now, begun, || format!("the leader deletes {over:?}, and of layers: {layers:?}"));
         self.inform_all();
     }
 

@@ -7,11 +7,12 @@
 //! - [`links`], [`devices`]: what of the network and of devices concerns the cluster.
 //! - [`records`], [`configuration`]: what the configuration store holds, who hears of it and when.
 //! - [`front`]: clients' connections. [`attachments`]: who has which volume.
-//! - [`notes`], [`operator`], [`cuts`], [`layers`]: the control plane.
+//! - [`notes`], [`operator`], [`cuts`], [`layers`], [`classes`]: the control plane.
 //! - [`events`]: what happens. [`later`]: what others want to happen.
 //! - [`observer`]: asks copies in the end. [`lies`]: what a network does that lies.
 
 pub(crate) mod attachments;
+mod classes;
 pub(crate) mod configuration;
 pub(crate) mod cuts;
 mod describe;

@@ -1,49 +1,66 @@
 //! What the records say of nodes and devices, changed by the transitions of `azekura_model`: signs of life, what is
 //! wrong with devices, which of them are drained and taken out of the cluster.
 
+use crate::cluster::operator::Reign;
 use crate::cluster::{Cluster, Scene};
 use crate::plan::Lie;
 use crate::report::Invariant;
 use azekura_base::{DeviceId, NodeId, PgId};
-use azekura_model::transitions::alive::LIFE_TTL_SECONDS;
+use azekura_model::transitions::alive::{Claim, LIFE_TTL_SECONDS};
 use azekura_model::transitions::devices::{note_device_failure, set_device_state};
-use azekura_model::transitions::removal::{removal_step, remove_device};
-use azekura_model::{DeviceFailure, DeviceRecord, DeviceState, FailureKind, Key, MetaError, Txn};
+use azekura_model::transitions::removal::remove_device;
+use azekura_model::{DeviceFailure, DeviceRecord, DeviceState, FailureKind, Key, MetaError, SettingsRecord, Txn};
+use azekura_plans::Leader;
 use std::time::Duration;
 
-/// A sign of life ends so long after it was given last.
+/// A sign of life ends so long after it was given last, and so does a leadership.
 const LIFE: Duration = Duration::from_secs(LIFE_TTL_SECONDS as u64);
+
+/// The most that the leader waits for nodes and devices when a run is to end.
+const HURRY_SECONDS: u64 = 2;
 
 impl<S: Scene> Cluster<S> {
     /// Nodes that reach the store give signs of life; of others the last one ends.
     pub(crate) fn give_signs_of_life(&mut self) {
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.configuration.model().nodes.keys().copied().collect();
         for node in nodes {
             let alive = self.configuration.model().alive.contains_key(&node);
             if self.life_of(node).is_some() && self.configuration.away(node, self.now).is_none() {
                 self.operator.renewed.insert(node, self.now);
                 if !alive {
-                    self.configuration.give_sign_of_life(node);
+                    self.configuration.claim(Claim::Alive(node));
                 }
             } else if alive && self.operator.renewed.get(&node).is_none_or(|at| self.now >= *at + LIFE) {
-                self.configuration.end_sign_of_life(node);
+                self.configuration.end(Claim::Alive(node));
             }
         }
     }
 
-    /// Since when nodes have been absent, and devices out of service, as the records say.
-    pub(crate) fn look_for_absence(&mut self) {
-        let (model, now) = (self.configuration.model(), self.now);
-        let (absent, out) = (&mut self.operator.absent, &mut self.operator.out);
-        absent.retain(|node, _| !model.alive.contains_key(node));
-        for node in model.nodes.keys().filter(|node| !model.alive.contains_key(node)) {
-            absent.entry(*node).or_insert(now);
+    /// Somebody leads the control plane: who did, until that is over, and then another process that reaches the store.
+    /// True when the leader can do something now.
+    pub(crate) fn elect(&mut self) -> bool {
+        if let Some(Reign { life, renewed, .. }) = self.operator.reign {
+            let awake = self.life_of(life.node) == Some(life) && self.stalled(life).is_none();
+            if awake && self.configuration.away(life.node, self.now).is_none() {
+                self.operator.reign.iter_mut().for_each(|reign| reign.renewed = self.now);
+                return true;
+            }
+            if self.now < renewed + LIFE {
+                return false;
+            }
+            self.configuration.end(Claim::Leader(life.node));
+            self.operator.reign = None;
         }
-        let is_out = |device: &DeviceId| model.devices.get(device).is_some_and(|device| !device.is_served());
-        out.retain(|device, _| is_out(device));
-        for device in model.devices.keys().filter(|device| is_out(device)) {
-            out.entry(*device).or_insert(now);
+        let mut candidates = self.reaching();
+        candidates.retain(|life| self.stalled(*life).is_none());
+        if candidates.is_empty() {
+            return false;
         }
+        let life = *self.operator.random.pick(&candidates);
+        self.configuration.claim(Claim::Leader(life.node));
+        self.trace.step(self.now, u64::from(life.node.0), || format!("{life:?} leads the control plane"));
+        self.operator.reign = Some(Reign { life, renewed: self.now, leader: Leader::default() });
+        true
     }
 
     /// Nodes that reach the store note what they have found out about their devices.
@@ -137,16 +154,13 @@ impl<S: Scene> Cluster<S> {
         Ok(())
     }
 
-    /// The leader takes what was removed out of the groups, and then its record away.
-    pub(crate) fn take_removal_steps(&mut self) {
-        let model = self.configuration.model().clone();
-        let mut changed = false;
-        for step in model.removal_steps() {
-            changed |= self.configuration.try_change(&removal_step(&model, &step)).is_some();
-        }
-        if changed {
-            self.inform_all();
-        }
+    /// Nobody waits for anything much longer: the run is to end. The settings say less than people may ask for.
+    pub(crate) fn hurry(&mut self) {
+        let settings = self.configuration.model().settings();
+        let rehome_after_seconds = Some(settings.rehome_after_seconds.unwrap_or(u64::MAX).min(HURRY_SECONDS));
+        let settings = SettingsRecord { rehome_after_seconds, ..settings };
+        self.configuration.change(&Txn::new().put(&Key::Settings.to_string(), &settings));
+        self.inform_all();
     }
 
     /// A device has given up its copy.

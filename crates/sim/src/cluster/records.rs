@@ -6,7 +6,7 @@ use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PgId, Shard, VolumeId}
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::{
     AckRule, ClassRecord, DeviceRecord, DeviceState, FailureDomain, Key, LayerRecord, LayerState, Memory, NodeRecord,
-    Txn, Unknown, VolumeAccess, VolumeRecord,
+    SettingsRecord, Txn, Unknown, VolumeAccess, VolumeRecord,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU8;
@@ -30,8 +30,8 @@ pub(crate) const CAPACITY_BYTES: u64 = 1 << 30;
 /// The first of a node's devices has this number, times the node's, when a run begins.
 const NUMBERS_PER_NODE: u32 = 100;
 
-/// A configuration that `random` draws.
-pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
+/// A configuration that `random` draws; `settings` draws what can be set for the whole cluster.
+pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Memory {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
     let of = |node: NodeId| (0..plan.devices_per_node).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth));
     let mut txn = Txn::new();
@@ -75,6 +75,17 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random) -> Memory {
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
     txn = put(txn, Key::Counter("nodes"), &(plan.nodes + 1));
     txn = put(txn, Key::Counter("devices"), &((plan.nodes + 1) * NUMBERS_PER_NODE));
+    txn = put(txn, Key::Counter("nodes"), &(plan.nodes + 1));
+    txn = put(txn, Key::Counter("groups"), &(plan.groups + 2));
+    if plan.devices_fail {
+        let settings = SettingsRecord {
+            // Sooner than people may ask for: runs are short.
+            rehome_after_seconds: Some(settings.between(1, 8)),
+            moves_at_once: settings.between(1, 3) as u32,
+            ..SettingsRecord::default()
+        };
+        txn = put(txn, Key::Settings, &settings);
+    }
     let mut memory = Memory::new();
     memory.run(&txn).expect("there are no conditions");
     memory
@@ -134,9 +145,14 @@ fn put_volume(
     put(txn, Key::Layer(head), &LayerRecord::new(head, id, None, LayerState::Head, class))
 }
 
+/// Where a node listens, as far as the records say.
+pub(crate) fn address(node: NodeId) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + node.0 as u16))
+}
+
 /// Two sites; the rule that asks for them has a copy on every node.
 fn node_record(id: NodeId) -> NodeRecord {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000 + id.0 as u16));
+    let address = address(id);
     NodeRecord {
         id,
         uuid: format!("node{id}"),

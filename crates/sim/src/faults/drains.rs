@@ -2,30 +2,27 @@
 
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId};
+use azekura_plans::homes::check_drain;
 use std::collections::BTreeSet;
 
 impl World {
     /// One device, or several at once.
     pub(super) fn drain_devices(&mut self) -> &'static str {
         let count = self.scene.wear.random.between(1, 2);
-        let mut drained: BTreeSet<DeviceId> = self.devices.keys().copied().filter(|id| self.is_drained(*id)).collect();
-        let before = drained.len();
+        let mut drained = false;
         for _ in 0..count {
-            let sound: Vec<DeviceId> =
-                self.devices.keys().copied().filter(|id| self.is_sound(*id) && !drained.contains(id)).collect();
+            let free = |id: &DeviceId| self.is_sound(*id) && !self.is_drained(*id);
+            let sound: Vec<DeviceId> = self.devices.keys().copied().filter(free).collect();
             if sound.is_empty() {
                 break;
             }
             let id = *self.scene.wear.random.pick(&sound);
-            let mut all = drained.clone();
-            all.insert(id);
-            // Refused where too few failure domains would be left, as the control plane does it.
-            if all.iter().all(|device| self.stuck_on(*device, &all).is_none()) {
+            if check_drain(self.configuration.model(), "", &[id]).is_ok() {
                 self.drain_device(id);
-                drained = all;
+                drained = true;
             }
         }
-        if drained.len() > before { "drain" } else { "nothing" }
+        if drained { "drain" } else { "nothing" }
     }
 
     /// Who has found out that a device lies does not use it any longer than necessary.

@@ -33,7 +33,7 @@ const COLUMNS: [(&str, u64, u64); 8] = [
 type Strike = fn(&mut World) -> &'static str;
 
 /// Each fault: what it is, what strikes, and its share of the faults of each column, in percent.
-const FAULTS: [(&str, Strike, [u64; 8]); 18] = [
+const FAULTS: [(&str, Strike, [u64; 8]); 21] = [
     ("flipped bit", World::flip_a_bit, [0, 0, 65, 0, 0, 0, 0, 0]),
     ("damaged leaf of a map", World::damage_a_leaf, [0, 0, 25, 0, 0, 0, 0, 0]),
     ("links cut", World::cut_some_links, [0, 0, 0, 50, 0, 12, 25, 0]),
@@ -47,11 +47,14 @@ const FAULTS: [(&str, Strike, [u64; 8]); 18] = [
     ("crash of all nodes", World::crash_all, [0, 15, 0, 5, 0, 8, 4, 0]),
     ("node away for long", World::send_one_away, [0, 0, 0, 0, 0, 8, 8, 0]),
     ("members changed", World::change_members, [0, 0, 0, 0, 0, 0, 8, 0]),
-    ("device wiped", World::wipe_a_device, [0, 0, 0, 0, 0, 0, 0, 22]),
-    ("device refuses", World::refuse_io, [0, 0, 0, 0, 0, 0, 0, 26]),
-    ("device lies", World::lie_somehow, [0, 0, 0, 0, 0, 0, 0, 18]),
-    ("devices drained", World::drain_devices, [0, 0, 0, 0, 0, 0, 0, 20]),
-    ("device added", World::add_a_device, [0, 0, 0, 0, 0, 0, 0, 14]),
+    ("device wiped", World::wipe_a_device, [0, 0, 0, 0, 0, 0, 0, 20]),
+    ("device refuses", World::refuse_io, [0, 0, 0, 0, 0, 0, 0, 23]),
+    ("device lies", World::lie_somehow, [0, 0, 0, 0, 0, 0, 0, 17]),
+    ("devices drained", World::drain_devices, [0, 0, 0, 0, 0, 0, 0, 18]),
+    ("device added", World::add_a_device, [0, 0, 0, 0, 0, 0, 0, 10]),
+    ("node gone for good", World::replace_a_node, [0, 0, 0, 0, 0, 0, 0, 4]),
+    ("settings changed", World::change_some_setting, [0, 0, 0, 0, 0, 0, 0, 2]),
+    ("class made or deleted", World::change_the_classes, [0, 0, 0, 0, 0, 0, 0, 6]),
 ];
 
 impl Column {

@@ -1,19 +1,22 @@
 //! What the operator does with the cluster.
 
-use super::{MOVES_AT_ONCE, Operator, TRUST_AGAIN};
+use super::{Operator, Reign, TRUST_AGAIN};
 use crate::cluster::devices::identity;
 use crate::cluster::events::Event;
-use crate::cluster::records::CAPACITY_BYTES;
+use crate::cluster::machine::Machine;
+use crate::cluster::records::{CAPACITY_BYTES, address};
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::device::{Device, Honesty, Silence};
 use crate::plan::Lie;
 use crate::report::Invariant;
-use azekura_base::{DeviceId, NodeId, PgId, Shard};
-use azekura_model::transitions::members::{DeviceSpec, register_device};
-use azekura_model::{DeviceState, FailureKind};
+use azekura_base::{DeviceId, NodeId, Shard};
+use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
+use azekura_model::transitions::removal::remove_node;
+use azekura_model::{MetaError, Model};
 use azekura_node::Breakdown;
-use azekura_replica::GroupConfig;
-use std::collections::BTreeSet;
+use azekura_plans::homes::{Move, Reason};
+use azekura_plans::{Moment, Plan};
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 impl<S: Scene> Cluster<S> {
@@ -46,42 +49,72 @@ impl<S: Scene> Cluster<S> {
         self.queue.push(again, Event::Operate);
         self.note_failures();
         self.give_signs_of_life();
-        self.look_for_absence();
-        let lost = self.counted_as_lost();
-        let groups = self.configuration.view().groups.clone();
-        let mut moving = groups.values().filter(|config| config.in_sync != config.members).count();
-        for (pg, config) in groups {
-            let gone = config.members.intersection(&lost).copied();
-            // What a device that lied has damaged, only copies may have that were left behind since: they are waited
-            // for.
-            let only_liars = config.in_sync.iter().all(|id| self.devices.get(id).is_some_and(|device| device.lied));
-            let gone: BTreeSet<DeviceId> = gone.filter(|id| !only_liars || !self.devices.contains_key(id)).collect();
-            let drained: BTreeSet<DeviceId> =
-                config.members.iter().copied().filter(|id| self.is_drained(*id)).collect();
-            let whole = config.in_sync == config.members && moving < MOVES_AT_ONCE;
-            let (why, next) = if !gone.is_empty() {
-                ("new homes", self.with_others(&config, &gone, &lost))
-            } else if !whole || S::copies_stay(self) || !self.working {
-                continue;
-            } else if !drained.is_empty() {
-                ("drain", self.with_others(&config, &drained, &lost))
-            } else {
-                ("balance", self.with_an_empty_device(&config, &lost))
-            };
-            let Some(members) = next else { continue };
-            moving += 1;
-            let version = config.version + 1;
-            self.trace.step(self.now, version, || format!("{why}: members of {pg:?} are {members:?}"));
-            self.count(why);
-            self.configuration.change_members(pg, members);
-            self.inform_all();
+        if self.elect() {
+            self.lead();
         }
         self.trust_again();
         if !S::is_calm(self) {
             self.take_away_drained();
-            self.take_removal_steps();
+            self.take_out_dismissed();
             self.start_anew_for_stopped();
         }
+    }
+
+    /// The leader looks, and does what is next.
+    fn lead(&mut self) {
+        let (model, now) = (self.configuration.model().clone(), self.moment());
+        let Some(Reign { leader, .. }) = &mut self.operator.reign else { return };
+        let round = leader.step(&model, now);
+        let mut changed = false;
+        for plan in round.plans {
+            let taken = self.may_be_done(&model, &plan) && self.carry_out(&model, &plan);
+            if let (true, Plan::Move(Move { reason, group, members })) = (taken, &plan) {
+                self.trace.step(self.now, u64::from(group.0), || format!("{reason:?}: {group:?} moves to {members:?}"));
+                self.count(match reason {
+                    Reason::Repair => "new homes",
+                    Reason::Drain => "drain",
+                    Reason::Balance => "balance",
+                });
+            }
+            changed |= taken;
+        }
+        if changed {
+            self.inform_all();
+        }
+    }
+
+    /// Whether the faults of this run leave room for it.
+    fn may_be_done(&self, model: &Model, plan: &Plan) -> bool {
+        match plan {
+            Plan::Move(wanted) if wanted.reason != Reason::Repair => !S::copies_stay(self),
+            Plan::Move(Move { group, members, .. }) => {
+                // What a device that lied has damaged, only copies may have that were left behind since: they are
+                // waited for.
+                let Some(group) = model.groups.get(group) else { return false };
+                let lied = |id: &DeviceId| self.devices.get(id).is_some_and(|device| device.lied);
+                let mut gone = group.members.iter().filter(|id| !members.contains(id));
+                !group.in_sync.iter().all(lied) || !gone.any(|id| self.devices.contains_key(id))
+            }
+            Plan::Removal(_) => !S::is_calm(self),
+            _ => true,
+        }
+    }
+
+    /// All copies are where the leader wants them, or are on their way; and nobody changes its mind, since it leads and
+    /// all nodes give signs of life.
+    pub(crate) fn copies_are_home(&self) -> bool {
+        if !self.operator.on {
+            return true;
+        }
+        let model = self.configuration.model();
+        let Some(Reign { life, leader, .. }) = &self.operator.reign else { return false };
+        self.life_of(life.node) == Some(*life)
+            && self.machines.keys().all(|node| model.alive.contains_key(node))
+            && leader.moves(model, self.moment()).is_empty()
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { elapsed: self.now, unix_seconds: self.now.as_secs() }
     }
 
     /// A device that had refused something and has been in use since is as good as another.
@@ -98,71 +131,6 @@ impl<S: Scene> Cluster<S> {
         for id in trusted {
             self.devices.entry(id).and_modify(|device| device.hurt = false);
         }
-    }
-
-    /// Devices whose copies get new homes.
-    fn counted_as_lost(&self) -> BTreeSet<DeviceId> {
-        let Operator { out, absent, patience, .. } = &self.operator;
-        let over = |since: Option<&Duration>| since.is_some_and(|since| self.now >= *since + *patience);
-        let devices = self.configuration.model().devices.values();
-        let lost = devices.filter(|device| {
-            let for_good = device.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
-            for_good || device.state == DeviceState::Down || over(out.get(&device.id)) || over(absent.get(&device.node))
-        });
-        lost.map(|device| device.id).collect()
-    }
-
-    /// Devices that may take another copy, and their nodes.
-    fn homes(&self, lost: &BTreeSet<DeviceId>) -> Vec<(DeviceId, NodeId)> {
-        let sound = |(id, device): &(&DeviceId, &Device)| {
-            !device.retired && !lost.contains(id) && !self.operator.is_out(**id) && !self.is_drained(**id)
-        };
-        let homes = self.devices.iter().filter(sound).map(|(id, device)| (*id, device.node));
-        homes.filter(|(_, node)| !self.operator.absent.contains_key(node)).collect()
-    }
-
-    /// A group's members with others in the place of `leaving`; `None` when there are not enough.
-    fn with_others(
-        &mut self,
-        config: &GroupConfig,
-        leaving: &BTreeSet<DeviceId>,
-        lost: &BTreeSet<DeviceId>,
-    ) -> Option<BTreeSet<DeviceId>> {
-        let mut members: BTreeSet<DeviceId> = config.members.difference(leaving).copied().collect();
-        let mut homes = self.homes(lost);
-        while members.len() < config.members.len() {
-            homes.retain(|(home, node)| {
-                let admits = !config.leaving.contains(home) || config.in_sync.contains(home);
-                admits && !leaving.contains(home) && members.iter().all(|member| self.node_of(*member) != *node)
-            });
-            if homes.is_empty() {
-                return None;
-            }
-            members.insert(self.operator.random.pick(&homes).0);
-        }
-        Some(members)
-    }
-
-    /// A device without any copy gets a group's, now and then.
-    fn with_an_empty_device(&mut self, config: &GroupConfig, lost: &BTreeSet<DeviceId>) -> Option<BTreeSet<DeviceId>> {
-        if !self.operator.random.chance(30) {
-            return None;
-        }
-        let groups = &self.configuration.view().groups;
-        let mut homes = self.homes(lost);
-        homes.retain(|(home, _)| groups.values().all(|g| !g.needs(*home) && !g.leaving.contains(home)));
-        if homes.is_empty() {
-            return None;
-        }
-        let (home, node) = *self.operator.random.pick(&homes);
-        // It takes the place of a copy on its own node, or of any.
-        let mut members = config.members.clone();
-        let same = members.iter().find(|member| self.node_of(**member) == node).copied();
-        let all: Vec<DeviceId> = members.iter().copied().collect();
-        let goes = same.unwrap_or_else(|| *self.operator.random.pick(&all));
-        members.remove(&goes);
-        members.insert(home);
-        Some(members)
     }
 
     /// Somebody starts a node anew whose device might work again.
@@ -192,6 +160,71 @@ impl<S: Scene> Cluster<S> {
             let Some(id) = self.register_device(node) else { return };
             self.format_device(id, node);
             self.count("new device");
+        }
+    }
+
+    /// A node's machine is gone for good, with its devices, and another one is set up with empty ones. Gives the new
+    /// node, which has yet to start.
+    pub(crate) fn replace_machine(&mut self, node: NodeId) -> Option<NodeId> {
+        self.machines.remove(&node);
+        self.operator.due.remove(&node);
+        self.operator.dismissed.insert(node);
+        let model = self.configuration.model();
+        let name = format!("node{}", model.counters.get("nodes")?);
+        let site = model.nodes.get(&node)?.site.clone();
+        let address = address(node);
+        let spec = NodeSpec {
+            uuid: name.clone(),
+            name,
+            data_address: address,
+            api_address: address,
+            endpoints: Vec::new(),
+            site,
+            rack: String::new(),
+            incarnation: 0,
+            shards: NonZeroU8::MIN,
+        };
+        let registered = self.configuration.run(|records| register_node(records, &spec));
+        let (record, _) = self.must(registered)?;
+        self.machines.insert(record.id, Machine::new(self.operator.random.fork()));
+        (0..self.plan.devices_per_node).for_each(|_| self.operator.order_device(record.id));
+        self.trace.step(self.now, u64::from(node.0), || format!("{node:?} is gone, {:?} joins", record.id));
+        self.inform_all();
+        Some(record.id)
+    }
+
+    /// Whether a node waits to be taken out of the cluster.
+    pub(crate) fn has_dismissed(&self) -> bool {
+        self.operator.has_dismissed()
+    }
+
+    /// What the leader does next for nodes that are being removed is done at once.
+    pub(crate) fn take_removal_steps(&mut self) {
+        let model = self.configuration.model().clone();
+        let mut changed = false;
+        for step in model.removal_steps() {
+            changed |= self.carry_out(&model, &Plan::Removal(step));
+        }
+        if changed {
+            self.inform_all();
+        }
+    }
+
+    /// Nodes whose machines are gone are taken out of the cluster, as soon as that is allowed.
+    fn take_out_dismissed(&mut self) {
+        let dismissed: Vec<NodeId> = self.operator.dismissed.iter().copied().collect();
+        for node in dismissed {
+            match self.configuration.run(|records| remove_node(records, node, true)) {
+                Ok(_) => {
+                    self.operator.dismissed.remove(&node);
+                    self.trace.step(self.now, u64::from(node.0), || format!("{node:?} is taken out of the cluster"));
+                    self.count("node removed");
+                    self.inform_all();
+                }
+                // Its sign of life has yet to end, or it is still the only one that certainly has something.
+                Err(MetaError::RemovalRefused { .. }) => {}
+                Err(error) => self.violate(Invariant::Protocol, format!("{node:?} can't be removed: {error}")),
+            }
         }
     }
 
@@ -282,7 +315,7 @@ impl<S: Scene> Cluster<S> {
         if !self.operator.on {
             return;
         }
-        self.operator.hurry();
+        self.hurry();
         self.drain_no_more();
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
@@ -321,13 +354,7 @@ impl<S: Scene> Cluster<S> {
             !device.retired && (self.is_out_for_good(*id) || !self.operator.is_out(*id) && serves)
         };
         let up = self.machines.keys().all(|node| self.ready_life(*node).is_some());
-        let rest = || self.operator.due.is_empty() && self.devices.iter().all(rests);
+        let rest = || self.operator.due.is_empty() && !self.operator.has_dismissed() && self.devices.iter().all(rests);
         !self.operator.on || up && rest() && !self.has_planned_stop()
-    }
-
-    /// The groups of which a device has, or is to have, a copy.
-    pub(crate) fn groups_on(&self, device: DeviceId) -> impl Iterator<Item = (PgId, &GroupConfig)> {
-        let groups = self.configuration.view().groups.iter();
-        groups.filter(move |(_, config)| config.needs(device)).map(|(pg, config)| (*pg, config))
     }
 }

@@ -6,9 +6,8 @@ use crate::faults::matrix::Column;
 use crate::kernel::device::Device;
 use crate::plan::Mode;
 use crate::world::World;
-use azekura_base::{DeviceId, PgId};
+use azekura_base::DeviceId;
 use azekura_replica::{AckRule, GroupConfig, GroupState};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// In mode `devices`, the most time until the next thing happens to a device, in milliseconds.
@@ -128,19 +127,5 @@ impl World {
             })
         };
         self.configuration.view().groups.values().any(|config| config.in_sync.iter().any(refuses))
-    }
-
-    /// Groups that would have to move, should this device be drained, and could not.
-    pub(in crate::faults) fn stuck_on(&self, device: DeviceId, others: &BTreeSet<DeviceId>) -> Option<PgId> {
-        let homes: Vec<DeviceId> = self.devices.keys().copied().filter(|id| self.is_sound(*id)).collect();
-        let stuck = |config: &GroupConfig| {
-            let stays: Vec<_> = config.members.iter().filter(|m| !others.contains(m)).collect();
-            let fits = |home: &&DeviceId| {
-                let node = self.node_of(**home);
-                !others.contains(home) && stays.iter().all(|member| self.node_of(**member) != node)
-            };
-            homes.iter().filter(fits).count() + stays.len() < config.members.len()
-        };
-        self.groups_on(device).find(|(_, config)| stuck(config)).map(|(pg, _)| pg)
     }
 }

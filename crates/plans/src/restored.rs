@@ -4,13 +4,12 @@
 use std::collections::BTreeSet;
 
 use azekura_base::{DeviceId, LayerId, PgId, VolumeId};
-use azekura_meta::MetaClient;
-use azekura_meta::cluster::CasOutcome;
 use azekura_model::{
-    ClosedRecord, ClusterRecord, FailureKind, GroupRecord, LayerRecord, LayerState, MetaError, Model, RestoredRecord,
-    Unknown,
+    ClosedRecord, ClusterRecord, FailureKind, GroupRecord, LayerRecord, LayerState, Model, RestoredRecord, Unknown,
 };
 use azekura_replica::{AckRule, GroupConfig, Heard, Held, reopen};
+
+use crate::plan::Plan;
 
 /// Groups opened in one round, so that the first need not wait for all.
 const OPENED_AT_ONCE_MAX: usize = 256;
@@ -35,7 +34,8 @@ pub fn awaited(model: &Model) -> Vec<DeviceId> {
 }
 
 /// What is in the way of the groups that are closed, for people.
-pub(crate) fn problems(model: &Model) -> Vec<String> {
+#[must_use]
+pub fn problems(model: &Model) -> Vec<String> {
     let closed: Vec<&GroupRecord> =
         model.groups.values().filter(|group| group.closed.is_some()).map(|group| &group.record).collect();
     if closed.is_empty() {
@@ -66,7 +66,8 @@ pub(crate) fn problems(model: &Model) -> Vec<String> {
 }
 
 /// Layers that were found on devices and that nothing in the configuration names, for people.
-pub(crate) fn found_layers(model: &Model) -> Vec<LayerId> {
+#[must_use]
+pub fn found_layers(model: &Model) -> Vec<LayerId> {
     let named: BTreeSet<LayerId> = model.snapshots.values().map(|snapshot| snapshot.layer).collect();
     let frozen = model.layers.values().filter(|layer| layer.state == LayerState::Frozen && layer.volume == FOUND);
     frozen.map(|layer| layer.id).filter(|layer| !named.contains(layer)).collect()
@@ -76,44 +77,32 @@ pub(crate) fn found_layers(model: &Model) -> Vec<LayerId> {
 const FOUND: VolumeId = VolumeId(0);
 
 /// Opens groups, once all devices have spoken; then the restore is over.
-pub(crate) async fn reconcile(meta: &MetaClient, model: &Model) -> Result<(), MetaError> {
-    let Some((_, restored)) = restoration(model).filter(|(_, restored)| !restored.under_way) else { return Ok(()) };
+#[must_use]
+pub fn step(model: &Model) -> Vec<Plan> {
+    let Some((_, restored)) = restoration(model).filter(|(_, restored)| !restored.under_way) else { return Vec::new() };
     if !awaited(model).is_empty() {
-        return Ok(());
+        return Vec::new();
     }
     // First of all: what lies below them must not be dropped.
-    adopt_layers(meta, model).await?;
-    let closed: Vec<_> = model.groups.values().filter(|group| group.closed.is_some()).collect();
-    if closed.is_empty() {
-        meta.end_restoration().await?;
-        tracing::info!("the configuration was restored, and all groups are open again");
-        return Ok(());
+    let mut plans: Vec<Plan> = found_now(model).map(Plan::AdoptLayer).collect();
+    let mut closed = model.groups.values().filter(|group| group.closed.is_some()).peekable();
+    if closed.peek().is_none() {
+        plans.push(Plan::EndRestoration);
+        return plans;
     }
-    let mut opened = 0;
-    for group in closed {
-        let next = next_record(model, group, restored);
-        if next == group.record || opened == OPENED_AT_ONCE_MAX {
-            continue;
-        }
-        opened += 1;
-        match meta.update_group(&next, group.mod_revision).await? {
-            CasOutcome::Updated { .. } | CasOutcome::Conflict { .. } => {}
-        }
-    }
-    Ok(())
+    let next = closed.map(|group| (next_record(model, group, restored), group));
+    let opened = next.filter(|(next, group)| *next != group.record).take(OPENED_AT_ONCE_MAX);
+    plans.extend(opened.map(|(next, group)| Plan::Reopen(Box::new(next), group.mod_revision)));
+    plans
 }
 
-/// Enters the layers that devices hold and the configuration does not know.
-async fn adopt_layers(meta: &MetaClient, model: &Model) -> Result<(), MetaError> {
+/// The layers that devices hold and the configuration does not know.
+fn found_now(model: &Model) -> impl Iterator<Item = LayerRecord> {
     let found = model.holdings.values().flat_map(|holdings| &holdings.unknown_layers);
-    for (id, parent) in found.filter(|(id, _)| !model.layers.contains_key(id)) {
-        tracing::warn!("layer {id} is on devices, and nothing in the configuration says whose it is: it stays");
+    found.filter(|(id, _)| !model.layers.contains_key(id)).map(|(id, parent)| {
         let (state, unknown) = (LayerState::Frozen, Unknown::default());
-        let layer =
-            LayerRecord { id: *id, volume: FOUND, parent: *parent, state, into: None, class: String::new(), unknown };
-        meta.adopt_layer(layer).await?;
-    }
-    Ok(())
+        LayerRecord { id: *id, volume: FOUND, parent: *parent, state, into: None, class: String::new(), unknown }
+    })
 }
 
 /// What is known of a group's copies.
@@ -219,7 +208,7 @@ mod tests {
     #[test]
     fn groups_wait_for_all_devices() {
         let model = model(held(3, 5), None, &[]);
-        assert_eq!(awaited(&model), [DeviceId(2)]);
+        assert_eq!((awaited(&model), step(&model)), (vec![DeviceId(2)], vec![]));
         let told = problems(&model);
         assert!(told.len() == 1 && told[0].contains("2 (node ?)"), "{told:?}");
     }
@@ -229,8 +218,9 @@ mod tests {
         let model = model(held(3, 5), held(3, 9), &[]);
         assert_eq!(awaited(&model), []);
         let next = next(&model);
-        assert_eq!((next.closed, next.primary, next.in_sync), (None, DeviceId(2), vec![DeviceId(2)]));
+        assert_eq!((next.closed.clone(), next.primary, next.in_sync.clone()), (None, DeviceId(2), vec![DeviceId(2)]));
         assert_eq!(next.members, [DeviceId(1), DeviceId(2)]);
+        assert_eq!(step(&model), [Plan::Reopen(Box::new(next), 1)]);
     }
 
     #[test]

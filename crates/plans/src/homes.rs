@@ -9,24 +9,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use azekura_base::{DeviceId, NodeId, PgId};
-use azekura_meta::MetaClient;
-use azekura_meta::cluster::CasOutcome;
-use azekura_model::{ClassRecord, DeviceRecord, DeviceState, FailureKind, GroupRecord, MetaError, Model};
-use tokio::time::Instant;
+use azekura_model::transitions::groups::replace_group;
+use azekura_model::{ClassRecord, DeviceRecord, DeviceState, FailureKind, GroupRecord, MetaError, Model, Txn};
 
 use crate::placement::{Candidate, candidates_where, place};
 
 /// Since when nodes have been absent, and devices of living nodes out of service, as this leader has seen it. A new
-/// leader counts anew: copies are moved later then, never sooner.
+/// leader counts anew: copies are moved later then, never sooner. Times are those of a clock that nobody sets.
 #[derive(Debug, Default)]
-pub(super) struct Absences {
-    nodes: BTreeMap<NodeId, Instant>,
-    devices: BTreeMap<DeviceId, Instant>,
+pub struct Absences {
+    nodes: BTreeMap<NodeId, Duration>,
+    devices: BTreeMap<DeviceId, Duration>,
 }
 
 impl Absences {
+    /// The groups whose members are to change now.
+    pub fn step(&mut self, model: &Model, now: Duration) -> Vec<Move> {
+        self.look(model, now);
+        self.moves(model, now)
+    }
+
+    /// The same, by what was seen before.
+    #[must_use]
+    pub fn moves(&self, model: &Model, now: Duration) -> Vec<Move> {
+        let lost = patience(model).map(|patience| self.lost(model, patience, now));
+        step(model, &lost.unwrap_or_default())
+    }
+
     /// Notes who is absent at `now`.
-    pub(super) fn look(&mut self, model: &Model, now: Instant) {
+    pub fn look(&mut self, model: &Model, now: Duration) {
         self.nodes.retain(|node, _| model.nodes.contains_key(node) && !model.alive.contains_key(node));
         for node in model.nodes.keys().filter(|node| !model.alive.contains_key(node)) {
             self.nodes.entry(*node).or_insert(now);
@@ -40,8 +51,9 @@ impl Absences {
 
     /// Devices whose copies count as lost: out of service or on a node that is absent, for at least `patience`, or gone
     /// for good.
-    fn lost(&self, model: &Model, patience: Duration, now: Instant) -> BTreeSet<DeviceId> {
-        let over = |since: Option<&Instant>| since.is_some_and(|since| now.duration_since(*since) >= patience);
+    #[must_use]
+    pub fn lost(&self, model: &Model, patience: Duration, now: Duration) -> BTreeSet<DeviceId> {
+        let over = |since: Option<&Duration>| since.is_some_and(|since| now.saturating_sub(*since) >= patience);
         let lost = model.devices.values().filter(|device| {
             let for_good = device.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
             for_good || over(self.devices.get(&device.id)) || over(self.nodes.get(&device.node))
@@ -50,7 +62,8 @@ impl Absences {
     }
 
     /// When the next node or device will have been absent for `patience`.
-    pub(super) fn next(&self, patience: Option<Duration>, now: Instant) -> Option<Instant> {
+    #[must_use]
+    pub fn next(&self, patience: Option<Duration>, now: Duration) -> Option<Duration> {
         let patience = patience?;
         let since = self.nodes.values().chain(self.devices.values());
         since.filter_map(|since| since.checked_add(patience)).filter(|due| *due > now).min()
@@ -58,13 +71,14 @@ impl Absences {
 }
 
 /// The settings' patience with absent nodes and failed devices; without one, nothing of theirs is given up.
-pub(super) fn patience(model: &Model) -> Option<Duration> {
+#[must_use]
+pub fn patience(model: &Model) -> Option<Duration> {
     model.settings().rehome_after_seconds.map(Duration::from_secs)
 }
 
 /// Why a group moves, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reason {
+pub enum Reason {
     /// A copy is lost.
     Repair,
     /// A device is to be emptied.
@@ -75,51 +89,36 @@ enum Reason {
 
 /// A group's members to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Move {
-    reason: Reason,
-    group: PgId,
-    members: Vec<DeviceId>,
+pub struct Move {
+    /// Why.
+    pub reason: Reason,
+    /// The group.
+    pub group: PgId,
+    /// Its members.
+    pub members: Vec<DeviceId>,
 }
 
-/// Changes the members of as many groups as may move now.
-pub(super) async fn reconcile(
-    meta: &MetaClient,
-    model: &Model,
-    absences: &mut Absences,
-    now: Instant,
-) -> Result<(), MetaError> {
-    absences.look(model, now);
-    let lost = patience(model).map(|patience| absences.lost(model, patience, now)).unwrap_or_default();
-    let moves = plan(model, &lost);
-    let mut moved = [0; 3];
-    for Move { reason, group, members } in moves {
-        // Which devices a closed group's copies are on is not known.
-        let Some(record) = model.groups.get(&group).filter(|record| record.closed.is_none()) else { continue };
-        match meta.update_group(&record.with_members(&members), record.mod_revision).await? {
-            CasOutcome::Updated { .. } => moved[reason as usize] += 1,
-            // Its primary was faster; the next round looks again.
-            CasOutcome::Conflict { .. } => {}
-        }
+impl Move {
+    /// The change of the group's record, as the model has it; `None`: it is not there.
+    #[must_use]
+    pub fn change(&self, model: &Model) -> Option<Txn> {
+        let record = model.groups.get(&self.group)?;
+        Some(replace_group(&record.with_members(&self.members), record.mod_revision))
     }
-    let [repaired, drained, balanced] = moved;
-    if repaired > 0 {
-        tracing::info!(
-            "{repaired} groups get new homes for copies of nodes that stay away or devices that have failed"
-        );
-    }
-    if drained + balanced > 0 {
-        tracing::debug!("{drained} groups leave drained devices, {balanced} move for balance");
-    }
-    Ok(())
 }
 
 /// The moves to begin now. `lost`: devices whose copies count as lost.
-fn plan(model: &Model, lost: &BTreeSet<DeviceId>) -> Vec<Move> {
+#[must_use]
+pub fn step(model: &Model, lost: &BTreeSet<DeviceId>) -> Vec<Move> {
     let under_way = model.groups.values().filter(|group| is_moving(model, group)).count();
     let mut room = (model.settings().moves_at_once as usize).saturating_sub(under_way);
     let mut moves: Vec<Move> = model.classes.values().flat_map(|class| class_moves(model, class, lost)).collect();
     moves.sort_by_key(|wanted| wanted.reason);
     moves.retain(|wanted| {
+        // Which devices a closed group's copies are on is not known.
+        if model.groups.get(&wanted.group).is_none_or(|group| group.closed.is_some()) {
+            return false;
+        }
         if wanted.reason == Reason::Repair {
             return true;
         }
@@ -192,6 +191,43 @@ fn homes(model: &Model, class: &ClassRecord, lost: &BTreeSet<DeviceId>) -> Vec<C
     })
 }
 
+/// Whether a device counts where a drain is asked for: it is in use, and its node serves it.
+#[must_use]
+pub fn takes_drained(model: &Model, device: &DeviceRecord) -> bool {
+    device.is_sound() && model.alive.contains_key(&device.node)
+}
+
+/// Whether enough failure domains are left for every class with copies on these devices when they are drained. `what`:
+/// what people call them.
+///
+/// # Errors
+/// When too few are left.
+pub fn check_drain(model: &Model, what: &str, devices: &[DeviceId]) -> Result<(), MetaError> {
+    for class in model.classes.values() {
+        let holds =
+            |id: &PgId| model.groups.get(id).is_some_and(|group| devices.iter().any(|device| group.needs(*device)));
+        if !class.groups.iter().any(holds) {
+            continue;
+        }
+        let stays =
+            |device: &DeviceRecord| (takes_drained(model, device) && !devices.contains(&device.id)).then_some(true);
+        let rest = candidates_where(model, class, stays);
+        let domains: BTreeSet<u32> = rest.iter().map(|candidate| candidate.domain).collect();
+        if domains.len() < class.copies as usize {
+            let reason = format!(
+                "storage class '{}' keeps {} copies on different {domain}s, and only {} {domain}(s) with devices in \
+                 service would be left",
+                class.name,
+                class.copies,
+                domains.len(),
+                domain = class.failure_domain,
+            );
+            return Err(MetaError::DrainRefused { what: what.to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
-#[path = "rehome_tests.rs"]
+#[path = "homes_tests.rs"]
 mod tests;

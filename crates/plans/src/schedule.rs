@@ -6,7 +6,7 @@ use std::sync::Arc;
 use azekura_base::VolumeId;
 use azekura_model::{Model, RecordMap, SnapshotOrigin, SnapshotRecord, Versioned, VolumeRecord};
 
-use super::retention::superfluous;
+use crate::retention::superfluous;
 
 /// A volume whose snapshot is due is looked at again after so long, seconds, when its last one failed.
 pub const RETRY_SECONDS: u64 = 5;

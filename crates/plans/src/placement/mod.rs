@@ -25,7 +25,7 @@ use rendezvous::score;
 /// Groups of a class in a cluster of few devices.
 const GROUPS_MIN: u32 = 64;
 /// Groups of a class in the largest cluster.
-const GROUPS_MAX: u32 = azekura_meta::cluster::GROUPS_PER_CLASS_MAX;
+const GROUPS_MAX: u32 = azekura_model::transitions::new_groups::GROUPS_PER_CLASS_MAX;
 /// Groups that each device should hold a copy of, about.
 const GROUPS_PER_DEVICE: u32 = 32;
 

@@ -3,7 +3,7 @@
 
 use azekura_base::LayerId;
 
-use crate::{LayerEnd, Model};
+use azekura_model::{LayerEnd, Model};
 
 /// Ends begun in one step: each takes two or three writes to the configuration.
 const ENDS_AT_ONCE_MAX: usize = 64;
@@ -31,9 +31,9 @@ pub fn step(model: &Model) -> Vec<LayerPlan> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transitions::layers::{begin_layer_end, confirm_layer_gone, remove_layer};
-    use crate::{GroupRecord, Key, LayerRecord, LayerState, Memory, Records, Step, Txn};
     use azekura_base::{DeviceId, PgId, VolumeId};
+    use azekura_model::transitions::layers::{begin_layer_end, confirm_layer_gone, remove_layer};
+    use azekura_model::{GroupRecord, Key, LayerRecord, LayerState, Memory, Records, Step, Txn};
 
     /// A group on devices 1 and 2, and these layers, each with the one below it.
     fn memory(layers: &[(u64, Option<u64>, LayerState)], in_sync: &[u32]) -> Memory {
@@ -51,8 +51,10 @@ mod tests {
     }
 
     fn group(in_sync: &[u32]) -> GroupRecord {
-        let new =
-            crate::transitions::groups::NewGroup { members: vec![DeviceId(1), DeviceId(2)], primary: DeviceId(1) };
+        let new = azekura_model::transitions::groups::NewGroup {
+            members: vec![DeviceId(1), DeviceId(2)],
+            primary: DeviceId(1),
+        };
         GroupRecord { in_sync: in_sync.iter().copied().map(DeviceId).collect(), ..new.into_record(PgId(1), "c", 0) }
     }
 
@@ -68,7 +70,7 @@ mod tests {
         }
     }
 
-    fn txn_of(outcome: crate::Outcome<()>) -> Txn {
+    fn txn_of(outcome: azekura_model::Outcome<()>) -> Txn {
         let Ok(Step::Run(txn, ())) = outcome else { panic!("{outcome:?}") };
         txn
     }
