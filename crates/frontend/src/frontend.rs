@@ -396,6 +396,8 @@ impl<K: Copy + Ord> Frontend<K> {
         outcome: Result<(VolumeId, Generation), String>,
         cx: &mut Context<'_, K>,
     ) {
+        // It may have ended on its way here.
+        self.look_for_ended |= outcome.is_ok();
         let attached = self.attaching.attached(name, outcome);
         if attached.again {
             self.effects.push_back(Effect::Attach(name.to_owned()));

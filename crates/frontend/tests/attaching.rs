@@ -182,6 +182,21 @@ fn connections_of_an_attachment_that_has_ended_are_closed() {
 }
 
 #[test]
+fn an_attachment_that_ended_before_it_was_told_of_is_not_used() {
+    let mut rig = Rig::new(&["vol1"]);
+    let conn = rig.connect();
+    rig.say(conn, "open vol1");
+    rig.effects();
+    rig.volumes.ended.insert((VolumeId(1), Generation(7)));
+    rig.frontend.attachments_ended();
+    rig.turn();
+    rig.attached("vol1", 1, 7);
+    let effects = rig.effects();
+    assert!(effects.contains(&Effect::Close(conn, Close::AfterDrain)), "{effects:?}");
+    rig.open("vol1", 8);
+}
+
+#[test]
 fn who_says_nothing_is_closed_and_who_waits_for_this_node_is_not() {
     let mut rig = Rig::new(&["vol1"]);
     let (silent, waits) = (rig.connect(), rig.connect());
