@@ -54,6 +54,9 @@ pub enum Effect<K> {
     Attach(String),
     /// Give an attachment of a volume back; [`Frontend::volume_given_back`] answers.
     GiveBack(String, Generation),
+    /// An attachment of a volume has ended, or the volume itself: it is not used any more, and nothing is to be given
+    /// back.
+    Ended(String, Generation),
     /// Read the configuration, because clients ask for exports that are not known here; [`Frontend::looked`] answers.
     Look,
     /// A request of [`Frontend::submit`] has ended.
@@ -156,13 +159,18 @@ impl<K: Copy + Ord> Frontend<K> {
     /// A client has connected. False when there are too many: the connection is to be closed.
     #[must_use]
     pub fn connect(&mut self, conn: K, now: Duration) -> bool {
-        if self.doors.connect(conn, now) {
-            return true;
+        let room = self.doors.connect(conn, now);
+        if !room {
+            self.refuse(now);
         }
+        room
+    }
+
+    /// A client was refused because there are too many.
+    pub fn refuse(&mut self, now: Duration) {
         let most = self.doors.connections_max();
         let what = format!("refusing a client: {most} are connected, and --nbd-connections allows no more");
         self.notice(Notice::TooMany, now, &what);
-        false
     }
 
     fn notice(&mut self, notice: Notice, now: Duration, what: &str) {
@@ -458,7 +466,11 @@ impl<K: Copy + Ord> Frontend<K> {
             return;
         }
         let ended = self.attaching.take_ended(|volume, attachment| backend.is_ended(volume, attachment));
-        for (name, users) in ended.into_iter().filter(|(_, users)| !users.is_empty()) {
+        for (name, attachment, users) in ended {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(name.clone(), attachment)));
+            if users.is_empty() {
+                continue;
+            }
             let text =
                 format!("volume {name} is not attached here any more: its {} connections are closed", users.len());
             self.effects.push_back(Effect::Warn(text));
@@ -475,9 +487,12 @@ impl<K: Copy + Ord> Frontend<K> {
             cx.clients.client(*conn).into_iter().for_each(|client| client.volume = None);
             self.effects.push_back(Effect::Close(*conn, Close::AfterDrain));
         }
-        let users = self.attaching.take_deleted(is_gone).into_iter().flat_map(|(_, users)| users);
-        // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
-        let waiting: Vec<K> = users.filter(|conn| !self.opened.contains_key(conn)).collect();
+        let mut waiting: Vec<K> = Vec::new();
+        for (name, attachment, users) in self.attaching.take_deleted(is_gone) {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(name, attachment)));
+            // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
+            waiting.extend(users.into_iter().filter(|conn| !self.opened.contains_key(conn)));
+        }
         waiting.into_iter().for_each(|conn| self.pump(conn, cx));
     }
 }
