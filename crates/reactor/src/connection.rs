@@ -133,7 +133,7 @@ impl<S: Stream> Reactor<S> {
         ConnId(self.connections.insert(Connection::new(socket, State::Open)))
     }
 
-    /// Takes a connection out of this reactor, for that of another thread to [`Reactor::adopt`]. Its id is void from now
+    /// Takes a connection out of this reactor, for another thread's to [`Reactor::adopt`]. Its id is void from now
     /// on, and no event follows. To be called before a stream is installed, or at [`Event::Received`], when all that
     /// the peer has sent has been taken from the inbox and the peer is known to wait for an answer: what is in the
     /// stream's inbox and outbox is dropped with it. `None` when the connection has ended, or the kernel is at work for
@@ -148,8 +148,8 @@ impl<S: Stream> Reactor<S> {
         Some(Released(self.connections.take(index).socket))
     }
 
-    /// Takes a connection in that another reactor has released: like one that has just been accepted. `None` when there
-    /// are too many; it is closed then.
+    /// Takes a connection in that another reactor has released: like one that has just been accepted. `None` when
+    /// there are too many; it is closed then.
     pub fn adopt(&mut self, released: Released) -> Option<ConnId> {
         let room = self.connections.len() < self.options.connections_max;
         room.then(|| self.add_accepted(released.0))
