@@ -204,7 +204,9 @@ impl<K: Copy + Ord> Attaching<K> {
     }
 
     fn take(&mut self, is_over: impl Fn(&str, &Volume<K>) -> bool) -> Vec<Taken<K>> {
-        let over = self.volumes.extract_if(.., |name, volume| is_over(name, volume));
+        let over = self.volumes.iter().filter(|(name, volume)| is_over(name, volume)).map(|(name, _)| name.clone());
+        let over: Vec<String> = over.collect();
+        let over = over.into_iter().filter_map(|name| self.volumes.remove_entry(&name));
         let held = |volume: &Volume<K>| match volume.state {
             State::Held(attachment) => Some(attachment),
             State::Wanted | State::Leaving => None,

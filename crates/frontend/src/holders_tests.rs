@@ -235,9 +235,8 @@ impl Process {
                 self.leave_if_unused(shard);
             }
             Some(Errand::TellLeft(..)) => {
-                if place.attaching.given_back(NAME) {
-                    place.said.push_back(Said::Wanted);
-                }
+                let wanted = place.attaching.given_back(NAME).then_some(Said::Wanted);
+                place.said.extend(wanted);
             }
             _ => {}
         }
