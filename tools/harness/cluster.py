@@ -54,6 +54,8 @@ class Node:
         self.api_port = free_port()
         self.nbd_port = free_port()
         self.socket = cluster.folder / f"{self.name}.nbd"
+        # Further options of this node, from its next start on.
+        self.options = []
         self.process = None
 
     @property
@@ -83,6 +85,7 @@ class Node:
         if self.cluster.config == "embedded" and self.number == 1:
             words += ["--serve-config", f"{HOST}:{self.cluster.config_port}"]
         words += self.cluster.node_options
+        words += self.options
         return [str(word) for word in words]
 
     def start(self):

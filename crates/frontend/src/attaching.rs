@@ -44,6 +44,9 @@ pub(crate) struct Attaching<K> {
     refused: BTreeMap<K, String>,
 }
 
+/// A volume that was taken out: its name, the attachment that was held, and its users.
+pub(crate) type Taken<K> = (String, Option<Generation>, BTreeSet<K>);
+
 /// What comes of an attachment, or of its refusal.
 pub(crate) struct Attached<K> {
     /// Connections that have waited for it.
@@ -186,8 +189,8 @@ impl<K: Copy + Ord> Attaching<K> {
         unused.then_some(attachment)
     }
 
-    /// Takes out the volumes whose attachment has ended; answers their names and users.
-    pub fn take_ended(&mut self, is_ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<(String, BTreeSet<K>)> {
+    /// Takes out the volumes whose attachment has ended.
+    pub fn take_ended(&mut self, is_ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<Taken<K>> {
         let is_over = |volume: &Volume<K>| match volume.state {
             State::Held(attachment) => is_ended(volume.id, attachment),
             State::Wanted | State::Leaving => false,
@@ -195,14 +198,24 @@ impl<K: Copy + Ord> Attaching<K> {
         self.take(|_, volume| is_over(volume))
     }
 
-    /// Takes out the volumes that are gone; answers their names and users.
-    pub fn take_deleted(&mut self, is_gone: impl Fn(&str, VolumeId) -> bool) -> Vec<(String, BTreeSet<K>)> {
+    /// Takes out the volumes that are gone.
+    pub fn take_deleted(&mut self, is_gone: impl Fn(&str, VolumeId) -> bool) -> Vec<Taken<K>> {
         self.take(|name, volume| is_gone(name, volume.id))
     }
 
-    fn take(&mut self, is_over: impl Fn(&str, &Volume<K>) -> bool) -> Vec<(String, BTreeSet<K>)> {
+    fn take(&mut self, is_over: impl Fn(&str, &Volume<K>) -> bool) -> Vec<Taken<K>> {
         let over = self.volumes.iter().filter(|(name, volume)| is_over(name, volume)).map(|(name, _)| name.clone());
         let over: Vec<String> = over.collect();
-        over.into_iter().filter_map(|name| self.volumes.remove_entry(&name)).map(|(name, v)| (name, v.users)).collect()
+        let over = over.into_iter().filter_map(|name| self.volumes.remove_entry(&name));
+        let held = |volume: &Volume<K>| match volume.state {
+            State::Held(attachment) => Some(attachment),
+            State::Wanted | State::Leaving => None,
+        };
+        over.map(|(name, volume)| (name, held(&volume), volume.users)).collect()
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.asked.is_empty() && self.refused.is_empty()
     }
 }

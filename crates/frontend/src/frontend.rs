@@ -3,6 +3,7 @@
 use crate::attaching::Attaching;
 use crate::client::{Client, Ready};
 use crate::doors::Doors;
+use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
@@ -32,34 +33,6 @@ pub struct Context<'a, K> {
     pub backend: &'a mut dyn Backend,
     /// The time since some fixed moment.
     pub now: Duration,
-}
-
-/// How a connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Close {
-    /// At once.
-    AtOnce,
-    /// When what waits to be sent has been.
-    AfterDrain,
-}
-
-/// What a front end wants done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect<K> {
-    /// There may be something to send to a client, or it can take more: at least once after each change of either.
-    Touched(K),
-    /// Close a connection.
-    Close(K, Close),
-    /// Attach a volume to this node; [`Frontend::volume_attached`] answers.
-    Attach(String),
-    /// Give an attachment of a volume back; [`Frontend::volume_given_back`] answers.
-    GiveBack(String, Generation),
-    /// Read the configuration, because clients ask for exports that are not known here; [`Frontend::looked`] answers.
-    Look,
-    /// A request of [`Frontend::submit`] has ended.
-    Answered(u64, Outcome),
-    /// Something that people should know.
-    Warn(String),
 }
 
 /// What is told at most once a minute.
@@ -172,13 +145,18 @@ impl<K: Copy + Ord> Frontend<K> {
     /// A client has connected. False when there are too many: the connection is to be closed.
     #[must_use]
     pub fn connect(&mut self, conn: K, now: Duration) -> bool {
-        if self.doors.connect(conn, now) {
-            return true;
+        let room = self.doors.connect(conn, now);
+        if !room {
+            self.refuse(now);
         }
+        room
+    }
+
+    /// A client was refused because there are too many.
+    pub fn refuse(&mut self, now: Duration) {
         let most = self.doors.connections_max();
         let what = format!("refusing a client: {most} are connected, and --nbd-connections allows no more");
         self.notice(Notice::TooMany, now, &what);
-        false
     }
 
     fn notice(&mut self, notice: Notice, now: Duration, what: &str) {
@@ -412,6 +390,8 @@ impl<K: Copy + Ord> Frontend<K> {
         outcome: Result<(VolumeId, Generation), String>,
         cx: &mut Context<'_, K>,
     ) {
+        // It may have ended on its way here.
+        self.look_for_ended |= outcome.is_ok();
         let attached = self.attaching.attached(name, outcome);
         if attached.again {
             self.effects.push_back(Effect::Attach(name.to_owned()));
@@ -472,7 +452,11 @@ impl<K: Copy + Ord> Frontend<K> {
             return;
         }
         let ended = self.attaching.take_ended(|volume, attachment| backend.is_ended(volume, attachment));
-        for (name, users) in ended.into_iter().filter(|(_, users)| !users.is_empty()) {
+        for (name, attachment, users) in ended {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(name.clone(), attachment)));
+            if users.is_empty() {
+                continue;
+            }
             let text =
                 format!("volume {name} is not attached here any more: its {} connections are closed", users.len());
             self.effects.push_back(Effect::Warn(text));
@@ -489,9 +473,12 @@ impl<K: Copy + Ord> Frontend<K> {
             cx.clients.client(*conn).into_iter().for_each(|client| client.volume = None);
             self.effects.push_back(Effect::Close(*conn, Close::AfterDrain));
         }
-        let users = self.attaching.take_deleted(is_gone).into_iter().flat_map(|(_, users)| users);
-        // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
-        let waiting: Vec<K> = users.filter(|conn| !self.opened.contains_key(conn)).collect();
+        let mut waiting: Vec<K> = Vec::new();
+        for (name, attachment, users) in self.attaching.take_deleted(is_gone) {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(name, attachment)));
+            // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
+            waiting.extend(users.into_iter().filter(|conn| !self.opened.contains_key(conn)));
+        }
         waiting.into_iter().for_each(|conn| self.pump(conn, cx));
     }
 }

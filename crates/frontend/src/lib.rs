@@ -9,14 +9,18 @@
 //! - [`Memory`]: the node's budget for payloads and answers on their way, from which each connection draws.
 //! - [`Turns`]: requests enter in turn, and no connection takes the whole window while others wait.
 //!
+//! A process may have several front ends, one in each shard: [`Holders`] knows which of them use an attachment.
+//!
 //! None of them knows a socket or a clock. Their owner names connections by a key, tells them what happens and when,
 //! and asks what may go on.
 
 mod attaching;
 mod client;
 mod doors;
+mod effect;
 mod exports;
 mod frontend;
+mod holders;
 mod memory;
 mod missing;
 mod protocol;
@@ -28,8 +32,10 @@ mod turns;
 
 pub use client::Client;
 pub use doors::Doors;
+pub use effect::{Close, Effect};
 pub use exports::{Export, Exports, Listing, MakeListing, Opening};
-pub use frontend::{Clients, Close, Context, Effect, Frontend};
+pub use frontend::{Clients, Context, Frontend};
+pub use holders::{Attachment, Errand, Holders, Refusal};
 pub use memory::{Memory, MemoryLimits};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};
 pub use request::Request;

@@ -126,8 +126,8 @@ fn connections_to_what_is_gone_are_closed_and_who_waits_for_its_name_goes_on_wai
     rig.volumes.add("vol1", 50);
     rig.front(azekura_frontend::Frontend::volumes_changed);
     rig.turn();
-    let closed = [Effect::Close(reader, Close::AfterDrain), Effect::Close(user, Close::AfterDrain)];
-    assert_eq!(rig.effects(), closed);
+    let closed = |conn| Effect::Close(conn, Close::AfterDrain);
+    assert_eq!(rig.effects(), [closed(reader), closed(user), Effect::Ended("vol1".into(), Generation(7))]);
     [reader, user].into_iter().for_each(|conn| rig.gone(conn));
     let waiting = rig.connect();
     rig.say(waiting, "open vol1");
@@ -158,7 +158,8 @@ fn no_request_to_what_is_gone_reaches_what_has_its_name() {
     rig.say(after, "open vol1");
     assert!(rig.volumes.asked.is_empty());
     let closed = |conn| Effect::Close(conn, Close::AfterDrain);
-    assert_eq!(rig.effects(), [closed(before), closed(waiting), Effect::Attach("vol1".into())]);
+    let ended = Effect::Ended("vol1".into(), Generation(7));
+    assert_eq!(rig.effects(), [closed(before), closed(waiting), ended, Effect::Attach("vol1".into())]);
     rig.attached("vol1", 2, 1);
     assert!(rig.heard(after).starts_with("opened vol1"));
 }
@@ -173,12 +174,29 @@ fn connections_of_an_attachment_that_has_ended_are_closed() {
     rig.frontend.attachments_ended();
     rig.turn();
     let effects = rig.effects();
-    assert!(matches!(&effects[0], Effect::Warn(text) if text.contains("vol1") && text.contains("2 connections")));
-    assert_eq!(effects[1..], [one, two].map(|conn| Effect::Close(conn, Close::AfterDrain)));
+    assert_eq!(effects[0], Effect::Ended("vol1".into(), Generation(7)));
+    assert!(matches!(&effects[1], Effect::Warn(text) if text.contains("vol1") && text.contains("2 connections")));
+    assert_eq!(effects[2..], [one, two].map(|conn| Effect::Close(conn, Close::AfterDrain)));
     [one, two].into_iter().for_each(|conn| rig.gone(conn));
     assert!(rig.effects().is_empty(), "there is nothing left to give back");
     rig.gone(other);
     assert_eq!(rig.effects(), [Effect::GiveBack("vol2".into(), Generation(8))]);
+}
+
+#[test]
+fn an_attachment_that_ended_before_it_was_told_of_is_not_used() {
+    let mut rig = Rig::new(&["vol1"]);
+    let conn = rig.connect();
+    rig.say(conn, "open vol1");
+    rig.effects();
+    rig.volumes.ended.insert((VolumeId(1), Generation(7)));
+    rig.frontend.attachments_ended();
+    rig.turn();
+    rig.attached("vol1", 1, 7);
+    let effects = rig.effects();
+    assert!(effects.contains(&Effect::Ended("vol1".into(), Generation(7))), "{effects:?}");
+    assert!(effects.contains(&Effect::Close(conn, Close::AfterDrain)), "{effects:?}");
+    rig.open("vol1", 8);
 }
 
 #[test]

@@ -125,6 +125,9 @@ impl Node {
                     self.held.remove(at.expect("what is given back was held"));
                     self.leaving.push(name);
                 }
+                Effect::Ended(name, attachment) => {
+                    self.held.retain(|(held, _, number)| *held != name || *number != attachment.0);
+                }
                 Effect::Look => self.looking = true,
                 Effect::Close(conn, _) => {
                     self.open.retain(|open| *open != conn);

@@ -6,11 +6,12 @@ use crate::throttle::{Throttle, ThrottleReport};
 use azekura_base::{DeviceId, Endpoint, PgId};
 use azekura_replica::{Client, Group, ScrubKind, TICK};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU8;
 use std::time::Duration;
 
-/// Groups of a shard that bring copies up to date at once.
+/// Groups of a node that bring copies up to date at once: its shards have equal parts, and each at least one.
 const RESYNCS_MAX: usize = 4;
-/// Groups of a shard that are scrubbed at once.
+/// Groups of a node that are scrubbed at once, likewise.
 const SCRUBS_MAX: usize = 2;
 /// How often it is decided how much the background may move.
 const GRANT_INTERVAL: Duration = Duration::from_millis(10);
@@ -39,6 +40,8 @@ pub(crate) struct Balance {
     background: Vec<(PgId, DeviceId)>,
     throttle: Throttle,
     grant_at: Duration,
+    resyncs_max: usize,
+    scrubs_max: usize,
 }
 
 impl Balance {
@@ -52,7 +55,16 @@ impl Balance {
             background: Vec::new(),
             throttle: Throttle::new(now),
             grant_at: now,
+            resyncs_max: RESYNCS_MAX,
+            scrubs_max: SCRUBS_MAX,
         }
+    }
+
+    /// This is for one of so many shards of a node.
+    pub(crate) fn set_shards(&mut self, shards: NonZeroU8) {
+        let share = |all: usize| (all / usize::from(shards.get())).max(1);
+        (self.resyncs_max, self.scrubs_max) = (share(RESYNCS_MAX), share(SCRUBS_MAX));
+        self.throttle.set_shards(shards);
     }
 
     pub(crate) fn next(&self) -> Duration {
@@ -80,7 +92,7 @@ impl Node {
         for (key, group) in &mut self.groups {
             let active = group.resyncs().count();
             let wishes = group.learners().count();
-            let start = wishes > active && resyncs < RESYNCS_MAX;
+            let start = wishes > active && resyncs < self.balance.resyncs_max;
             resyncs += if start { wishes - active } else { 0 };
             group.allow_resync(start);
             group.tick(self.now);
@@ -142,7 +154,7 @@ impl Node {
             copies.any(|(_, group)| group.scrubbing().is_some())
         };
         self.balance.scrubbing.retain(goes_on);
-        while self.balance.scrubbing.len() < SCRUBS_MAX {
+        while self.balance.scrubbing.len() < self.balance.scrubs_max {
             let Some((pg, kind)) = self.balance.to_scrub.pop_first() else { return };
             for (key, group) in self.groups.range_mut((pg, DeviceId(0))..=(pg, DeviceId(u32::MAX))) {
                 if group.scrub(kind) {

@@ -293,7 +293,7 @@ impl Node {
     /// Hands the store's collected records and its effects to the event loop.
     pub(crate) fn run_store(&mut self, id: DeviceId) {
         // To open, a store has to know the tree of layers.
-        let Some(device) = self.devices.get_mut(&id).filter(|_| self.view.revision > 0) else { return };
+        let Some(device) = self.devices.get_mut(&id).filter(|_| self.revision > 0) else { return };
         if device.open {
             device.store.pump();
         }

@@ -232,11 +232,11 @@ impl Node {
     /// Another shard, or this one, says that a snapshot is being made. Answered when this node knows the configuration
     /// that says so: until then it would take writes that come later.
     pub(crate) fn frozen(&mut self, client: Client, freeze: Freeze) {
-        if freeze.revision > self.view.revision && self.early_freezes.len() < FREEZES_MAX {
+        if freeze.revision > self.revision && self.early_freezes.len() < FREEZES_MAX {
             self.early_freezes.push((client, freeze));
             return;
         }
-        let known = freeze.revision <= self.view.revision && self.heads.is_frozen(freeze.volume, freeze.head);
+        let known = freeze.revision <= self.revision && self.heads.is_frozen(freeze.volume, freeze.head);
         let key = self.primary_copy(freeze.pg).filter(|_| known);
         if key.and_then(|key| self.with_group(key, |group, _| group.freeze(client, &freeze))).is_none() {
             let done = FenceDone { request: freeze.request, result: Err(IoStatus::Redirect) };
@@ -246,7 +246,7 @@ impl Node {
 
     /// Passes on what has waited for the configuration.
     pub(crate) fn run_early_freezes(&mut self) {
-        let known = self.view.revision;
+        let known = self.revision;
         let due: Vec<(Client, Freeze)> =
             self.early_freezes.extract_if(.., |(_, freeze)| freeze.revision <= known).collect();
         due.into_iter().for_each(|(client, freeze)| self.frozen(client, freeze));

@@ -106,7 +106,7 @@ impl Node {
             self.awake.push_back(key);
         }
         let stamp_us = self.now.as_micros() as u64;
-        let revision = self.view.revision;
+        let revision = self.revision;
         let ok = HeartbeatOk { echo_us: heartbeat.stamp_us, stamp_us, revision, copies };
         self.answer(from, Message::HeartbeatOk(ok));
     }

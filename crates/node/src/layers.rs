@@ -239,14 +239,15 @@ impl Node {
         if to == self.identity.endpoint || !self.links.is_up(to) {
             return;
         }
-        for news in self.layers.news(&self.view, &self.heads, to, layer) {
+        for mut news in self.layers.news(&self.view, &self.heads, to, layer) {
+            news.revision = news.revision.max(self.revision);
             self.send_to(to, Message::Layers(news));
         }
     }
 
     /// Another node says what it knows of layers.
     pub(crate) fn learn_layers(&mut self, news: &LayersMessage) {
-        if news.revision <= self.view.revision {
+        if news.revision <= self.revision {
             return;
         }
         for (layer, parent) in &news.parents {

@@ -20,6 +20,8 @@ use azekura_replica::{
 };
 use azekura_wire::{Freeze, Message, Sync};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Who a shard of a node is.
@@ -74,7 +76,10 @@ struct Accepted {
 /// A node's data plane, or one shard of it, which has everything for itself. See the crate's description.
 pub struct Node {
     pub(crate) identity: Identity,
-    pub(crate) view: ClusterView,
+    /// The configuration, which all shards of a process have together.
+    pub(crate) view: Arc<ClusterView>,
+    /// It has not changed up to this revision.
+    pub(crate) revision: u64,
     pub(crate) gateway: Gateway,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) groups: BTreeMap<(PgId, DeviceId), Group>,
@@ -113,7 +118,8 @@ impl Node {
     pub fn new(identity: Identity, now: Duration) -> Node {
         Node {
             identity,
-            view: ClusterView::default(),
+            view: Arc::default(),
+            revision: 0,
             gateway: Gateway::new(identity.endpoint, SessionId::new(identity.endpoint, identity.incarnation)),
             devices: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -156,6 +162,11 @@ impl Node {
         group.limit_sessions(self.sessions_max);
         group.follow_nodes(self.view.roll.clone());
         group
+    }
+
+    /// This is one of so many shards of its node, which share what the node may do in the background.
+    pub fn set_shards(&mut self, shards: NonZeroU8) {
+        self.balance.set_shards(shards);
     }
 
     /// Who this node is.
@@ -209,13 +220,17 @@ impl Node {
     /// The revision of the cluster's configuration that this node works by.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.view.revision
+        self.revision
     }
 
     /// The cluster's configuration changed.
-    pub fn configure(&mut self, view: ClusterView) {
+    pub fn configure(&mut self, view: impl Into<Arc<ClusterView>>) {
+        let mut view = view.into();
+        if view.revision < self.revision {
+            Arc::make_mut(&mut view).revision = self.revision;
+        }
+        self.revision = view.revision;
         let before = std::mem::replace(&mut self.view, view);
-        self.view.revision = self.view.revision.max(before.revision);
         // First of all: a copy that begins to reign refuses what was fenced, or frozen, before its claim.
         if self.fences.follow(&before.attachments, &self.view.attachments) {
             self.attachments_ended();
@@ -270,8 +285,8 @@ impl Node {
 
     /// The configuration that this node knows is that of a later revision, too.
     pub fn known_up_to(&mut self, revision: u64) {
-        self.view.revision = self.view.revision.max(revision);
-        self.heads.forget_told(self.view.revision);
+        self.revision = self.revision.max(revision);
+        self.heads.forget_told(self.revision);
         self.reign_where_accepted();
         self.run_early_freezes();
     }
@@ -283,7 +298,7 @@ impl Node {
     pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64>) {
         let claiming = self.groups.get(&(pg, device)).is_some_and(Group::is_claiming);
         match accepted {
-            Some(revision) if claiming && revision > self.view.revision => {
+            Some(revision) if claiming && revision > self.revision => {
                 self.accepted_claims.push(Accepted { revision, pg, device, version });
             }
             _ => self.tell_outcome(pg, device, version, accepted.is_some()),
@@ -291,7 +306,7 @@ impl Node {
     }
 
     fn reign_where_accepted(&mut self) {
-        let known = self.view.revision;
+        let known = self.revision;
         let due: Vec<Accepted> = self.accepted_claims.extract_if(.., |claim| claim.revision <= known).collect();
         for Accepted { pg, device, version, .. } in due {
             self.tell_outcome(pg, device, version, true);

@@ -20,7 +20,7 @@ impl Node {
     }
 
     fn begin_comparison(&mut self, token: u64, asked: CompareLayers) -> Result<(), NotTold> {
-        if asked.revision > self.view.revision {
+        if asked.revision > self.revision {
             return Err(NotTold::Later);
         }
         let key = self.primary_copy(asked.pg).ok_or(NotTold::Later)?;
@@ -52,7 +52,7 @@ impl Node {
     /// revision that it names or later. [`Effect::Measured`] with `token` answers:
     /// [`azekura_store::Store::measure_layer`] says what is in it.
     pub fn measure_layer(&mut self, token: u64, asked: MeasureLayer) {
-        if asked.revision > self.view.revision || self.store(asked.device).is_none() {
+        if asked.revision > self.revision || self.store(asked.device).is_none() {
             self.effects.push_back(Effect::Measured(token, Err(NotTold::Later)));
             return;
         }

@@ -328,7 +328,7 @@ impl Node {
                 self.with_store(device, under, |store, token| store.append(token, Copy { pg, sequence, range, body }));
             }
             Action::ListChanges { id, device: copy, after } => {
-                self.layers.listing(pg, copy, self.view.revision);
+                self.layers.listing(pg, copy, self.revision);
                 self.with_store(device, Under::Changes { pg, copy, id }, |store, token| {
                     store.modified_since(token, pg, after);
                 });

@@ -6,7 +6,10 @@
 //! it shrinks by a factor (additive increase and multiplicative decrease, Chiu and Jain, 1989). In long work the
 //! background rests for a moment now and then, so that what is quiet is measured anew. Without requests there is no
 //! limit; with them the rate never falls below [`RATE_MIN`], so that work always ends.
+//!
+//! These rates are a node's. Each of its shards has a loop of its own, for its share of them.
 
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 /// Least rate, bytes a second.
@@ -106,6 +109,8 @@ pub struct ThrottleReport {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     now: Duration,
+    /// The shards that share the rates.
+    shards: NonZeroU8,
     rate: u64,
     times: Times,
     kind: Kind,
@@ -126,6 +131,7 @@ impl Throttle {
     pub(crate) fn new(now: Duration) -> Throttle {
         Throttle {
             now,
+            shards: NonZeroU8::MIN,
             rate: RATE_FIRST,
             times: Times::new(),
             kind: Kind::Quiet,
@@ -138,6 +144,17 @@ impl Throttle {
             used: 0,
             grants: 0,
         }
+    }
+
+    /// This is the loop of one of so many shards.
+    pub(crate) fn set_shards(&mut self, shards: NonZeroU8) {
+        self.shards = shards;
+        self.rate = self.share(RATE_FIRST);
+    }
+
+    /// The share of a node's rate.
+    fn share(&self, rate: u64) -> u64 {
+        rate / u64::from(self.shards.get())
     }
 
     /// A client's request was answered after this time.
@@ -161,7 +178,7 @@ impl Throttle {
             // all.
             self.judge();
             if busy {
-                self.rate = RATE_FIRST;
+                self.rate = self.share(RATE_FIRST);
                 self.next_rest = if self.quiet_p99.is_some() { now + REST_INTERVAL } else { now };
             }
             self.begin(if busy { Kind::Busy } else { Kind::Quiet });
@@ -235,11 +252,11 @@ impl Throttle {
                 self.quiet_p99 = Some(quiet + (p99 - quiet) * QUIET_SHARE_PERCENT / 100.0);
             }
             (Kind::Busy, Some(quiet)) if p99 > quiet * STRAIN_MAX => {
-                self.rate = (self.rate * RATE_LEFT_PERCENT / 100).max(RATE_MIN);
+                self.rate = (self.rate * RATE_LEFT_PERCENT / 100).max(self.share(RATE_MIN));
             }
             // What is not used up tells nothing about more.
             (Kind::Busy, _) if self.used.max(0) as u64 * 4 >= self.grants * 3 => {
-                self.rate = (self.rate + RATE_STEP).min(RATE_MAX);
+                self.rate = (self.rate + self.share(RATE_STEP)).min(RATE_MAX);
             }
             (Kind::Busy, _) => {}
         }
@@ -378,6 +395,16 @@ mod tests {
         let quiet = rig.throttle.report().quiet_p99_us;
         assert!((3200.0..=4800.0).contains(&quiet), "{quiet}");
         assert!(rig.pass(60, true) > 15 * MIB);
+    }
+
+    #[test]
+    fn the_shards_of_a_node_share_the_least_rate() {
+        let mut rig = Rig::new(MIB / 10);
+        rig.throttle.set_shards(NonZeroU8::new(4).expect("four"));
+        rig.pass(5, false);
+        rig.pass(60, true);
+        let rate = rig.pass(60, true);
+        assert!((RATE_MIN * 8 / 40..=RATE_MIN * 11 / 40).contains(&rate), "{rate}");
     }
 
     #[test]

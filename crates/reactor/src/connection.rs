@@ -20,6 +20,10 @@ use std::{
 /// Bytes in one receive that nobody wants.
 const DISCARD_SIZE: usize = 64 << 10;
 
+/// A connection that has left its reactor: its socket, for the reactor of another thread.
+#[derive(Debug)]
+pub struct Released(Socket);
+
 /// When [`Reactor::close`] takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
@@ -127,6 +131,28 @@ impl<S: Stream> Reactor<S> {
     /// Takes in an accepted socket.
     pub(crate) fn add_accepted(&mut self, socket: Socket) -> ConnId {
         ConnId(self.connections.insert(Connection::new(socket, State::Open)))
+    }
+
+    /// Takes a connection out of this reactor, for another thread's to [`Reactor::adopt`]. Its id is void from now
+    /// on, and no event follows. To be called before a stream is installed, or at [`Event::Received`], when all that
+    /// the peer has sent has been taken from the inbox and the peer is known to wait for an answer: what is in the
+    /// stream's inbox and outbox is dropped with it. `None` when the connection has ended, or the kernel is at work for
+    /// it.
+    pub fn release(&mut self, conn: ConnId) -> Option<Released> {
+        let index = self.connections.index(conn.0)?;
+        let connection = self.connections.at(index);
+        if connection.state != State::Open || connection.in_flight > 0 {
+            return None;
+        }
+        self.dirty.retain(|dirty| *dirty != index);
+        Some(Released(self.connections.take(index).socket))
+    }
+
+    /// Takes a connection in that another reactor has released: like one that has just been accepted. `None` when
+    /// there are too many; it is closed then.
+    pub fn adopt(&mut self, released: Released) -> Option<ConnId> {
+        let room = self.connections.len() < self.options.connections_max;
+        room.then(|| self.add_accepted(released.0))
     }
 
     /// Gives the connection its stream; receiving and sending begin. Returns the stream when the connection has ended

@@ -83,7 +83,7 @@ mod socket;
 mod transfer;
 mod waker;
 
-pub use connection::Close;
+pub use connection::{Close, Released};
 pub use device::DeviceOptions;
 pub use event::{CloseReason, Event, PeerAddress, Token};
 pub use ids::{ConnId, FileId, ListenerId};

@@ -3,7 +3,7 @@
 use crate::{
     Event, ListenerId, Reactor, Stream,
     ring::{Operation, Ticket},
-    socket,
+    socket::{self, Port},
 };
 use socket2::Socket;
 use std::{
@@ -54,7 +54,17 @@ impl<S: Stream> Reactor<S> {
     /// # Errors
     /// When the address is in use or not this machine's.
     pub fn listen_tcp(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
-        let socket = socket::listen_tcp(address)?;
+        let socket = socket::listen_tcp(address, Port::Alone)?;
+        Ok(self.add_listener(socket, None))
+    }
+
+    /// The same beside other listeners of this user on the same address, which listen in this way, too: the kernel
+    /// deals connections out to them (`SO_REUSEPORT`).
+    ///
+    /// # Errors
+    /// When the address is not this machine's, or somebody listens there who does not share it.
+    pub fn listen_tcp_shared(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
+        let socket = socket::listen_tcp(address, Port::Shared)?;
         Ok(self.add_listener(socket, None))
     }
 

@@ -40,10 +40,20 @@ impl Default for KeepAlive {
     }
 }
 
+/// Who else may listen on a TCP port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Port {
+    /// Nobody.
+    Alone,
+    /// Other sockets of this user.
+    Shared,
+}
+
 /// A TCP socket that listens on `address`.
-pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
+pub(crate) fn listen_tcp(address: SocketAddr, port: Port) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    socket.set_reuse_port(port == Port::Shared)?;
     let name = |error: io::Error| io::Error::new(error.kind(), format!("can't listen on {address}: {error}"));
     patiently(is_in_use, || socket.bind(&address.into())).map_err(name)?;
     socket.listen(ACCEPT_BACKLOG).map_err(name)?;

@@ -5,8 +5,11 @@ use azekura_base::Size;
 use azekura_node::DEVICE_TIMEOUT_MIN;
 use clap::Args;
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 
+/// Shards that a process may have.
+const SHARDS_MAX: u8 = 64;
 /// Connections that [`NodeArgs::nbd_connections`] may be set to.
 const NBD_CONNECTIONS_MAX: usize = 100_000;
 
@@ -57,10 +60,10 @@ pub struct NodeArgs {
     #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]
     pub nbd_connections: usize,
 
-    /// Memory for the requests and answers of NBD clients that are on their way, at least 72MiB. Clients wait when
-    /// there is not enough; each has 64KiB besides.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub nbd_memory: Size,
+    /// Memory for the requests and answers of NBD clients that are on their way, at least 72MiB for each shard. Clients
+    /// wait when there is not enough; each has 64KiB besides [default: 256MiB, or 72MiB a shard where that is more].
+    #[arg(long, value_name = "SIZE")]
+    pub nbd_memory: Option<Size>,
 
     /// The configuration servers, etcd's or another node's --serve-config, separated by commas
     /// [default: the one that this node serves].
@@ -90,6 +93,16 @@ pub struct NodeArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub devices: u32,
 
+    /// Cut the node's data plane into this many shards: threads with an event loop each, which have a part of the
+    /// devices, in the order of their numbers, and a part of the clients. There are not more than devices, unless
+    /// --shards-without-devices is given. The number may be another one at each start.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = shards)]
+    pub shards: NonZeroU8,
+
+    /// With --shards, have so many even where there are fewer devices: the others only serve clients.
+    #[arg(long)]
+    pub shards_without_devices: bool,
+
     /// The devices have power-loss protection: a write counts as durable without a flush of their cache.
     #[arg(long)]
     pub power_loss_protected: bool,
@@ -109,6 +122,11 @@ pub struct NodeArgs {
     pub rack: String,
 }
 
+fn shards(text: &str) -> Result<NonZeroU8, String> {
+    let number = text.parse().ok().filter(|number: &NonZeroU8| number.get() <= SHARDS_MAX);
+    number.ok_or_else(|| format!("a number from 1 to {SHARDS_MAX}: one for each core that is to work for this node"))
+}
+
 fn device_timeout(text: &str) -> Result<Period, String> {
     let period: Period = text.parse()?;
     if period.0 < DEVICE_TIMEOUT_MIN.as_secs() {
@@ -121,6 +139,14 @@ fn device_timeout(text: &str) -> Result<Period, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_has_a_number_of_shards_that_makes_sense() {
+        assert_eq!(shards("4").map(NonZeroU8::get), Ok(4));
+        for nonsense in ["0", "65", "256", "-1", "all", ""] {
+            assert!(shards(nonsense).is_err_and(|error| error.contains("from 1 to 64")), "{nonsense}");
+        }
+    }
 
     #[test]
     fn a_device_is_given_some_time() {

@@ -1,9 +1,9 @@
 //! A node: one process a machine. [`run`] starts what the options ask for, in this order: data folder, embedded
 //! configuration server, sockets, membership in the cluster, devices, data plane, control plane.
 //!
-//! - `driver`: the thread of the data plane.
+//! - `driver`: a shard of the data plane, on its thread; `shards` has all of them.
 //! - `disk`: what is on the disks.
-//! - `bridge`: between that thread and the control plane.
+//! - `bridge`: between those threads and the control plane.
 
 mod args;
 mod bridge;
@@ -12,6 +12,7 @@ mod driver;
 mod listeners;
 mod opening;
 mod random;
+mod shards;
 mod start;
 
 pub use args::NodeArgs;

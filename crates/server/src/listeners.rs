@@ -33,12 +33,13 @@ impl fmt::Display for ListenAddress {
 }
 
 impl ListenAddress {
-    /// Opens the socket.
+    /// Opens the socket; a TCP address may be `shared` by the shards of this process.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open<S: azekura_reactor::Stream>(&self, reactor: &mut Reactor<S>) -> io::Result<ListenerId> {
+    pub fn open<S: azekura_reactor::Stream>(&self, reactor: &mut Reactor<S>, shared: bool) -> io::Result<ListenerId> {
         match self {
+            ListenAddress::Tcp(address) if shared => reactor.listen_tcp_shared(*address),
             ListenAddress::Tcp(address) => reactor.listen_tcp(*address),
             ListenAddress::Unix(path) => reactor.listen_unix(path),
         }

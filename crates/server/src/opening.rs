@@ -6,9 +6,9 @@
 
 use crate::disk::device::{DeviceDir, DeviceLost};
 use crate::disk::layers_file;
-use crate::driver::dataplane::Report;
+use crate::driver::messages::{Report, Reports};
 use anyhow::{Context, Result};
-use azekura_base::{DeviceId, LayerId};
+use azekura_base::{DeviceId, LayerId, Shard};
 use azekura_map_db::CheckpointDb;
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::DeviceSpec;
@@ -18,6 +18,7 @@ use azekura_node::{Breakdown, Identity};
 use azekura_store::Store;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -33,6 +34,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 pub struct ReadyDevice {
     /// Its number in the cluster.
     pub id: DeviceId,
+    /// The shard that has it.
+    pub shard: Shard,
     /// Its folder.
     pub dir: DeviceDir,
     /// The layers below layers, as the folder has them.
@@ -56,17 +59,25 @@ pub struct Opened {
 pub struct Opener {
     /// The configuration.
     pub client: MetaClient,
-    /// The node.
+    /// The node, as its first shard.
     pub identity: Identity,
+    /// How many shards it has.
+    pub shards: NonZeroU8,
     /// Writes have to be flushed.
     pub flush: bool,
     /// A device that is not open after so long is out of service until it is.
     pub timeout: Duration,
     /// Where it is told what became of a device.
-    pub reports: mpsc::UnboundedSender<Report>,
+    pub reports: Reports,
 }
 
 type Reading = JoinHandle<Result<DeviceDir>>;
+
+/// A device's name, and the shard that is to have it: the devices are dealt out in the order of their numbers.
+struct Named {
+    name: String,
+    shard: Shard,
+}
 
 impl Opener {
     /// Registers and opens the devices with these names and folders; one that was only begun is made of `size` bytes.
@@ -75,11 +86,12 @@ impl Opener {
     /// # Errors
     /// When a device belongs to another cluster, or the configuration can't be reached.
     pub async fn open_all(&self, folders: Vec<(String, PathBuf)>, size: Option<u64>) -> Result<Opened> {
-        let begin = |(name, path): (String, PathBuf)| {
+        let shards = (0..self.shards.get()).map(Shard).cycle();
+        let begin = |((name, path), shard): ((String, PathBuf), Shard)| {
             let reading: Reading = spawn_blocking(move || DeviceDir::open_or_finish(&path, size));
-            (name, reading)
+            (Named { name, shard }, reading)
         };
-        let reading: Vec<(String, Reading)> = folders.into_iter().map(begin).collect();
+        let reading: Vec<(Named, Reading)> = folders.into_iter().zip(shards).map(begin).collect();
         let deadline = Instant::now() + PATIENCE;
         let (mut dirs, mut silent) = (Vec::new(), Vec::new());
         for (name, mut reading) in reading {
@@ -92,7 +104,7 @@ impl Opener {
         let mut opening = JoinSet::new();
         for (name, dir) in dirs {
             if let Some((id, dir)) = self.register(&name, dir).await? {
-                opening.spawn(self.clone().open(id, dir));
+                opening.spawn(self.clone().open(name.shard, id, dir));
             }
         }
         for (name, reading) in silent {
@@ -119,7 +131,8 @@ impl Opener {
     }
 
     /// Takes up a device whose folder could be read; `None` for one that the node does without.
-    async fn register(&self, name: &str, dir: Result<DeviceDir>) -> Result<Option<(DeviceId, DeviceDir)>> {
+    async fn register(&self, named: &Named, dir: Result<DeviceDir>) -> Result<Option<(DeviceId, DeviceDir)>> {
+        let Named { name, shard } = named;
         let dir = match dir {
             Ok(dir) => dir,
             Err(error) => {
@@ -132,7 +145,7 @@ impl Opener {
         };
         let model = self.client.model();
         if dir.file.id.is_some() && !model.devices.values().any(|record| record.uuid == dir.file.uuid) {
-            let error = MetaError::Removed { kind: Kind::Device, name: name.to_owned() };
+            let error = MetaError::Removed { kind: Kind::Device, name: name.clone() };
             let hint = error.hint().unwrap_or_default();
             tracing::error!("{error}: {hint}; the node goes on without {}", dir.path().display());
             return Ok(None);
@@ -141,8 +154,8 @@ impl Opener {
         let spec = DeviceSpec {
             uuid: dir.file.uuid.clone(),
             node: self.identity.endpoint.node,
-            shard: self.identity.endpoint.shard,
-            name: name.to_owned(),
+            shard: *shard,
+            name: name.clone(),
             capacity_bytes: dir.options(true).device_bytes(),
         };
         let id = self.client.register_device(&spec).await?.id;
@@ -150,7 +163,7 @@ impl Opener {
     }
 
     /// Opens a registered device, however long that takes.
-    async fn open(self, id: DeviceId, mut dir: DeviceDir) -> Option<ReadyDevice> {
+    async fn open(self, shard: Shard, id: DeviceId, mut dir: DeviceDir) -> Option<ReadyDevice> {
         let (cluster, flush) = (self.identity.cluster, self.flush);
         let path = dir.path().to_owned();
         let work = move || -> Result<ReadyDevice> {
@@ -159,7 +172,7 @@ impl Opener {
                 Vec::new()
             });
             let (store, map) = dir.open_store(cluster, id, flush)?;
-            Ok(ReadyDevice { id, dir, parents, store, map })
+            Ok(ReadyDevice { id, shard, dir, parents, store, map })
         };
         let what = format!("device {id} ({})", path.display());
         let opened = self.wait_for(&what, Some(id), spawn_blocking(work)).await;
@@ -173,11 +186,12 @@ impl Opener {
     }
 
     /// Opens a device whose folder has not been read in time.
-    async fn open_silent(self, name: String, reading: Reading) -> Option<ReadyDevice> {
-        let dir = self.wait_for(&name, self.called(&name), reading).await.context("reading a device's folder failed");
-        match self.register(&name, dir.flatten()).await {
+    async fn open_silent(self, named: Named, reading: Reading) -> Option<ReadyDevice> {
+        let name = &named.name;
+        let dir = self.wait_for(name, self.called(name), reading).await.context("reading a device's folder failed");
+        match self.register(&named, dir.flatten()).await {
             Ok(found) => match found {
-                Some((id, dir)) => self.open(id, dir).await,
+                Some((id, dir)) => self.open(named.shard, id, dir).await,
                 None => None,
             },
             Err(error) => {
@@ -207,7 +221,7 @@ impl Opener {
             );
             if let Some(device) = device.filter(|_| !reported && began.elapsed() >= self.timeout) {
                 reported = true;
-                let _ = self.reports.send(opens_late(device, began.elapsed()));
+                self.reports.send(opens_late(device, began.elapsed()));
             }
         }
     }
@@ -222,14 +236,14 @@ impl Opener {
     /// a one's name then.
     async fn note_missing(
         &self,
-        dirs: &[(String, Result<DeviceDir>)],
-        silent: &[(String, Reading)],
+        dirs: &[(Named, Result<DeviceDir>)],
+        silent: &[(Named, Reading)],
     ) -> Result<(), MetaError> {
         let model = self.client.model();
         let by_name: BTreeMap<&str, Option<&DeviceDir>> = dirs
             .iter()
-            .map(|(name, dir)| (name.as_str(), dir.as_ref().ok()))
-            .chain(silent.iter().map(|(name, _)| (name.as_str(), None)))
+            .map(|(named, dir)| (named.name.as_str(), dir.as_ref().ok()))
+            .chain(silent.iter().map(|(named, _)| (named.name.as_str(), None)))
             .collect();
         let is_missing = |record: &DeviceRecord| {
             let is_it = |(name, dir): (&&str, &Option<&DeviceDir>)| match dir {
@@ -249,7 +263,7 @@ impl Opener {
 
     fn out_of_service(&self, device: DeviceId, error: &anyhow::Error) {
         // The reports are worked off as long as the node is up.
-        let _ = self.reports.send(out_of_service(device, error));
+        self.reports.send(out_of_service(device, error));
     }
 }
 

@@ -9,24 +9,23 @@ use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::disk::data_folder::DataFolder;
 use crate::disk::seen::{self, Memory};
-use crate::driver::dataplane::{self, DataPlane, Handle, Listeners, Report};
-use crate::driver::stream::Conn;
+use crate::driver::dataplane::Membership;
+use crate::driver::messages::{Command, Handle, Handles, Reports};
 use crate::listeners::ClientListener;
-use crate::opening::{Opened, Opener, ReadyDevice};
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use azekura_base::Endpoint;
+use crate::opening::{Opened, Opener};
+use crate::shards::Shards;
+use anyhow::{Context, Result, anyhow, ensure};
+use azekura_base::{Endpoint, Shard};
 use azekura_control::Attacher;
-use azekura_frontend::{ClientLimits, MEMORY_BYTES_MIN};
+use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::{EtcdError, Kind, MetaError};
-use azekura_node::{INBOUND_MAX, Identity, UNGREETED_MAX};
-use azekura_reactor::{Options, Reactor};
+use azekura_node::Identity;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -37,19 +36,6 @@ const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
 const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 /// Pause between two looks whether that is done.
 const LEAVE_STEP: Duration = Duration::from_millis(10);
-/// Longest wait for the data plane to close its devices.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Connections that are being closed while others come in their place.
-const CLOSING_MAX: usize = 4096;
-
-/// What the data plane's thread waits for after it has opened its sockets.
-struct Membership {
-    identity: Identity,
-    devices: Vec<ReadyDevice>,
-    device_timeout: Duration,
-    reports: mpsc::UnboundedSender<Report>,
-}
 
 /// Starts the node, serves until a signal, stops.
 ///
@@ -76,9 +62,10 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         ),
         None => None,
     };
+    let args = NodeArgs { shards: shards(&args, &folder)?, ..args };
     let clients = client_limits(&args, descriptors)?;
-    let (sockets, membership, data_plane) = start_data_plane(&args, clients)?;
-    sockets.await.context("the data plane ended")??;
+    let mut data_plane = Shards::start(&args, clients).await?;
+    let shards = data_plane.handles();
     let api = azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
     let mut stop = Signals::new()?;
 
@@ -93,43 +80,41 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
-    let opener = opener(&client, identity, &args, report_sender.clone());
-    let Opened { ready: devices, late } = opener.open_all(device_folders, device_size).await?;
-    let of_device = |device: &ReadyDevice| (device.id, device.dir.path().to_owned(), device.parents.clone());
-    let present: Vec<_> = devices.iter().map(of_device).collect();
-    let (handle_sender, handle) = oneshot::channel();
-    let ready = Membership { identity, devices, device_timeout: opener.timeout, reports: report_sender };
-    if membership.send((ready, handle_sender)).is_err() {
-        bail!("the data plane ended before it began");
-    }
-    let handle = handle.await.context("the data plane ended")?;
-
+    let reports = |shard| Reports::of(shard, report_sender.clone());
+    let opener = opener(&client, identity, &args, reports(Shard(0)));
+    let Opened { ready: mut devices, late } = opener.open_all(device_folders, device_size).await?;
     let stop_initialising = Arc::new(AtomicBool::new(false));
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
-    let mut following = Following::new(client.clone(), handle.clone(), memory, Arc::clone(&stop_initialising));
-    for (id, path, parents) in &present {
-        following.begin_with(*id, path, parents);
+    let mut following = Following::new(client.clone(), shards.clone(), memory, Arc::clone(&stop_initialising));
+    for device in &devices {
+        following.begin_with(device.shard, device.id, device.dir.path(), &device.parents);
     }
-    let holdings = tokio::spawn(holdings::tell(client.clone(), handle.clone(), following.known()));
+    data_plane.begin(|shard| Membership {
+        identity: Identity { endpoint: Endpoint { node, shard }, ..identity },
+        devices: devices.extract_if(.., |device| device.shard == shard).collect(),
+        device_timeout: opener.timeout,
+        reports: reports(shard),
+        shards: shards.clone(),
+    });
+    let holdings = tokio::spawn(holdings::tell(client.clone(), shards.clone(), following.known()));
     let told = following.told();
     let mut follow = tokio::spawn(following.run(late));
-    let scrubs = tokio::spawn(scrubs::run(client.clone(), handle.clone(), node, Intervals::of(&args)));
+    let scrubs = tokio::spawn(scrubs::run(client.clone(), shards.clone(), node, Intervals::of(&args)));
     let alive = client.keep_alive(node);
     let failures = Failures::default();
-    let statistics = Statistics { handle: handle.clone(), name, failures: Arc::clone(&failures), started };
-    let plane = Plane { handle: handle.clone(), incarnation: identity.incarnation };
+    let statistics = Statistics { shards: shards.clone(), name, failures: Arc::clone(&failures), started };
+    let plane = Plane { shards: shards.clone(), incarnation: identity.incarnation };
     let attacher = Attacher::new(client.clone(), Arc::new(plane));
-    let keeper = Keeper::new(attacher.clone(), client.clone(), handle.clone(), told, node, identity.incarnation);
+    let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), told, node, identity.incarnation);
     let control = azekura_control::start(api, client.clone(), node, Arc::new(statistics), attacher);
-    let reports = reports::carry_out(client.clone(), handle.clone(), failures, keeper, report_receiver);
+    let reports = reports::carry_out(client.clone(), shards.clone(), failures, keeper, report_receiver);
     let reports = tokio::spawn(reports);
     tracing::info!("node {node} is up: nodes on {}, API on http://{}", args.listen, args.api);
 
-    let mut data_plane = tokio::task::spawn_blocking(move || data_plane.join());
     let mut refused = None;
     let ended = tokio::select! {
         () = stop.wait() => None,
-        ended = &mut data_plane => Some(ended),
+        ended = data_plane.end() => Some(ended),
         outcome = &mut follow => {
             refused = outcome.ok();
             None
@@ -137,15 +122,12 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     };
     tracing::info!("stopping");
     stop_initialising.store(true, Ordering::Relaxed);
-    if ended.is_none() {
-        // Nothing is handed over by a configuration that is not believed.
-        if refused.is_none() {
-            leave(&handle).await;
-        }
-        let (stopped_sender, stopped) = oneshot::channel();
-        handle.send(dataplane::Command::Stop(stopped_sender));
-        let _ = tokio::time::timeout(STOP_PATIENCE, stopped).await;
+    // Nothing is handed over by a configuration that is not believed. Where one shard has ended, the others follow at
+    // once.
+    if ended.is_none() && refused.is_none() {
+        leave(&shards).await;
     }
+    data_plane.stop().await;
     follow.abort();
     copy.abort();
     seen::write_last(folder.path(), &believed).await;
@@ -161,27 +143,44 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     if let Some(refused) = refused {
         return Err(refusal(refused));
     }
-    match ended {
-        Some(Ok(Ok(result))) => result.context("the data plane's event loop ended"),
-        Some(_) => bail!("the data plane's thread panicked; please report the message above"),
-        None => Ok(()),
+    ended.unwrap_or(Ok(()))
+}
+
+/// How many shards the node has: what it is told to have, but not more than devices, unless it is told that, too.
+fn shards(args: &NodeArgs, folder: &DataFolder) -> Result<NonZeroU8> {
+    let devices = folder.device_count(args.device_size.is_some(), args.devices)?;
+    let most = u8::try_from(devices).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MIN);
+    if args.shards <= most || args.shards_without_devices {
+        return Ok(args.shards);
     }
+    tracing::warn!(
+        "--shards {}: there are {devices} devices, so there are {most} shards (--shards-without-devices allows more)",
+        args.shards
+    );
+    Ok(most)
 }
 
 /// What opens the node's devices.
-fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, reports: mpsc::UnboundedSender<Report>) -> Opener {
+fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, reports: Reports) -> Opener {
     let timeout = Duration::from_secs(args.device_timeout.0);
-    Opener { client: client.clone(), identity, flush: !args.power_loss_protected, timeout, reports }
+    let flush = !args.power_loss_protected;
+    Opener { client: client.clone(), identity, shards: args.shards, flush, timeout, reports }
 }
 
 /// What clients may take. Of the descriptors, other nodes, devices and the control plane have one half.
 fn client_limits(args: &NodeArgs, descriptors: usize) -> Result<ClientLimits> {
-    let memory_bytes_max = usize::try_from(args.nbd_memory.bytes()).unwrap_or(usize::MAX);
+    // Each shard has its part, in which the longest request must have room.
+    let least = MEMORY_BYTES_MIN * usize::from(args.shards.get());
+    let memory_bytes_max = match args.nbd_memory {
+        Some(size) => usize::try_from(size.bytes()).unwrap_or(usize::MAX),
+        None => MEMORY_BYTES_MAX.max(least),
+    };
     ensure!(
-        memory_bytes_max >= MEMORY_BYTES_MIN,
-        "--nbd-memory {} is too little: the longest request needs {} MiB",
-        args.nbd_memory,
-        MEMORY_BYTES_MIN >> 20
+        memory_bytes_max >= least,
+        "--nbd-memory {} is too little: the longest request needs {} MiB in each of {} shards",
+        args.nbd_memory.map_or_else(String::new, |size| size.to_string()),
+        MEMORY_BYTES_MIN >> 20,
+        args.shards
     );
     let connections_max = args.nbd_connections.min((descriptors / 2).max(1));
     if connections_max < args.nbd_connections {
@@ -204,13 +203,20 @@ fn raise_descriptor_limit() -> usize {
 }
 
 /// Lets other nodes take over what this one serves, so that clients of theirs need not wait until it is missed.
-async fn leave(handle: &Handle) {
+async fn leave(shards: &Handles) {
     let started = Instant::now();
     let mut left = 0;
     while started.elapsed() < LEAVE_PATIENCE {
-        let (busy_sender, busy) = oneshot::channel();
-        handle.send(dataplane::Command::Leave(busy_sender));
-        left = busy.await.unwrap_or_default();
+        let ask = |shard: &Handle| {
+            let (busy_sender, busy) = oneshot::channel();
+            shard.send(Command::Leave(busy_sender));
+            busy
+        };
+        let asked: Vec<oneshot::Receiver<usize>> = shards.all().map(ask).collect();
+        left = 0;
+        for busy in asked {
+            left += busy.await.unwrap_or_default();
+        }
         if left == 0 {
             tracing::info!("other nodes have taken over after {} ms", started.elapsed().as_millis());
             return;
@@ -291,7 +297,7 @@ async fn join(
         site: args.site.clone(),
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
-        shards: NonZeroU8::MIN,
+        shards: args.shards,
     };
     let node = client.register_node(&spec).await?;
     if node.incarnation > folder.file.incarnation {
@@ -304,63 +310,6 @@ async fn join(
     let endpoint = Endpoint::first(node.id);
     let identity = Identity { cluster: number, endpoint, incarnation: folder.file.incarnation };
     Ok((identity, node.name))
-}
-
-type Start = (Membership, oneshot::Sender<Handle>);
-type Sockets = oneshot::Receiver<Result<()>>;
-
-/// Starts the data plane's thread, which opens its sockets at once and waits for the node's membership.
-fn start_data_plane(
-    args: &NodeArgs,
-    clients: ClientLimits,
-) -> Result<(Sockets, std::sync::mpsc::Sender<Start>, JoinHandle<std::io::Result<()>>)> {
-    let (sockets_sender, sockets) = oneshot::channel();
-    let (sender, receiver) = std::sync::mpsc::channel::<Start>();
-    let args = args.clone();
-    let work = move || -> std::io::Result<()> {
-        let opened = open_sockets(&args, clients);
-        let (reactor, listeners) = match opened {
-            Ok(opened) => {
-                let _ = sockets_sender.send(Ok(()));
-                opened
-            }
-            Err(error) => {
-                let _ = sockets_sender.send(Err(error));
-                return Ok(());
-            }
-        };
-        let Ok((membership, answer)) = receiver.recv() else { return Ok(()) };
-        let data_plane = assemble(reactor, listeners, membership, clients);
-        let _ = answer.send(data_plane.handle());
-        data_plane.run()
-    };
-    let thread = std::thread::Builder::new().name("data".into()).spawn(work).context("can't start a thread")?;
-    Ok((sockets, sender, thread))
-}
-
-fn open_sockets(args: &NodeArgs, clients: ClientLimits) -> Result<(Reactor<Conn>, Listeners)> {
-    // Clients and nodes have limits of their own, and so there is a place for every node, and for every dial of this
-    // one.
-    let connections_max = clients.connections_max + 2 * (INBOUND_MAX + UNGREETED_MAX) + CLOSING_MAX;
-    let options = Options { connections_max, ..Options::default() };
-    let mut reactor = Reactor::new(options).context("can't start the event loop")?;
-    let mut listeners = Listeners::default();
-    let in_use = |what: &str, address: &str| format!("can't listen on {address} ({what}): is it in use?");
-    let peers = reactor.listen_tcp(args.listen).with_context(|| in_use("--listen", &args.listen.to_string()))?;
-    listeners.peers.push(peers);
-    for ClientListener { option, address, speak, .. } in ClientListener::all(args) {
-        let socket = address.open(&mut reactor).with_context(|| in_use(option, &address.to_string()))?;
-        listeners.clients.push((socket, speak));
-    }
-    Ok((reactor, listeners))
-}
-
-fn assemble(reactor: Reactor<Conn>, listeners: Listeners, membership: Membership, clients: ClientLimits) -> DataPlane {
-    let Membership { identity, devices, device_timeout, reports } = membership;
-    let mut data_plane = DataPlane::new(reactor, identity, listeners, reports, clients);
-    data_plane.set_device_timeout(device_timeout);
-    devices.into_iter().for_each(|device| data_plane.add_device(device));
-    data_plane
 }
 
 /// An error of the configuration, with what to do about it.

@@ -1,27 +1,28 @@
 //! Attachments and snapshots: between the data plane and the control plane.
 
 use crate::bridge::layer_questions;
-use crate::driver::dataplane::{Command, Handle};
-use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
+use crate::driver::messages::{Command, Handles};
+use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, DataPlane};
+use azekura_frontend::{Attachment, Errand, Holders, Refusal};
 use azekura_meta::MetaClient;
 use azekura_node::Attachments;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Mutex, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 /// How long a client waits for the node to know the configuration in which the client has its volume.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// Pause before a volume is given back again that could not be.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// The control plane's way to the data plane.
+/// The control plane's way to the data plane. What any shard can do, the first one does.
 pub struct Plane {
     /// The data plane.
-    pub handle: Handle,
+    pub shards: Handles,
     /// The incarnation of this process.
     pub incarnation: u64,
 }
@@ -37,7 +38,7 @@ impl DataPlane for Plane {
         let (answer, answered) = oneshot::channel();
         let all = groups.clone();
         let attachments = Attachments { generation, standing };
-        self.handle.send(Command::Fence(Fence { volume, attachments, groups, patience: FENCE_WAIT, answer }));
+        self.shards.first().send(Command::Fence(Fence { volume, attachments, groups, patience: FENCE_WAIT, answer }));
         Box::pin(async move { answered.await.unwrap_or(Err(all)) })
     }
 
@@ -50,7 +51,14 @@ impl DataPlane for Plane {
     ) -> Later<'_, Result<(), Vec<PgId>>> {
         let (answer, answered) = oneshot::channel();
         let all = groups.clone();
-        self.handle.send(Command::Freeze(Freeze { volume, head, revision, groups, patience: FREEZE_WAIT, answer }));
+        self.shards.first().send(Command::Freeze(Freeze {
+            volume,
+            head,
+            revision,
+            groups,
+            patience: FREEZE_WAIT,
+            answer,
+        }));
         Box::pin(async move { answered.await.unwrap_or(Err(all)) })
     }
 
@@ -60,25 +68,26 @@ impl DataPlane for Plane {
 
     fn trim(&self, volume: String, attachment: Generation, offset: u64, len: u64) -> Later<'_, Result<(), IoStatus>> {
         let (answer, answered) = oneshot::channel();
-        self.handle.send(Command::Trim(Trim { volume, attachment, offset, len, answer }));
+        self.shards.first().send(Command::Trim(Trim { volume, attachment, offset, len, answer }));
         Box::pin(async move { answered.await.unwrap_or(Err(IoStatus::Gone)) })
     }
 
     fn compare_layers(&self, asked: CompareLayers) -> Later<'_, Result<Differences, NotTold>> {
-        Box::pin(layer_questions::compare(&self.handle, asked))
+        Box::pin(layer_questions::compare(&self.shards, asked))
     }
 
     fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>> {
-        Box::pin(layer_questions::measure(&self.handle, asked))
+        Box::pin(layer_questions::measure(&self.shards, asked))
     }
 
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
         Box::pin(async move {
-            let seen = self.handle.inspect(move |look| {
-                let ended = |(node, incarnation): &(NodeId, u64)| look.node.has_ended(*node, *incarnation);
-                processes.into_iter().filter(ended).collect()
+            // One that has met a later process knows it for all.
+            let seen = self.shards.inspect(move |look| {
+                let ended = |(node, incarnation): &&(NodeId, u64)| look.node.has_ended(*node, *incarnation);
+                processes.iter().filter(ended).copied().collect::<BTreeSet<_>>()
             });
-            seen.await.unwrap_or_default()
+            seen.await.unwrap_or_default().into_iter().flatten().collect()
         })
     }
 }
@@ -127,31 +136,62 @@ pub struct Trim {
     pub answer: oneshot::Sender<Result<(), IoStatus>>,
 }
 
-/// Attaches volumes for this node's clients and gives them back, one thing a volume at a time.
+/// Attaches volumes for the clients of all shards and gives them back, one thing a volume at a time: [`Holders`] says
+/// when.
 #[derive(Clone)]
 pub struct Keeper {
     attacher: Attacher,
     client: MetaClient,
-    handle: Handle,
+    shards: Handles,
     /// Up to which revision the data plane has been told of the configuration.
     told: watch::Receiver<u64>,
     node: NodeId,
     incarnation: u64,
-    busy: Arc<std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>>,
+    holders: Arc<Mutex<Holders>>,
 }
 
 impl Keeper {
-    /// A keeper for this process. `told` follows the revision of the configuration that the data plane has been told
-    /// last.
+    /// A keeper for this process. `told` follows the revision of the configuration that all shards have been told last.
     pub fn new(
         attacher: Attacher,
         client: MetaClient,
-        handle: Handle,
+        shards: Handles,
         told: watch::Receiver<u64>,
         node: NodeId,
         incarnation: u64,
     ) -> Keeper {
-        Keeper { attacher, client, handle, told, node, incarnation, busy: Arc::default() }
+        Keeper { attacher, client, shards, told, node, incarnation, holders: Arc::default() }
+    }
+
+    /// Clients of a shard want a volume.
+    pub fn wanted(&self, shard: Shard, volume: &str) {
+        self.told_of(|holders| holders.wanted(shard, volume));
+    }
+
+    /// No client of a shard uses an attachment any more.
+    pub fn idle(&self, shard: Shard, volume: &str, attachment: Generation) {
+        self.told_of(|holders| holders.idle(shard, volume, attachment));
+    }
+
+    /// A shard has found that an attachment has ended.
+    pub fn ended(&self, shard: Shard, volume: &str, attachment: Generation) {
+        self.told_of(|holders| holders.ended(shard, volume, attachment));
+    }
+
+    /// Takes news, and does what follows. Each shard is told things in their order: under the lock.
+    fn told_of(&self, news: impl FnOnce(&mut Holders)) {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        news(&mut holders);
+        while let Some(errand) = holders.next_errand() {
+            match errand {
+                Errand::Attach(volume) => drop(tokio::spawn(self.clone().attach(volume))),
+                Errand::GiveBack(volume, attachment) => {
+                    tokio::spawn(self.clone().give_back(volume, attachment));
+                }
+                Errand::Tell(shard, volume, outcome) => self.shards.send(shard, Command::Attached(volume, outcome)),
+                Errand::TellLeft(shard, volume) => self.shards.send(shard, Command::GivenBack(volume)),
+            }
+        }
     }
 
     /// Waits until the data plane knows the configuration in which a volume is attached: before, it may know an older
@@ -172,46 +212,27 @@ impl Keeper {
         }
     }
 
-    /// Its lock; volumes that nobody works on are forgotten.
-    fn lock(&self, volume: &str) -> Arc<Mutex<()>> {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.retain(|name, lock| name == volume || Arc::strong_count(lock) > 1);
-        Arc::clone(busy.entry(volume.to_owned()).or_default())
+    async fn attach(self, volume: String) {
+        let outcome = self.try_to_attach(&volume).await;
+        self.told_of(|holders| holders.attached(&volume, outcome));
     }
 
-    /// Attaches a volume.
-    pub async fn attach(self, volume: String) {
-        let lock = self.lock(&volume);
-        let _alone = lock.lock().await;
-        let outcome = self.attacher.attach_for_clients(&volume, self.node, self.incarnation).await;
-        let outcome = outcome.map_err(|error| {
+    async fn try_to_attach(&self, volume: &str) -> Result<Attachment, Refusal> {
+        let attached = self.attacher.attach_for_clients(volume, self.node, self.incarnation).await;
+        let (id, attachment) = attached.map_err(|error| {
             tracing::info!("a client can't have volume {volume}: {error}");
-            error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"))
-        });
-        let outcome = match outcome {
-            Ok((id, attachment)) => match self.until_known(id, attachment).await {
-                Ok(()) => Ok((id, attachment)),
-                Err(why) => {
-                    // Nobody here uses it: others must not find it taken.
-                    if let Err(error) = self.attacher.give_back(&volume, self.node, attachment).await {
-                        tracing::warn!("can't give volume {volume} back: {error}");
-                    }
-                    Err(why)
-                }
-            },
-            refused => refused,
-        };
-        self.handle.send(Command::Attached(volume, outcome));
+            let why = error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
+            Refusal { why, attached: None }
+        })?;
+        let known = self.until_known(id, attachment).await;
+        known.map(|()| (id, attachment)).map_err(|why| Refusal { why, attached: Some((id, attachment)) })
     }
 
-    /// Gives a volume back.
-    pub async fn give_back(self, volume: String, attachment: Generation) {
-        let lock = self.lock(&volume);
-        let _alone = lock.lock().await;
+    async fn give_back(self, volume: String, attachment: Generation) {
         while let Err(error) = self.attacher.give_back(&volume, self.node, attachment).await {
             tracing::warn!("can't give volume {volume} back: {error}");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-        self.handle.send(Command::GivenBack(volume));
+        self.told_of(|holders| holders.given_back(&volume));
     }
 }

@@ -5,9 +5,9 @@ use crate::disk::device::DeviceDir;
 use crate::disk::initialise;
 use crate::disk::layers_file::Note;
 use crate::disk::seen::Memory;
-use crate::driver::dataplane::{self, Handle};
+use crate::driver::messages::{Command, Handles};
 use crate::opening::ReadyDevice;
-use azekura_base::{DeviceId, LayerId};
+use azekura_base::{DeviceId, LayerId, Shard};
 use azekura_meta::MetaClient;
 use azekura_model::{MetaError, Model};
 use azekura_node::{ClusterView, Views};
@@ -20,13 +20,13 @@ use tokio::sync::{mpsc, watch};
 /// takes devices in that are open later than the node. What was seen is noted first.
 pub(crate) struct Following {
     client: MetaClient,
-    handle: Handle,
+    shards: Handles,
     memory: Memory,
     views: Views,
     /// Up to which revision the data plane has been told.
     told: watch::Sender<u64>,
-    /// What the data plane was told last.
-    last: Option<ClusterView>,
+    /// What the data plane was told last: all its shards have it together.
+    last: Option<Arc<ClusterView>>,
     /// The tree of layers as the folders of the data plane's devices had it when they were opened.
     known: Parents,
     /// The same, told when the data plane has the devices.
@@ -39,13 +39,13 @@ impl Following {
     /// Follows for a data plane that has no devices yet.
     pub(crate) fn new(
         client: MetaClient,
-        handle: Handle,
+        shards: Handles,
         memory: Memory,
         stop_initialising: Arc<AtomicBool>,
     ) -> Following {
         Following {
             client,
-            handle,
+            shards,
             memory,
             views: Views::default(),
             told: watch::Sender::new(0),
@@ -67,22 +67,22 @@ impl Following {
         self.known_told.subscribe()
     }
 
-    /// The data plane has this device.
-    pub(crate) fn begin_with(&mut self, id: DeviceId, folder: &Path, parents: &[(LayerId, LayerId)]) {
+    /// A shard has this device.
+    pub(crate) fn begin_with(&mut self, shard: Shard, id: DeviceId, folder: &Path, parents: &[(LayerId, LayerId)]) {
         self.known.extend(parents.iter().copied());
-        self.attend(id, folder);
+        self.attend(shard, id, folder);
     }
 
     /// From now on a device's folder is told of layers; the rest of its log is initialised.
-    fn attend(&mut self, id: DeviceId, folder: &Path) {
+    fn attend(&mut self, shard: Shard, id: DeviceId, folder: &Path) {
         self.notes.push(Note::new(folder.to_owned()));
         self.known_told.send_replace(self.known.clone());
+        let Some(handle) = self.shards.of(shard).cloned() else { return };
         match DeviceDir::open(folder) {
-            Ok(dir) => initialise::start(dir, id, self.handle.clone(), Arc::clone(&self.stop_initialising)),
+            Ok(dir) => initialise::start(dir, id, handle, Arc::clone(&self.stop_initialising)),
             Err(error) => {
                 tracing::error!("device {id}: the log is not initialised further: {error:#}");
-                self.handle
-                    .send(dataplane::Command::NotInitialised(id, format!("its folder can't be read: {error:#}")));
+                handle.send(Command::NotInitialised(id, format!("its folder can't be read: {error:#}")));
             }
         }
     }
@@ -119,23 +119,26 @@ impl Following {
             let unknown = self.known.iter().filter(|(layer, _)| !model.layers.contains_key(layer));
             view.parents.extend(unknown.map(|(layer, parent)| (*layer, *parent)));
         }
-        let revision = std::mem::take(&mut view.revision);
+        let revision = view.revision;
         for note in &mut self.notes {
             note.keep(&view.parents).await;
         }
-        if self.last.as_ref() == Some(&view) {
-            self.handle.send(dataplane::Command::Known(revision));
+        // All but the revision.
+        view.revision = self.last.as_ref().map_or(0, |last| last.revision);
+        if self.last.as_deref() == Some(&view) {
+            self.shards.all().for_each(|shard| shard.send(Command::Known(revision)));
         } else {
-            self.last = Some(view.clone());
-            self.handle.send(dataplane::Command::Configure(Box::new(ClusterView { revision, ..view })));
+            let view = Arc::new(ClusterView { revision, ..view });
+            self.shards.all().for_each(|shard| shard.send(Command::Configure(Arc::clone(&view))));
+            self.last = Some(view);
         }
         self.told.send_replace(revision);
         Ok(())
     }
 
     fn take_in(&mut self, device: ReadyDevice) {
-        let (id, folder) = (device.id, device.dir.path().to_owned());
-        self.handle.send(dataplane::Command::AddDevice(Box::new(device)));
-        self.attend(id, &folder);
+        let (shard, id, folder) = (device.shard, device.id, device.dir.path().to_owned());
+        self.shards.send(shard, Command::AddDevice(Box::new(device)));
+        self.attend(shard, id, &folder);
     }
 }

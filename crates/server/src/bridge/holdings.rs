@@ -1,6 +1,6 @@
 //! After the configuration was restored, each device says what it holds, before groups open.
 
-use crate::driver::dataplane::Handle;
+use crate::driver::messages::{Handles, Look};
 use azekura_base::{DeviceId, LayerId};
 use azekura_meta::MetaClient;
 use azekura_model::{HeldRecord, HoldingsRecord, MetaError, Model};
@@ -16,13 +16,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 pub type Parents = BTreeMap<LayerId, LayerId>;
 
 /// Tells what this node's devices hold, whenever the configuration is one that was restored; ends with its task.
-pub async fn tell(client: MetaClient, handle: Handle, mut parents: watch::Receiver<Parents>) {
+pub async fn tell(client: MetaClient, shards: Handles, mut parents: watch::Receiver<Parents>) {
     let mut models = client.watch_model();
     loop {
         let model = models.borrow_and_update().clone();
         let known = parents.borrow_and_update().clone();
         let silent = match due(&model) {
-            true => tell_once(&client, &handle, &model, &known).await.unwrap_or_else(|error| {
+            true => tell_once(&client, &shards, &model, &known).await.unwrap_or_else(|error| {
                 tracing::warn!("can't tell what this node's devices hold: {error}");
                 true
             }),
@@ -49,14 +49,14 @@ fn due(model: &Model) -> bool {
 }
 
 /// Tells for the devices that are open and have not spoken. True when some are not open.
-async fn tell_once(client: &MetaClient, handle: &Handle, model: &Model, parents: &Parents) -> Result<bool, MetaError> {
+async fn tell_once(client: &MetaClient, shards: &Handles, model: &Model, parents: &Parents) -> Result<bool, MetaError> {
     let Some(life) = model.cluster.as_ref().map(|cluster| cluster.life.clone()) else { return Ok(false) };
     let spoken = |device: &DeviceId| model.holdings.get(device).is_some_and(|holdings| holdings.life == life);
     let spoken: BTreeSet<DeviceId> = model.holdings.keys().copied().filter(spoken).collect();
     let known: BTreeSet<LayerId> = model.layers.keys().copied().collect();
     let parents = parents.clone();
     let revision = u64::try_from(model.revision).unwrap_or(0);
-    let look = move |look: crate::driver::dataplane::Look<'_>| {
+    let look = move |look: Look<'_>| {
         // What the data plane runs must be what this model says: nothing of a closed group.
         let current = look.node.revision() >= revision;
         let ids = look.node.device_ids().filter(|id| !spoken.contains(id));
@@ -66,7 +66,7 @@ async fn tell_once(client: &MetaClient, handle: &Handle, model: &Model, parents:
         };
         ids.map(of).collect::<Vec<_>>()
     };
-    let found = handle.inspect(look).await.unwrap_or_default();
+    let found = shards.inspect(look).await.unwrap_or_default().concat();
     for holdings in found.iter().flatten() {
         client.tell_holdings(holdings).await?;
         tracing::info!(

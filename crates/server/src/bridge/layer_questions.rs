@@ -1,6 +1,6 @@
 //! Questions about layers: between the control plane and the data plane.
 
-use crate::driver::dataplane::{Command, Handle};
+use crate::driver::messages::{Command, Handle, Handles};
 use azekura_base::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_node::Node;
 use std::collections::BTreeMap;
@@ -21,18 +21,32 @@ pub enum LayerQuestion {
     Measure(MeasureLayer, Asker<Measured>),
 }
 
-/// Asks the data plane what two layers show differently.
-pub async fn compare(handle: &Handle, asked: CompareLayers) -> Result<Differences, NotTold> {
-    let (asker, answer) = oneshot::channel();
-    handle.send(Command::AskOfLayers(LayerQuestion::Compare(asked, asker)));
-    answer.await.unwrap_or(Err(NotTold::Later))
+/// Asks the data plane what two layers show differently: the shard that has the group's primary tells.
+pub async fn compare(shards: &Handles, asked: CompareLayers) -> Result<Differences, NotTold> {
+    ask(shards, |asker| LayerQuestion::Compare(asked, asker)).await
 }
 
-/// Asks the data plane what the end of a layer would give back.
-pub async fn measure(handle: &Handle, asked: MeasureLayer) -> Result<Measured, NotTold> {
-    let (asker, answer) = oneshot::channel();
-    handle.send(Command::AskOfLayers(LayerQuestion::Measure(asked, asker)));
-    answer.await.unwrap_or(Err(NotTold::Later))
+/// Asks the data plane what the end of a layer would give back: the shard that has the device tells.
+pub async fn measure(shards: &Handles, asked: MeasureLayer) -> Result<Measured, NotTold> {
+    ask(shards, |asker| LayerQuestion::Measure(asked, asker)).await
+}
+
+/// Asks all shards; those that can't know refer to a later moment.
+async fn ask<T>(shards: &Handles, question: impl Fn(Asker<T>) -> LayerQuestion) -> Result<T, NotTold> {
+    let put = |shard: &Handle| {
+        let (asker, answer) = oneshot::channel();
+        shard.send(Command::AskOfLayers(question(asker)));
+        answer
+    };
+    let answers: Vec<oneshot::Receiver<Result<T, NotTold>>> = shards.all().map(put).collect();
+    let mut told = Err(NotTold::Later);
+    for answer in answers {
+        match answer.await.unwrap_or(Err(NotTold::Later)) {
+            Err(NotTold::Later) => {}
+            answer => told = answer,
+        }
+    }
+    told
 }
 
 /// The questions that the node has not answered yet.

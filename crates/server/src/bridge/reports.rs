@@ -4,8 +4,8 @@ use crate::bridge::attachments::Keeper;
 use crate::bridge::found::{Met, scrubbed};
 use crate::bridge::statistics::Failures;
 use crate::driver::clients;
-use crate::driver::dataplane::{Command, Handle, Report};
-use azekura_base::{DeviceId, PgId};
+use crate::driver::messages::{Command, Handles, Report};
+use azekura_base::{DeviceId, PgId, Shard};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
 use azekura_meta::time::now_rfc3339;
@@ -23,13 +23,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Works off reports until the data plane ends.
 pub async fn carry_out(
     client: MetaClient,
-    handle: Handle,
+    shards: Handles,
     failures: Failures,
     keeper: Keeper,
-    mut reports: mpsc::UnboundedReceiver<Report>,
+    mut reports: mpsc::UnboundedReceiver<(Shard, Report)>,
 ) {
     let met = Met::default();
-    while let Some(report) = reports.recv().await {
+    while let Some((shard, report)) = reports.recv().await {
         match report {
             Report::Warn(what) => tracing::warn!("{what}"),
             Report::DeviceOpen(device, Ok(())) => {
@@ -81,13 +81,12 @@ pub async fn carry_out(
                     }
                 });
             }
-            Report::Attach(volume) => drop(tokio::spawn(keeper.clone().attach(volume))),
-            Report::GiveBack(volume, attachment) => {
-                tokio::spawn(keeper.clone().give_back(volume, attachment));
-            }
-            Report::Look => drop(tokio::spawn(clients::look(client.clone(), handle.clone()))),
+            Report::Attach(volume) => keeper.wanted(shard, &volume),
+            Report::GiveBack(volume, attachment) => keeper.idle(shard, &volume, attachment),
+            Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
+            Report::Look => drop(tokio::spawn(clients::look(client.clone(), shards.clone(), shard))),
             Report::Propose(pg, device, config) => {
-                tokio::spawn(propose(client.clone(), handle.clone(), pg, device, config));
+                tokio::spawn(propose(client.clone(), shards.clone(), shard, pg, device, config));
             }
         }
     }
@@ -106,7 +105,7 @@ async fn note_failure(client: MetaClient, device: DeviceId, failure: Option<(Fai
 }
 
 /// Changes a group's configuration if it is still what the proposal was made from.
-async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId, config: GroupConfig) {
+async fn propose(client: MetaClient, shards: Handles, shard: Shard, pg: PgId, device: DeviceId, config: GroupConfig) {
     let asked = Instant::now();
     let proposal = proposal_of(&config);
     let accepted = loop {
@@ -141,5 +140,5 @@ async fn propose(client: MetaClient, handle: Handle, pg: PgId, device: DeviceId,
         asked.elapsed().as_millis()
     );
     let accepted = accepted.and_then(|revision| u64::try_from(revision).ok());
-    handle.send(Command::ProposalDone(pg, device, config.version, accepted));
+    shards.send(shard, Command::ProposalDone(pg, device, config.version, accepted));
 }

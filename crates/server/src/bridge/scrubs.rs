@@ -1,8 +1,8 @@
 //! Which groups are due for a scrub: the primary's node looks into the configuration now and then.
 
 use crate::args::NodeArgs;
-use crate::driver::dataplane::{Command, Handle};
-use azekura_base::{NodeId, PgId};
+use crate::driver::messages::{Command, Handles};
+use azekura_base::{NodeId, PgId, Shard};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_model::{Model, ScrubRecord, ScrubTimes};
@@ -41,21 +41,23 @@ impl Intervals {
     }
 }
 
-/// Hands the groups that are due to the data plane, which takes them in turn; ends with its task.
-pub async fn run(client: MetaClient, handle: Handle, node: NodeId, intervals: Intervals) {
+/// Hands the groups that are due to the shards of their primaries, which take them in turn; ends with its task.
+pub async fn run(client: MetaClient, shards: Handles, node: NodeId, intervals: Intervals) {
     loop {
         tokio::time::sleep(LOOK_PAUSE).await;
-        for (pg, kind) in due(&client.model(), node, intervals, unix_seconds()) {
-            handle.send(Command::Scrub(pg, kind));
+        for (shard, pg, kind) in due(&client.model(), node, intervals, unix_seconds()) {
+            shards.send(shard, Command::Scrub(pg, kind));
         }
     }
 }
 
-/// The groups with a primary on `node` that are due at time `now`, seconds since 1970.
-fn due(model: &Model, node: NodeId, intervals: Intervals, now: u64) -> Vec<(PgId, ScrubKind)> {
-    let here = |device| model.devices.get(device).is_some_and(|record| record.node == node);
-    let groups = model.groups.values().filter(|group| here(&group.primary));
-    groups.filter_map(|group| Some((group.id, intervals.due(&group.scrub, now)?))).collect()
+/// The groups with a primary on `node` that are due at time `now`, seconds since 1970, and the shards of the primaries.
+fn due(model: &Model, node: NodeId, intervals: Intervals, now: u64) -> Vec<(Shard, PgId, ScrubKind)> {
+    let groups = model.groups.values().filter_map(|group| {
+        let primary = model.devices.get(&group.primary).filter(|device| device.node == node)?;
+        Some((primary.shard, group.id, intervals.due(&group.scrub, now)?))
+    });
+    groups.collect()
 }
 
 #[cfg(test)]

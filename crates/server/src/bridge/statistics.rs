@@ -1,6 +1,6 @@
-//! What this node says about itself to the REST API.
+//! What this node says about itself to the REST API: of all its shards together.
 
-use crate::driver::dataplane::{Handle, Look};
+use crate::driver::messages::{Handles, Look};
 use azekura_api::{
     BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY, RequestCounters,
     ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
@@ -29,7 +29,7 @@ pub type Failures = Arc<Mutex<BTreeMap<DeviceId, String>>>;
 /// The node's counters, read from its data plane.
 pub struct Statistics {
     /// The data plane.
-    pub handle: Handle,
+    pub shards: Handles,
     /// The node's name.
     pub name: String,
     /// Devices that are out of service.
@@ -41,7 +41,11 @@ pub struct Statistics {
 impl NodeStatistics for Statistics {
     fn snapshot(&self) -> Pin<Box<dyn Future<Output = Option<NodeSnapshot>> + Send + '_>> {
         Box::pin(async {
-            let mut snapshot = self.handle.inspect(|look| look_at(&look)).await?;
+            let seen = self.shards.inspect(|look| look_at(&look)).await?;
+            let mut snapshot = seen.into_iter().reduce(together)?;
+            (snapshot.memory_bytes, snapshot.cpu_seconds) = (memory_bytes(), cpu_seconds());
+            snapshot.devices.sort_unstable_by_key(|device| device.id);
+            snapshot.groups.sort_unstable_by_key(|group| (group.id, group.device));
             snapshot.name.clone_from(&self.name);
             snapshot.uptime_seconds = self.started.elapsed().as_secs_f64();
             let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,10 +62,13 @@ impl NodeStatistics for Statistics {
     }
 
     fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>> {
-        Box::pin(self.handle.inspect(|look| {
-            let devices = look.node.device_ids().filter_map(|id| Some((id.0, look.node.store(id)?)));
-            LayerUse(devices.map(|(id, store)| (id, layers(store))).collect())
-        }))
+        Box::pin(async {
+            let seen = self.shards.inspect(|look| {
+                let devices = look.node.device_ids().filter_map(|id| Some((id.0, look.node.store(id)?)));
+                devices.map(|(id, store)| (id, layers(store))).collect::<Vec<_>>()
+            });
+            Some(LayerUse(seen.await?.into_iter().flatten().collect()))
+        })
     }
 }
 
@@ -86,8 +93,6 @@ fn look_at(look: &Look<'_>) -> NodeSnapshot {
     NodeSnapshot {
         node: node.identity().endpoint.node.0,
         version: env!("CARGO_PKG_VERSION").into(),
-        memory_bytes: memory_bytes(),
-        cpu_seconds: cpu_seconds(),
         asked_again: node.gateway().asked_again(),
         volumes: volumes.collect(),
         devices: node.device_ids().map(|id| device(node, id)).collect(),
@@ -95,6 +100,26 @@ fn look_at(look: &Look<'_>) -> NodeSnapshot {
         background: background(node.throttle()),
         ..NodeSnapshot::default()
     }
+}
+
+/// What two shards have done, as one.
+fn together(mut one: NodeSnapshot, other: NodeSnapshot) -> NodeSnapshot {
+    one.asked_again += other.asked_again;
+    for (name, volume) in other.volumes {
+        let sum = one.volumes.entry(name).or_default();
+        sum.reads.add(&volume.reads);
+        sum.writes.add(&volume.writes);
+        sum.connections += volume.connections;
+    }
+    one.devices.extend(other.devices);
+    one.groups.extend(other.groups);
+    let (mine, theirs) = (&mut one.background, other.background);
+    // There is no limit for the node where one of its shards has none.
+    mine.rate_bytes_per_second =
+        mine.rate_bytes_per_second.zip(theirs.rate_bytes_per_second).map(|(mine, theirs)| mine + theirs);
+    mine.p99_us = mine.p99_us.max(theirs.p99_us);
+    mine.quiet_p99_us = mine.quiet_p99_us.max(theirs.quiet_p99_us);
+    one
 }
 
 fn background(report: ThrottleReport) -> BackgroundSnapshot {
@@ -219,4 +244,38 @@ fn cpu_seconds() -> f64 {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
     (ticks(11) + ticks(12)) / TICKS_PER_SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(volume: &str, reads: u64, device: u32, rate: Option<u64>) -> NodeSnapshot {
+        let counters = RequestCounters { count: reads, bytes: reads * 4096, ..RequestCounters::default() };
+        let volume_seen = VolumeSnapshot { reads: counters, connections: 1, ..VolumeSnapshot::default() };
+        NodeSnapshot {
+            asked_again: reads,
+            volumes: [(volume.to_owned(), volume_seen)].into(),
+            devices: vec![DeviceSnapshot { id: device, ..DeviceSnapshot::default() }],
+            background: BackgroundSnapshot {
+                rate_bytes_per_second: rate,
+                p99_us: f64::from(device),
+                quiet_p99_us: 1.0,
+            },
+            ..NodeSnapshot::default()
+        }
+    }
+
+    #[test]
+    fn what_shards_have_done_adds_up() {
+        let three = [snapshot("a", 3, 7, Some(10)), snapshot("b", 4, 2, Some(5)), snapshot("a", 5, 9, Some(1))];
+        let all = three.into_iter().reduce(together).expect("there are three");
+        let reads = |name: &str| (all.volumes[name].reads.count, all.volumes[name].reads.bytes);
+        assert_eq!((reads("a"), reads("b")), ((8, 8 * 4096), (4, 4 * 4096)));
+        assert_eq!((all.volumes["a"].connections, all.asked_again), (2, 12));
+        assert_eq!(all.devices.iter().map(|device| device.id).collect::<Vec<_>>(), [7, 2, 9]);
+        assert_eq!((all.background.rate_bytes_per_second, all.background.p99_us), (Some(16), 9.0));
+        let free = together(all, snapshot("a", 0, 1, None));
+        assert_eq!(free.background.rate_bytes_per_second, None, "one of them has no limit");
+    }
 }

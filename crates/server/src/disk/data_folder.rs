@@ -139,12 +139,8 @@ impl DataFolder {
         config_database(&self.path)
     }
 
-    /// The names and folders of the devices, in the order of their numbers; makes `count` of `size` bytes when there
-    /// are none. What is in the folders has not been looked at.
-    ///
-    /// # Errors
-    /// When the folder can't be read, or a new device can't be made.
-    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<(String, PathBuf)>> {
+    /// The numbers of the devices that there are, ascending.
+    fn device_numbers(&self) -> Result<Vec<u32>> {
         let mut numbers = Vec::new();
         let entries = std::fs::read_dir(&self.path).with_context(|| format!("can't read {}", self.path.display()))?;
         for entry in entries {
@@ -153,6 +149,25 @@ impl DataFolder {
             numbers.extend(number);
         }
         numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// How many devices [`DataFolder::devices`] gives: `count`, where there are none and it `makes` them.
+    ///
+    /// # Errors
+    /// When the folder can't be read.
+    pub fn device_count(&self, makes: bool, count: u32) -> Result<usize> {
+        let there = self.device_numbers()?.len();
+        Ok(if there == 0 && makes { count as usize } else { there })
+    }
+
+    /// The names and folders of the devices, in the order of their numbers; makes `count` of `size` bytes when there
+    /// are none. What is in the folders has not been looked at.
+    ///
+    /// # Errors
+    /// When the folder can't be read, or a new device can't be made.
+    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<(String, PathBuf)>> {
+        let mut numbers = self.device_numbers()?;
         let named = |number: u32| {
             let name = format!("device-{number}");
             let path = self.path.join(&name);

@@ -4,7 +4,7 @@
 //! written, and to end that state is why the segments are initialised.
 
 use crate::disk::device::DeviceDir;
-use crate::driver::dataplane::{Command, Handle};
+use crate::driver::messages::{Command, Handle};
 use anyhow::{Context, Result};
 use azekura_base::{BLOCK_SIZE, DeviceId, PageBuf};
 use azekura_store::{Options, SUPERBLOCK_AREA_BLOCKS};

@@ -1,6 +1,6 @@
 //! A device's map: a database whose calls block, on a thread of its own.
 
-use crate::driver::dataplane::{Command, Handle};
+use crate::driver::messages::{Command, Handle};
 use azekura_base::DeviceId;
 use azekura_store::{Done, Effect, IoId, MapError, SavedMap};
 use std::io;

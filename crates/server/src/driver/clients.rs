@@ -1,21 +1,72 @@
 //! Clients' connections: the sockets under the front end, and what the front end asks of the rest of the process.
 
 use crate::bridge::attachments::Trim;
-use crate::driver::dataplane::{Command, DataPlane, Handle, Report};
+use crate::driver::dataplane::DataPlane;
+use crate::driver::messages::{Command, Handles, Report};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
-use azekura_base::IoStatus;
-use azekura_frontend::{Client, Clients, Close, Context, Effect, Frontend};
+use azekura_base::{IoStatus, Shard};
+use azekura_frontend::{Client, ClientLimits, Clients, Close, Context, Effect, Frontend};
 use azekura_gateway::{Op, Outcome};
 use azekura_meta::MetaClient;
-use azekura_reactor::{self as reactor, ConnId, Reactor};
+use azekura_reactor::{self as reactor, ConnId, Reactor, Released};
+use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Bytes of all connections' receive buffers, about: where there are many, each has less.
+/// Bytes of the receive buffers of all connections of all shards, about: where there are many, each has less.
 const RECEIVE_BYTES_MAX: usize = 64 << 20;
 /// Without an answer of the configuration server for so long, an export that is not known counts as missing.
 const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// Places for clients' connections, which the shards of a process have together: a shard may have all clients.
+#[derive(Clone, Debug)]
+pub struct Places {
+    taken: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Places {
+    /// So many.
+    #[must_use]
+    pub fn new(most: usize) -> Places {
+        Places { taken: Arc::default(), most }
+    }
+
+    /// Takes one, if there is one.
+    fn take(&self) -> bool {
+        let more = |taken| (taken < self.most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Gives one back that was taken.
+    fn give_back(&self) {
+        let before = self.taken.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more places given back than taken");
+    }
+}
+
+/// What one shard's clients may take of what all may.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// The shards that share.
+    pub shards: NonZeroU8,
+    /// Places, of which a shard may have all.
+    pub places: Places,
+    /// The limits of this one.
+    pub limits: ClientLimits,
+}
+
+impl Share {
+    /// Equal parts of what a process may take.
+    #[must_use]
+    pub fn of(all: ClientLimits, shards: NonZeroU8) -> Share {
+        let memory_bytes_max = all.memory_bytes_max / usize::from(shards.get());
+        Share { shards, places: Places::new(all.connections_max), limits: ClientLimits { memory_bytes_max, ..all } }
+    }
+}
 
 /// The sockets, as the front end sees them.
 struct Sockets<'a>(&'a mut Reactor<Conn>);
@@ -43,12 +94,46 @@ impl DataPlane {
 
     /// A client has connected to a listener, which speaks a protocol.
     pub(super) fn client_accepted(&mut self, conn: ConnId, speak: &Speak) {
-        if !self.frontend.connect(conn, self.time) {
+        if !self.places.take() {
+            self.frontend.refuse(self.time);
             return self.reactor.close(conn, reactor::Close::AtOnce);
         }
-        let stream_bytes = RECEIVE_BYTES_MAX / self.frontend.connections();
+        if !self.frontend.connect(conn, self.time) {
+            self.places.give_back();
+            return self.reactor.close(conn, reactor::Close::AtOnce);
+        }
+        let stream_bytes = RECEIVE_BYTES_MAX / self.shards.count() / self.frontend.connections();
         // A connection that has ended meanwhile is reported as closed; its stream is of no use.
         let _ = self.reactor.install(conn, Conn::Client(Box::new(Client::new(speak(stream_bytes)))));
+    }
+
+    /// A client's connection has ended.
+    pub(super) fn client_gone(&mut self, conn: ConnId) {
+        self.frontend.gone(conn);
+        self.places.give_back();
+    }
+
+    /// A client has connected where one shard accepts for all: they have them in turn.
+    pub(super) fn deal(&mut self, conn: ConnId, speak: Speak) {
+        let turn = self.next_shard;
+        self.next_shard = (turn + 1) % self.shards.count();
+        let shard = self.shards.all().nth(turn).cloned();
+        match shard.filter(|_| turn != usize::from(self.node.identity().endpoint.shard.0)) {
+            // One that has ended is nobody's.
+            Some(shard) => {
+                if let Some(released) = self.reactor.release(conn) {
+                    shard.send(Command::TakeClient(released, speak));
+                }
+            }
+            None => self.client_accepted(conn, &speak),
+        }
+    }
+
+    /// Another shard has accepted a client for this one.
+    pub(super) fn take_client(&mut self, released: Released, speak: &Speak) {
+        if let Some(conn) = self.reactor.adopt(released) {
+            self.client_accepted(conn, speak);
+        }
     }
 
     /// Does what the front end asks for.
@@ -60,6 +145,7 @@ impl DataPlane {
                 Effect::Close(conn, Close::AfterDrain) => self.reactor.close(conn, reactor::Close::AfterDrain),
                 Effect::Attach(volume) => self.report(Report::Attach(volume)),
                 Effect::GiveBack(volume, attachment) => self.report(Report::GiveBack(volume, attachment)),
+                Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
                 Effect::Look => self.report(Report::Look),
                 Effect::Answered(token, outcome) => self.trimmed(token, &outcome),
                 Effect::Warn(what) => self.report(Report::Warn(what)),
@@ -83,8 +169,8 @@ impl DataPlane {
 }
 
 /// Reads the configuration for [`Report::Look`].
-pub async fn look(client: MetaClient, handle: Handle) {
+pub async fn look(client: MetaClient, shards: Handles, shard: Shard) {
     let model = tokio::time::timeout(LOOK_MAX, client.model_of_snapshots()).await;
     let revision = model.ok().and_then(Result::ok).and_then(|model| u64::try_from(model.revision).ok());
-    handle.send(Command::Looked(revision.unwrap_or(0)));
+    shards.send(shard, Command::Looked(revision.unwrap_or(0)));
 }

@@ -1,151 +1,78 @@
-//! The data plane's thread: one io_uring event loop that performs what the [`Node`] asks for.
+//! A shard of the data plane: a thread with one io_uring event loop that performs what the [`Node`] asks for.
 //!
-//! The loop owns every data socket and device of the process. Other threads reach it through [`Handle`]: they send a
-//! [`Command`] and wake it. It reports through a channel. It blocks when there is nothing to do.
+//! The loop owns its sockets and devices. Other threads, those of other shards included, reach it through
+//! [`Handle`](crate::driver::messages::Handle): they send a [`Command`] and wake it. It reports through a channel. It
+//! blocks when there is nothing to do.
 
-use crate::bridge::attachments::{Fence, Freeze, Trim};
-use crate::bridge::layer_questions::{LayerQuestion, LayerQuestions};
+use crate::bridge::attachments::{Fence, Freeze};
+use crate::bridge::layer_questions::LayerQuestions;
+use crate::driver::clients::{Places, Share};
 use crate::driver::clock::Clock;
 use crate::driver::devices::{OpenDevice, told};
+use crate::driver::messages::{Command, Handle, Handles, Look, Report, Reports};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
 use crate::opening::{ReadyDevice, opens_late};
-use azekura_base::{DeviceId, Endpoint, Generation, IoStatus, LayerId, PgId, Slab, VolumeId, trim_free_buffers};
-use azekura_frontend::{ClientLimits, Frontend};
-use azekura_gateway::VolumeView;
-use azekura_node::{Breakdown, ClusterView, ConnKey, Effect, FoundBlock, Identity, Node};
-use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, Reactor, Waker};
-use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
+use azekura_base::{DeviceId, Endpoint, IoStatus, PgId, Slab, trim_free_buffers};
+use azekura_frontend::Frontend;
+use azekura_node::{ConnKey, Effect, Identity, Node};
+use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, Reactor};
 use azekura_store as store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
-use tokio::sync::{mpsc as tokio_mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// How often buffers that were not needed meanwhile are given back to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What other threads ask of the data plane.
-pub enum Command {
-    /// The cluster changed.
-    Configure(Box<ClusterView>),
-    /// The cluster has not changed up to this revision.
-    Known(u64),
-    /// A group's proposed configuration was accepted, in this revision, or was not.
-    ProposalDone(PgId, DeviceId, u64, Option<u64>),
-    /// Take in a device.
-    AddDevice(Box<ReadyDevice>),
-    /// A device's log is initialised up to this segment.
-    SegmentsReady(DeviceId, u32),
-    /// A device's log can't be initialised further, for this reason.
-    NotInitialised(DeviceId, String),
-    /// A device's map has done what it was asked for.
-    MapDone(DeviceId, store::IoId, store::Done),
-    /// Keep former users of a volume out.
-    Fence(Fence),
-    /// Freeze a volume's head layer.
-    Freeze(Freeze),
-    /// Trim a volume.
-    Trim(Trim),
-    /// Tell something about layers.
-    AskOfLayers(LayerQuestion),
-    /// The volume of a name is attached to this node for its clients, or is not, and why.
-    Attached(String, Result<(VolumeId, Generation), String>),
-    /// A volume is given back.
-    GivenBack(String),
-    /// The configuration was read up to this revision for [`Report::Look`].
-    Looked(u64),
-    /// Look at the node.
-    Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
-    /// Scrub a group that this node is primary of.
-    Scrub(PgId, ScrubKind),
-    /// Take leave of the other nodes; answered with the number of groups that still wait for something.
-    Leave(oneshot::Sender<usize>),
-    /// Stop; answered when all devices are closed.
-    Stop(oneshot::Sender<()>),
-}
-
-/// What can be seen from other threads.
-pub struct Look<'a> {
-    /// The node.
-    pub node: &'a Node,
-    /// Clients' connections, and what they have opened.
-    pub connections: &'a BTreeMap<ConnId, Arc<VolumeView>>,
-}
-
-/// What the data plane tells.
-#[derive(Debug)]
-pub enum Report {
-    /// A group wants its configuration changed.
-    Propose(PgId, DeviceId, GroupConfig),
-    /// A group was scrubbed.
-    Scrubbed(PgId, ScrubReport, Vec<FoundBlock>),
-    /// Readers have met a bad block.
-    Found(PgId, FoundBlock),
-    /// A dropped layer's space on a device has come back.
-    LayerDropped(DeviceId, LayerId),
-    /// A device has given a layer's blocks to its child.
-    LayerMerged(DeviceId, LayerId),
-    /// A device has given up its copy of a group that it was to leave.
-    CopyForgotten(DeviceId, PgId),
-    /// A device is open, or out of service.
-    DeviceOpen(DeviceId, Result<(), Breakdown>),
-    /// A device has had too many errors.
-    DeviceFailing(DeviceId, String),
-    /// A device has not answered for so long, or, when false, answers again.
-    DeviceHangs(DeviceId, bool, Duration),
-    /// A write takes so long on a device, many times longer than on others.
-    DeviceSlow(DeviceId, Duration),
-    /// Clients want a volume.
-    Attach(String),
-    /// No client wants this attachment of a volume any more.
-    GiveBack(String, Generation),
-    /// Clients ask for exports that are not known here: the configuration may have them.
-    Look,
-    /// Something that people should know.
-    Warn(String),
-}
-
-/// The way to the data plane from other threads.
-#[derive(Clone)]
-pub struct Handle {
-    commands: mpsc::Sender<Command>,
-    waker: Waker,
-}
-
-impl Handle {
-    /// Sends a command. It is lost when the data plane has stopped.
-    pub fn send(&self, command: Command) {
-        let _ = self.commands.send(command);
-        self.waker.wake();
-    }
-
-    /// What `see` sees in the node; `None` when the data plane has stopped.
-    pub async fn inspect<T: Send + 'static>(&self, see: impl FnOnce(Look<'_>) -> T + Send + 'static) -> Option<T> {
-        let (answer, answered) = oneshot::channel();
-        self.send(Command::Inspect(Box::new(move |look| drop(answer.send(see(look))))));
-        answered.await.ok()
-    }
-}
-
-/// Listening sockets.
+/// Listening sockets of a shard.
 #[derive(Default)]
 pub struct Listeners {
-    /// Where other nodes connect.
+    /// Where other nodes connect to whichever shard.
     pub peers: Vec<ListenerId>,
-    /// Where clients connect, and what they speak there.
-    pub clients: Vec<(ListenerId, Speak)>,
+    /// Where clients connect.
+    pub clients: Vec<ClientsListener>,
 }
 
-/// The data plane; lives on its own thread.
+/// Where clients connect.
+pub struct ClientsListener {
+    /// The socket.
+    pub listener: ListenerId,
+    /// What they speak there.
+    pub speak: Speak,
+    /// They are dealt out to all shards: else they stay here.
+    pub deals: bool,
+}
+
+/// What a shard needs to know before it begins.
+pub struct Membership {
+    /// Who it is.
+    pub identity: Identity,
+    /// Its devices.
+    pub devices: Vec<ReadyDevice>,
+    /// Devices that have not answered for so long are out of service.
+    pub device_timeout: Duration,
+    /// Where it reports.
+    pub reports: Reports,
+    /// All shards of the process, itself included.
+    pub shards: Handles,
+}
+
+/// A shard of the data plane; lives on its own thread.
 pub struct DataPlane {
     pub(super) reactor: Reactor<Conn>,
     pub(super) node: Node,
     pub(super) frontend: Frontend<ConnId>,
+    pub(super) shards: Handles,
     /// Who waits for a trim.
     pub(super) trims: Slab<oneshot::Sender<Result<(), IoStatus>>>,
-    listeners: Listeners,
+    pub(super) listeners: Listeners,
+    /// Places for clients, which all shards of the process have together.
+    pub(super) places: Places,
+    /// The shard that gets the next client that is dealt out.
+    pub(super) next_shard: usize,
     pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
     pub(super) conns: HashMap<ConnKey, ConnId>,
     dialled: HashMap<ConnId, Endpoint>,
@@ -153,8 +80,7 @@ pub struct DataPlane {
     /// Connections to be kicked at the end of the turn.
     pub(super) touched: BTreeSet<ConnId>,
     commands: mpsc::Receiver<Command>,
-    sender: mpsc::Sender<Command>,
-    reports: tokio_mpsc::UnboundedSender<Report>,
+    reports: Reports,
     clock: Clock,
     /// What the clock showed when the events of this turn had come.
     pub(super) time: Duration,
@@ -167,29 +93,34 @@ pub struct DataPlane {
 }
 
 impl DataPlane {
-    /// A data plane with its listeners, and no devices yet.
+    /// A shard with its sockets, its devices, and its share of what clients may take.
     #[must_use]
     pub fn new(
         reactor: Reactor<Conn>,
-        identity: Identity,
+        commands: mpsc::Receiver<Command>,
         listeners: Listeners,
-        reports: tokio_mpsc::UnboundedSender<Report>,
-        clients: ClientLimits,
+        clients: Share,
+        membership: Membership,
     ) -> DataPlane {
-        let (sender, commands) = mpsc::channel();
-        DataPlane {
+        let Membership { identity, devices, device_timeout, reports, shards } = membership;
+        let mut node = Node::new(identity, Duration::ZERO);
+        node.set_device_timeout(device_timeout);
+        node.set_shards(clients.shards);
+        let mut data_plane = DataPlane {
             reactor,
-            node: Node::new(identity, Duration::ZERO),
-            frontend: Frontend::new(clients),
+            node,
+            frontend: Frontend::new(clients.limits),
+            shards,
             trims: Slab::default(),
             listeners,
+            places: clients.places,
+            next_shard: 0,
             devices: BTreeMap::new(),
             conns: HashMap::new(),
             dialled: HashMap::new(),
             last_key: 0,
             touched: BTreeSet::new(),
             commands,
-            sender,
             reports,
             clock: Clock::start(),
             time: Duration::ZERO,
@@ -198,18 +129,15 @@ impl DataPlane {
             fences_asked: 0,
             layer_questions: LayerQuestions::default(),
             stopping: None,
-        }
+        };
+        devices.into_iter().for_each(|device| data_plane.add_device(device));
+        data_plane
     }
 
     /// The way here for other threads.
-    #[must_use]
-    pub fn handle(&self) -> Handle {
-        Handle { commands: self.sender.clone(), waker: self.reactor.waker() }
-    }
-
-    /// Puts devices out of service that have not answered for so long.
-    pub fn set_device_timeout(&mut self, timeout: Duration) {
-        self.node.set_device_timeout(timeout);
+    pub(super) fn handle(&self) -> Handle {
+        let shard = self.node.identity().endpoint.shard;
+        self.shards.of(shard).cloned().expect("a shard is one of those of its process")
     }
 
     /// Works until told to stop.
@@ -333,7 +261,7 @@ impl DataPlane {
     fn command(&mut self, command: Command) {
         match command {
             Command::Configure(view) => {
-                self.node.configure(*view);
+                self.node.configure(view);
                 self.front(Frontend::volumes_changed);
             }
             Command::Known(revision) => {
@@ -364,6 +292,8 @@ impl DataPlane {
             }
             Command::GivenBack(volume) => self.frontend.volume_given_back(&volume),
             Command::Looked(revision) => self.front(|frontend, context| frontend.looked(revision, context)),
+            Command::TakeClient(released, speak) => self.take_client(released, &speak),
+            Command::TakePeer(released, hello) => self.take_peer(released, hello),
             Command::Inspect(see) => see(Look { node: &self.node, connections: self.frontend.opened() }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {
@@ -374,9 +304,10 @@ impl DataPlane {
     }
 
     fn accepted(&mut self, listener: ListenerId, conn: ConnId) {
-        let clients = self.listeners.clients.iter().find(|(clients, _)| *clients == listener);
-        if let Some(speak) = clients.map(|(_, speak)| Arc::clone(speak)) {
-            self.client_accepted(conn, &speak);
+        let clients = self.listeners.clients.iter().find(|clients| clients.listener == listener);
+        if let Some(ClientsListener { speak, deals, .. }) = clients {
+            let (speak, deals) = (Speak::clone(speak), *deals);
+            if deals { self.deal(conn, speak) } else { self.client_accepted(conn, &speak) }
         } else {
             let key = self.add_peer(conn);
             self.node.accepted(key);
@@ -396,7 +327,7 @@ impl DataPlane {
                     self.report(Report::Warn(format!("the connection with {other} broke: {error}")));
                 }
             }
-            Some(Conn::Client(_)) => self.frontend.gone(conn),
+            Some(Conn::Client(_)) => self.client_gone(conn),
             None => {
                 if let Some(to) = self.dialled.remove(&conn) {
                     self.node.connect_failed(to, false);
@@ -456,7 +387,6 @@ impl DataPlane {
     }
 
     pub(super) fn report(&self, report: Report) {
-        // Nobody listens any more only while the process is ending.
-        let _ = self.reports.send(report);
+        self.reports.send(report);
     }
 }

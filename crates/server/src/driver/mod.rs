@@ -1,8 +1,10 @@
-//! The thread of the data plane: one event loop, which performs what `azekura_node` and `azekura_frontend` ask for.
+//! The threads of the data plane: an event loop each, which performs what `azekura_node` and `azekura_frontend` ask
+//! for.
 
 pub(crate) mod clients;
 mod clock;
 pub(crate) mod dataplane;
 mod devices;
+pub(crate) mod messages;
 mod peers;
 pub(crate) mod stream;

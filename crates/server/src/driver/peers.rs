@@ -1,9 +1,11 @@
 //! Connections with other nodes.
 
-use crate::driver::dataplane::{DataPlane, Report};
+use crate::driver::dataplane::DataPlane;
+use crate::driver::messages::{Command, Handle, Report};
 use crate::driver::stream::Conn;
 use azekura_node::ConnKey;
-use azekura_reactor::{Close, ConnId};
+use azekura_reactor::{Close, ConnId, Released};
+use azekura_wire::{Hello, Message, VERSION};
 
 /// The node is told of so many bytes that wait to be sent to another one.
 const UNSENT_TOLD: usize = 4 << 20;
@@ -24,6 +26,12 @@ impl DataPlane {
             let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
             let key = peer.key;
             match peer.decoder.next(&mut peer.inbox) {
+                Ok(Some(Message::Hello(hello))) => {
+                    if let Some(shard) = self.shard_of(key, &hello) {
+                        return self.hand_over(conn, key, hello, &shard);
+                    }
+                    self.node.received(key, Message::Hello(hello));
+                }
                 Ok(Some(message)) => self.node.received(key, message),
                 Ok(None) => break,
                 Err(error) => {
@@ -34,6 +42,36 @@ impl DataPlane {
                 }
             }
         }
+        self.touched.insert(conn);
+    }
+
+    /// The other shard of this node that a connection which begins with this greeting is for. Whatever else is wrong
+    /// with it, that one finds out.
+    fn shard_of(&self, key: ConnKey, hello: &Hello) -> Option<Handle> {
+        let me = self.node.identity().endpoint;
+        let is_first = self.node.other_end(key).is_none();
+        let is_for_another = hello.version == VERSION && hello.to.node == me.node && hello.to.shard != me.shard;
+        (is_first && is_for_another).then(|| self.shards.of(hello.to.shard).cloned()).flatten()
+    }
+
+    /// Hands a connection over to another shard. Whoever has dialled waits for the answer to his greeting.
+    fn hand_over(&mut self, conn: ConnId, key: ConnKey, hello: Hello, shard: &Handle) {
+        self.conns.remove(&key);
+        self.touched.remove(&conn);
+        self.node.closed(key);
+        let waits = matches!(self.reactor.stream(conn), Some(Conn::Peer(peer)) if peer.inbox.available().is_empty());
+        match self.reactor.release(conn).filter(|_| waits) {
+            Some(released) => shard.send(Command::TakePeer(released, hello)),
+            None => self.reactor.close(conn, Close::AtOnce),
+        }
+    }
+
+    /// Another shard has accepted a connection that is for this one.
+    pub(super) fn take_peer(&mut self, released: Released, hello: Hello) {
+        let Some(conn) = self.reactor.adopt(released) else { return };
+        let key = self.add_peer(conn);
+        self.node.accepted(key);
+        self.node.received(key, Message::Hello(hello));
         self.touched.insert(conn);
     }
 

@@ -43,6 +43,8 @@ impl<S: Scene> Cluster<S> {
             Effect::Close(line, _) => self.closed_by_process(line),
             Effect::Attach(name) => self.attach_for_clients(life, name),
             Effect::GiveBack(name, attachment) => self.give_back_for_clients(life, name, attachment),
+            // A process has one shard, which has let go already.
+            Effect::Ended(..) => {}
             Effect::Look => {
                 let at = match self.configuration.away(life.node, self.now) {
                     None => self.now + self.configuration.delay(),

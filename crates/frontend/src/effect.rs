@@ -1,0 +1,36 @@
+//! What a front end wants done.
+
+use azekura_base::Generation;
+use azekura_gateway::Outcome;
+
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// At once.
+    AtOnce,
+    /// When what waits to be sent has been.
+    AfterDrain,
+}
+
+/// What a front end wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect<K> {
+    /// There may be something to send to a client, or it can take more: at least once after each change of either.
+    Touched(K),
+    /// Close a connection.
+    Close(K, Close),
+    /// Attach a volume to this node; [`crate::Frontend::volume_attached`] answers.
+    Attach(String),
+    /// Give an attachment of a volume back; [`crate::Frontend::volume_given_back`] answers.
+    GiveBack(String, Generation),
+    /// An attachment of a volume has ended, or the volume itself: it is not used any more, and nothing is to be given
+    /// back.
+    Ended(String, Generation),
+    /// Read the configuration, because clients ask for exports that are not known here;
+    /// [`crate::Frontend::looked`] answers.
+    Look,
+    /// A request of [`crate::Frontend::submit`] has ended.
+    Answered(u64, Outcome),
+    /// Something that people should know.
+    Warn(String),
+}

@@ -1,0 +1,397 @@
+use super::*;
+use crate::attaching::Attaching;
+use crate::exports::{Export, Opening};
+use proptest::prelude::*;
+
+const NAME: &str = "vol1";
+const SHARDS: usize = 4;
+const CLIENTS: u8 = 3;
+
+/// What a shard says.
+#[derive(Clone, Debug)]
+enum Said {
+    Wanted,
+    Idle(Generation),
+    Ended(Generation),
+}
+
+/// One shard: its own part of the rule, its clients, and what is on its way from and to it.
+#[derive(Default)]
+struct Place {
+    attaching: Attaching<u8>,
+    /// Clients that wait, and those that have opened the volume under an attachment.
+    waiting: BTreeSet<u8>,
+    open: BTreeMap<u8, Attachment>,
+    requests: Vec<Attachment>,
+    /// The volume of the name as the shard knows it.
+    known: u64,
+    said: VecDeque<Said>,
+    told: VecDeque<Errand>,
+}
+
+/// A process of several shards, and the volume's record.
+struct Process {
+    shards: Vec<Place>,
+    holders: Holders,
+    errands: VecDeque<Errand>,
+    id: u64,
+    generation: u64,
+    /// This process's attachment, as the record has it.
+    record: Option<Generation>,
+    /// Attachments that were given back, or are just being.
+    left: BTreeSet<Attachment>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Come(usize, u8),
+    Go(usize, u8),
+    Ask(usize, u8),
+    Answer(usize),
+    /// What a shard has said is heard.
+    Hear(usize),
+    /// What a shard is told arrives.
+    Tell(usize),
+    /// The next thing with the record is done, or refused, or refused although it is done.
+    Work(u8),
+    /// The attachment is taken away.
+    Force,
+    /// The volume is deleted, and another one has its name.
+    Replace,
+    /// A shard learns what the configuration says.
+    Learn(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let shard = || 0..SHARDS;
+    let step = prop_oneof![
+        3 => (shard(), 0..CLIENTS).prop_map(|(shard, client)| Step::Come(shard, client)),
+        3 => (shard(), 0..CLIENTS).prop_map(|(shard, client)| Step::Go(shard, client)),
+        2 => (shard(), 0..CLIENTS).prop_map(|(shard, client)| Step::Ask(shard, client)),
+        2 => shard().prop_map(Step::Answer),
+        6 => shard().prop_map(Step::Hear),
+        6 => shard().prop_map(Step::Tell),
+        6 => (0u8..8).prop_map(Step::Work),
+        1 => Just(Step::Force),
+        1 => Just(Step::Replace),
+        2 => shard().prop_map(Step::Learn),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+impl Process {
+    fn new() -> Process {
+        Process {
+            shards: (0..SHARDS).map(|_| Place { known: 1, ..Place::default() }).collect(),
+            holders: Holders::default(),
+            errands: VecDeque::new(),
+            id: 1,
+            generation: 0,
+            record: None,
+            left: BTreeSet::new(),
+        }
+    }
+
+    fn take_errands(&mut self) {
+        while let Some(errand) = self.holders.next_errand() {
+            match &errand {
+                Errand::Tell(shard, ..) | Errand::TellLeft(shard, _) => {
+                    self.shards[usize::from(shard.0)].told.push_back(errand);
+                }
+                Errand::GiveBack(name, attachment) => {
+                    // Nobody may use it from here on.
+                    let present = self.holders.volumes[name].attachment.expect("there is one");
+                    assert_eq!(present.1, *attachment);
+                    self.left.insert(present);
+                    self.check();
+                    self.errands.push_back(errand);
+                }
+                Errand::Attach(_) => self.errands.push_back(errand),
+            }
+        }
+    }
+
+    /// No shard uses what the process has given back, or is told that it may.
+    fn check(&self) {
+        for shard in &self.shards {
+            let used = shard.open.values().chain(&shard.requests);
+            assert!(used.clone().all(|attachment| !self.left.contains(attachment)), "given back and used");
+            let told = shard.told.iter().filter_map(|errand| match errand {
+                Errand::Tell(_, _, Ok(attachment)) => Some(attachment),
+                _ => None,
+            });
+            assert!(told.clone().all(|attachment| !self.left.contains(attachment)), "given back and told of");
+        }
+    }
+
+    fn look(&mut self, shard: usize, client: u8) {
+        let place = &mut self.shards[shard];
+        let export = Export::new(NAME, VolumeId(place.known), 1 << 30);
+        match place.attaching.opening(client, export) {
+            Opening::Ready(_) => {
+                let attachment = place.attaching.opened(client, NAME).expect("it is held");
+                place.waiting.remove(&client);
+                let known = self.record_of(shard, attachment);
+                self.shards[shard].open.insert(client, known);
+            }
+            Opening::Later(_) => {
+                place.waiting.insert(client);
+                if place.attaching.want(client, NAME, VolumeId(place.known)) {
+                    place.said.push_back(Said::Wanted);
+                }
+            }
+            Opening::Refused(_) => {
+                place.attaching.forget_refusal(client);
+                place.waiting.remove(&client);
+            }
+            Opening::Unknown => unreachable!("there is always a volume of the name"),
+        }
+    }
+
+    fn record_of(&self, shard: usize, attachment: Generation) -> Attachment {
+        (VolumeId(self.shards[shard].known), attachment)
+    }
+
+    fn leave_if_unused(&mut self, shard: usize) {
+        let place = &mut self.shards[shard];
+        if let Some(attachment) = place.attaching.leave(NAME) {
+            place.said.push_back(Said::Idle(attachment));
+        }
+    }
+
+    fn go(&mut self, shard: usize, client: u8) {
+        let place = &mut self.shards[shard];
+        place.waiting.remove(&client);
+        place.open.remove(&client);
+        if !place.attaching.gone(client).is_empty() {
+            self.leave_if_unused(shard);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Come(shard, client) => {
+                let place = &self.shards[shard];
+                if !place.waiting.contains(&client) && !place.open.contains_key(&client) {
+                    self.look(shard, client);
+                }
+            }
+            Step::Go(shard, client) => self.go(shard, client),
+            Step::Ask(shard, client) => {
+                let place = &mut self.shards[shard];
+                if let Some(attachment) = place.open.get(&client).copied() {
+                    place.attaching.begin(NAME, attachment.1);
+                    place.requests.push(attachment);
+                }
+            }
+            Step::Answer(shard) => {
+                if let Some((_, attachment)) = self.shards[shard].requests.pop() {
+                    self.shards[shard].attaching.end(NAME, attachment);
+                    self.leave_if_unused(shard);
+                }
+            }
+            Step::Hear(shard) => {
+                let from = Shard(shard as u8);
+                match self.shards[shard].said.pop_front() {
+                    Some(Said::Wanted) => self.holders.wanted(from, NAME),
+                    Some(Said::Idle(attachment)) => self.holders.idle(from, NAME, attachment),
+                    Some(Said::Ended(attachment)) => self.holders.ended(from, NAME, attachment),
+                    None => {}
+                }
+            }
+            Step::Tell(shard) => self.tell(shard),
+            Step::Work(how) => self.work(how),
+            Step::Force => self.record = None,
+            Step::Replace => {
+                self.id += 1;
+                (self.generation, self.record) = (0, None);
+            }
+            Step::Learn(shard) => self.learn(shard),
+        }
+        self.take_errands();
+        self.check();
+    }
+
+    fn tell(&mut self, shard: usize) {
+        let place = &mut self.shards[shard];
+        match place.told.pop_front() {
+            Some(Errand::Tell(_, _, outcome)) => {
+                if let Ok((id, _)) = outcome {
+                    // The process has the configuration of an attachment before it is told of it.
+                    let known = place.known.max(id.0);
+                    if known > place.known {
+                        self.learn(shard);
+                    }
+                }
+                let place = &mut self.shards[shard];
+                let attached = place.attaching.attached(NAME, outcome);
+                if attached.again {
+                    place.said.push_back(Said::Wanted);
+                }
+                if let Some(unwanted) = attached.unwanted {
+                    place.said.push_back(Said::Idle(unwanted));
+                }
+                attached.waiting.into_iter().for_each(|client| self.look(shard, client));
+                self.leave_if_unused(shard);
+            }
+            Some(Errand::TellLeft(..)) => {
+                let wanted = place.attaching.given_back(NAME).then_some(Said::Wanted);
+                place.said.extend(wanted);
+            }
+            _ => {}
+        }
+    }
+
+    fn work(&mut self, how: u8) {
+        match self.errands.pop_front() {
+            Some(Errand::Attach(_)) => {
+                let mut attach = || {
+                    let standing = self.record.unwrap_or_else(|| {
+                        self.generation += 1;
+                        Generation(self.generation)
+                    });
+                    self.record = Some(standing);
+                    (VolumeId(self.id), standing)
+                };
+                let refusal = |attached| Refusal { why: "no".into(), attached };
+                let outcome = match how {
+                    0 => Err(refusal(None)),
+                    1 => Err(refusal(Some(attach()))),
+                    _ => Ok(attach()),
+                };
+                self.holders.attached(NAME, outcome);
+            }
+            Some(Errand::GiveBack(_, attachment)) => {
+                self.record = self.record.filter(|standing| *standing != attachment);
+                // An attachment takes its name from a generation, and giving back makes one.
+                self.generation += 1;
+                self.holders.given_back(NAME);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, shard: usize) {
+        let (id, record, latest) = (self.id, self.record, self.generation);
+        let place = &mut self.shards[shard];
+        place.known = id;
+        let is_over = |volume: VolumeId, attachment: Generation| {
+            volume.0 == id && attachment.0 <= latest && record != Some(attachment)
+        };
+        let deleted = place.attaching.take_deleted(|_, volume| volume.0 != id);
+        let ended = place.attaching.take_ended(is_over);
+        let taken: Vec<_> = deleted.into_iter().chain(ended).collect();
+        for (_, attachment, users) in taken {
+            let place = &mut self.shards[shard];
+            place.said.extend(attachment.map(Said::Ended));
+            for client in users {
+                let place = &mut self.shards[shard];
+                // Those that have opened it are closed, the others look again.
+                if place.open.remove(&client).is_none() {
+                    self.look(shard, client);
+                }
+            }
+        }
+        // Requests of what has ended are answered.
+        let place = &mut self.shards[shard];
+        place.requests.retain(|(volume, attachment)| volume.0 == id && record == Some(*attachment));
+    }
+
+    /// Everything that is on its way arrives.
+    fn settle(&mut self) {
+        for _ in 0..1000 {
+            (0..SHARDS).for_each(|shard| self.step(&Step::Hear(shard)));
+            (0..SHARDS).for_each(|shard| self.step(&Step::Tell(shard)));
+            self.step(&Step::Work(7));
+            // Last: a shard may have been told of what had ended by then.
+            (0..SHARDS).for_each(|shard| self.step(&Step::Learn(shard)));
+            let quiet = |place: &Place| place.said.is_empty() && place.told.is_empty();
+            if self.errands.is_empty() && self.shards.iter().all(quiet) {
+                return;
+            }
+        }
+        panic!("it does not come to an end");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Nothing is used that was given back; who waits gets an answer; what nobody uses is given back.
+    #[test]
+    fn attachments_are_held_exactly_while_some_shard_uses_them(steps in steps()) {
+        let mut process = Process::new();
+        steps.iter().for_each(|step| process.step(step));
+        process.settle();
+        prop_assert!(process.shards.iter().all(|place| place.waiting.is_empty()), "somebody waits for ever");
+        let used = process.shards.iter().any(|place| !place.open.is_empty() || !place.requests.is_empty());
+        prop_assert!(used || process.record.is_none(), "nobody uses it, and it was not given back");
+        prop_assert_eq!(used, !process.holders.is_empty());
+        for shard in 0..SHARDS {
+            (0..CLIENTS).for_each(|client| process.step(&Step::Go(shard, client)));
+            while !process.shards[shard].requests.is_empty() {
+                process.step(&Step::Answer(shard));
+            }
+        }
+        process.settle();
+        prop_assert_eq!(process.record, None);
+        prop_assert!(process.holders.is_empty());
+        prop_assert!(process.shards.iter().all(|place| place.attaching.is_empty()));
+    }
+}
+
+fn attachment(generation: u64) -> Attachment {
+    (VolumeId(1), Generation(generation))
+}
+
+fn errands(holders: &mut Holders) -> Vec<Errand> {
+    std::iter::from_fn(|| holders.next_errand()).collect()
+}
+
+#[test]
+fn the_last_shard_gives_back() {
+    let mut holders = Holders::default();
+    let [one, two] = [Shard(0), Shard(1)];
+    let tell = |shard, generation| Errand::Tell(shard, NAME.into(), Ok(attachment(generation)));
+    holders.wanted(one, NAME);
+    holders.wanted(two, NAME);
+    assert_eq!(errands(&mut holders), [Errand::Attach(NAME.into())], "once for both");
+    holders.attached(NAME, Ok(attachment(7)));
+    assert_eq!(errands(&mut holders), [tell(one, 7), tell(two, 7)]);
+    holders.idle(one, NAME, Generation(7));
+    assert_eq!(errands(&mut holders), [Errand::TellLeft(one, NAME.into())]);
+    holders.idle(two, NAME, Generation(7));
+    let given_back = Errand::GiveBack(NAME.into(), Generation(7));
+    assert_eq!(errands(&mut holders), [Errand::TellLeft(two, NAME.into()), given_back]);
+    holders.wanted(one, NAME);
+    assert!(errands(&mut holders).is_empty(), "one thing at a time");
+    holders.given_back(NAME);
+    assert_eq!(errands(&mut holders), [Errand::Attach(NAME.into())]);
+    holders.attached(NAME, Ok(attachment(9)));
+    assert_eq!(errands(&mut holders), [tell(one, 9)]);
+}
+
+#[test]
+fn who_is_refused_takes_nothing_from_those_that_hold() {
+    let mut holders = Holders::default();
+    holders.wanted(Shard(0), NAME);
+    holders.attached(NAME, Ok(attachment(7)));
+    holders.wanted(Shard(1), NAME);
+    errands(&mut holders);
+    let refusal = Refusal { why: "too late".into(), attached: Some(attachment(7)) };
+    holders.attached(NAME, Err(refusal));
+    let told = Errand::Tell(Shard(1), NAME.into(), Err("too late".into()));
+    assert_eq!(errands(&mut holders), [told], "the first shard goes on");
+    holders.idle(Shard(0), NAME, Generation(7));
+    assert!(errands(&mut holders).contains(&Errand::GiveBack(NAME.into(), Generation(7))));
+}
+
+#[test]
+fn what_has_ended_is_not_given_back() {
+    let mut holders = Holders::default();
+    holders.wanted(Shard(0), NAME);
+    holders.attached(NAME, Ok(attachment(7)));
+    errands(&mut holders);
+    holders.ended(Shard(0), NAME, Generation(7));
+    assert!(errands(&mut holders).is_empty() && holders.is_empty());
+}
