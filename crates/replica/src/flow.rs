@@ -8,9 +8,9 @@
 //! and is left behind. docs/decisions/0024 has the numbers.
 
 use crate::group::{Group, Role};
+use crate::limits::{PENDING_WRITES_MAX, TICK};
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
-use crate::{PENDING_WRITES_MAX, TICK};
 use azekura_base::{AckRule, Body, DeviceId, Extent, Sequence};
 
 use std::collections::{BTreeMap, VecDeque};

@@ -3,6 +3,7 @@
 use crate::action::Action;
 use crate::background::Allowance;
 use crate::completeness::Completeness;
+use crate::config::GroupConfig;
 use crate::epochs::Epochs;
 use crate::flow::Window;
 use crate::pending::{Pending, Tail};
@@ -10,93 +11,15 @@ use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::sessions::Sessions;
 use crate::sluggish::Yields;
+use crate::state::GroupState;
 use crate::takeover::Claim;
-use azekura_base::{AckRule, Body, DeviceId, Epoch, IoStatus, PgId, Prepared, RequestId, Sequence, SessionId};
+use azekura_base::{Body, DeviceId, Epoch, IoStatus, PgId, Prepared, RequestId, Sequence, SessionId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// After a pause of this length between two ticks, silence says more about this process than about others.
 const STALL: Duration = Duration::from_millis(400);
-
-/// A group's configuration, as the cluster agrees on it. It changes by compare-and-swap only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupConfig {
-    /// Raised by one at every change: what compare-and-swap compares.
-    pub version: u64,
-    /// Raised whenever another process becomes primary.
-    pub epoch: Epoch,
-    /// The copy that orders writes.
-    pub primary: DeviceId,
-    /// The incarnation of the primary's process; 0 until a process on that device has claimed the group.
-    pub primary_incarnation: u64,
-    /// The copies that hold every acknowledged write; contains the primary.
-    pub in_sync: BTreeSet<DeviceId>,
-    /// Copies that were in sync and are not any more: each still held everything up to here.
-    pub away: BTreeMap<DeviceId, Sequence>,
-    /// All devices that are to have a copy.
-    pub members: BTreeSet<DeviceId>,
-    /// Devices that were to have one, and have perhaps not given it up yet.
-    pub leaving: BTreeSet<DeviceId>,
-    /// With fewer copies in sync than this, nothing is written.
-    pub copies_min: u32,
-    /// When a write is acknowledged. Never changes.
-    pub ack: AckRule,
-    /// Copies that the group is to have. Never changes.
-    pub copies: u32,
-    /// The sites of devices, where the rule asks for them.
-    pub sites: BTreeMap<DeviceId, Arc<str>>,
-}
-
-impl GroupConfig {
-    /// A new group on `members`, all in sync because all are empty.
-    #[must_use]
-    pub fn new(primary: DeviceId, members: BTreeSet<DeviceId>) -> GroupConfig {
-        GroupConfig {
-            version: 1,
-            epoch: Epoch(1),
-            primary,
-            primary_incarnation: 0,
-            in_sync: members.clone(),
-            away: BTreeMap::new(),
-            copies: members.len() as u32,
-            members,
-            leaving: BTreeSet::new(),
-            copies_min: 1,
-            ack: AckRule::All,
-            sites: BTreeMap::new(),
-        }
-    }
-
-    /// The device is to have a copy, or has one that writes wait for.
-    #[must_use]
-    pub fn needs(&self, device: DeviceId) -> bool {
-        self.members.contains(&device) || self.in_sync.contains(&device)
-    }
-
-    /// Enough copies are in sync for writing.
-    pub(crate) fn is_writable(&self) -> bool {
-        #[cfg(feature = "sabotage")]
-        if crate::sabotage::acknowledges_on_any() {
-            return true;
-        }
-        self.in_sync.len() >= self.copies_min as usize
-    }
-
-    /// This configuration with the next version, to be changed and proposed.
-    pub(crate) fn next(&self) -> GroupConfig {
-        GroupConfig { version: self.version + 1, ..self.clone() }
-    }
-
-    /// Takes a copy out of the in-sync set; it holds everything up to `complete`.
-    pub(crate) fn remove(&mut self, device: DeviceId, complete: Sequence) {
-        self.in_sync.remove(&device);
-        if self.members.contains(&device) {
-            self.away.insert(device, complete);
-        }
-    }
-}
 
 /// What the store knows of a group after a start.
 #[derive(Clone, Debug, Default)]
@@ -113,34 +36,6 @@ pub struct Recovered {
     pub note: Bytes,
     /// Writes committed since that checkpoint.
     pub committed_since: Vec<(SessionId, RequestId)>,
-}
-
-/// A group's condition on this copy, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupState {
-    /// Primary, with every in-sync copy following.
-    Active,
-    /// Primary, waiting for an in-sync copy to answer.
-    WaitingForCopy(DeviceId),
-    /// Primary that nobody has asked for anything since this in-sync copy fell silent: the next request leaves that
-    /// copy behind and is served, if the configuration can be changed.
-    Idle(DeviceId),
-    /// Primary, but a copy has lost writes and must be rebuilt.
-    CopyLost(DeviceId),
-    /// Primary, but a copy that is out of sync has committed writes that the group does not know of. That copy is left
-    /// alone, since it may hold all that is left of those writes.
-    CopyAhead(DeviceId),
-    /// Primary, with fewer copies in sync than the class demands for writing; or there will be fewer when the next
-    /// request leaves silent ones behind.
-    ReadOnly,
-    /// Primary by configuration, opening its epoch.
-    Opening,
-    /// Secondary with a lease.
-    Following,
-    /// Secondary that does not hear its primary.
-    WithoutPrimary,
-    /// Not in the group's in-sync set.
-    OutOfSync,
 }
 
 pub(crate) enum Role {
@@ -472,5 +367,16 @@ impl Group {
         let answers = self.actions.iter().rev().take_while(|a| matches!(a, Action::AnswerWrite(..))).count();
         let at = self.actions.len() - answers;
         self.actions.insert(at, Action::Commit(upto));
+    }
+
+    /// The clock may have stood still (decision 0022), so nothing is known of the time that has passed since the leases
+    /// of this copy began: they are over, as primary and for readers.
+    pub fn void_leases(&mut self) {
+        match &mut self.role {
+            Role::Primary(primary) => {
+                primary.peers.values_mut().for_each(|peer| peer.lease_until = Duration::ZERO);
+            }
+            Role::Secondary(secondary) => secondary.lease_until = Duration::ZERO,
+        }
     }
 }

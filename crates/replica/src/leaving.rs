@@ -1,7 +1,8 @@
 //! Copies that take leave, so that nobody has to miss them first: their process is about to end, their device hangs
 //! (`hung.rs`), or they are members no more.
 
-use crate::group::{Group, GroupConfig, Role};
+use crate::config::GroupConfig;
+use crate::group::{Group, Role};
 use crate::lease::GRACE;
 use crate::peer::Standing;
 use azekura_base::DeviceId;

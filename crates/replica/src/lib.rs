@@ -27,6 +27,7 @@
 mod action;
 mod background;
 mod completeness;
+mod config;
 mod digest;
 mod epochs;
 mod fence;
@@ -37,6 +38,7 @@ mod hung;
 mod learner;
 mod lease;
 mod leaving;
+mod limits;
 mod membership;
 mod mend;
 mod merge;
@@ -53,22 +55,18 @@ mod scrub;
 mod secondary;
 mod sessions;
 mod sluggish;
+mod state;
 mod takeover;
 mod wanted_set;
 
 pub use action::{Action, Client, Mismatch};
 pub use azekura_base::AckRule;
-pub use finding::{FINDINGS_MAX, Finding, Flaw};
+pub use config::GroupConfig;
+pub use finding::{FINDINGS_MAX, Finding, Flaw, ScrubKind, ScrubReport};
 pub use flow::{LAG_BYTES_MAX, WINDOW_BYTES, Window, WindowLimits};
-pub use group::{Group, GroupConfig, GroupState, Recovered};
+pub use group::{Group, Recovered};
 pub use lease::{GRACE, HEARTBEAT_INTERVAL, LEASE};
+pub use limits::{PENDING_WRITES_MAX, TICK, WAITING_WRITES_MAX};
 pub use restored::{Contradiction, Heard, Held, reopen};
 pub use resync::ResyncProgress;
-pub use scrub::{ScrubKind, ScrubReport};
-
-/// Time between two calls of [`Group::tick`].
-pub const TICK: std::time::Duration = std::time::Duration::from_millis(100);
-/// Most writes of one group that may be prepared and not committed; further ones are asked to come again.
-pub const PENDING_WRITES_MAX: usize = 4096;
-/// Most writes of one group that wait for a merge to finish.
-pub const WAITING_WRITES_MAX: usize = 1024;
+pub use state::GroupState;

@@ -5,30 +5,21 @@
 //! another primary are made in `takeover/`.
 
 use crate::action::Action;
+use crate::config::GroupConfig;
 use crate::flow::LAGGED_RETRY;
-use crate::group::{Group, GroupConfig, GroupState, Role};
-use crate::lease::LEASE;
+use crate::group::{Group, Role};
+use crate::lease::{AFTER_STALL, SILENCE, STUCK};
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;
+use crate::state::GroupState;
 use crate::wanted_set::{CopyView, SetView, WantedSet};
 use azekura_base::{AckRule, DeviceId, IoStatus, Sequence};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
-/// its lease has almost run out.
-pub(crate) const SILENCE: Duration = Duration::from_millis(750);
-/// A copy that has made nothing durable for so long, although it was sent something and this copy has made it durable,
-/// is left behind.
-pub(crate) const STUCK: Duration = Duration::from_secs(3);
 /// How long a new primary waits for a copy's first word.
 const FIRST_WORD: Duration = Duration::from_secs(3);
-/// Time given to others after this process has stood still.
-pub(crate) const AFTER_STALL: Duration = Duration::from_millis(400);
-/// Clocks of two machines may run apart by this part of a lease.
-const SKEW: u32 = 8;
-
 impl Group {
     /// The cluster's configuration of this group, as last read.
     pub fn configure(&mut self, config: GroupConfig) {
@@ -256,15 +247,4 @@ impl Primary {
 /// How long a copy may say nothing to a primary, whose epoch is `open` or not.
 fn patience(open: bool) -> Duration {
     if open { SILENCE } else { FIRST_WORD }
-}
-
-/// True when a copy makes so little progress that it may be left behind soon: it is not to answer readers by then.
-pub(crate) fn is_sluggish(moved: Duration, now: Duration) -> bool {
-    readers_until(now) >= moved + STUCK
-}
-
-/// Until when a copy may answer readers by itself that was last told a stamp of its own which had arrived at
-/// `stamp_arrived`.
-pub(crate) fn readers_until(stamp_arrived: Duration) -> Duration {
-    stamp_arrived + LEASE + LEASE / SKEW
 }

@@ -1,7 +1,7 @@
 //! What a primary knows of each other copy.
 
 use crate::flow::{Backlog, Share};
-use crate::membership::{SILENCE, STUCK};
+use crate::lease::{SILENCE, STUCK};
 use crate::resync::Resync;
 use crate::sluggish::Pace;
 use azekura_base::Sequence;

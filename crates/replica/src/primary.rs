@@ -1,11 +1,12 @@
 //! The primary's side of an open reign: give writes their order, replicate, commit.
 
 use crate::action::{Action, Client, Mismatch};
+use crate::config::GroupConfig;
 use crate::fence::Fences;
 use crate::flow::{Backlog, Retries, cost};
-use crate::group::{Group, GroupConfig, GroupState, Role};
-use crate::lease::LEASE;
-use crate::membership::{is_sluggish, readers_until};
+use crate::group::{Group, Role};
+use crate::lease::{LEASE, is_sluggish, readers_until};
+use crate::limits::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
 use crate::mend::Mending;
 use crate::merge::Merges;
 use crate::peer::{Peer, Standing};
@@ -13,8 +14,8 @@ use crate::pending::Pending;
 use crate::resync::Repairs;
 use crate::scrub::Scrub;
 use crate::sluggish::Pace;
+use crate::state::GroupState;
 use crate::takeover::{HandingOver, TakeOver};
-use crate::{PENDING_WRITES_MAX, WAITING_WRITES_MAX};
 use azekura_base::{
     AckRule, BLOCK_SIZE, BlockRange, Body, CHUNK_SIZE, DeviceId, Epoch, IoStatus, RequestId, Sequence, Write,
     WriteHeader, checksum,

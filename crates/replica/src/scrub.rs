@@ -10,7 +10,7 @@
 
 use crate::action::Action;
 use crate::digest;
-use crate::finding::{Finding, Findings, Flaw};
+use crate::finding::{Finding, Findings, Flaw, ScrubKind, ScrubReport};
 use crate::group::{Group, Role};
 use crate::peer::Standing;
 use azekura_base::{BlockIndex, BlockRange, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Extent, IoStatus, LayerId};
@@ -35,44 +35,6 @@ const MEND_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// A look that takes longer is given up; the copy is away, and will be resynced.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How closely a scrub looks. A deep one includes all that a light one finds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ScrubKind {
-    /// The checksums in the copies' maps are compared.
-    #[default]
-    Light,
-    /// Every block is read on every copy.
-    Deep,
-}
-
-/// What a scrub has found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrubReport {
-    /// How closely it looks.
-    pub kind: ScrubKind,
-    /// Chunks of the group.
-    pub chunks: u64,
-    /// Of those, the ones that have been looked at.
-    pub chunks_done: u64,
-    /// Chunks that a light scrub had to look at deeply, because their copies' maps differed.
-    pub suspect: u64,
-    /// Blocks that some copy could not read: they failed their checksum, or are known to be lost. Where another copy
-    /// could give them they were written anew.
-    pub damaged: u64,
-    /// Blocks that could be read on two copies and differed. They were written anew.
-    pub differing: u64,
-    /// Chunks that some copy could not read whole, even after mending.
-    pub unreadable: u64,
-}
-
-impl ScrubReport {
-    /// Everything that people should hear of, also what was mended.
-    #[must_use]
-    pub fn findings(&self) -> u64 {
-        self.damaged + self.differing + self.unreadable
-    }
-}
 
 struct Look {
     id: u64,

@@ -7,7 +7,8 @@
 //! argues for the numbers.
 
 use crate::action::Action;
-use crate::group::{Group, GroupConfig, Role};
+use crate::config::GroupConfig;
+use crate::group::{Group, Role};
 use crate::leaving::is_recent;
 use crate::peer::{Peer, Standing};
 use crate::primary::Primary;

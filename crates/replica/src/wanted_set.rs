@@ -3,7 +3,7 @@
 //! `membership.rs` looks at the copies ([`SetView`]), asks here, and proposes the outcome; decision 0007 argues for the
 //! rules, 0010 for those of rules that do not wait for all copies, and 0008 for copies that are members no more.
 
-use crate::group::GroupConfig;
+use crate::config::GroupConfig;
 use crate::peer::{Peer, Standing};
 use azekura_base::{AckRule, DeviceId, Sequence};
 use std::collections::BTreeMap;

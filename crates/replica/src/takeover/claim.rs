@@ -8,8 +8,7 @@
 
 use super::TakeOver;
 use crate::group::{Group, Role};
-use crate::lease::GRACE;
-use crate::membership::{AFTER_STALL, readers_until};
+use crate::lease::{AFTER_STALL, GRACE, readers_until};
 use crate::primary::Primary;
 use crate::sluggish::Yields;
 use azekura_base::{DeviceId, Epoch};

@@ -3,7 +3,7 @@
 use super::answer::{Asker, Verdict};
 use crate::action::Action;
 use crate::group::{Group, Role};
-use crate::membership::readers_until;
+use crate::lease::readers_until;
 use azekura_base::{AckRule, DeviceId, Sequence};
 use azekura_wire::{Message, Sync, SyncOk};
 use std::time::Duration;
