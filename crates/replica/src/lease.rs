@@ -22,6 +22,8 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(750);
 pub(crate) const STUCK: Duration = Duration::from_secs(3);
 /// Time given to others after this process has stood still.
 pub(crate) const AFTER_STALL: Duration = Duration::from_millis(400);
+/// A group that was written to within this time is about to be written to again.
+const BUSY: Duration = Duration::from_secs(5);
 /// Clocks of two machines may run apart by this part of a lease.
 const SKEW: u32 = 8;
 
@@ -37,4 +39,9 @@ pub(crate) fn is_sluggish(moved: Duration, now: Duration) -> bool {
 /// `stamp_arrived`.
 pub(crate) fn readers_until(stamp_arrived: Duration) -> Duration {
     stamp_arrived + LEASE + LEASE / SKEW
+}
+
+/// Writes have come until a moment ago.
+pub(crate) fn is_recent(ordered_at: Option<Duration>, now: Duration) -> bool {
+    ordered_at.is_some_and(|at| now < at + BUSY)
 }
