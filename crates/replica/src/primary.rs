@@ -29,7 +29,8 @@ mod shares;
 mod slowness;
 mod wanted_set;
 
-use crate::repair::{Repair, Resync};
+use crate::repair::Repair;
+use crate::repair::resync::Resync;
 use crate::takeover::{HandingOver, TakeOver};
 use fences::Fences;
 use merges::Merges;

@@ -3,7 +3,7 @@
 use super::share::Share;
 use crate::lease::{SILENCE, STUCK};
 use crate::pace::Pace;
-use crate::repair::Resync;
+use crate::repair::resync::Resync;
 use crate::window::Backlog;
 use azekura_base::Sequence;
 use std::time::Duration;

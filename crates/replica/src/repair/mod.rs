@@ -8,19 +8,18 @@
 //! | `resync.rs` | `resyncing.rs`, `comparing.rs` | copies that were away |
 //! | `resync.rs` | `transfer.rs` | blocks on their way to a copy |
 //! | `mend.rs` | `mending.rs` | blocks that can't be read |
-//! | `scrub.rs` | `scrubbing.rs` | blocks that nobody has read for long |
+//! | `scrub.rs`, with its own steps | `scrubbing.rs` | blocks that nobody has read for long |
 
 mod comparing;
 mod mend;
 mod mending;
-mod resync;
+pub(crate) mod resync;
 mod resyncing;
 mod scrub;
 mod scrubbing;
 mod transfer;
 
 pub(crate) use mend::is_whole;
-pub(crate) use resync::Resync;
 pub use resync::ResyncProgress;
 
 use crate::config::GroupConfig;
