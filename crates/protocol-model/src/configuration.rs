@@ -9,9 +9,9 @@ use crate::state::{
 };
 
 impl Run<'_> {
-    /// `Group::claim`, called by `Group::new` and `Group::adopt` (the configuration names this copy and not its
-    /// process), by `Group::watch_primary` (the primary is silent: the grace period began with the last promise, so
-    /// that has run out), and by `Group::try_inherit` (`invited`).
+    /// `Secondary::claim`, called by `Group::new` and `Group::adopt` (the configuration names this copy and not its
+    /// process), by `Secondary::watch_primary` (the primary is silent: the grace period began with the last promise, so
+    /// that has run out), and by `Secondary::try_inherit` (`invited`).
     pub(crate) fn claim(&mut self, copy: usize, invited: bool) -> Option<()> {
         let node = &self.s.nodes[copy];
         let own = node.config.primary as usize == copy;
@@ -41,7 +41,8 @@ impl Run<'_> {
         self.propose(copy, config)
     }
 
-    /// `Group::hand_over`, `Group::try_hand_over` on the primary; `Group::inherit`, `Group::try_inherit` on the copy.
+    /// `Primary::hand_over`, `Primary::try_invite` on the primary; `Secondary::on_hand_over`, `Secondary::try_inherit`
+    /// on the copy.
     pub(crate) fn hand_over(&mut self, primary: usize, to: usize) -> Option<()> {
         let (old, successor) = (&self.s.nodes[primary], &self.s.nodes[to]);
         let reign = old.reign.as_ref()?;
@@ -57,7 +58,7 @@ impl Run<'_> {
         self.claim(to, true)
     }
 
-    /// `Group::propose`.
+    /// `Primary::propose`.
     pub(crate) fn propose(&mut self, copy: usize, config: Config) -> Option<()> {
         if config.version > self.model.bounds.versions || config.epoch > self.model.bounds.epochs {
             return None;
@@ -73,7 +74,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::propose_primary`.
+    /// `Primary::propose_primary`.
     pub(crate) fn propose_primary(&mut self, copy: usize, to: usize) -> Option<()> {
         let node = &self.s.nodes[copy];
         if node.proposal.is_some() {
@@ -170,7 +171,7 @@ impl Run<'_> {
         self.s.nodes[copy].claim = None;
     }
 
-    /// `Group::follow_completeness`.
+    /// `GroupCx::follow_completeness`.
     fn follow_completeness(&mut self, copy: usize) {
         let node = &mut self.s.nodes[copy];
         let in_sync = node.config.in_sync & only(copy) != 0;
@@ -181,7 +182,7 @@ impl Run<'_> {
         }
     }
 
-    /// `Group::follow_members`.
+    /// `Primary::follow_members`.
     fn follow_members(&mut self, copy: usize) {
         let node = &mut self.s.nodes[copy];
         let in_sync = node.config.in_sync;
@@ -200,7 +201,7 @@ impl Run<'_> {
         self.settle(copy);
     }
 
-    /// `Group::begin_reign`, `Group::begin_gathering`.
+    /// `Group::become_primary`, `Primary::begin_gathering`.
     fn begin_reign(&mut self, copy: usize) {
         let node = &mut self.s.nodes[copy];
         let Some(claim) = node.claim.take_if(|claim| claim.epoch == node.config.epoch) else { return };
@@ -225,7 +226,7 @@ impl Run<'_> {
         self.settle(copy);
     }
 
-    /// `Group::step_down`.
+    /// `Group::become_secondary`.
     pub(crate) fn step_down(&mut self, copy: usize) {
         let node = &mut self.s.nodes[copy];
         let log_epoch = node.log_epoch();

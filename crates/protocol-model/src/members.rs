@@ -5,7 +5,7 @@ use crate::run::Run;
 use crate::state::{HOLE, Node, Peer, Set, Standing, copies_of, only};
 
 impl Run<'_> {
-    /// `SetView::wanted`, `Group::change_in_sync_set`: the in-sync set is to be `in_sync`. Any copy may have been
+    /// `SetView::wanted`, `Primary::change_in_sync_set`: the in-sync set is to be `in_sync`. Any copy may have been
     /// silent for long enough.
     pub(crate) fn change(&mut self, primary: usize, in_sync: Set) -> Option<()> {
         let node = &self.s.nodes[primary];
@@ -44,7 +44,7 @@ impl Run<'_> {
         self.propose(primary, config)
     }
 
-    /// `Group::start_resync` on the primary, `Group::learn` on the copy, `Group::learn_ok`.
+    /// `Primary::start_resync` on the primary, `Secondary::on_learn` on the copy, `Primary::on_learn_ok`.
     pub(crate) fn learn(&mut self, primary: usize, copy: usize) -> Option<()> {
         let from = self.s.nodes[primary];
         let reign = from.reign.filter(|reign| reign.is_open())?;
@@ -79,8 +79,8 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::run_resync`: what differs behind the place from which the copy was compared is sent, and writes wait for
-    /// it.
+    /// `Primary::run_resync`: what differs behind the place from which the copy was compared is sent, and writes wait
+    /// for it.
     pub(crate) fn learnt(&mut self, primary: usize, copy: usize) -> Option<()> {
         let from = self.s.nodes[primary];
         let reign = from.reign?;

@@ -5,8 +5,9 @@ use crate::run::Run;
 use crate::state::{Broken, COPIES, Peer, Stage, Standing, copies_of, only};
 
 impl Run<'_> {
-    /// `Group::greet` on the primary, `Group::sync`, `Group::listen_to` and `Group::enter_epoch` on the copy. A copy
-    /// that is bound takes the question up when its promise has run out (`Secondary::deferred_vote`): it is asked then.
+    /// `Primary::send_sync` on the primary, `Secondary::on_sync`, `Secondary::listen_to` and `Secondary::enter_epoch`
+    /// on the copy. A copy that is bound takes the question up when its promise has run out
+    /// (`Secondary::deferred_vote`): it is asked then.
     pub(crate) fn ask(&mut self, primary: usize, copy: usize) -> Option<()> {
         let asking = self.s.nodes[primary];
         let reign = asking.reign?;
@@ -34,7 +35,7 @@ impl Run<'_> {
             node.bound = false;
         }
         if open && node.recorded < epoch && node.log.len > reign.opens_at {
-            return Some(()); // `Group::enter_epoch`: what it holds beyond was decided otherwise. It says so.
+            return Some(()); // `Secondary::enter_epoch`: what it holds beyond was decided otherwise. It says so.
         }
         if ack == AckRule::All || open || asking.log_epoch() == node.recorded {
             node.committed = node.committed.max(asking.committed.min(node.log.len));
@@ -49,7 +50,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::listen_to`, `Epochs::least_acceptable`, `Secondary::follow`.
+    /// `Secondary::listen_to`, `Epochs::least_acceptable`, `Secondary::follow`.
     pub(crate) fn listen_to(&mut self, copy: usize, epoch: u8) -> Option<()> {
         let node = &self.s.nodes[copy];
         if epoch < node.promised() {
@@ -64,7 +65,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::report_position` on the copy, `Group::sync_ok` on the primary.
+    /// `Secondary::send_sync_ok` on the copy, `Primary::on_sync_ok` on the primary.
     pub(crate) fn answer(&mut self, primary: usize, copy: usize) -> Option<()> {
         let (asked, asking) = (self.s.nodes[copy], self.s.nodes[primary]);
         let reign = asking.reign?;
@@ -106,7 +107,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::predecessor_stopped`.
+    /// `Primary::predecessor_stopped`.
     fn predecessor_stopped(&mut self, primary: usize, copy: usize) {
         let node = &mut self.s.nodes[primary];
         let recorded = node.recorded;
@@ -122,7 +123,7 @@ impl Run<'_> {
         reign.ended = reign.ended.max(before.epoch);
     }
 
-    /// `Group::inherit_write`: the end of the former primary's tail arrives.
+    /// `Primary::on_late_prepare`: the end of the former primary's tail arrives.
     pub(crate) fn inherit_write(&mut self, primary: usize) -> Option<()> {
         let node = &self.s.nodes[primary];
         let reign = node.reign.as_ref()?;
@@ -137,7 +138,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::gather`, at any time after enough copies have answered: how long it waits for the others is left open.
+    /// `Primary::gather`, at any time after enough copies have answered: how long it waits for the others is left open.
     pub(crate) fn gather(&mut self, primary: usize) -> Option<()> {
         let node = &self.s.nodes[primary];
         let reign = node.reign.as_ref()?;
@@ -172,7 +173,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::try_commit`, `Group::try_record` and `Group::try_open`, which follow every step of a primary.
+    /// `Primary::try_commit`, `Primary::try_record` and `Primary::try_open`, which follow every step of a primary.
     pub(crate) fn settle(&mut self, primary: usize) {
         let node = &self.s.nodes[primary];
         let Some(reign) = &node.reign else { return };
@@ -187,7 +188,7 @@ impl Run<'_> {
         self.try_open(primary);
     }
 
-    /// `Group::held_by_enough`.
+    /// `Primary::held_by_enough`.
     fn held_by_enough(&self, primary: usize) -> u8 {
         let node = &self.s.nodes[primary];
         let Some(reign) = &node.reign else { return 0 };
@@ -203,7 +204,7 @@ impl Run<'_> {
         in_doubt.chain(joining.map(|peer| peer.acked)).min().unwrap_or(durable).min(enough(node.config.in_sync))
     }
 
-    /// `Group::commit` on a primary: whoever waits for these writes is answered.
+    /// `GroupCx::commit` on a primary: whoever waits for these writes is answered.
     fn commit(&mut self, primary: usize, upto: u8) {
         let node = &mut self.s.nodes[primary];
         node.committed = upto;
@@ -225,7 +226,7 @@ impl Run<'_> {
         }
     }
 
-    /// `Group::try_record`.
+    /// `Primary::try_record`.
     fn try_record(&mut self, primary: usize) {
         let node = &self.s.nodes[primary];
         let Some(reign) = &node.reign else { return };
@@ -246,7 +247,7 @@ impl Run<'_> {
         }
     }
 
-    /// `Group::more_complete_copy`.
+    /// `Primary::more_complete_copy`.
     fn more_complete_copy(&self, primary: usize) -> Option<usize> {
         let node = &self.s.nodes[primary];
         let peers = &node.reign.as_ref()?.peers;
@@ -267,7 +268,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::try_open`.
+    /// `Primary::try_open`.
     fn try_open(&mut self, primary: usize) {
         let node = &mut self.s.nodes[primary];
         let Some(reign) = &mut node.reign else { return };

@@ -5,7 +5,7 @@ use crate::run::Run;
 use crate::state::{COPIES, Standing, State, only};
 
 impl Run<'_> {
-    /// `Group::order`: a client's write gets its place.
+    /// `Primary::order`: a client's write gets its place.
     pub(crate) fn order(&mut self, primary: usize) -> Option<()> {
         let open = self.s.nodes[primary].reign.as_ref()?.is_open();
         if !open || self.s.witness.ordered == self.model.bounds.writes {
@@ -17,7 +17,8 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::pump` on the primary, `Group::prepare` on the copy: the next write that the copy lacks, durable at once.
+    /// `Primary::send_prepares` on the primary, `Secondary::on_prepare` on the copy: the next write that the copy
+    /// lacks, durable at once.
     pub(crate) fn prepare(&mut self, primary: usize, copy: usize) -> Option<()> {
         let from = self.s.nodes[primary];
         let reign = from.reign?;
@@ -31,7 +32,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::flush_acks` on the copy, `Group::prepare_ok` on the primary.
+    /// `Secondary::send_prepare_ok` on the copy, `Primary::on_prepare_ok` on the primary.
     pub(crate) fn acknowledge(&mut self, primary: usize, copy: usize) -> Option<()> {
         let node = self.s.nodes[copy];
         let reign = self.s.nodes[primary].reign.as_mut()?;
@@ -45,7 +46,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Group::followers` on the primary, `Group::heartbeat` on the copy, which hears what is committed.
+    /// `Primary::followers` on the primary, `Secondary::on_heartbeat` on the copy, which hears what is committed.
     pub(crate) fn heartbeat(&mut self, primary: usize, copy: usize) -> Option<()> {
         if !self.is_heard(primary, copy) {
             return None;
@@ -65,9 +66,9 @@ impl Run<'_> {
         follows && peer.synced && peer.counts() && node.recorded == reign.epoch
     }
 
-    /// `Group::heartbeat_ok`, `Group::raise_low_watermark`: after every step, everybody who would promise something has
-    /// promised it, and knows the low watermark. Whatever needs a promise to run out lets the promise run out first
-    /// ([`Run::expire`]), so that each lease is held for as long as it can be.
+    /// `Primary::on_heartbeat_ok`, `Primary::raise_low_watermark`: after every step, everybody who would promise
+    /// something has promised it, and knows the low watermark. Whatever needs a promise to run out lets the promise run
+    /// out first ([`Run::expire`]), so that each lease is held for as long as it can be.
     pub(crate) fn renew(&mut self) {
         for primary in 0..COPIES {
             let Some(reign) = &self.s.nodes[primary].reign else { continue };
@@ -111,7 +112,7 @@ impl Run<'_> {
     }
 }
 
-/// `Group::may_serve`.
+/// `Primary::may_serve`.
 pub(crate) fn may_serve(ack: AckRule, state: &State, copy: usize) -> bool {
     let node = &state.nodes[copy];
     let Some(reign) = node.reign.as_ref().filter(|reign| reign.is_open()) else { return false };

@@ -1,6 +1,7 @@
 //! What a group asks its surroundings to do.
 
-use crate::{Finding, GroupConfig, ScrubReport};
+use crate::config::GroupConfig;
+use crate::finding::{Finding, ScrubReport};
 use azekura_base::{BlockRange, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence, Write};
 use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;

@@ -1,18 +1,12 @@
 //! What a group may do beside clients' requests: bring copies up to date, and scrub.
 //!
-//! The surroundings hand out bytes ([`Group::allow_background`]). Work is begun while there are any left, and may
-//! overdraw them by what the work moves; the next hand-outs pay that back (decision 0012).
+//! The surroundings hand out bytes ([`crate::Group::allow_background`]). Work is begun while there are any left, and
+//! may overdraw them by what the work moves; the next hand-outs pay that back (decision 0012).
 
-use crate::group::Group;
-use crate::primary::Primary;
 use azekura_base::Extent;
-
-use std::time::Duration;
 
 /// Bytes that are not used are saved up to here.
 const SAVED_MAX: i64 = 1 << 20;
-/// Times of requests that are kept between two looks; further ones are not needed to know how long most took.
-const TIMES_MAX: usize = 256;
 
 /// What the background may still do.
 #[derive(Debug, Default)]
@@ -24,6 +18,16 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
+    /// So many bytes more may be moved; `None`: there is no limit until the next call.
+    pub(crate) fn grant(&mut self, bytes: Option<u64>) {
+        self.left = bytes.map(|bytes| (self.left.unwrap_or(0) + bytes as i64).min(SAVED_MAX));
+    }
+
+    /// Bytes moved since the last call; less than nothing, when too many had been counted before.
+    pub(crate) fn take_use(&mut self) -> i64 {
+        std::mem::take(&mut self.used)
+    }
+
     /// Something may be begun.
     pub(crate) fn is_open(&self) -> bool {
         self.left.is_none_or(|left| left > 0)
@@ -46,48 +50,5 @@ impl Allowance {
     fn count(&mut self, bytes: i64) {
         self.used += bytes;
         self.left = self.left.map(|left| left - bytes);
-    }
-}
-
-impl Primary {
-    /// It brings copies up to date, or scrubs.
-    fn has_background(&self) -> bool {
-        self.scrub.is_some() || self.peers.values().any(|peer| !peer.counts())
-    }
-}
-
-impl Group {
-    /// Lets the background move so many bytes more; `None`: without a limit, until the next call.
-    pub fn allow_background(&mut self, bytes: Option<u64>) {
-        let Allowance { left, .. } = &mut self.allowance;
-        *left = bytes.map(|bytes| (left.unwrap_or(0) + bytes as i64).min(SAVED_MAX));
-        if self.allowance.is_open() {
-            self.run_resyncs();
-            self.run_scrub();
-        }
-    }
-
-    /// Bytes that the background has moved since the last call; less than nothing, when too many had been counted
-    /// before.
-    pub fn take_background_use(&mut self) -> i64 {
-        std::mem::take(&mut self.allowance.used)
-    }
-
-    /// This copy is primary, and brings copies up to date or scrubs.
-    #[must_use]
-    pub fn has_background(&self) -> bool {
-        self.primary().is_some_and(Primary::has_background)
-    }
-
-    /// Gives the times that writes have taken here since the last call, from their place in the order to their answer.
-    pub fn drain_write_times(&mut self) -> impl Iterator<Item = Duration> + '_ {
-        self.write_times.drain(..)
-    }
-
-    /// A write of a client is answered.
-    pub(crate) fn note_write_time(&mut self, ordered_at: Duration) {
-        if self.write_times.len() < TIMES_MAX {
-            self.write_times.push(self.now.saturating_sub(ordered_at));
-        }
     }
 }

@@ -15,10 +15,7 @@
 //! is to be primary, another copy that has everything is primary in its place. If there is no other, the copy goes on:
 //! in all likelihood it lacks nothing.
 
-use crate::action::Action;
-use crate::group::Group;
-use crate::primary::Primary;
-use azekura_base::{DeviceId, Sequence};
+use azekura_base::Sequence;
 
 /// How complete a copy is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,39 +65,16 @@ impl Completeness {
         }
         self.incomplete.is_some() && self.learning.is_none()
     }
-}
 
-impl Group {
-    /// The configuration has changed, or the primary counts on this copy: a copy that has learnt and is in sync has
+    /// The copy has learnt, and the primary counts on it: when the configuration names it in sync, too, it has
     /// everything.
-    pub(crate) fn follow_completeness(&mut self) {
-        if self.completeness.learning == Some(true) && self.config.in_sync.contains(&self.me) {
-            self.be_complete();
-        }
+    pub(crate) fn has_learnt(&self) -> bool {
+        self.learning == Some(true)
     }
 
-    /// Notes in the log that nothing is missing.
-    pub(crate) fn be_complete(&mut self) {
-        self.completeness.learning = None;
-        if self.completeness.incomplete.take().is_some() {
-            self.actions.push_back(Action::SetComplete);
-        }
-    }
-
-    /// Where this copy is not sure to be complete: another one that has everything, and should be primary in its place
-    /// (0007).
-    pub(crate) fn more_complete_copy(&self) -> Option<DeviceId> {
-        let primary = self.primary().filter(|_| self.completeness.is_doubtful())?;
-        primary.copy_that_has_all(self.tail.end())
-    }
-}
-
-impl Primary {
-    /// An in-sync copy that has everything up to `end`, and stays.
-    fn copy_that_has_all(&self, end: Sequence) -> Option<DeviceId> {
-        let has_all = self.peers.iter().find(|(_, peer)| {
-            peer.counts() && peer.synced && !peer.leaving && peer.diverged_at.is_none() && peer.acked >= end
-        });
-        has_all.map(|(device, _)| *device)
+    /// Nothing is missing. True when the log says otherwise.
+    pub(crate) fn complete(&mut self) -> bool {
+        self.learning = None;
+        self.incomplete.take().is_some()
     }
 }

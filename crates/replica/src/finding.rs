@@ -4,6 +4,44 @@
 use azekura_base::{BlockIndex, ChunkIndex, DeviceId, LayerId};
 use std::collections::BTreeMap;
 
+/// How closely a scrub looks. A deep one includes all that a light one finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScrubKind {
+    /// The checksums in the copies' maps are compared.
+    #[default]
+    Light,
+    /// Every block is read on every copy.
+    Deep,
+}
+
+/// What a scrub has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// How closely it looks.
+    pub kind: ScrubKind,
+    /// Chunks of the group.
+    pub chunks: u64,
+    /// Of those, the ones that have been looked at.
+    pub chunks_done: u64,
+    /// Chunks that a light scrub had to look at deeply, because their copies' maps differed.
+    pub suspect: u64,
+    /// Blocks that some copy could not read: they failed their checksum, or are known to be lost. Where another copy
+    /// could give them they were written anew.
+    pub damaged: u64,
+    /// Blocks that could be read on two copies and differed. They were written anew.
+    pub differing: u64,
+    /// Chunks that some copy could not read whole, even after mending.
+    pub unreadable: u64,
+}
+
+impl ScrubReport {
+    /// Everything that people should hear of, also what was mended.
+    #[must_use]
+    pub fn findings(&self) -> u64 {
+        self.damaged + self.differing + self.unreadable
+    }
+}
+
 /// Bad blocks that one scrub names. Further ones are counted only, perhaps each more than once.
 pub const FINDINGS_MAX: usize = 4096;
 

@@ -1,201 +1,62 @@
-//! The group itself: what both roles share, and how roles change.
+//! The group itself: who plays which role, what every message and completion goes to, and how roles change.
+
+mod completions;
+mod messages;
+mod questions;
 
 use crate::action::Action;
-use crate::background::Allowance;
-use crate::completeness::Completeness;
-use crate::epochs::Epochs;
-use crate::flow::Window;
-use crate::pending::{Pending, Tail};
-use crate::primary::Primary;
+use crate::config::GroupConfig;
+use crate::context::GroupCx;
+use crate::pace::Yields;
+use crate::primary::{Primary, Reign};
+use crate::recovered::Recovered;
+use crate::roll::NodeRoll;
 use crate::secondary::Secondary;
-use crate::sessions::Sessions;
-use crate::sluggish::Yields;
-use crate::takeover::Claim;
-use azekura_base::{AckRule, Body, DeviceId, Epoch, IoStatus, PgId, Prepared, RequestId, Sequence, SessionId};
-use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::window::Window;
+use azekura_base::{DeviceId, PgId};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// After a pause of this length between two ticks, silence says more about this process than about others.
 const STALL: Duration = Duration::from_millis(400);
 
-/// A group's configuration, as the cluster agrees on it. It changes by compare-and-swap only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupConfig {
-    /// Raised by one at every change: what compare-and-swap compares.
-    pub version: u64,
-    /// Raised whenever another process becomes primary.
-    pub epoch: Epoch,
-    /// The copy that orders writes.
-    pub primary: DeviceId,
-    /// The incarnation of the primary's process; 0 until a process on that device has claimed the group.
-    pub primary_incarnation: u64,
-    /// The copies that hold every acknowledged write; contains the primary.
-    pub in_sync: BTreeSet<DeviceId>,
-    /// Copies that were in sync and are not any more: each still held everything up to here.
-    pub away: BTreeMap<DeviceId, Sequence>,
-    /// All devices that are to have a copy.
-    pub members: BTreeSet<DeviceId>,
-    /// Devices that were to have one, and have perhaps not given it up yet.
-    pub leaving: BTreeSet<DeviceId>,
-    /// With fewer copies in sync than this, nothing is written.
-    pub copies_min: u32,
-    /// When a write is acknowledged. Never changes.
-    pub ack: AckRule,
-    /// Copies that the group is to have. Never changes.
-    pub copies: u32,
-    /// The sites of devices, where the rule asks for them.
-    pub sites: BTreeMap<DeviceId, Arc<str>>,
-}
-
-impl GroupConfig {
-    /// A new group on `members`, all in sync because all are empty.
-    #[must_use]
-    pub fn new(primary: DeviceId, members: BTreeSet<DeviceId>) -> GroupConfig {
-        GroupConfig {
-            version: 1,
-            epoch: Epoch(1),
-            primary,
-            primary_incarnation: 0,
-            in_sync: members.clone(),
-            away: BTreeMap::new(),
-            copies: members.len() as u32,
-            members,
-            leaving: BTreeSet::new(),
-            copies_min: 1,
-            ack: AckRule::All,
-            sites: BTreeMap::new(),
-        }
-    }
-
-    /// The device is to have a copy, or has one that writes wait for.
-    #[must_use]
-    pub fn needs(&self, device: DeviceId) -> bool {
-        self.members.contains(&device) || self.in_sync.contains(&device)
-    }
-
-    /// Enough copies are in sync for writing.
-    pub(crate) fn is_writable(&self) -> bool {
-        #[cfg(feature = "sabotage")]
-        if crate::sabotage::acknowledges_on_any() {
-            return true;
-        }
-        self.in_sync.len() >= self.copies_min as usize
-    }
-
-    /// This configuration with the next version, to be changed and proposed.
-    pub(crate) fn next(&self) -> GroupConfig {
-        GroupConfig { version: self.version + 1, ..self.clone() }
-    }
-
-    /// Takes a copy out of the in-sync set; it holds everything up to `complete`.
-    pub(crate) fn remove(&mut self, device: DeviceId, complete: Sequence) {
-        self.in_sync.remove(&device);
-        if self.members.contains(&device) {
-            self.away.insert(device, complete);
-        }
-    }
-}
-
-/// What the store knows of a group after a start.
-#[derive(Clone, Debug, Default)]
-pub struct Recovered {
-    /// The epoch that this copy last entered.
-    pub epoch: Epoch,
-    /// Everything up to here is applied.
-    pub committed: Sequence,
-    /// The commit point was passed without the writes before it, and the log shows everything up to here only.
-    pub incomplete: Option<Sequence>,
-    /// Prepared writes, from `committed + 1` on, without gaps.
-    pub tail: Vec<Prepared>,
-    /// What [`Group::note`] gave at the checkpoint.
-    pub note: Bytes,
-    /// Writes committed since that checkpoint.
-    pub committed_since: Vec<(SessionId, RequestId)>,
-}
-
-/// A group's condition on this copy, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupState {
-    /// Primary, with every in-sync copy following.
-    Active,
-    /// Primary, waiting for an in-sync copy to answer.
-    WaitingForCopy(DeviceId),
-    /// Primary that nobody has asked for anything since this in-sync copy fell silent: the next request leaves that
-    /// copy behind and is served, if the configuration can be changed.
-    Idle(DeviceId),
-    /// Primary, but a copy has lost writes and must be rebuilt.
-    CopyLost(DeviceId),
-    /// Primary, but a copy that is out of sync has committed writes that the group does not know of. That copy is left
-    /// alone, since it may hold all that is left of those writes.
-    CopyAhead(DeviceId),
-    /// Primary, with fewer copies in sync than the class demands for writing; or there will be fewer when the next
-    /// request leaves silent ones behind.
-    ReadOnly,
-    /// Primary by configuration, opening its epoch.
-    Opening,
-    /// Secondary with a lease.
-    Following,
-    /// Secondary that does not hear its primary.
-    WithoutPrimary,
-    /// Not in the group's in-sync set.
-    OutOfSync,
-}
-
-pub(crate) enum Role {
+/// What a copy is to the others.
+enum Role {
     Primary(Box<Primary>),
     Secondary(Box<Secondary>),
 }
 
 /// One copy of one placement group.
+///
+/// # How it is driven
+/// The owner calls [`Group::advance`] with the time, then one method: for a message (`group/messages.rs`), for a
+/// completion of an earlier action (`group/completions.rs`), for a change of the configuration ([`Group::configure`],
+/// [`Group::proposal_done`]) or for the passing of time ([`Group::tick`]). After each it takes the [`Action`]s out
+/// ([`Group::next_action`]) and performs them in their order. A group never waits and never calls back; what it has to
+/// wait for comes as a later call.
+///
+/// # Its states
+/// ```text
+///                 the configuration names this process, as it has claimed
+///    Secondary ─────────────────── become_primary ──────────────────────────► Primary
+///        ▲                                                                      │
+///        └──────────────────────── become_secondary ────────────────────────────┘
+///                 a later epoch is heard of, or the configuration names another process;
+///                 or the primary itself has proposed another copy (`Deposed`)
+/// ```
+/// A group begins as a secondary, whatever the configuration says. What each role goes through is drawn at its type,
+/// and the way from the one to the other in `takeover/`. What survives a change of roles is in the context: the log's
+/// place, the epochs and promises, the configuration, sessions, connections. All else ends with its role, with whoever
+/// waits for it sent to ask again.
+///
+/// # Costs
+/// A call is one match on the role and one method of it. Roles are boxed, and made anew only when they change. An
+/// action is a value in a queue: blocks in it are shared, not copied.
 pub struct Group {
-    pub(crate) pg: PgId,
-    pub(crate) me: DeviceId,
-    /// This process, among all that this copy has had.
-    pub(crate) incarnation: u64,
-    pub(crate) config: GroupConfig,
-    /// A configuration of this copy whose outcome is not known yet.
-    pub(crate) proposal: Option<GroupConfig>,
-    /// What this copy has to know when that lets it reign: the first state of a take-over.
-    pub(crate) claim: Option<Claim>,
-    pub(crate) epochs: Epochs,
-    /// Counts epoch records: an append of an earlier count that was not durable by then is void.
-    pub(crate) log_life: u32,
-    pub(crate) tail: Tail,
-    /// Everything up to here is durable in this copy's log.
-    pub(crate) durable: Sequence,
-    pub(crate) completeness: Completeness,
-    pub(crate) sessions: Sessions,
-    pub(crate) role: Role,
-    pub(crate) connected: BTreeSet<DeviceId>,
-    /// What is on its way to the nodes of the other copies and need not be waited for.
-    pub(crate) windows: BTreeMap<DeviceId, Window>,
-    /// Copies whose process is about to end, and until when it should have ended: before, they are not brought up to
-    /// date (0013).
-    pub(crate) departed: BTreeMap<DeviceId, Duration>,
-    /// This copy's device takes no more data.
-    pub(crate) full: bool,
-    /// The process is about to end: no promise is given any more.
-    pub(crate) leaving: bool,
-    /// This copy's device does not answer: no promise is given, and nobody is to wait for this copy.
-    pub(crate) hung: bool,
-    /// This copy's device is slow: until when nobody is to wait for this copy.
-    pub(crate) yields: Yields,
-    pub(crate) now: Duration,
+    cx: GroupCx,
+    role: Role,
     /// When [`Group::tick`] was last called.
     ticked: Duration,
-    /// Every in-sync copy holds everything up to here, as far as this copy has heard.
-    pub(crate) low_watermark: Sequence,
-    /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own
-    /// wishes.
-    pub(crate) questions: u64,
-    /// Notes that this copy has asked to be kept.
-    pub(crate) notes: u64,
-    pub(crate) allowance: Allowance,
-    /// How long writes took to be answered, the latest of them.
-    pub(crate) write_times: Vec<Duration>,
-    pub(crate) actions: VecDeque<Action>,
 }
 
 impl Group {
@@ -210,187 +71,125 @@ impl Group {
         recovered: Recovered,
         now: Duration,
     ) -> Group {
-        let mut sessions = Sessions::from_note(&recovered.note).unwrap_or_default();
-        for (session, request) in &recovered.committed_since {
-            sessions.committed(*session, *request, RequestId(0));
-        }
-        let mut tail = Tail::new(recovered.committed);
-        for write in &recovered.tail {
-            tail.push(Pending {
-                header: write.header,
-                oldest: RequestId(0),
-                body: write.zero.then_some(Body::Zero),
-                client: None,
-                as_sent: false,
-                ordered_at: now,
-            });
-        }
-        let mut group = Group {
-            pg,
-            me,
-            incarnation,
-            proposal: None,
-            claim: None,
-            epochs: Epochs::recovered(recovered.epoch, config.epoch, now),
-            log_life: 0,
-            durable: tail.end(),
-            tail,
-            completeness: Completeness::recovered(recovered.incomplete),
-            sessions,
-            role: Role::Secondary(Box::new(Secondary::new(now))),
-            connected: BTreeSet::new(),
-            windows: BTreeMap::new(),
-            departed: BTreeMap::new(),
-            full: false,
-            leaving: false,
-            hung: false,
-            yields: Yields::default(),
-            now,
-            ticked: now,
-            low_watermark: Sequence::ZERO,
-            questions: 0,
-            notes: 0,
-            allowance: Allowance::default(),
-            write_times: Vec::new(),
-            actions: VecDeque::new(),
-            config,
-        };
-        if group.config.primary == group.me {
-            group.claim(false);
+        let cx = GroupCx::recovered(pg, me, incarnation, config, &recovered, now);
+        let mut group = Group { cx, role: Role::Secondary(Box::new(Secondary::new(now))), ticked: now };
+        if group.cx.config.primary == me {
+            group.as_secondary(|secondary, cx| secondary.claim(cx, false));
         }
         group
     }
 
-    /// The group's name.
-    #[must_use]
-    pub fn id(&self) -> PgId {
-        self.pg
-    }
-
-    /// The device that holds this copy.
-    #[must_use]
-    pub fn device(&self) -> DeviceId {
-        self.me
-    }
-
-    /// The configuration that this copy knows.
-    #[must_use]
-    pub fn config(&self) -> &GroupConfig {
-        &self.config
-    }
-
-    /// The epoch that this copy has entered: on a primary, the one that it reigns in.
-    #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        match &self.role {
-            Role::Primary(primary) => primary.epoch(),
-            Role::Secondary(_) => self.epochs.recorded(),
-        }
-    }
-
-    /// Everything up to here is committed.
-    #[must_use]
-    pub fn committed(&self) -> Sequence {
-        self.tail.committed()
-    }
-
-    /// Everything up to here is durable on this copy's device.
-    #[must_use]
-    pub fn durable(&self) -> Sequence {
-        self.durable
-    }
-
-    /// The last prepared place.
-    #[must_use]
-    pub fn prepared(&self) -> Sequence {
-        self.tail.end()
-    }
-
-    /// True while this copy is primary and has opened its epoch.
-    #[must_use]
-    pub fn is_primary(&self) -> bool {
-        matches!(&self.role, Role::Primary(primary) if primary.is_open())
-    }
-
-    /// True while this copy is, or gathers what it needs to be, primary of an epoch that the configuration names.
-    #[must_use]
-    pub fn acts_as_primary(&self) -> bool {
-        matches!(&self.role, Role::Primary(_))
-    }
-
-    /// True while this copy answers readers as primary.
-    #[must_use]
-    pub fn is_serving(&self, now: Duration) -> bool {
-        self.may_serve(now)
-    }
-
-    /// What this copy knows and has under way as primary; `None` while it is a secondary.
-    pub(crate) fn primary(&self) -> Option<&Primary> {
-        match &self.role {
-            Role::Primary(primary) => Some(primary),
-            Role::Secondary(_) => None,
-        }
-    }
-
-    /// As [`Group::primary`], to be changed.
-    pub(crate) fn primary_mut(&mut self) -> Option<&mut Primary> {
-        match &mut self.role {
-            Role::Primary(primary) => Some(primary),
-            Role::Secondary(_) => None,
-        }
-    }
-
-    /// The group's condition at time `now`.
-    #[must_use]
-    pub fn state(&self, now: Duration) -> GroupState {
-        match &self.role {
-            Role::Primary(primary) if primary.is_open() && !self.config.is_writable() => GroupState::ReadOnly,
-            Role::Primary(primary) => match primary.state() {
-                GroupState::WaitingForCopy(device) => self.state_without(device, now),
-                state => state,
-            },
-            Role::Secondary(_) if !self.config.in_sync.contains(&self.me) => GroupState::OutOfSync,
-            Role::Secondary(secondary) if secondary.has_lease(now) => GroupState::Following,
-            Role::Secondary(secondary)
-                if !self.config.has_readers() && secondary.primary.is_some() && self.epochs.is_bound(now) =>
-            {
-                GroupState::Following
-            }
-            Role::Secondary(_) if self.claim.is_some() => GroupState::Opening,
-            Role::Secondary(_) => GroupState::WithoutPrimary,
-        }
-    }
-
-    /// Bytes for the store to keep with a checkpoint: they come back as [`Recovered::note`].
-    #[must_use]
-    pub fn note(&self) -> Bytes {
-        self.sessions.to_note()
-    }
-
     /// The next thing to do, in order.
     pub fn next_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        self.cx.next_action()
     }
 
-    /// [`Action::StartEpoch`] is durable.
-    pub fn epoch_started(&mut self, epoch: Epoch) {
-        self.epochs.is_durable(epoch);
-        match &self.role {
-            Role::Primary(_) => self.try_open(),
-            Role::Secondary(_) => self.answer_primary(),
+    /// Lets the primary do something, if this copy is one.
+    fn as_primary<R>(&mut self, act: impl FnOnce(&mut Primary, &mut GroupCx) -> R) -> Option<R> {
+        match &mut self.role {
+            Role::Primary(primary) => Some(act(primary, &mut self.cx)),
+            Role::Secondary(_) => None,
         }
     }
 
-    /// Records an epoch. Prepared writes after `keep` are void.
-    pub(crate) fn start_epoch(&mut self, epoch: Epoch, keep: Sequence) {
-        self.log_life += 1;
-        self.epochs.record(epoch);
-        self.actions.push_back(Action::StartEpoch { epoch, keep });
+    /// Lets the primary do something that may end its reign: then this copy is a secondary, and the primary has said
+    /// all that was to be said (it has resigned).
+    fn reign(&mut self, act: impl FnOnce(&mut Primary, &mut GroupCx) -> Reign) {
+        if let Role::Primary(primary) = &mut self.role
+            && act(primary, &mut self.cx).is_err()
+        {
+            self.role = Role::Secondary(Box::new(Secondary::after(primary.ordered_at(), self.cx.now)));
+        }
+    }
+
+    /// Lets the secondary do something, if this copy is one.
+    fn as_secondary<R>(&mut self, act: impl FnOnce(&mut Secondary, &mut GroupCx) -> R) -> Option<R> {
+        match &mut self.role {
+            Role::Primary(_) => None,
+            Role::Secondary(secondary) => Some(act(secondary, &mut self.cx)),
+        }
+    }
+
+    /// This copy is a secondary from here on, and follows nobody yet.
+    fn become_secondary(&mut self) {
+        let ordered_at = match &mut self.role {
+            Role::Primary(primary) => {
+                primary.resign(&mut self.cx);
+                primary.ordered_at()
+            }
+            Role::Secondary(secondary) => secondary.ordered_at(),
+        };
+        self.role = Role::Secondary(Box::new(Secondary::after(ordered_at, self.cx.now)));
+    }
+
+    /// The configuration names this process, as it has claimed: the copy is primary from here on, and serves nobody
+    /// yet.
+    fn become_primary(&mut self) {
+        let Role::Secondary(secondary) = &mut self.role else { return };
+        let Some((epoch, takeover)) = secondary.take_over(&self.cx) else { return };
+        let primary = Primary::new(epoch, takeover, secondary.ordered_at(), &self.cx);
+        self.cx.condition.set_yields(Yields::default());
+        self.role = Role::Primary(Box::new(primary));
+        self.reign(Primary::begin_gathering);
+    }
+
+    /// The copy is given up, because its device has failed: whoever waits here is sent to ask again.
+    pub fn close(&mut self) {
+        self.become_secondary();
+    }
+
+    /// The cluster's configuration of this group, as last read.
+    pub fn configure(&mut self, config: GroupConfig) {
+        if config.version > self.cx.config.version {
+            let own = self.cx.proposal() == Some(&config);
+            self.adopt(config, own);
+        }
+    }
+
+    /// The nodes that there are, and those that there were: to be told before the configuration of the same moment.
+    /// Which writes of nodes that are gone are committed is forgotten; what still comes from those nodes is refused.
+    pub fn follow_nodes(&mut self, roll: Arc<NodeRoll>) {
+        self.cx.sessions.follow(roll.clone());
+        self.as_primary(|primary, cx| primary.refuse_gone(cx, &roll));
+    }
+
+    /// Remembers the committed writes of so many gateways ([`crate::SESSIONS_MAX`] at most); writes of further ones are
+    /// asked to come again.
+    pub fn limit_sessions(&mut self, limit: usize) {
+        self.cx.sessions.set_limit(limit);
+    }
+
+    /// The outcome of [`Action::Propose`]: true when the proposed configuration now stands. When false, what stands
+    /// instead comes by [`Group::configure`].
+    pub fn proposal_done(&mut self, version: u64, accepted: bool) {
+        let Some(proposal) = self.cx.take_proposal(version) else { return };
+        if !accepted {
+            self.as_secondary(|secondary, _| secondary.on_claim_refused(proposal.epoch));
+        } else if proposal.version > self.cx.config.version {
+            self.adopt(proposal, true);
+        }
+    }
+
+    fn adopt(&mut self, config: GroupConfig, own: bool) {
+        self.cx.config = config;
+        self.cx.epochs.configure(self.cx.config.epoch);
+        self.as_primary(|primary, cx| primary.on_configured(cx, own));
+        self.cx.follow_completeness();
+        let reigning = self.cx.is_named_primary();
+        match &mut self.role {
+            Role::Primary(primary) if reigning && primary.epoch() == self.cx.config.epoch => {
+                self.reign(Primary::follow_members);
+            }
+            Role::Primary(_) => self.become_secondary(),
+            Role::Secondary(_) if reigning => self.become_primary(),
+            Role::Secondary(_) => {}
+        }
+        self.as_secondary(|secondary, cx| secondary.on_configured(cx, reigning));
     }
 
     /// It is `now`: to be called before the group is told of anything.
     pub fn advance(&mut self, now: Duration) {
-        self.now = self.now.max(now);
+        self.cx.now = self.cx.now.max(now);
     }
 
     /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is
@@ -398,85 +197,75 @@ impl Group {
     pub fn tick(&mut self, now: Duration) {
         let stalled = now.saturating_sub(self.ticked) > STALL;
         self.advance(now);
-        self.ticked = self.now;
+        self.ticked = self.cx.now;
         self.give_way();
-        match &self.role {
-            Role::Primary(_) => self.watch_copies(stalled),
-            Role::Secondary(_) => self.watch_primary(stalled),
+        match &mut self.role {
+            Role::Primary(_) => self.reign(|primary, cx| primary.watch_copies(cx, stalled)),
+            Role::Secondary(secondary) => secondary.watch_primary(&mut self.cx, stalled),
         }
+    }
+
+    /// While the device hangs, or is slow: another copy is to reign, and no primary is to wait for this one.
+    fn give_way(&mut self) {
+        match &mut self.role {
+            Role::Primary(_) => self.reign(Primary::give_way),
+            Role::Secondary(secondary) => secondary.give_way(&mut self.cx),
+        }
+    }
+
+    /// What will be on its way to the copy on `device` counts in this window: to be called before [`Group::peer_up`].
+    pub fn share_window(&mut self, device: DeviceId, window: Window) {
+        self.cx.links.share_window(device, window);
     }
 
     /// The connection to the node that has `device` is up, and what was sent before is gone.
     pub fn peer_up(&mut self, device: DeviceId) {
-        self.connected.insert(device);
-        self.departed.remove(&device);
-        if let Role::Primary(primary) = &mut self.role {
-            primary.forget_peer(device);
-            // Another process, perhaps.
-            primary.peers.entry(device).and_modify(|peer| peer.leaving = false);
-        }
-        self.give_up_questions();
-        self.greet(device);
+        self.cx.links.up(device);
+        self.as_primary(|primary, cx| primary.on_peer_up(cx, device));
     }
 
     /// The connection to the node that has `device` is gone.
     pub fn peer_down(&mut self, device: DeviceId) {
-        self.connected.remove(&device);
-        self.departed.remove(&device);
-        if let Role::Primary(primary) = &mut self.role {
-            primary.forget_peer(device);
-        }
-        self.give_up_questions();
-        self.retry_waiting();
-        self.try_commit();
+        self.cx.links.down(device);
+        self.reign(|primary, cx| primary.on_peer_down(cx, device));
     }
 
     /// This copy's device does, or does not, take more data.
     pub fn set_full(&mut self, full: bool) {
-        self.full = full;
+        self.cx.condition.set_full(full);
     }
 
-    /// Everything appended up to `sequence` is durable on this copy's device; `life` is what came with
-    /// [`Action::Append`].
-    pub fn appended(&mut self, sequence: Sequence, life: u32) {
-        // A newer epoch may have cut the write off while it was on its way to the device.
-        if life != self.log_life || sequence <= self.durable || sequence > self.tail.end() {
-            return;
+    /// This copy's device does not answer, or answers again.
+    pub fn set_hung(&mut self, hung: bool) {
+        self.cx.condition.set_hung(hung);
+        if hung {
+            self.as_secondary(|secondary, _| secondary.void_lease());
         }
-        self.durable = sequence;
+        self.give_way();
+    }
+
+    /// The clock may have stood still (decision 0022), so nothing is known of the time that has passed since the leases
+    /// of this copy began: they are over, as primary and for readers.
+    pub fn void_leases(&mut self) {
         match &mut self.role {
-            Role::Primary(primary) => {
-                primary.pace.acked(sequence, self.now);
-                self.try_commit();
-            }
-            Role::Secondary(secondary) => {
-                secondary.owe_ack();
-                self.run_repairs();
-                self.answer_primary();
-            }
+            Role::Primary(primary) => primary.void_leases(),
+            Role::Secondary(secondary) => secondary.void_lease(),
         }
     }
 
-    /// Applies everything up to `upto`, which every copy holds that must. While fewer copies are in sync than the class
-    /// demands, a write is not done by that: its gateway asks again until the write is on as many copies (0007).
-    pub(crate) fn commit(&mut self, upto: Sequence) {
-        if upto <= self.tail.committed() {
-            return;
+    /// The process is about to end: another copy is to reign, and the primary need not wait until this one is missed.
+    /// True while there is something left to do that could succeed.
+    pub fn leave(&mut self) -> bool {
+        self.cx.condition.leave();
+        match &mut self.role {
+            Role::Primary(primary) => primary.leave(&mut self.cx),
+            Role::Secondary(secondary) => secondary.leave(&mut self.cx),
         }
-        let answer = if self.config.is_writable() { Ok(()) } else { Err(IoStatus::ReadOnly) };
-        assert!(upto <= self.durable, "invariant 1: only what is durable here is committed here");
-        while self.tail.committed() < upto {
-            let Some(write) = self.tail.commit_next() else { break };
-            self.sessions.committed(write.header.session, write.header.request, write.oldest);
-            if let Some(client) = write.client {
-                self.note_write_time(write.ordered_at);
-                self.actions.push_back(Action::AnswerWrite(client, write.header.request, answer));
-            }
-        }
-        self.count_laggards(upto);
-        // The map first: an answered write must be readable.
-        let answers = self.actions.iter().rev().take_while(|a| matches!(a, Action::AnswerWrite(..))).count();
-        let at = self.actions.len() - answers;
-        self.actions.insert(at, Action::Commit(upto));
+    }
+
+    /// Asks another in-sync copy to claim the group; until that copy reigns, everything goes on here. False when that
+    /// can't be tried now.
+    pub fn hand_over(&mut self, to: DeviceId) -> bool {
+        self.as_primary(|primary, cx| primary.hand_over(cx, to)).unwrap_or(false)
     }
 }

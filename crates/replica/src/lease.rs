@@ -5,7 +5,6 @@
 //! it *sent* the heartbeat. The secondary may serve reads for LEASE from the moment it sent the stamp that the
 //! primary echoes, so a primary that has sent no heartbeat for LEASE knows that the secondary has stopped.
 
-use crate::group::{Group, Role};
 use std::time::Duration;
 
 /// Time between two heartbeats to one node.
@@ -15,18 +14,34 @@ pub const LEASE: Duration = Duration::from_millis(1000);
 /// How long a secondary follows nobody but the primary that it last heard.
 pub const GRACE: Duration = Duration::from_millis(1500);
 
+/// A copy that has said nothing for so long is left behind. Less than [`LEASE`]: when the configuration has changed,
+/// its lease has almost run out.
+pub(crate) const SILENCE: Duration = Duration::from_millis(750);
+/// A copy that has made nothing durable for so long, although it was sent something and this copy has made it durable,
+/// is left behind.
+pub(crate) const STUCK: Duration = Duration::from_secs(3);
+/// Time given to others after this process has stood still.
+pub(crate) const AFTER_STALL: Duration = Duration::from_millis(400);
+/// A group that was written to within this time is about to be written to again.
+const BUSY: Duration = Duration::from_secs(5);
+/// Clocks of two machines may run apart by this part of a lease.
+const SKEW: u32 = 8;
+
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 3 < LEASE.as_millis());
 const _: () = assert!(LEASE.as_millis() < GRACE.as_millis());
 
-impl Group {
-    /// The clock may have stood still (decision 0022), so nothing is known of the time that has passed since the leases
-    /// of this copy began: they are over, as primary and for readers.
-    pub fn void_leases(&mut self) {
-        match &mut self.role {
-            Role::Primary(primary) => {
-                primary.peers.values_mut().for_each(|peer| peer.lease_until = Duration::ZERO);
-            }
-            Role::Secondary(secondary) => secondary.lease_until = Duration::ZERO,
-        }
-    }
+/// True when a copy makes so little progress that it may be left behind soon: it is not to answer readers by then.
+pub(crate) fn is_sluggish(moved: Duration, now: Duration) -> bool {
+    readers_until(now) >= moved + STUCK
+}
+
+/// Until when a copy may answer readers by itself that was last told a stamp of its own which had arrived at
+/// `stamp_arrived`.
+pub(crate) fn readers_until(stamp_arrived: Duration) -> Duration {
+    stamp_arrived + LEASE + LEASE / SKEW
+}
+
+/// Writes have come until a moment ago.
+pub(crate) fn is_recent(ordered_at: Option<Duration>, now: Duration) -> bool {
+    ordered_at.is_some_and(|at| now < at + BUSY)
 }

@@ -1,6 +1,6 @@
 //! Prepared, uncommitted writes: the tail of the group's log.
 
-use crate::Client;
+use crate::action::Client;
 use azekura_base::{BlockRange, Body, RequestId, Sequence, SessionId, WriteHeader};
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! is that a set which is enough to acknowledge a write and one which is enough to begin a reign always share a copy.
 //! docs/decisions/0010 argues why nothing acknowledged is lost.
 
-use crate::group::GroupConfig;
+use crate::config::GroupConfig;
 use azekura_base::{AckRule, DeviceId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 

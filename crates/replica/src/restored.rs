@@ -4,7 +4,7 @@
 //! since, or given up. So nothing is believed but what the copies themselves have recorded. All of them must have
 //! spoken, and none of them runs the group meanwhile. Decision 0019 argues why nothing acknowledged is lost.
 
-use crate::group::GroupConfig;
+use crate::config::GroupConfig;
 use azekura_base::{DeviceId, Epoch, Sequence};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,14 +1,43 @@
 //! The secondary's side: follow the primary's epoch, append what it orders, follow its commit point.
 
-use crate::action::{Action, Client, Mismatch};
-use crate::group::{Group, Role};
-use crate::learner::Learner;
-use crate::pending::Pending;
-use azekura_base::{BlockRange, Body, Epoch, IoStatus, Sequence, WriteHeader};
-use azekura_wire::{HandOver, LearnOk, Message, Prepare, PrepareOk, ReadRequest, StatusRequest, Sync};
+use crate::action::{Action, Client};
+use crate::context::GroupCx;
+use crate::state::GroupState;
+use azekura_base::Epoch;
+use azekura_wire::{HandOver, LearnOk, Message, Sync};
 use std::time::Duration;
 
-/// State that only a secondary has.
+mod answers;
+mod follow;
+mod learn;
+pub(crate) mod learner;
+mod leave;
+
+use crate::takeover::Claim;
+use learner::Learner;
+
+/// A copy that follows a primary, or waits for one: what only a secondary knows and has under way.
+///
+/// # How it is driven
+/// As a [`crate::primary::Primary`]: the context is handed in, messages come by `on_...`, and
+/// [`Secondary::watch_primary`] does what is due at a tick.
+///
+/// # Its states
+/// ```text
+///              a Sync that is accepted (takeover/vote.rs)
+///    WAITING ─────────────────────────────────────────────► ASKED: answers when what it says is durable
+///     ▲  ▲                                                     │
+///     │  │ nothing heard for GRACE: claims (takeover/)         ▼
+///     │  └──────────────────────────────────────────────── FOLLOWING: appends, commits, promises
+///     │                                                        │ Learn (learn.rs)
+///     └──────────────────────────────────────────────────── LEARNING: as FOLLOWING, and gets repairs
+/// ```
+/// A Sync or Learn of a later epoch, or one on a new connection, is accepted in every state and begins anew. A copy
+/// takes leave (`leave.rs`) in any of them: it follows on, and promises nothing.
+///
+/// # Costs
+/// A write: one place in the tail and one append; the answer to the primary is one for all that a turn has made
+/// durable.
 pub(crate) struct Secondary {
     /// When this copy last heard the primary that it follows, or began to wait for one.
     pub(crate) heard: Duration,
@@ -30,6 +59,8 @@ pub(crate) struct Secondary {
     pub(crate) inheritance: Option<HandOver>,
     /// The question of a new primary, whose vote waits until the promise to the one before has run out (0010, point 3).
     pub(crate) deferred_vote: Option<(Client, Sync)>,
+    /// What this copy has to know when its claim lets it reign: the first state of a take-over.
+    pub(crate) claim: Option<Claim>,
 }
 
 /// What the primary waits for.
@@ -42,11 +73,6 @@ pub(crate) enum Question {
 }
 
 impl Secondary {
-    /// A primary has asked how far this copy is, and the answer waits for the log.
-    pub(crate) fn is_asked(&self) -> bool {
-        matches!(self.question, Some(Question::Sync(_)))
-    }
-
     /// A copy that waits for a primary.
     pub(crate) fn new(now: Duration) -> Secondary {
         Secondary {
@@ -60,7 +86,54 @@ impl Secondary {
             ordered_at: None,
             inheritance: None,
             deferred_vote: None,
+            claim: None,
         }
+    }
+
+    /// A copy that was primary, and ordered a write last at `ordered_at`.
+    pub(crate) fn after(ordered_at: Option<Duration>, now: Duration) -> Secondary {
+        Secondary { ordered_at, ..Secondary::new(now) }
+    }
+
+    /// When the primary last ordered a write.
+    pub(crate) fn ordered_at(&self) -> Option<Duration> {
+        self.ordered_at
+    }
+
+    /// The clock may have stood still, or the device does not answer: no reader is answered.
+    pub(crate) fn void_lease(&mut self) {
+        self.lease_until = Duration::ZERO;
+    }
+
+    /// It has proposed to reign, and has not heard whether it may.
+    pub(crate) fn is_claiming(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    /// The group's condition at time `now`.
+    pub(crate) fn state(&self, cx: &GroupCx, now: Duration) -> GroupState {
+        let follows = || !cx.config.has_readers() && self.primary.is_some() && cx.epochs.is_bound(now);
+        if !cx.is_in_sync() {
+            GroupState::OutOfSync
+        } else if self.has_lease(now) || follows() {
+            GroupState::Following
+        } else if self.is_claiming() {
+            GroupState::Opening
+        } else {
+            GroupState::WithoutPrimary
+        }
+    }
+
+    /// Something that was appended is durable.
+    pub(crate) fn on_appended(&mut self, cx: &mut GroupCx) {
+        self.owe_ack();
+        self.run_repairs(cx);
+        self.answer_primary(cx);
+    }
+
+    /// A primary has asked how far this copy is, and the answer waits for the log.
+    pub(crate) fn is_asked(&self) -> bool {
+        matches!(self.question, Some(Question::Sync(_)))
     }
 
     pub(crate) fn has_lease(&self, now: Duration) -> bool {
@@ -85,172 +158,15 @@ impl Secondary {
         self.inheritance = None;
         self.deferred_vote = None;
     }
-}
 
-impl Group {
     /// True when a message of `epoch` on connection `from` is from the primary that this copy follows.
-    pub(crate) fn is_from_primary(&self, from: Client, epoch: Epoch) -> bool {
-        epoch == self.epochs.followed() && matches!(&self.role, Role::Secondary(s) if s.primary == Some(from))
+    pub(crate) fn is_from_primary(&self, cx: &GroupCx, from: Client, epoch: Epoch) -> bool {
+        epoch == cx.epochs.followed() && self.primary == Some(from)
     }
 
-    /// The primary orders a write, on connection `from`. `trusted` says that the blocks have not left this process
-    /// since their checksums were made.
-    ///
-    /// # Errors
-    /// When it is damaged or out of order: the connection must be closed.
-    pub fn prepare(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
-        let now = self.now;
-        let Role::Secondary(secondary) = &mut self.role else { return self.inherit_write(from, prepare, trusted) };
-        let syncing = secondary.is_asked();
-        if prepare.header.epoch != self.epochs.followed() || secondary.primary != Some(from) || syncing {
-            return Ok(()); // From before the vote of this copy, or from another connection: nobody waits for the answer.
-        }
-        let WriteHeader { sequence, commit, .. } = prepare.header;
-        if sequence <= self.tail.end() {
-            if sequence <= self.durable {
-                secondary.owe_ack();
-            }
-            return Ok(());
-        }
-        if sequence != self.tail.end().next() {
-            return Err(Mismatch::Gap { got: sequence, expected: self.tail.end().next() });
-        }
-        if !trusted && !prepare.body.is_undamaged() {
-            return Err(Mismatch::Checksum);
-        }
-        secondary.ordered_at = Some(now);
-        self.append_prepared(prepare, None);
-        self.follow_commit(commit);
-        Ok(())
-    }
-
-    /// Gives a write of another copy's its place in the tail and in the log. `body` is what to send on.
-    pub(crate) fn append_prepared(&mut self, mut prepare: Prepare, body: Option<Body>) {
-        // What is prepared before the epoch is recorded belongs to the tail of the epochs before it. And the log must
-        // not say that something is committed before a repair that comes first.
-        prepare.header.epoch = self.epochs.logged();
-        prepare.header.commit = self.tail.committed();
-        let (header, oldest) = (prepare.header, prepare.oldest);
-        let (client, as_sent, ordered_at) = (None, false, self.now);
-        self.tail.push(Pending { header, oldest, body, client, as_sent, ordered_at });
-        self.actions.push_back(Action::Append(prepare.write(), self.log_life));
-    }
-
-    /// A prepared write refers to blocks that this node's gateway does not hold (any more).
-    ///
-    /// # Errors
-    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be
-    /// late.
-    pub fn refuse_reference(&mut self, from: Client, epoch: Epoch) -> Result<(), Mismatch> {
-        if self.is_from_primary(from, epoch) { Err(Mismatch::NotOurs) } else { Ok(()) }
-    }
-
-    /// The primary has committed up to `told`.
-    pub(crate) fn follow_commit(&mut self, told: Sequence) {
-        let Role::Secondary(secondary) = &self.role else { return };
-        let repaired = secondary.learner.commit_limit().unwrap_or(told);
-        self.commit(told.min(repaired).min(self.durable));
-    }
-
-    /// Tells the primary what has become durable, once for everything since the last call: to be called when the
-    /// surroundings have handled a batch of completions.
-    pub fn flush_acks(&mut self) {
-        let Role::Secondary(secondary) = &mut self.role else { return };
-        if std::mem::take(&mut secondary.ack_owed) {
-            let epoch = self.epochs.followed();
-            let ok = PrepareOk { pg: self.pg, device: self.me, epoch, sequence: self.durable, full: self.full };
-            self.send_to_primary(Message::PrepareOk(ok));
-        }
-    }
-
-    /// The primary of `epoch` is alive at time `now` and has committed up to `commit`; every in-sync copy holds
-    /// everything up to `low_watermark`. Reads may be answered here until `lease_until`. False when this copy does not
-    /// follow that epoch, or has not recorded it, or takes leave: then the primary gets no promise (0013, 0021).
-    pub fn heartbeat(
-        &mut self,
-        epoch: Epoch,
-        commit: Sequence,
-        low_watermark: Sequence,
-        lease_until: Duration,
-        now: Duration,
-    ) -> bool {
-        let (hung, keeps_out) = (self.hung, self.keeps_out());
-        let Role::Secondary(secondary) = &mut self.role else { return false };
-        if epoch != self.epochs.followed() || secondary.deferred_vote.is_some() {
-            return false;
-        }
-        // The primary is alive, whether or not it may count on this copy: a copy that has taken leave does not take
-        // over.
-        secondary.heard = secondary.heard.max(now);
-        if self.leaving || keeps_out || secondary.told_leaving {
-            return false;
-        }
-        // A copy must not answer reads while it waits for the epoch's record, or has not said how far it is.
-        if !self.epochs.may_promise(epoch) || secondary.question.is_some() {
-            return false;
-        }
-        if !hung {
-            secondary.lease_until = secondary.lease_until.max(lease_until);
-        }
-        self.epochs.promise(now);
-        self.low_watermark = self.low_watermark.max(low_watermark);
-        self.completeness.counts();
-        self.follow_completeness();
-        self.follow_commit(commit);
-        true
-    }
-
-    /// A gateway reads. Answered here if this copy may; else the gateway is sent to the primary.
-    pub fn read(&mut self, client: Client, read: ReadRequest, now: Duration) {
-        let action = if self.may_answer(&read.range, now) {
-            Action::ServeRead(client, read)
-        } else {
-            Action::Refuse(client, read.request, IoStatus::Redirect)
-        };
-        self.actions.push_back(action);
-    }
-
-    /// A gateway asks for a chunk's block status; as [`Group::read`].
-    pub fn status(&mut self, client: Client, status: StatusRequest, now: Duration) {
-        let action = if self.may_answer(&BlockRange::chunk(status.layer, status.chunk), now) {
-            Action::ServeStatus(client, status)
-        } else {
-            Action::Refuse(client, status.request, IoStatus::Redirect)
-        };
-        self.actions.push_back(action);
-    }
-
-    /// Somebody asks what whole layers hold: whether this copy may say. Only the primary may, while no other primary
-    /// can exist, whatever the ack rule: others may lack what is in their tail.
-    pub fn may_tell_of_layers(&mut self, now: Duration) -> bool {
-        let serving = self.may_serve(now);
-        if let Some(primary) = self.primary_mut() {
-            primary.clients_wait |= !serving;
-        }
-        serving
-    }
-
-    /// Invariant 2, 0004. The primary answers from its committed state while no other primary can exist. A secondary
-    /// answers while it has a lease and knows of no uncommitted write to these blocks. For an acknowledged write is
-    /// prepared here: it is committed here too, or it is in the tail, perhaps under the name of a layer below, which
-    /// was the head when the write was ordered.
-    fn may_answer(&mut self, blocks: &BlockRange, now: Duration) -> bool {
-        let serving = self.may_serve(now);
-        match &mut self.role {
-            Role::Primary(primary) => {
-                let may = serving;
-                primary.clients_wait |= !may;
-                may
-            }
-            Role::Secondary(secondary) => secondary.has_lease(now) && !self.tail.may_show_in(blocks),
-        }
-    }
-
-    pub(crate) fn send_to_primary(&mut self, message: Message) {
-        if let Role::Secondary(secondary) = &self.role
-            && let Some(primary) = secondary.primary
-        {
-            self.actions.push_back(Action::Answer(primary, message));
+    pub(crate) fn send_to_primary(&mut self, cx: &mut GroupCx, message: Message) {
+        if let Some(primary) = self.primary {
+            cx.act(Action::Answer(primary, message));
         }
     }
 }

@@ -33,7 +33,8 @@ const NOTE_SESSION_MAX: usize = 17 + 8 * WORDS_MAX;
 const WORDS_MAX: usize = WINDOW as usize / 64 + 1;
 
 // Each write of the tail may be the first of another shard.
-const _: () = assert!(NOTE_HEAD + (SESSIONS_MAX + crate::PENDING_WRITES_MAX) * NOTE_SESSION_MAX <= NOTE_SIZE_MAX);
+const _: () =
+    assert!(NOTE_HEAD + (SESSIONS_MAX + crate::limits::PENDING_WRITES_MAX) * NOTE_SESSION_MAX <= NOTE_SIZE_MAX);
 
 #[derive(Debug)]
 struct Session {

@@ -1,6 +1,6 @@
 //! What a copy's answer to a [`azekura_wire::Sync`] means for the primary that has asked.
 
-use crate::peer::Peer;
+use crate::primary::peer::Peer;
 use azekura_base::{AckRule, Epoch, Sequence};
 use azekura_wire::SyncOk;
 
@@ -46,7 +46,12 @@ impl Asker {
             // 0010, point 4: what it has prepared was decided in an epoch that it has not seen, perhaps otherwise.
             return Verdict::Diverged(ok.committed);
         }
-        if !waits_for_all && ok.open && peer.synced && peer.opened && (peer.acked..=peer.sent).contains(&ok.prepared) {
+        if !waits_for_all
+            && ok.open
+            && peer.synced
+            && peer.opened
+            && (peer.stream.acked..=peer.stream.sent).contains(&ok.prepared)
+        {
             return Verdict::Outdated; // Asked twice: what it lacks is on its way.
         }
         // 0007: it holds writes of an earlier epoch that were decided otherwise. It is good up to where this one
@@ -55,7 +60,7 @@ impl Asker {
             return Verdict::Diverged(begin);
         }
         // Fewer than are committed, or than it acknowledged: its log is not the one that it was.
-        if ok.prepared < self.committed || ok.prepared < peer.acked || ok.prepared > self.end {
+        if ok.prepared < self.committed || ok.prepared < peer.stream.acked || ok.prepared > self.end {
             return Verdict::Diverged(ok.prepared);
         }
         if self.opens_at.is_some() && !ok.open {
@@ -68,7 +73,7 @@ impl Asker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::Standing;
+    use crate::primary::peer::Standing;
     use azekura_base::{DeviceId, PgId};
     use std::time::Duration;
 
@@ -87,7 +92,8 @@ mod tests {
     #[test]
     fn what_an_answer_means() {
         let new = Peer::new(Standing::InSync, Duration::ZERO);
-        let acked = Peer { acked: Sequence(15), ..Peer::new(Standing::InSync, Duration::ZERO) };
+        let mut acked = Peer::new(Standing::InSync, Duration::ZERO);
+        acked.stream.acked = Sequence(15);
         let majority = |asker: Asker| Asker { ack: AckRule::Majority, logged: Epoch(4), ..asker };
         let cases = [
             ("as much", GATHERING, says(4, 20), &new, Verdict::Level),
@@ -111,13 +117,9 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_given_twice_changes_nothing() {
-        let peer = Peer {
-            synced: true,
-            opened: true,
-            acked: Sequence(20),
-            sent: Sequence(25),
-            ..Peer::new(Standing::InSync, Duration::ZERO)
-        };
+        let mut peer = Peer::new(Standing::InSync, Duration::ZERO);
+        (peer.synced, peer.opened) = (true, true);
+        (peer.stream.acked, peer.stream.sent) = (Sequence(20), Sequence(25));
         let open = Asker { ack: AckRule::Majority, end: Sequence(30), logged: Epoch(5), ..RECORDING };
         assert_eq!(open.judge(&says(5, 22), &peer), Verdict::Outdated);
         assert_eq!(open.judge(&says(5, 19), &peer), Verdict::Diverged(Sequence(19)));

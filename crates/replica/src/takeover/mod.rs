@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!    FOLLOWING: a secondary
-//!        │   its primary is silent · its process has started · its primary has invited it       [claim.rs,
+//!        │   its primary is silent · its process has started · its primary has invited it       [claiming.rs,
 //!        hand_over.rs]
 //!        ▼
 //!    CLAIMED: proposes the next epoch, and goes on as a secondary ── refused, or overtaken ──► FOLLOWING
 //!        │   the configuration names this process
-//!        [claim.rs]
+//!        [claiming.rs]
 //!        ▼
 //!    GATHERING: asks every copy how far it is (Sync) ── a copy has more than this one ────────► proposes that copy
 //!        │   enough copies are heard; the former primary has stopped, or this copy's promise to it has run out
@@ -31,28 +31,29 @@
 //! nothing behind but its records: the next process begins at FOLLOWING. docs/take-over.md has each arrow with its
 //! message, its condition and its decision.
 //!
-//! CLAIMED is [`Claim`], held by the group; the states after it are a [`TakeOver`], held by its primary. What the other
-//! copies do meanwhile (whom they follow, and when their votes wait) is `vote.rs`. `predecessor.rs` has the primary
-//! before, and the writes of it that are still on their way; `answer.rs` what a copy's answer to a Sync means.
+//! CLAIMED is [`Claim`], held by the secondary; the states after it are a [`TakeOver`], held by its primary. What the
+//! other copies do meanwhile (whom they follow, and when their votes wait) is `vote.rs`. `predecessor.rs` has the
+//! primary before, `tail.rs` the writes of it that are still on their way; `answer.rs` what a copy's answer to a Sync
+//! means.
 
 mod answer;
 mod claim;
+mod claiming;
 mod gathering;
 mod hand_over;
 mod opening;
 mod predecessor;
 mod step_down;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod vote;
 
-pub(crate) use claim::Claim;
-pub(crate) use hand_over::HandingOver;
-use predecessor::{LateAnswers, Predecessor};
-
 use crate::action::Client;
 use azekura_base::{DeviceId, Epoch, Sequence};
 use azekura_wire::SyncOk;
+pub(crate) use claim::Claim;
+use predecessor::{LateAnswers, Predecessor};
 use std::time::Duration;
 
 /// How long a new primary waits for the end of what the one before it has sent.
@@ -86,6 +87,14 @@ enum Stage {
         /// As above: copies that come late are told where the epoch began.
         opens_at: Sequence,
     },
+}
+
+/// A primary's wish that another copy reigns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandingOver {
+    to: DeviceId,
+    until: Duration,
+    invited: bool,
 }
 
 /// Whom a primary waits for before it commits anything.

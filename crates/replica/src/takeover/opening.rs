@@ -1,8 +1,8 @@
 //! From the confirmed set to the open epoch: what was prepared before is committed, and the epoch is recorded
 //! everywhere.
 
-use crate::group::Group;
-use crate::primary::Primary;
+use crate::context::GroupCx;
+use crate::primary::{Primary, Reign};
 
 impl Primary {
     /// Every in-sync copy has said how far it is, and where the epoch begins is not decided yet.
@@ -17,31 +17,29 @@ impl Primary {
         // 0004: an epoch begins durably on every copy.
         self.counting().all(|peer| peer.opened) && self.takeover.open()
     }
-}
 
-impl Group {
     /// Records the epoch on every copy once the tail is committed everywhere.
-    pub(crate) fn try_record(&mut self) {
-        let (keep, end) = (self.tail.committed(), self.tail.end());
-        if keep != end || !self.primary().is_some_and(Primary::may_record) {
-            return;
+    pub(crate) fn try_record(&mut self, cx: &mut GroupCx) -> Reign {
+        let (keep, end) = (cx.tail.committed(), cx.tail.end());
+        if keep != end || !self.may_record() {
+            return Ok(());
         }
-        if let Some(device) = self.more_complete_copy() {
-            return self.propose_primary(device);
+        if let Some(device) = self.more_complete_copy(cx) {
+            return self.propose_primary(cx, device);
         }
-        let Some(primary) = self.primary_mut() else { return };
-        primary.takeover.record(keep);
-        let epoch = primary.epoch();
-        self.start_epoch(epoch, keep);
-        self.greet_all();
+        self.takeover.record(keep);
+        let epoch = self.epoch();
+        cx.start_epoch(epoch, keep);
+        self.send_sync_to_all(cx);
+        Ok(())
     }
 
     /// The epoch is open when its record is durable on every copy.
-    pub(crate) fn try_open(&mut self) {
-        let recorded = (!self.epochs.is_recording()).then(|| self.epochs.recorded());
-        if self.primary_mut().is_some_and(|primary| recorded == Some(primary.epoch()) && primary.open()) {
+    pub(crate) fn try_open(&mut self, cx: &mut GroupCx) {
+        let recorded = (!cx.epochs.is_recording()).then(|| cx.epochs.recorded());
+        if recorded == Some(self.epoch()) && self.open() {
             // Whatever is missing here is missing everywhere.
-            self.be_complete();
+            cx.be_complete();
         }
     }
 }

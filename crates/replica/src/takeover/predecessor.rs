@@ -1,13 +1,9 @@
-//! The primary before: until when it may serve, and what it has sent that has not arrived.
-//!
-//! What the former primary had sent and not committed is still on its way when it stops. It comes on the connection on
-//! which this copy followed it, and is taken up as a part of what was prepared before ([`Group::inherit_write`]).
+//! The primary before: until when it may serve, and whether what it has sent may still arrive.
 
 use super::{Claim, TakeOver};
-use crate::action::{Client, Mismatch};
-use crate::group::Group;
+use crate::action::Client;
 use azekura_base::{DeviceId, Epoch};
-use azekura_wire::{Prepare, SyncOk};
+use azekura_wire::SyncOk;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -84,45 +80,5 @@ impl TakeOver {
         let news = self.ended < before.epoch;
         self.ended = self.ended.max(before.epoch);
         news
-    }
-}
-
-impl Group {
-    /// The copy on `device` follows this one: if it was primary before, it serves nobody any more.
-    pub(crate) fn predecessor_stopped(&mut self, device: DeviceId) {
-        let recorded = self.epochs.recorded();
-        if self.primary_mut().is_some_and(|primary| primary.takeover.follows(device, recorded)) {
-            // Who has promised to follow the former primary need not wait any longer.
-            self.greet_all();
-        }
-    }
-
-    /// A write that the primary before this one had sent, and this copy had not received when it began to reign: it is
-    /// a part of what was prepared before. It is not answered, so its sender does not commit it.
-    ///
-    /// # Errors
-    /// When it is damaged: the connection must be closed.
-    pub(crate) fn inherit_write(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
-        let Some(primary) = self.primary() else { return Ok(()) };
-        let inherited = primary.is_gathering() && primary.takeover.predecessor.has_sent(from, prepare.header.epoch);
-        if !inherited || prepare.header.sequence != self.tail.end().next() {
-            return Ok(());
-        }
-        if !trusted && !prepare.body.is_undamaged() {
-            return Err(Mismatch::Checksum);
-        }
-        let peers: Vec<DeviceId> = primary.peers.keys().copied().collect();
-        let body = prepare.body.clone();
-        self.append_prepared(prepare, Some(body));
-        peers.into_iter().for_each(|device| self.pump(device));
-        self.hear_late_answers();
-        Ok(())
-    }
-
-    /// Takes up the answers of copies that had more, once this one has as much or waits for it no longer.
-    pub(crate) fn hear_late_answers(&mut self) {
-        let (now, end) = (self.now, self.tail.end());
-        let due = self.primary_mut().map(|primary| primary.takeover.take_due_answers(end, now));
-        due.into_iter().flatten().for_each(|(device, ok)| self.sync_ok(device, ok));
     }
 }

@@ -4,177 +4,139 @@
 //! writes do not wait for all copies, the vote waits until the copy's promise to the former primary has run out (0010,
 //! point 3).
 
-use crate::action::{Action, Client};
-use crate::group::{Group, Role};
-use crate::secondary::Question;
+use crate::action::Client;
+use crate::context::GroupCx;
+use crate::secondary::{Question, Secondary};
 use azekura_base::{AckRule, Epoch, Sequence};
 use azekura_wire::{Message, Sync, SyncOk};
 
-impl Group {
+impl Secondary {
     /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past. A primary
     /// that this copy has proposed to replace is followed until the proposal stands (0013).
-    pub(crate) fn listen_to(&mut self, from: Client, epoch: Epoch) -> bool {
-        let reigns = match &self.role {
-            Role::Primary(primary) => Some(primary.epoch()),
-            Role::Secondary(_) => None,
-        };
+    pub(crate) fn listen_to(&mut self, cx: &mut GroupCx, from: Client, epoch: Epoch) -> bool {
         // 0010, point 3: no primary of an epoch below the one that this copy has voted in, or has read of, is followed.
-        let least = self.epochs.least_acceptable(reigns);
+        let least = cx.epochs.least_acceptable(None);
         if epoch < least {
-            if let Role::Secondary(secondary) = &mut self.role
-                && epoch == self.epochs.followed()
-                && secondary.primary == Some(from)
-            {
+            if epoch == cx.epochs.followed() && self.primary == Some(from) {
                 // That primary began anew, and what it sends from here on follows on a question that this copy has
                 // refused.
-                secondary.primary = None;
+                self.primary = None;
             }
-            self.refuse_vote(from, least);
+            cx.send_refusal(from, least);
             return false;
         }
-        if matches!(self.role, Role::Primary(_)) {
-            self.step_down();
-        }
-        let now = self.now;
-        let same_epoch = epoch == self.epochs.followed();
-        self.epochs.follow(epoch);
-        if let Role::Secondary(secondary) = &mut self.role {
-            secondary.follow(from, same_epoch, now);
-        }
+        let now = cx.now;
+        let same_epoch = epoch == cx.epochs.followed();
+        cx.epochs.follow(epoch);
+        self.follow(from, same_epoch, now);
         true
     }
 
-    /// Tells a primary of the past from which epoch on this copy follows anybody.
-    fn refuse_vote(&mut self, from: Client, least: Epoch) {
-        let (pg, device, full, recorded) = (self.pg, self.me, self.full, self.epochs.recorded());
-        let (prepared, committed, open) = (Sequence::ZERO, Sequence::ZERO, false);
-        let refusal = SyncOk { pg, device, epoch: least, prepared, open, full, recorded, committed };
-        self.actions.push_back(Action::Answer(from, Message::SyncOk(refusal)));
-    }
-
     /// The primary of an epoch asks, on connection `from`, how far this copy is.
-    pub fn sync(&mut self, from: Client, sync: Sync) {
-        if let Role::Primary(primary) = &self.role
-            && sync.epoch >= self.epochs.least_acceptable(Some(primary.epoch()))
-        {
-            // 0013: what this copy promised while its own claim was on its way still holds, so its vote may have to
-            // wait.
-            self.step_down();
-        }
+    pub(crate) fn on_sync(&mut self, cx: &mut GroupCx, from: Client, sync: Sync) {
         // 0010, point 3: a bound copy follows nobody else, unless the primary that it is bound to has ended (0013,
         // point 2). Under `all` the new primary's own promise is enough, since the former one serves by the leases of
         // all copies.
-        let recorded = self.epochs.recorded();
-        let bound = sync.epoch > recorded && sync.ended != recorded && self.epochs.is_bound(self.now);
-        if let Role::Secondary(secondary) = &mut self.role
-            && self.config.ack != AckRule::All
-            && bound
-            && sync.epoch > self.epochs.followed()
-        {
-            // The primary before may count on this copy until then, and gets no new promise (`Group::heartbeat`).
-            secondary.deferred_vote = Some((from, sync));
-            secondary.heard = self.now;
+        let recorded = cx.epochs.recorded();
+        let bound = sync.epoch > recorded && sync.ended != recorded && cx.epochs.is_bound(cx.now);
+        if cx.config.ack != AckRule::All && bound && sync.epoch > cx.epochs.followed() {
+            // The primary before may count on this copy until then, and gets no new promise (`on_heartbeat`).
+            self.deferred_vote = Some((from, sync));
+            self.heard = cx.now;
             return;
         }
-        if recorded == sync.epoch && self.is_from_primary(from, sync.epoch) && self.config.ack != AckRule::All {
+        if recorded == sync.epoch && self.is_from_primary(cx, from, sync.epoch) && cx.config.ack != AckRule::All {
             // Asked twice. To begin anew would drop writes on their way here, which may be committed and are not sent
             // again. While the first question waits for the log, nothing is taken that follows on an answer: there must
             // be one answer.
-            self.stay();
-            if !matches!(&self.role, Role::Secondary(secondary) if secondary.is_asked()) {
-                self.report_position(sync.epoch);
+            self.stay(cx);
+            if !(self.is_asked()) {
+                self.send_sync_ok(cx, sync.epoch);
             }
             return;
         }
-        if !self.listen_to(from, sync.epoch) {
+        if !self.listen_to(cx, from, sync.epoch) {
             return;
         }
-        self.epochs.has_ended(sync.ended);
+        cx.epochs.has_ended(sync.ended);
         // 0021: a copy whose device hangs says so at once, since its answer waits for the device.
-        self.give_way();
-        if let Role::Secondary(secondary) = &mut self.role {
-            secondary.question = Some(Question::Sync(sync));
-        }
-        self.answer_primary();
+        self.give_way(cx);
+        self.question = Some(Question::Sync(sync));
+        self.answer_primary(cx);
     }
 
     /// Follows the new primary whose vote has been put off, when the promise to the one before has run out.
-    pub(crate) fn cast_deferred_vote(&mut self) {
-        if self.epochs.is_bound(self.now) {
+    pub(crate) fn cast_deferred_vote(&mut self, cx: &mut GroupCx) {
+        if cx.epochs.is_bound(cx.now) {
             return;
         }
-        if let Role::Secondary(secondary) = &mut self.role
-            && let Some((from, sync)) = secondary.deferred_vote.take()
-        {
-            self.sync(from, sync);
+        if let Some((from, sync)) = self.deferred_vote.take() {
+            self.on_sync(cx, from, sync);
         }
     }
 
     /// Answers the primary's question once what the answer speaks of is durable: it must survive this process.
-    pub(crate) fn answer_primary(&mut self) {
-        let Role::Secondary(secondary) = &self.role else { return };
-        let Some(question) = secondary.question else { return };
+    pub(crate) fn answer_primary(&mut self, cx: &mut GroupCx) {
+        let Some(question) = self.question else { return };
         // Where this copy begins to learn is known; writes behind that place may come as fast as they become durable.
-        let unknown = matches!(question, Question::Sync(_)) && self.durable < self.tail.end();
-        if self.epochs.is_recording() || unknown {
+        let unknown = matches!(question, Question::Sync(_)) && cx.durable < cx.tail.end();
+        if cx.epochs.is_recording() || unknown {
             return;
         }
-        let following = self.epochs.followed();
+        let following = cx.epochs.followed();
         match question {
             Question::Learn(_) => {}
             Question::Sync(sync) => {
-                if self.enter_epoch(sync) {
+                if self.enter_epoch(cx, sync) {
                     return;
                 }
             }
         }
-        if let Role::Secondary(secondary) = &mut self.role {
-            secondary.question = None;
-        }
+        self.question = None;
         match question {
-            Question::Sync(_) => self.report_position(following),
+            Question::Sync(_) => self.send_sync_ok(cx, following),
             Question::Learn(ok) => {
-                self.send_to_primary(Message::LearnOk(ok));
-                self.begun(ok);
+                self.send_to_primary(cx, Message::LearnOk(ok));
+                self.begun(cx, ok);
             }
         }
     }
 
     /// Commits what the primary knows to be committed and records its epoch, if that is open. True when the record is
     /// on its way: the question is answered behind it.
-    fn enter_epoch(&mut self, sync: Sync) -> bool {
-        let recorded = self.epochs.recorded();
+    fn enter_epoch(&mut self, cx: &mut GroupCx, sync: Sync) -> bool {
+        let recorded = cx.epochs.recorded();
         let enters = sync.opens_at.filter(|_| recorded < sync.epoch);
-        if enters.is_some_and(|begin| self.tail.end() > begin) {
+        if enters.is_some_and(|begin| cx.tail.end() > begin) {
             // 0007: what this copy has prepared beyond was decided otherwise. It does not cut that off by itself: it
             // says how far it is, and the primary leaves it behind.
             return false;
         }
         // What the primary calls committed was durable on every in-sync copy, so this one has it too, unless this one
         // has lost its data. Under other rules that holds only for copies whose order is the primary's (0010, point 4).
-        if self.config.ack == AckRule::All || sync.opens_at.is_some() || sync.recorded == recorded {
-            self.commit(sync.committed.min(self.durable));
+        if cx.config.ack == AckRule::All || sync.opens_at.is_some() || sync.recorded == recorded {
+            cx.commit(sync.committed.min(cx.durable));
         }
         if enters.is_some() {
             // All that was prepared in earlier epochs is committed, and nothing else is kept.
-            let keep = self.tail.committed();
-            drop(self.tail.truncate(keep));
-            self.durable = keep;
-            self.low_watermark = self.low_watermark.max(keep);
-            self.start_epoch(sync.epoch, keep);
+            let keep = cx.tail.committed();
+            drop(cx.tail.truncate(keep));
+            cx.durable = keep;
+            cx.raise_low_watermark(keep);
+            cx.start_epoch(sync.epoch, keep);
         }
         enters.is_some()
     }
 
     /// Says how far this copy is.
-    fn report_position(&mut self, following: Epoch) {
-        let (recorded, mut prepared, committed) = (self.epochs.recorded(), self.durable, self.tail.committed());
+    fn send_sync_ok(&mut self, cx: &mut GroupCx, following: Epoch) {
+        let (recorded, mut prepared, committed) = (cx.epochs.recorded(), cx.durable, cx.tail.committed());
         // 0007: a copy that has perhaps lost repairs says that it holds nothing, and is brought up to date again.
-        if self.completeness.is_doubtful() {
+        if cx.completeness.is_doubtful() {
             prepared = Sequence::ZERO;
         }
-        let (pg, device, open, full) = (self.pg, self.me, recorded == following, self.full);
+        let (pg, device, open, full) = (cx.pg, cx.me, recorded == following, cx.condition.is_full());
         let ok = SyncOk { pg, device, epoch: following, prepared, open, full, recorded, committed };
-        self.send_to_primary(Message::SyncOk(ok));
+        self.send_to_primary(cx, Message::SyncOk(ok));
     }
 }

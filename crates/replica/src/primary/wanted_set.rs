@@ -1,10 +1,10 @@
 //! What the in-sync set should be: a function of what a primary knows of the copies, and of nothing else.
 //!
-//! `membership.rs` looks at the copies ([`SetView`]), asks here, and proposes the outcome; decision 0007 argues for the
+//! `members.rs` looks at the copies ([`SetView`]), asks here, and proposes the outcome; decision 0007 argues for the
 //! rules, 0010 for those of rules that do not wait for all copies, and 0008 for copies that are members no more.
 
-use crate::group::GroupConfig;
-use crate::peer::{Peer, Standing};
+use super::peer::{Peer, Standing};
+use crate::config::GroupConfig;
 use azekura_base::{AckRule, DeviceId, Sequence};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,9 +51,9 @@ impl CopyView {
             synced: peer.synced,
             failed,
             diverged_at: peer.diverged_at,
-            acked: peer.acked,
-            leased: now < peer.lease_until,
-            reads: now < peer.reads_until,
+            acked: peer.stream.acked,
+            leased: now < peer.leases.lease_until,
+            reads: now < peer.leases.reads_until,
             leaving: peer.leaving,
             named: peer.named.is_some(),
         }

@@ -1,0 +1,106 @@
+//! The steps of a merge (`merges.rs`): its edges are read, here or at another copy, and the whole blocks are ordered.
+
+use super::merges::{Merge, Question, merged};
+use crate::action::{Action, Client};
+use crate::context::GroupCx;
+use crate::primary::Primary;
+use crate::primary::peer::Standing;
+use crate::repair::is_whole;
+use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, DeviceId, Extent, IoStatus, PageBuf};
+use azekura_wire::{Fetch, Message, WriteRequest};
+use bytes::Bytes;
+
+impl Primary {
+    pub(crate) fn start_merge(&mut self, cx: &mut GroupCx, client: Client, write: WriteRequest, blocks: BlockRange) {
+        let (start, end) = (write.offset as usize, write.offset as usize + write.len as usize);
+        let mut edges = Vec::with_capacity(2);
+        if !start.is_multiple_of(BLOCK_SIZE) {
+            edges.push((blocks.first, None));
+        }
+        let last = BlockIndex(((end - 1) / BLOCK_SIZE) as u16);
+        if !end.is_multiple_of(BLOCK_SIZE) && edges.first().is_none_or(|(block, _)| *block != last) {
+            edges.push((last, None));
+        }
+        self.merges.started += 1;
+        let id = self.merges.started;
+        for (block, _) in &edges {
+            let block = BlockRange::block(blocks.layer, blocks.chunk, *block);
+            cx.act(Action::LoadEdge { merge: id, block });
+        }
+        self.merges.merges.push(Merge { id, client, write, blocks, edges });
+    }
+
+    /// A block at the edge of a merge is read: one whole block (zeros if it was never written), or why not.
+    pub(crate) fn on_edge_loaded(
+        &mut self,
+        cx: &mut GroupCx,
+        merge: u64,
+        block: BlockIndex,
+        contents: Result<Bytes, IoStatus>,
+    ) {
+        match contents {
+            Ok(bytes) => self.edge_known(cx, merge, block, bytes),
+            Err(status) => self.ask_for_edge(cx, Question { merge, block, asked: Vec::new() }, status),
+        }
+        self.retry_waiting(cx);
+    }
+
+    fn edge_known(&mut self, cx: &mut GroupCx, merge: u64, block: BlockIndex, bytes: Bytes) {
+        assert_eq!(bytes.len(), BLOCK_SIZE);
+        let merges = &mut self.merges.merges;
+        let Some(at) = merges.iter().position(|m| m.id == merge) else { return };
+        if let Some(edge) = merges[at].edges.iter_mut().find(|(index, _)| *index == block) {
+            edge.1 = Some(bytes);
+        }
+        if merges[at].edges.iter().all(|(_, contents)| contents.is_some()) {
+            let merge = merges.remove(at);
+            let header = self.next_header(cx, &merge.write, merge.blocks);
+            self.order(cx, merged(header, merge));
+        }
+    }
+
+    /// Asks the next copy for an edge. Without one the write fails with `status`; it is to be sent again while there is
+    /// a copy in sync that can't be asked now.
+    fn ask_for_edge(&mut self, cx: &mut GroupCx, mut question: Question, status: IoStatus) {
+        let (pg, commit, now) = (cx.pg, cx.tail.committed(), cx.now);
+        let Some(at) = self.merges.merges.iter().position(|merge| merge.id == question.merge) else { return };
+        let others = self
+            .peers
+            .iter()
+            .filter(|(device, peer)| matches!(peer.standing, Standing::InSync) && !question.asked.contains(device));
+        let others: Vec<DeviceId> = others.map(|(device, _)| *device).collect();
+        let can_give = |device: &DeviceId| self.answers(device, now) && self.has_all(*device, commit);
+        let status = match others.iter().copied().find(can_give) {
+            Some(device) => {
+                let (epoch, id) = (self.epoch(), self.repair.name());
+                let range = BlockRange { first: question.block, count: 1, ..self.merges.merges[at].blocks };
+                question.asked.push(device);
+                self.merges.questions.insert(id, question);
+                let fetch = Fetch { pg, device, epoch, commit, id, range };
+                cx.act(Action::Send(device, Message::Fetch(fetch)));
+                return;
+            }
+            // A copy that may have the edge does not answer now: it will, or is left behind.
+            None if !others.is_empty() => {
+                self.clients_wait = true;
+                IoStatus::Redirect
+            }
+            None => status,
+        };
+        let merge = self.merges.merges.remove(at);
+        cx.act(Action::AnswerWrite(merge.client, merge.write.request, Err(status)));
+    }
+
+    /// A copy gives the edge that it was asked for, or can't either.
+    pub(crate) fn edge_fetched(&mut self, cx: &mut GroupCx, id: u64, extents: Option<Vec<Extent>>) {
+        let Some(question) = self.merges.questions.remove(&id) else { return };
+        match extents.filter(|extents| is_whole(extents, 1)).and_then(|extents| extents.into_iter().next()) {
+            Some(Extent::Data { bytes, .. }) => self.edge_known(cx, question.merge, question.block, bytes),
+            Some(Extent::Zero { .. }) => {
+                self.edge_known(cx, question.merge, question.block, PageBuf::zeroed(BLOCK_SIZE).freeze());
+            }
+            None => self.ask_for_edge(cx, question, IoStatus::Io),
+        }
+        self.retry_waiting(cx);
+    }
+}

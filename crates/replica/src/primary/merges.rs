@@ -1,0 +1,99 @@
+//! Writes of partial blocks: the missing edges are read, and the whole blocks ordered as one write.
+//!
+//! While a merge reads, no other write to its blocks is ordered, and a merge starts only when no uncommitted write
+//! touches its blocks: what the merge reads is the latest there is, so the write is atomic. Every copy in sync has the
+//! same contents then, so an edge that can't be read here is asked for at another copy.
+
+use crate::action::Client;
+use crate::limits::REIGN_SHIFT;
+use crate::pending::Pending;
+use azekura_base::{
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, DeviceId, Epoch, PageBuf, RequestId, SessionId, WriteHeader,
+};
+use azekura_wire::WriteRequest;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+pub(super) struct Merge {
+    pub(super) id: u64,
+    pub(super) client: Client,
+    pub(super) write: WriteRequest,
+    pub(super) blocks: BlockRange,
+    /// The blocks at the edges that the write covers in part, and their contents once read.
+    pub(super) edges: Vec<(BlockIndex, Option<Bytes>)>,
+}
+
+/// An edge that this copy can't read was asked for at another.
+pub(super) struct Question {
+    pub(super) merge: u64,
+    pub(super) block: BlockIndex,
+    /// Copies that were asked, the present one last.
+    pub(super) asked: Vec<DeviceId>,
+}
+
+/// The merges of one group that are reading.
+pub(crate) struct Merges {
+    pub(super) merges: Vec<Merge>,
+    pub(super) started: u64,
+    /// Edges that other copies are to give, by the question's name.
+    pub(super) questions: BTreeMap<u64, Question>,
+}
+
+impl Merges {
+    /// Names of merges are never used again, also not in a later reign: a late answer finds its own merge, or none.
+    pub(crate) fn new(epoch: Epoch) -> Merges {
+        Merges { merges: Vec::new(), started: epoch.0 << REIGN_SHIFT, questions: BTreeMap::new() }
+    }
+
+    pub(crate) fn touches(&self, blocks: &BlockRange) -> bool {
+        self.merges.iter().any(|merge| merge.blocks.overlaps(blocks))
+    }
+
+    /// A write that is being merged was asked for again: the answer goes to `client`.
+    pub(crate) fn adopt(&mut self, client: Client, session: SessionId, request: RequestId) -> bool {
+        let same = |merge: &&mut Merge| merge.write.session == session && merge.write.request == request;
+        self.merges.iter_mut().find(same).map(|merge| merge.client = client).is_some()
+    }
+
+    /// Takes out the merges of some writes; the blocks that they read come in vain.
+    pub(crate) fn remove(&mut self, which: impl Fn(&WriteRequest) -> bool) -> Vec<(Client, RequestId)> {
+        let removed = self.merges.extract_if(.., |merge| which(&merge.write));
+        removed.map(|merge| (merge.client, merge.write.request)).collect()
+    }
+
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Client, RequestId)> + '_ {
+        self.questions.clear();
+        self.merges.drain(..).map(|merge| (merge.client, merge.write.request))
+    }
+
+    /// Takes out the merges that wait for an edge from a copy that does not answer any more.
+    pub(crate) fn give_up(&mut self, answers: impl Fn(&DeviceId) -> bool) -> Vec<(Client, RequestId)> {
+        let in_vain = |question: &Question| !question.asked.last().is_some_and(&answers);
+        let lost: Vec<u64> = self.questions.values().filter(|q| in_vain(q)).map(|q| q.merge).collect();
+        self.questions.retain(|_, question| !in_vain(question));
+        let stopped = self.merges.extract_if(.., |merge| lost.contains(&merge.id));
+        stopped.map(|merge| (merge.client, merge.write.request)).collect()
+    }
+}
+
+/// The write with whole blocks.
+pub(super) fn merged(header: WriteHeader, merge: Merge) -> Pending {
+    let Merge { client, write, blocks, edges, .. } = merge;
+    let mut buf = PageBuf::new(blocks.count as usize * BLOCK_SIZE);
+    for (block, contents) in edges {
+        let at = (block.0 - blocks.first.0) as usize * BLOCK_SIZE;
+        buf[at..at + BLOCK_SIZE].copy_from_slice(&contents.unwrap_or_default());
+    }
+    if let Body::Data { bytes, .. } = &write.body {
+        let at = write.offset as usize % BLOCK_SIZE;
+        buf[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    Pending {
+        header,
+        oldest: write.oldest,
+        body: Some(Body::data(buf.freeze())),
+        client: Some(client),
+        as_sent: false,
+        ordered_at: std::time::Duration::ZERO,
+    }
+}

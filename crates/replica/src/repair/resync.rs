@@ -1,0 +1,217 @@
+//! One copy that is being brought up to date: what is left to do, and what is under way.
+
+use crate::limits::REIGN_SHIFT;
+use azekura_base::{BlockIndex, BlockRange, CHUNK_BLOCKS, ChunkIndex, DeviceId, Epoch, LayerId, Sequence};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// A block that the device refuses to read counts as damaged after this time.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
+
+/// Such blocks that are remembered.
+const REFUSED_MAX: usize = 1024;
+
+/// How far a copy has been brought up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResyncProgress {
+    /// Chunks that were changed while it was away.
+    pub chunks: u64,
+    /// Of those, the ones that are compared and sent.
+    pub chunks_done: u64,
+    /// Payload bytes sent.
+    pub bytes: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The copy was asked to start.
+    Asked,
+    /// The changed chunks are being listed.
+    Listing,
+    /// Chunks are compared and repaired.
+    Copying,
+}
+
+/// One copy that is being brought up to date.
+#[derive(Debug)]
+pub(crate) struct Resync {
+    pub(super) phase: Phase,
+    pub(super) base: Sequence,
+    /// Names the listing of changes.
+    pub(super) listing: u64,
+    /// The copy has kept which writes it need not apply again.
+    pub(super) noted: bool,
+    /// It had nothing to begin with.
+    pub(super) is_new: bool,
+    pub(super) todo: VecDeque<(LayerId, ChunkIndex)>,
+    /// Chunks of layers that inherit what was sent, and may have been written since the changes were listed.
+    pub(super) heirs: BTreeSet<(ChunkIndex, LayerId)>,
+    /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
+    pub(super) comparing: BTreeMap<u64, Comparison>,
+    /// Chunks of which not even the map can be read here, and those that come behind such a chunk, or behind a withheld
+    /// block: they are tried again.
+    pub(super) unreadable: Vec<(LayerId, ChunkIndex)>,
+    /// Blocks that differ and are damaged here: they are tried again.
+    pub(super) withheld: Vec<BlockRange>,
+    pub(super) try_at: Duration,
+    /// Repairs of one block that are only to leave word of a change: any block of the chunk will do.
+    pub(super) marks: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
+    /// Blocks that differ.
+    pub(super) found: VecDeque<BlockRange>,
+    /// Repairs under way.
+    pub(super) repairing: BTreeMap<u64, BlockRange>,
+    pub(super) progress: ResyncProgress,
+}
+
+impl Resync {
+    pub(super) fn new(base: Sequence) -> Resync {
+        Resync {
+            phase: Phase::Asked,
+            base,
+            listing: 0,
+            noted: false,
+            is_new: false,
+            todo: VecDeque::new(),
+            heirs: BTreeSet::new(),
+            comparing: BTreeMap::new(),
+            unreadable: Vec::new(),
+            withheld: Vec::new(),
+            try_at: Duration::ZERO,
+            marks: BTreeSet::new(),
+            found: VecDeque::new(),
+            repairing: BTreeMap::new(),
+            progress: ResyncProgress::default(),
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.phase == Phase::Copying
+            && self.noted
+            && self.todo.is_empty()
+            && self.heirs.is_empty()
+            && self.unreadable.is_empty()
+            && self.withheld.is_empty()
+            && self.comparing.is_empty()
+            && self.found.is_empty()
+            && self.repairing.is_empty()
+    }
+
+    /// Something of this chunk is under way for another layer.
+    pub(super) fn is_busy(&self, layer: LayerId, chunk: ChunkIndex) -> bool {
+        let other = |blocks: &BlockRange| blocks.chunk == chunk && blocks.layer != layer;
+        self.comparing.values().any(|comparison| comparison.chunk == chunk && comparison.layer != layer)
+            || self.found.iter().chain(self.repairing.values()).any(other)
+    }
+
+    /// Something of this chunk is to be tried again for a layer that this one may lie on.
+    fn is_put_off(&self, layer: LayerId, chunk: ChunkIndex) -> bool {
+        let withheld = self.withheld.iter().map(|blocks| (blocks.layer, blocks.chunk));
+        self.unreadable.iter().copied().chain(withheld).any(|(below, of)| of == chunk && below < layer)
+    }
+
+    /// The next chunk to be compared, and whether it is one of an heir's.
+    pub(super) fn next_chunk(&mut self) -> Option<(LayerId, ChunkIndex, bool)> {
+        while let Some((layer, chunk)) = self.todo.front().copied() {
+            if self.is_busy(layer, chunk) {
+                return None;
+            }
+            self.todo.pop_front();
+            if self.is_put_off(layer, chunk) {
+                // It would inherit what is sent later for the other layer, also where it has zeros of its own.
+                self.unreadable.push((layer, chunk));
+                continue;
+            }
+            self.heirs.remove(&(chunk, layer));
+            return Some((layer, chunk, false));
+        }
+        let free = self.heirs.iter().find(|(chunk, layer)| !self.is_busy(*layer, *chunk)).copied();
+        let (chunk, layer) = free?;
+        self.heirs.remove(&(chunk, layer));
+        Some((layer, chunk, true))
+    }
+
+    /// Sends a block only for word of a change.
+    pub(super) fn mark(&mut self, layer: LayerId, chunk: ChunkIndex, first: BlockIndex) {
+        self.marks.insert((layer, chunk, first));
+        self.found.push_back(BlockRange { layer, chunk, first, count: 1 });
+    }
+
+    /// Blocks that are to be repaired can't be read here. Alone, most of them can.
+    pub(super) fn withhold(&mut self, blocks: BlockRange) {
+        let BlockRange { layer, chunk, first, count } = blocks;
+        if count > 1 {
+            let alone = |n| BlockRange { first: BlockIndex(first.0 + n), count: 1, ..blocks };
+            self.found.extend((0..count).map(alone));
+        } else if !self.marks.remove(&(layer, chunk, first)) {
+            self.withheld.push(blocks);
+        } else if usize::from(first.0) + 1 < CHUNK_BLOCKS {
+            self.mark(layer, chunk, BlockIndex(first.0 + 1));
+        }
+    }
+}
+
+/// A chunk that is being compared.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub(super) layer: LayerId,
+    pub(super) chunk: ChunkIndex,
+    /// It is not known to have changed.
+    pub(super) heir: bool,
+    /// The digests of this copy's blocks, once read.
+    pub(super) digests: Option<Vec<u64>>,
+}
+
+/// A repair whose blocks are being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) device: DeviceId,
+    pub(super) blocks: BlockRange,
+}
+
+/// All repairs whose blocks are being read: no write to these blocks is ordered.
+#[derive(Debug)]
+pub(crate) struct Repairs {
+    pub(super) reading: BTreeMap<u64, Reading>,
+    /// Those of them that can't be read, and of which the checksums are being looked up.
+    pub(super) losing: BTreeSet<u64>,
+    /// Single blocks that can't be read, and since when.
+    pub(super) refused: BTreeMap<BlockRange, Duration>,
+    pub(super) named: u64,
+}
+
+impl Repairs {
+    /// Names are never used again, also not in a later reign: a late answer finds its own question, or none.
+    pub(crate) fn new(epoch: Epoch) -> Repairs {
+        Repairs {
+            reading: BTreeMap::new(),
+            losing: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            named: epoch.0 << REIGN_SHIFT,
+        }
+    }
+
+    pub(super) fn is_refused_for_long(&mut self, blocks: &BlockRange, now: Duration) -> bool {
+        if blocks.count > 1 || self.refused.len() >= REFUSED_MAX && !self.refused.contains_key(blocks) {
+            return false;
+        }
+        let since = *self.refused.entry(*blocks).or_insert(now);
+        now.saturating_sub(since) >= REFUSED_FOR
+    }
+
+    /// Nothing is read for the copy on `device` any more.
+    pub(crate) fn forget(&mut self, device: DeviceId) {
+        self.reading.retain(|_, reading| reading.device != device);
+    }
+
+    pub(crate) fn hold(&self, blocks: &BlockRange) -> bool {
+        self.reading.values().any(|reading| reading.blocks.overlaps(blocks))
+    }
+
+    pub(crate) fn name(&mut self) -> u64 {
+        self.named += 1;
+        self.named
+    }
+}
