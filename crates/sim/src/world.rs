@@ -84,7 +84,8 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let narrow = plan.narrow.map(|bytes_per_second| Narrow { node, bytes_per_second });
     let fsx = Fsx::new(plan, &view, Random::new(seed ^ 0x6673_7821));
     let decaying = *random.pick(&devices.keys().copied().collect::<Vec<_>>());
-    let machines = nodes.into_iter().map(|node| (node, Machine::new(random.fork()))).collect();
+    let machines =
+        nodes.into_iter().map(|node| (node, Machine::new(random.fork(), shards_random(seed, node)))).collect();
     let network = Network::new(random.fork(), narrow);
     let configuration = Configuration::new(store, io_timeouts(plan, &lost), far, random.fork());
     let clients = Clients::new(plan, random.fork());
@@ -110,6 +111,11 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
         questions: 0,
     };
     Ok(Cluster::new(plan, parts, scene))
+}
+
+/// Draws how many shards the processes of a node have.
+fn shards_random(seed: u64, node: NodeId) -> Random {
+    Random::new(seed ^ 0x7368_6172 ^ u64::from(node.0) << 40)
 }
 
 /// How long requests on volumes wait, where they don't for ever.

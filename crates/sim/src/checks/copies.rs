@@ -10,12 +10,12 @@ use crate::plan::Mode;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Endpoint, Extent,
-    Generation, IoStatus, LayerId, PgId, RequestId, Run, VolumeId,
+    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Extent, Generation,
+    IoStatus, LayerId, PgId, RequestId, Run, VolumeId,
 };
 use azekura_replica::AckRule;
 use azekura_wire::{Hello, Message, ReadRequest, StatusRequest, VERSION};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A copy that can't answer yet is asked again after this time.
@@ -28,12 +28,13 @@ impl World {
         let chunks = self.readable_chunks();
         let mut copies: BTreeMap<(LayerId, PgId, ChunkIndex), BTreeMap<DeviceId, CopyOfChunk>> = BTreeMap::new();
         let mut reached: BTreeMap<DeviceId, u64> = self.devices.keys().map(|device| (*device, 0)).collect();
-        let nodes: BTreeSet<_> = self.machines.keys().copied().collect();
-        for node in nodes {
-            let Some(life) = self.life_of(node) else { return };
+        for at in self.endpoints() {
+            let Some(life) = self.life_of(at) else { return };
             let conn = self.observe(life);
             for (volume, layer, chunk, pg) in &chunks {
-                let here = |device: &&DeviceId| self.devices.get(device).is_some_and(|d| d.node == node);
+                let here = |device: &&DeviceId| {
+                    self.devices.get(device).is_some_and(|d| d.node == at.node) && self.shard_of(**device) == at.shard
+                };
                 let Some(device) = placements.get(pg).and_then(|p| p.members.iter().find(here)).copied() else {
                     continue;
                 };
@@ -62,9 +63,7 @@ impl World {
             if self.devices.get(&device).is_some_and(|device| device.lied) {
                 continue; // It may have lost word of a copy that it had given up.
             }
-            let node = self.devices.get(&device).map(|device| device.node);
-            let node = node.and_then(|node| self.machines.get(&node)?.node.as_ref());
-            let Some(space) = node.and_then(|node| node.store(device)).map(|store| store.space()) else { continue };
+            let Some(space) = self.store_of(device).map(|store| store.space()) else { continue };
             if space.live != reached {
                 let what = format!("{device:?} counts {} bytes as live, its map reaches {reached}", space.live);
                 return self.violate(Invariant::SpaceExact, what);
@@ -94,7 +93,7 @@ impl World {
     fn observe(&mut self, life: Life) -> ConnId {
         let conn = self.network.connect(OBSERVER, life);
         self.tell(life, |node| node.accepted(key_of(conn, Side::Acceptor)));
-        let [from, to] = [OBSERVER, life].map(|life| Endpoint::first(life.node));
+        let [from, to] = [OBSERVER, life].map(Life::endpoint);
         let incarnation = OBSERVER.incarnation;
         let hello = Hello { version: VERSION, cluster: CLUSTER, from, to, incarnation, connection: conn.0 };
         let welcome = self.ask(conn, &Message::Hello(hello), |message| match message {

@@ -2,7 +2,7 @@
 
 use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
-use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_base::{DeviceId, Endpoint, NodeId, PgId};
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
 use azekura_store::IoId;
@@ -13,14 +13,14 @@ use std::time::Duration;
 /// Something that comes. `C` is what comes to those who use, trouble and watch the cluster.
 #[derive(Debug)]
 pub(crate) enum Event<C> {
-    /// A node's event loop takes a turn.
+    /// An event loop takes a turn.
     Turn(Life),
-    /// A dialled node is reached, or found absent.
-    Dialled { from: Life, to: NodeId },
+    /// A dialled shard is reached, or found absent.
+    Dialled { from: Life, to: Endpoint },
     /// The dialling side learns that its connection stands.
-    Connected { from: Life, to: NodeId, conn: ConnId },
-    /// The dialling side learns that there is nobody.
-    Unreachable { from: Life, to: NodeId },
+    Connected { from: Life, to: Endpoint, conn: ConnId },
+    /// The dialling side learns that it does not get there: because nobody listens, or nobody answers.
+    Unreachable { from: Life, to: Endpoint, refused: bool },
     /// Something comes on a connection.
     Link(Passage),
     /// A message is sent once more, by a network that lies.

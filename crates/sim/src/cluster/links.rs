@@ -12,7 +12,7 @@ use azekura_wire::Message;
 use std::time::Duration;
 
 /// The pseudo-node that looks at copies when a run is over.
-pub(crate) const OBSERVER: Life = Life { node: NodeId(u32::MAX), incarnation: 1 };
+pub(crate) const OBSERVER: Life = Life::first(NodeId(u32::MAX), 1);
 
 impl<S: Scene> Cluster<S> {
     /// What comes on connections, as the network has it.
@@ -42,44 +42,51 @@ impl<S: Scene> Cluster<S> {
         }
     }
 
-    /// A process dials a node.
-    pub(crate) fn dial(&mut self, from: Life, to: NodeId) {
+    /// A process dials a shard.
+    pub(crate) fn dial(&mut self, from: Life, to: Endpoint) {
         let delay = self.network.dial_time();
         self.queue.push(self.now + delay, Event::Dialled { from, to });
     }
 
-    /// A dialled node is reached, or found absent.
-    pub(crate) fn dialled(&mut self, from: Life, to: NodeId) {
+    /// A dialled shard is reached, or found absent. All shards of a node have one address: its first one accepts, and
+    /// hands the connection over.
+    pub(crate) fn dialled(&mut self, from: Life, to: Endpoint) {
         let delay = self.network.dial_time();
-        if self.network.is_cut(from.node, to, self.now) {
+        if self.network.is_cut(from.node, to.node, self.now) {
             // Nobody answers; the system gives up at some time.
             let delay = self.network.dial_patience();
-            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+            self.queue.push(self.now + delay, Event::Unreachable { from, to, refused: false });
             return;
         }
-        let Some(target) = self.life_of(to) else {
-            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+        let Some(first) = self.process_on(to.node) else {
+            self.queue.push(self.now + delay, Event::Unreachable { from, to, refused: true });
             return;
         };
-        if let Some(until) = self.stalled(target) {
+        let target = self.life_of(to);
+        if let Some(until) = self.stalled(first).max(target.and_then(|target| self.stalled(target))) {
             self.queue.push(until, Event::Dialled { from, to });
             return;
         }
-        let conn = self.network.connect(from, target);
+        let conn = self.network.connect(from, target.unwrap_or(first));
         self.queue.push(self.now + delay, Event::Connected { from, to, conn });
-        self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor)));
-        if self.life_of(from.node) != Some(from) {
+        match target {
+            Some(target) => self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor))),
+            // Its first shard finds that there is no such one.
+            None => self.close(key_of(conn, Side::Acceptor)),
+        }
+        if !self.is_alive(from) {
             let coming = self.network.end_is_gone(conn, Side::Dialler, self.now);
             self.expect(coming);
         }
     }
 
     /// The dialling side is told of its connection, unless it has ended before.
-    pub(crate) fn conn_stands(&mut self, from: Life, to: NodeId, conn: ConnId) {
+    pub(crate) fn conn_stands(&mut self, from: Life, to: Endpoint, conn: ConnId) {
         let open = self.network.is_open(conn, Side::Dialler);
+        let listens = self.process_on(to.node).is_some();
         self.tell(from, |node| match open {
-            true => node.connected(Endpoint::first(to), key_of(conn, Side::Dialler)),
-            false => node.connect_failed(Endpoint::first(to), true),
+            true => node.connected(to, key_of(conn, Side::Dialler)),
+            false => node.connect_failed(to, !listens),
         });
     }
 
@@ -108,10 +115,8 @@ impl<S: Scene> Cluster<S> {
             let what = format!("{bytes} bytes are on their way from {life:?} on {id:?}");
             return self.violate(Invariant::Bounded, what);
         }
-        if self.life_of(life.node) == Some(life)
-            && let Some(node) = self.machines.get_mut(&life.node).and_then(|machine| machine.node.as_mut())
-        {
-            node.unsent(key_of(id, side), unsent.waiting);
+        if let Some(at) = self.loop_of_mut(life) {
+            at.node.unsent(key_of(id, side), unsent.waiting);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A [`Cluster`] knows of those who use, trouble and watch it only what [`Scene`] says. What they have of their own is
 //! its `scene`, which nothing in this folder can touch.
 //!
-//! - [`machine`], [`lives`], [`turns`]: processes, how they come and go, and what they ask for.
+//! - [`machine`], [`shards`], [`lives`], [`turns`]: processes and their shards, how they come and go, what they ask for.
 //! - [`links`], [`devices`]: what of the network and of devices concerns the cluster.
 //! - [`records`], [`configuration`]: what the configuration store holds, who hears of it and when.
 //! - [`front`]: clients' connections. [`attachments`]: who has which volume.
@@ -26,6 +26,7 @@ mod notes;
 pub(crate) mod operator;
 pub(crate) mod records;
 mod scene;
+mod shards;
 mod turns;
 
 pub(crate) use scene::Scene;
@@ -38,7 +39,7 @@ use crate::kernel::trace::Trace;
 use crate::plan::Plan;
 use crate::report::{Invariant, Report, Violation};
 use attachments::Holders;
-use azekura_base::{DeviceId, Endpoint, NodeId};
+use azekura_base::{DeviceId, NodeId};
 use azekura_wire::Message;
 use configuration::Configuration;
 use cuts::Cuts;
@@ -159,7 +160,7 @@ impl<S: Scene> Cluster<S> {
             Event::Turn(life) => self.turn(life),
             Event::Dialled { from, to } => self.dialled(from, to),
             Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
-            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(Endpoint::first(to), true)),
+            Event::Unreachable { from, to, refused } => self.tell(from, |node| node.connect_failed(to, refused)),
             Event::Link(passage) => self.pass(passage),
             Event::Inject(conn, side, message) => self.send_from(conn, side, &message),
             Event::Disk(device, life, io) => self.disk_done(device, life, io),

@@ -20,7 +20,7 @@ impl<S: Scene> Cluster<S> {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         for node in nodes {
             let alive = self.configuration.model().alive.contains_key(&node);
-            if self.life_of(node).is_some() && self.configuration.away(node, self.now).is_none() {
+            if self.process_on(node).is_some() && self.configuration.away(node, self.now).is_none() {
                 self.operator.renewed.insert(node, self.now);
                 if !alive {
                     self.configuration.give_sign_of_life(node);
@@ -51,7 +51,7 @@ impl<S: Scene> Cluster<S> {
         let devices: Vec<(DeviceId, NodeId)> =
             self.configuration.model().devices.values().map(|device| (device.id, device.node)).collect();
         for (device, node) in devices {
-            if self.life_of(node).is_none() || self.configuration.away(node, self.now).is_some() {
+            if self.process_on(node).is_none() || self.configuration.away(node, self.now).is_some() {
                 continue;
             }
             let kind = match self.operator.lost.get(&device) {

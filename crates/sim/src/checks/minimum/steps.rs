@@ -35,8 +35,10 @@ impl World {
 
     /// A process is about to end: its copies hold what they have committed.
     pub(crate) fn note_committed(&mut self, node: NodeId) {
-        let Some(node) = self.machines.get(&node).and_then(|machine| machine.node.as_ref()) else { return };
-        node.groups().for_each(|group| self.scene.minimum.holds(group.pg, group.device, group.committed));
+        let Some(machine) = self.machines.get(&node) else { return };
+        for group in machine.loops().flat_map(|at| at.node.groups()) {
+            self.scene.minimum.holds(group.pg, group.device, group.committed);
+        }
     }
 
     fn acknowledged(&mut self, life: Life, pg: PgId, name: (SessionId, RequestId)) {
@@ -46,13 +48,13 @@ impl World {
         let mut devices: BTreeSet<DeviceId> = said.map(|((_, device), _)| *device).collect();
         // A primary says nothing of its own copy, nor what a copy holds that was primary when the write was committed.
         // What the configuration says of these does not matter: it may have left them behind a moment ago.
-        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
-        let here = nodes.flat_map(Node::groups).filter(|group| group.pg == pg && group.committed >= place);
+        let here = self.nodes().flat_map(Node::groups).filter(|group| group.pg == pg && group.committed >= place);
         devices.extend(here.map(|group| group.device));
-        // Another copy on the primary's own node, as there may be while a copy moves, says nothing over the network.
+        // Another copy on the primary's own shard, as there may be while a copy moves, says nothing over the network.
         // Of a group that a restore has just closed, the configuration does not say who was in sync.
         let Some(config) = self.configuration.view().groups.get(&pg) else { return };
-        devices.extend(config.in_sync.iter().filter(|device| self.node_of(**device) == life.node));
+        let is_here = |device: DeviceId| self.node_of(device) == life.node && self.shard_of(device) == life.shard;
+        devices.extend(config.in_sync.iter().filter(|device| is_here(**device)));
         if devices.len() < self.plan.copies_min as usize {
             let what = format!("{life:?} acknowledges {name:?} at {place:?} of {pg:?}, which is on {devices:?} only");
             self.violate(Invariant::Acknowledged, what);

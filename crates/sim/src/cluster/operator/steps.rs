@@ -73,8 +73,7 @@ impl<S: Scene> Cluster<S> {
     fn trust_again(&mut self) {
         let long_ago = |until: Duration| self.now > until.saturating_add(TRUST_AGAIN);
         let trusted = |(id, device): &(&DeviceId, &Device)| {
-            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
-            let serves = node.is_some_and(|node| node.store(**id).is_some());
+            let serves = self.store_of(**id).is_some();
             let Silence { reads_until, writes_until, crawls_until, .. } = device.silent;
             let silent_until = reads_until.max(writes_until).max(crawls_until);
             device.hurt && serves && long_ago(device.refuses.end().max(silent_until))
@@ -301,11 +300,10 @@ impl<S: Scene> Cluster<S> {
     /// Everybody runs, nobody is about to restart a node, and no device fails that is in use.
     pub(crate) fn devices_rest(&self) -> bool {
         let rests = |(id, device): (&DeviceId, &Device)| {
-            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
-            let serves = node.is_some_and(|node| node.store(*id).is_some()) && !device.refuses.is_on(self.now);
+            let serves = self.store_of(*id).is_some() && !device.refuses.is_on(self.now);
             !device.retired && (self.is_out_for_good(*id) || !self.operator.is_out(*id) && serves)
         };
-        let up = self.machines.keys().all(|node| self.ready_life(*node).is_some());
+        let up = self.endpoints().into_iter().all(|at| self.ready_life(at).is_some());
         let rest = || self.operator.due.is_empty() && self.devices.iter().all(rests);
         !self.operator.on || up && rest() && !self.has_planned_stop()
     }
