@@ -10,7 +10,7 @@ use crate::view::{GroupView, VolumeView};
 use azekura_base::{Body, CHUNK_SIZE, Endpoint, Generation, IoStatus, LayerId, PgId, SessionId, VolumeId};
 use azekura_wire::Message;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,6 +157,8 @@ pub struct Gateway {
     pub(crate) by_id: BTreeMap<VolumeId, Arc<VolumeView>>,
     pub(crate) groups: BTreeMap<PgId, GroupView>,
     pub(crate) links: BTreeMap<Endpoint, bool>,
+    /// This shard, and those that are reached without leaving the process: what they read, their stores have compared.
+    pub(crate) trusted: BTreeSet<Endpoint>,
     pub(crate) ops: BTreeMap<u64, Running>,
     pub(crate) ops_started: u64,
     pub(crate) parts: Parts,
@@ -183,6 +185,7 @@ impl Gateway {
             by_id: BTreeMap::new(),
             groups: BTreeMap::new(),
             links: BTreeMap::from([(me, true)]),
+            trusted: BTreeSet::from([me]),
             ops: BTreeMap::new(),
             ops_started: 0,
             parts: Parts::default(),

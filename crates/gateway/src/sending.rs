@@ -114,6 +114,15 @@ impl Gateway {
         self.next_retry = self.next_retry.min(under.retry_at);
     }
 
+    /// What comes from `peer` does, or does not, leave this process's memory: before its connection is up.
+    pub fn trust(&mut self, peer: Endpoint, trusted: bool) {
+        if trusted {
+            self.trusted.insert(peer);
+        } else {
+            self.trusted.remove(&peer);
+        }
+    }
+
     /// The connection to `peer` is up; what was sent on an earlier one is void.
     pub fn link_up(&mut self, peer: Endpoint) {
         self.links.insert(peer, true);

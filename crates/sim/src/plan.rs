@@ -181,6 +181,8 @@ pub struct Plan {
     pub devices_per_node: u32,
     /// Shards of each node.
     pub shards: Shards,
+    /// Shards of one process hand each other messages by value; else they are peers on the network.
+    pub joined: bool,
     /// Copies of each placement group, on different nodes.
     pub copies: u32,
     /// When writes are acknowledged.
@@ -241,6 +243,7 @@ impl Plan {
             nodes,
             devices_per_node: random.between(1, 2) as u32,
             shards: Shards::ONE,
+            joined: true,
             copies: if random.chance(70) { 2 } else { 3 },
             ack: AckRule::All,
             copies_min: if mode.may_demand_copies() && Random::new(seed ^ 0x6d69_6e00).chance(35) { 2 } else { 1 },

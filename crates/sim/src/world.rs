@@ -18,6 +18,7 @@ use crate::kernel::device::{Device, Honesty};
 use crate::kernel::network::{ConnId, Narrow, Network};
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
+use crate::kernel::rings::Rings;
 use crate::plan::{Lie, Mode, Plan};
 use crate::report::{Invariant, Violation};
 use crate::workloads::clients::Clients;
@@ -95,7 +96,8 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let operator = Operator::new(plan, options, nodes_of_devices, random.fork());
     let wear = Wear::new(random.fork());
     let holders = Holders::new(plan, Random::new(seed ^ 0x6c65_6176));
-    let parts = Parts { random: fate, network, machines, devices, configuration, holders, cuts, operator };
+    let rings = Rings::new(Random::new(seed ^ 0x7269_6e67));
+    let parts = Parts { random: fate, network, rings, machines, devices, configuration, holders, cuts, operator };
     let scene = Stage {
         faults: Faults::new(Random::new(seed ^ 0x766f_7465), decaying),
         wear,

@@ -91,6 +91,14 @@ fn all_faults_together() {
 }
 
 #[test]
+fn shards_that_are_peers_on_the_network_lose_nothing() {
+    for (mode, seed) in [(Mode::Crash, 5), (Mode::All, 6)] {
+        let plan = Plan { joined: false, ..Plan::draw(mode, seed).with_shards(up_to(3)) };
+        run(seed, &plan).unwrap();
+    }
+}
+
+#[test]
 fn with_one_shard_a_seed_means_what_it_meant() {
     let plan = Plan { operations: 200, ..Plan::draw(Mode::All, 5) };
     let hash = |plan: &Plan| run(5, plan).map(|report| (report.trace_hash, report.steps)).unwrap();

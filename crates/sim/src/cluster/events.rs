@@ -2,6 +2,7 @@
 
 use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
+use crate::kernel::rings::Rings;
 use azekura_base::{DeviceId, Endpoint, NodeId, PgId};
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
@@ -23,6 +24,8 @@ pub(crate) enum Event<C> {
     Unreachable { from: Life, to: Endpoint, refused: bool },
     /// Something comes on a connection.
     Link(Passage),
+    /// Something comes to an end of a connection inside a process.
+    Ring(ConnId, Side),
     /// A message is sent once more, by a network that lies.
     Inject(ConnId, Side, Box<Message>),
     /// A disk has finished something of a life.
@@ -67,7 +70,7 @@ pub(crate) enum Event<C> {
 
 impl<C> Event<C> {
     /// The process that is told of it at once: it waits while that process stands still.
-    pub(crate) fn told(&self, network: &Network) -> Option<Life> {
+    pub(crate) fn told(&self, network: &Network, rings: &Rings) -> Option<Life> {
         match self {
             Event::Turn(life)
             | Event::Disk(_, life, _)
@@ -81,6 +84,7 @@ impl<C> Event<C> {
             | Event::Unreachable { from: life, .. }
             | Event::Proposed { to: life, .. } => Some(*life),
             Event::Link(Passage::Arrive(conn, side) | Passage::Closed(conn, side)) => network.life_at(*conn, *side),
+            Event::Ring(conn, side) => rings.life_at(*conn, *side),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@ use crate::cluster::events::Event;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::network::{Arrivals, Arrived, Coming, ConnId, Passage, Side, end_of, key_of};
 use crate::kernel::process::Life;
+use crate::kernel::rings::{Item, is_ring};
 use crate::plan::{LINK_BYTES_MAX, Lie};
 use crate::report::Invariant;
 use azekura_base::{Endpoint, NodeId};
@@ -90,9 +91,37 @@ impl<S: Scene> Cluster<S> {
         });
     }
 
+    /// A shard joins another one of its process.
+    pub(crate) fn join(&mut self, from: Life, to: Endpoint) {
+        let Some(target) = self.life_of(to) else { return };
+        let (conn, at) = self.rings.join(from, target, self.now);
+        self.queue.push(at, Event::Ring(conn, Side::Acceptor));
+        self.tell(from, |node| node.connected_local(to, key_of(conn, Side::Dialler)));
+    }
+
+    /// Something comes to an end of a connection inside a process.
+    pub(crate) fn ring(&mut self, conn: ConnId, side: Side) {
+        let Some((life, item)) = self.rings.take(conn, side, self.now) else { return };
+        let key = key_of(conn, side);
+        self.tell(life, |node| match item {
+            Item::Joined => node.accepted_local(key),
+            Item::Message(message) => node.received(key, message),
+            Item::Closed => node.closed(key),
+        });
+    }
+
+    fn put_in_ring(&mut self, conn: ConnId, side: Side, message: Message) {
+        let Some(at) = self.rings.send(conn, side, message, self.now) else { return };
+        self.trace.step(self.now, conn.0 << 32 ^ at.as_nanos() as u64, || format!("{conn:?}: out at {at:?}"));
+        self.queue.push(at, Event::Ring(conn, side.other()));
+    }
+
     /// A process sends a message on its end `key`.
     pub(crate) fn send(&mut self, key: ConnKey, message: &Message) {
         let Some((id, side)) = end_of(key) else { return };
+        if is_ring(id) {
+            return self.put_in_ring(id, side, message.clone());
+        }
         self.send_from(id, side, message);
     }
 
@@ -146,6 +175,10 @@ impl<S: Scene> Cluster<S> {
 
     /// A process closes its end `key`.
     pub(crate) fn close(&mut self, key: ConnKey) {
+        if let Some((id, side)) = end_of(key).filter(|(id, _)| is_ring(*id)) {
+            let told = self.rings.close(id, side, self.now);
+            return told.into_iter().for_each(|at| self.queue.push(at, Event::Ring(id, side.other())));
+        }
         let coming = self.network.close(key, self.now);
         self.expect(coming);
     }

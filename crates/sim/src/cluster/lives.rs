@@ -9,6 +9,7 @@ use crate::plan::{Lie, Mode};
 use crate::report::Invariant;
 use azekura_base::{Endpoint, NodeId, Shard};
 use azekura_node::{Identity, Node};
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 /// Longest time for handing over, as the binary has it.
@@ -55,7 +56,7 @@ impl<S: Scene> Cluster<S> {
         }
         let (clock, shards) = (machine.clock.shows(self.now), machine.shards);
         let endpoints = (0..shards.get()).map(|shard| Endpoint { node: id, shard: Shard(shard) });
-        let mut nodes: Vec<Node> = endpoints.map(|at| self.new_node(at, incarnation, clock)).collect();
+        let mut nodes: Vec<Node> = endpoints.map(|at| self.new_node(at, shards, incarnation, clock)).collect();
         for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
             let shard = usize::from(self.shard_of(*device).0) % nodes.len();
             match (state.open(), nodes.get_mut(shard)) {
@@ -77,11 +78,14 @@ impl<S: Scene> Cluster<S> {
         }
     }
 
-    fn new_node(&self, endpoint: Endpoint, incarnation: u64, clock: Duration) -> Node {
+    fn new_node(&self, endpoint: Endpoint, shards: NonZeroU8, incarnation: u64, clock: Duration) -> Node {
         let identity = Identity { cluster: CLUSTER, endpoint, incarnation };
         let mut node = Node::new(identity, clock);
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
+        if self.plan.joined {
+            node.join(shards);
+        }
         node
     }
 
@@ -99,6 +103,7 @@ impl<S: Scene> Cluster<S> {
         for life in &lives {
             let coming = self.network.ends_die(*life, self.now);
             self.expect(coming);
+            self.rings.end_die(*life);
         }
         self.devices.values_mut().filter(|device| device.node == id).for_each(|device| device.crash());
         self.take_away_retired(id);
@@ -162,7 +167,7 @@ impl<S: Scene> Cluster<S> {
 
     /// What a process is told while it stands still, it hears afterwards. Gives back other events.
     pub(crate) fn put_off(&mut self, event: Event<S::Cue>) -> Option<Event<S::Cue>> {
-        let Some(until) = event.told(&self.network).and_then(|life| self.stalled(life)) else {
+        let Some(until) = event.told(&self.network, &self.rings).and_then(|life| self.stalled(life)) else {
             return Some(event);
         };
         let now = self.now;

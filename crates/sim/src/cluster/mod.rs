@@ -34,6 +34,7 @@ pub(crate) use scene::Scene;
 use crate::kernel::device::Device;
 use crate::kernel::network::Network;
 use crate::kernel::random::Random;
+use crate::kernel::rings::Rings;
 use crate::kernel::time::{Queue, Stamp};
 use crate::kernel::trace::Trace;
 use crate::plan::Plan;
@@ -65,6 +66,8 @@ pub(crate) struct Cluster<S: Scene> {
     /// Draws what happens to the cluster.
     pub(crate) random: Random,
     pub(crate) network: Network,
+    /// Connections inside processes.
+    pub(crate) rings: Rings,
     pub(crate) machines: BTreeMap<NodeId, Machine>,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) configuration: Configuration,
@@ -82,6 +85,7 @@ pub(crate) struct Cluster<S: Scene> {
 pub(crate) struct Parts {
     pub(crate) random: Random,
     pub(crate) network: Network,
+    pub(crate) rings: Rings,
     pub(crate) machines: BTreeMap<NodeId, Machine>,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) configuration: Configuration,
@@ -93,7 +97,7 @@ pub(crate) struct Parts {
 impl<S: Scene> Cluster<S> {
     /// A cluster whose processes have yet to start.
     pub(crate) fn new(plan: &Plan, parts: Parts, scene: S) -> Cluster<S> {
-        let Parts { random, network, machines, devices, configuration, holders, cuts, operator } = parts;
+        let Parts { random, network, rings, machines, devices, configuration, holders, cuts, operator } = parts;
         Cluster {
             plan: plan.clone(),
             now: Duration::ZERO,
@@ -105,6 +109,7 @@ impl<S: Scene> Cluster<S> {
             stamps: 0,
             random,
             network,
+            rings,
             machines,
             devices,
             configuration,
@@ -162,6 +167,7 @@ impl<S: Scene> Cluster<S> {
             Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
             Event::Unreachable { from, to, refused } => self.tell(from, |node| node.connect_failed(to, refused)),
             Event::Link(passage) => self.pass(passage),
+            Event::Ring(conn, side) => self.ring(conn, side),
             Event::Inject(conn, side, message) => self.send_from(conn, side, &message),
             Event::Disk(device, life, io) => self.disk_done(device, life, io),
             Event::Map(device, life) => self.map_done(device, life),

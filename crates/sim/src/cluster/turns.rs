@@ -102,6 +102,7 @@ impl<S: Scene> Cluster<S> {
         let name = life.endpoint();
         match effect {
             Effect::Connect(to, _) => self.dial(life, to),
+            Effect::ConnectLocal(to) => self.join(life, to),
             Effect::Send(key, mut message) => {
                 self.tamper(&mut message);
                 if let Some((_, write)) = message.prepared() {
