@@ -3,7 +3,7 @@
 //! A [`Cluster`] knows of those who use, trouble and watch it only what [`Scene`] says. What they have of their own is
 //! its `scene`, which nothing in this folder can touch.
 //!
-//! - [`machine`], [`shards`], [`lives`], [`turns`]: processes and their shards, how they come and go, what they ask for.
+//! - [`machine`], [`shards`], [`lives`], [`turns`]: processes and their shards, how they come and go, what they ask.
 //! - [`links`], [`devices`]: what of the network and of devices concerns the cluster.
 //! - [`records`], [`configuration`]: what the configuration store holds, who hears of it and when.
 //! - [`front`]: clients' connections. [`attachments`]: who has which volume.
