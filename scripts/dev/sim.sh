@@ -4,7 +4,7 @@
 help_sim() {
     cat <<'TEXT'
 usage: ./dev sim [--seeds N] [--minutes M] [--mode MODE] [--first SEED] [--threads N] [--keep-going] [--lie LIE] [--trace]
-                 [--ack RULE] [--devices-fail] [--writes-lost]
+                 [--ack RULE] [--shards N] [--devices-fail] [--writes-lost]
        ./dev sim --record [--minutes M]
 
 Runs simulated clusters with seeds that nobody knows, on all processors, and stops at the first that breaks an invariant
@@ -15,6 +15,7 @@ with the command that runs it again.
                  slow, fsx or all (default: all); fsx: everything that there is to do with volumes, one operation at a time,
                  against a model
   --ack RULE     all, majority or each-site (default: each seed has its own)
+  --shards N     shards of each node's process, or draw: up to 4, as the seed has it (default: draw; with --first: 1)
   --devices-fail devices are wiped, refuse, lie, are drained and replaced, in whatever mode (in devices and all, they are)
   --writes-lost  the same, and disks call single writes done that they lose, in the midst of others that they keep
   --first SEED   start with this seed instead of a fresh one
@@ -33,7 +34,7 @@ command_sim() {
             --minutes) need_value "$1" $# && minutes=$2 && shift ;;
             --first) need_value "$1" $# && first=--first=$2 && shift ;;
             --threads) need_value "$1" $# && threads=$2 && shift ;;
-            --mode | --ack | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
+            --mode | --ack | --shards | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
             --record) record=yes ;;
             --keep-going | --trace | --devices-fail | --writes-lost) arguments+=("$1") ;;
             *) die "sim does not know '$1' (./dev sim --help)" ;;

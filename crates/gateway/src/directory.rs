@@ -12,6 +12,8 @@ pub(crate) struct Directory {
     by_id: BTreeMap<VolumeId, Arc<VolumeView>>,
     groups: BTreeMap<PgId, GroupView>,
     links: BTreeMap<Endpoint, bool>,
+    /// This shard, and those that are reached without leaving the process: what they read, their stores have compared.
+    trusted: BTreeSet<Endpoint>,
 }
 
 impl Directory {
@@ -23,6 +25,7 @@ impl Directory {
             by_id: BTreeMap::new(),
             groups: BTreeMap::new(),
             links: BTreeMap::from([(me, true)]),
+            trusted: BTreeSet::from([me]),
         }
     }
 
@@ -40,6 +43,20 @@ impl Directory {
     /// The connection to `peer` is up, or gone.
     pub(crate) fn link(&mut self, peer: Endpoint, is_up: bool) {
         self.links.insert(peer, is_up);
+    }
+
+    /// What comes from `peer` does, or does not, leave this process's memory.
+    pub(crate) fn trust(&mut self, peer: Endpoint, trusted: bool) {
+        if trusted {
+            self.trusted.insert(peer);
+        } else {
+            self.trusted.remove(&peer);
+        }
+    }
+
+    /// As it was said to [`Directory::trust`].
+    pub(crate) fn trusts(&self, peer: Endpoint) -> bool {
+        self.trusted.contains(&peer)
     }
 
     /// This shard.

@@ -46,6 +46,10 @@ pub struct FoundBlock {
 pub enum Effect {
     /// Dial a shard; [`crate::Node::connected`] or [`crate::Node::connect_failed`] tells how it went.
     Connect(Endpoint, SocketAddr),
+    /// Join a shard of the same process ([`crate::Node::join`]): both ends get a key. The other one is told
+    /// [`crate::Node::accepted_local`], this one [`crate::Node::connected_local`]. What either end sends the other
+    /// receives by value and in order, and that it was closed behind that; it is lost with the process alone.
+    ConnectLocal(Endpoint),
     /// Send on a connection.
     Send(ConnKey, Message),
     /// Close a connection; no [`crate::Node::closed`] follows.

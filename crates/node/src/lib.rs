@@ -6,7 +6,8 @@
 //! the same effects.
 //!
 //! A write's way through the files: the client's request enters at `clients.rs` and leaves the gateway as a message;
-//! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`), and performs what groups ask for;
+//! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`; `local.rs` for shards of
+//! the same process), and performs what groups ask for;
 //! `devices.rs` holds the stores and matches their completions; `reads.rs` keeps readers from crowding them.
 //! `heartbeat.rs` keeps leases alive and lets groups notice who has fallen silent; `balance.rs` decides which of them
 //! bring copies up to date, and which hand over; `throttle.rs` how much of that there may be beside clients' requests.
@@ -27,6 +28,7 @@ mod heads;
 mod heartbeat;
 mod layers;
 mod links;
+mod local;
 mod node;
 mod questions;
 mod reads;

@@ -5,6 +5,7 @@
 //! was sent on the first can arrive after what is sent on the second. Other shards of the peer's node are other peers.
 
 use crate::effect::{ConnKey, Effect};
+use crate::local::Local;
 use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL, UNGREETED_MAX};
 use azekura_base::{DeviceId, Endpoint, NodeId, Repeats};
@@ -50,6 +51,7 @@ pub(crate) struct Links {
     /// Nodes whose process was not there at the last dial.
     refused: BTreeSet<NodeId>,
     ticked: Duration,
+    pub(crate) local: Local,
     /// Greetings that were refused, by the peer that sent them.
     refusals: Repeats<Endpoint>,
 }
@@ -107,15 +109,22 @@ impl Node {
     /// Starts links to shards that are new in the view and ends those to shards that have left it.
     pub(crate) fn follow_links(&mut self) {
         let me = self.identity.endpoint;
-        let is_gone = |peer: &&Endpoint| self.view.address_of(**peer).is_none();
+        let local = &self.links.local;
+        let is_gone = |peer: &&Endpoint| match local.is_sister(me, **peer) {
+            Some(is_there) => !is_there,
+            None => self.view.address_of(**peer).is_none(),
+        };
         let gone: Vec<Endpoint> = self.links.out.keys().filter(is_gone).copied().collect();
         for peer in gone {
             if let Some(Outbound::Greeting(conn, _) | Outbound::Up(conn)) = self.links.out.remove(&peer) {
-                self.effects.push_back(Effect::Close(conn));
+                self.hang_up(conn);
                 self.link_lost(peer);
             }
         }
-        for peer in self.view.endpoints().filter(|peer| *peer != me) {
+        let local = &self.links.local;
+        let others = self.view.endpoints().filter(|peer| local.is_sister(me, *peer).is_none());
+        let peers: Vec<Endpoint> = others.chain(local.all(me)).filter(|peer| *peer != me).collect();
+        for peer in peers {
             self.links.out.entry(peer).or_insert(Outbound::Idle(self.now));
         }
     }
@@ -127,9 +136,13 @@ impl Node {
         for (peer, state) in &mut self.links.out {
             match *state {
                 Outbound::Idle(at) if at <= now => {
-                    if let Some(address) = self.view.address_of(*peer) {
+                    let effect = match self.links.local.is_sister(self.identity.endpoint, *peer) {
+                        Some(_) => Some(Effect::ConnectLocal(*peer)),
+                        None => self.view.address_of(*peer).map(|address| Effect::Connect(*peer, address)),
+                    };
+                    if let Some(effect) = effect {
                         *state = Outbound::Dialling(now + DIAL_TIMEOUT);
-                        self.effects.push_back(Effect::Connect(*peer, address));
+                        self.effects.push_back(effect);
                     }
                 }
                 // The kernel would go on asking at ever longer intervals.
@@ -156,21 +169,21 @@ impl Node {
             }
         }
         for conn in cut {
-            self.effects.push_back(Effect::Close(conn));
+            self.hang_up(conn);
             self.closed(conn);
         }
         let silent = |state: &Inbound| matches!(state, Inbound::Unknown(by) if *by <= now);
         late.extend(self.links.inbound.iter().filter(|(_, state)| silent(state)).map(|(conn, _)| *conn));
         for conn in late {
             self.links.inbound.remove(&conn);
-            self.effects.push_back(Effect::Close(conn));
+            self.hang_up(conn);
         }
     }
 
     /// A dialled connection stands.
     pub fn connected(&mut self, peer: Endpoint, conn: ConnKey) {
         let Some(state) = self.links.out.get_mut(&peer).filter(|s| matches!(s, Outbound::Dialling(_))) else {
-            self.effects.push_back(Effect::Close(conn));
+            self.hang_up(conn);
             return;
         };
         *state = Outbound::Greeting(conn, self.now + GREETING_TIMEOUT);
@@ -213,7 +226,7 @@ impl Node {
     /// Somebody connected.
     pub fn accepted(&mut self, conn: ConnKey) {
         if self.links.inbound.len() >= INBOUND_MAX + UNGREETED_MAX {
-            self.effects.push_back(Effect::Close(conn));
+            self.hang_up(conn);
             return;
         }
         // Keys count up, and so do the times by which they have to greet.
@@ -223,7 +236,7 @@ impl Node {
             && ungreeted.count() + 1 >= UNGREETED_MAX
         {
             self.links.inbound.remove(&oldest);
-            self.effects.push_back(Effect::Close(oldest));
+            self.hang_up(oldest);
         }
         self.links.inbound.insert(conn, Inbound::Unknown(self.now + GREETING_TIMEOUT));
     }
@@ -241,6 +254,7 @@ impl Node {
     /// A connection has ended.
     pub fn closed(&mut self, conn: ConnKey) {
         self.links.inbound.remove(&conn);
+        self.links.local.forget(conn);
         let Some(peer) = self.links.dialled_on(conn) else { return };
         let was_up = self.links.link(peer).is_some();
         self.links.out.insert(peer, Outbound::Idle(self.now + RECONNECT_INTERVAL));
@@ -276,6 +290,7 @@ impl Node {
         self.links.met(&hello);
         self.links.out.insert(peer, Outbound::Up(conn));
         self.links.heard.insert(peer, self.now);
+        self.gateway.trust(peer, self.links.local.has(conn));
         self.gateway.link_up(peer);
         self.beats.forget(peer);
         self.layers.forget(peer);
@@ -308,7 +323,7 @@ impl Node {
             self.links.inbound.iter().filter(|(_, state)| is_former(state)).map(|(conn, _)| *conn).collect();
         for old in older {
             self.links.inbound.remove(&old);
-            self.effects.push_back(Effect::Close(old));
+            self.hang_up(old);
         }
         self.links.inbound.insert(conn, Inbound::From(hello.from, hello.incarnation));
         let welcome = self.hello(hello.from);
@@ -344,14 +359,14 @@ impl Node {
         if let Some(more) = self.links.refusals.note(&peer, self.now) {
             self.effects.push_back(Effect::Warn(format!("closing a connection of node {peer}: {why}{more}")));
         }
-        self.effects.push_back(Effect::Close(conn));
+        self.hang_up(conn);
         self.closed(conn);
     }
 
     /// Closes a connection whose peer does not keep to the protocol.
     pub(crate) fn refuse(&mut self, conn: ConnKey, why: &str) {
         self.effects.push_back(Effect::Warn(format!("closing a connection: {why}")));
-        self.effects.push_back(Effect::Close(conn));
+        self.hang_up(conn);
         self.closed(conn);
     }
 

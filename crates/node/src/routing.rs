@@ -39,8 +39,7 @@ impl Node {
             }
             Message::Write(write) => {
                 let (pg, request) = (write.pg, write.request);
-                // The data of this node's own gateway has not left memory since its checksums were made.
-                let trusted = client == Client::Own;
+                let trusted = self.is_trusted(client);
                 let current = self.heads.takes_writes(write.volume, write.layer);
                 let key = self.primary_copy(write.pg);
                 let done = key.and_then(|key| {
@@ -68,7 +67,7 @@ impl Node {
                 }
                 None
             }
-            Message::Prepare(prepare) => self.prepared(client, prepare, false),
+            Message::Prepare(prepare) => self.prepared(client, prepare, self.is_trusted(client)),
             Message::PrepareHeld(held) => self.prepared_held(client, held),
             Message::Sync(sync) => {
                 let key = (sync.pg, sync.device);
@@ -149,18 +148,19 @@ impl Node {
             }
             // A copy may hear late what was sent to it before it was left behind, when the write is long answered.
             (Client::Conn(conn), Mismatch::NotOurs) => {
-                self.effects.push_back(Effect::Close(ConnKey(conn)));
+                self.hang_up(ConnKey(conn));
                 self.closed(ConnKey(conn));
             }
             (Client::Conn(conn), _) => self.refuse(ConnKey(conn), &format!("node {from}: {mismatch}")),
         }
     }
 
-    /// A primary orders a write. `own` says that the blocks are this node's gateway's.
-    fn prepared(&mut self, client: Client, prepare: Prepare, own: bool) -> Option<Result<(), Mismatch>> {
+    /// A primary orders a write. `trusted` says that the blocks have not left this process since their checksums were
+    /// compared.
+    fn prepared(&mut self, client: Client, prepare: Prepare, trusted: bool) -> Option<Result<(), Mismatch>> {
         let key = (prepare.header.pg, prepare.device);
         self.owing.insert(key);
-        self.with_group(key, |group, _| group.prepare(client, prepare, own))
+        self.with_group(key, |group, _| group.prepare(client, prepare, trusted))
     }
 
     /// A primary orders a write whose blocks are this node's gateway's.

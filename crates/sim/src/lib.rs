@@ -28,7 +28,7 @@ mod world;
 pub use azekura_replica::AckRule;
 pub use faults::fault_matrix;
 pub use kernel::random::Random;
-pub use plan::{Lie, Mode, Plan};
+pub use plan::{Lie, Mode, Plan, Shards};
 pub use report::{Invariant, Report, Violation};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,8 +3,10 @@
 use azekura_sim::{AckRule, Lie, Mode, Plan, Report, Violation, fault_matrix, run};
 use clap::Parser;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::num::{NonZeroU8, ParseIntError};
 use std::ops::Range;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -54,6 +56,10 @@ struct Arguments {
     /// When writes are acknowledged; without it, each seed has its own rule.
     #[arg(long, value_enum)]
     ack: Option<Ack>,
+    /// Shards of each node: a number, or `draw`: up to 4, as the seed has it. Without it, fresh seeds draw, and others
+    /// have one, so that they mean what they always meant.
+    #[arg(long)]
+    shards: Option<Shards>,
     /// Let a part of the simulated world break its promises.
     #[arg(long, value_enum)]
     lie: Option<Lie>,
@@ -95,6 +101,33 @@ impl Ack {
     }
 }
 
+/// The shards of a run's nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shards {
+    Each(NonZeroU8),
+    Draw,
+}
+
+impl FromStr for Shards {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Shards, ParseIntError> {
+        match text {
+            "draw" => Ok(Shards::Draw),
+            number => Ok(Shards::Each(number.parse()?)),
+        }
+    }
+}
+
+impl Shards {
+    fn of(self, seed: u64) -> azekura_sim::Shards {
+        match self {
+            Shards::Each(count) => azekura_sim::Shards::Each(count),
+            Shards::Draw => azekura_sim::Shards::draw(seed),
+        }
+    }
+}
+
 type Outcome = (u64, Result<Report, Violation>);
 
 /// What all runs together have done.
@@ -112,6 +145,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if arguments.fresh {
+        arguments.shards.get_or_insert(Shards::Draw);
         arguments.first = RandomState::new().build_hasher().finish() % FRESH_SEED_MAX;
     }
     let first = arguments.first;
@@ -135,7 +169,8 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
     loop {
         let Some(seed) = left.lock().unwrap_or_else(PoisonError::into_inner).next() else { return };
         let ack = arguments.ack.unwrap_or_else(|| Ack::of(seed));
-        let mut plan = Plan::draw(arguments.mode, seed).with_rule(ack.rule());
+        let shards = arguments.shards.map_or(azekura_sim::Shards::ONE, |shards| shards.of(seed));
+        let mut plan = Plan::draw(arguments.mode, seed).with_rule(ack.rule()).with_shards(shards);
         plan = if arguments.guests { plan.with_guests() } else { plan };
         plan.operations = arguments.operations.unwrap_or(plan.operations);
         plan.lie = arguments.lie;
@@ -229,6 +264,11 @@ fn command(arguments: &Arguments, seed: u64) -> String {
     }
     if let Some(ack) = &arguments.ack {
         command += &format!(" --ack {}", name(ack));
+    }
+    match arguments.shards {
+        Some(Shards::Each(count)) => command += &format!(" --shards {count}"),
+        Some(Shards::Draw) => command += " --shards draw",
+        None => {}
     }
     if let Some(lie) = &arguments.lie {
         command += &format!(" --lie {}", name(lie));

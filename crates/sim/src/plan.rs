@@ -4,6 +4,7 @@ use crate::kernel::random::Random;
 use azekura_node::ReadLimits;
 use azekura_replica::{AckRule, SESSIONS_MAX, WindowLimits};
 use azekura_store::Options;
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 /// Which faults happen.
@@ -149,6 +150,34 @@ pub enum Lie {
     HeartbeatsBehindData,
 }
 
+/// How many shards a node's process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shards {
+    /// So many.
+    Each(NonZeroU8),
+    /// Each process has its own number, this one at most: a later process of a node perhaps another.
+    UpTo(NonZeroU8),
+}
+
+impl Shards {
+    /// One, as all runs had before there were shards.
+    pub const ONE: Shards = Shards::Each(NonZeroU8::MIN);
+
+    /// What `seed` draws: one, or up to 2, 3 or 4.
+    #[must_use]
+    pub fn draw(seed: u64) -> Shards {
+        let more = Random::new(seed ^ 0x7061_7274).below(u64::from(SHARDS_MAX)) as u8;
+        Shards::UpTo(NonZeroU8::MIN.saturating_add(more))
+    }
+
+    /// The most that a process has.
+    pub(crate) fn most(self) -> u8 {
+        match self {
+            Shards::Each(count) | Shards::UpTo(count) => count.get(),
+        }
+    }
+}
+
 /// A run's size and faults.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -162,6 +191,10 @@ pub struct Plan {
     pub nodes: u32,
     /// Devices on each node.
     pub devices_per_node: u32,
+    /// Shards of each node.
+    pub shards: Shards,
+    /// Shards of one process hand each other messages by value; else they are peers on the network.
+    pub joined: bool,
     /// Copies of each placement group, on different nodes.
     pub copies: u32,
     /// When writes are acknowledged.
@@ -227,6 +260,8 @@ impl Plan {
             lie: None,
             nodes,
             devices_per_node: random.between(1, 2) as u32,
+            shards: Shards::ONE,
+            joined: true,
             copies: if random.chance(70) { 2 } else { 3 },
             ack: AckRule::All,
             copies_min: if mode.may_demand_copies() && Random::new(seed ^ 0x6d69_6e00).chance(35) { 2 } else { 1 },
@@ -290,6 +325,23 @@ impl Plan {
         Plan { ack, copies, ..self }
     }
 
+    /// The same with other shards, and devices for all of them but one. With one shard it stays as it is.
+    #[must_use]
+    pub fn with_shards(self, shards: Shards) -> Plan {
+        if shards.most() == 1 {
+            return Plan { shards, ..self };
+        }
+        // A shard is a gateway, and a machine alone may have as many as groups remember where guests come.
+        let (guests, sessions_max) = (false, SESSIONS_MAX);
+        Plan {
+            shards,
+            guests,
+            sessions_max,
+            devices_per_node: self.devices_per_node.max(u32::from(shards.most() - 1)),
+            ..self
+        }
+    }
+
     /// A store's options: a small device with small limits, so that everything in it happens often.
     pub(crate) fn store_options(&self, random: &mut Random) -> Options {
         // Snapshots keep what is overwritten.
@@ -338,6 +390,8 @@ fn draw_bandwidth(random: &mut Random) -> u64 {
     if random.chance(50) { random.between(2_000_000, 6_000_000) } else { random.between(300_000, 1_000_000) }
 }
 
+/// The most shards that a seed draws.
+const SHARDS_MAX: u8 = 4;
 /// Most bytes on their way on one narrow connection: the windows of a run, what clients have under way, and what takes
 /// the same way beside that.
 pub(crate) const LINK_BYTES_MAX: usize = 4 << 20;

@@ -19,6 +19,7 @@ use crate::kernel::device::{Device, Honesty};
 use crate::kernel::network::{ConnId, Narrow, Network};
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
+use crate::kernel::rings::Rings;
 use crate::plan::{Lie, Mode, Plan};
 use crate::report::{Invariant, Violation};
 use crate::workloads::clients::Clients;
@@ -85,7 +86,8 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let narrow = plan.narrow.map(|bytes_per_second| Narrow { node, bytes_per_second });
     let fsx = Fsx::new(plan, &view, Random::new(seed ^ 0x6673_7821));
     let decaying = *random.pick(&devices.keys().copied().collect::<Vec<_>>());
-    let machines = nodes.into_iter().map(|node| (node, Machine::new(random.fork()))).collect();
+    let machines =
+        nodes.into_iter().map(|node| (node, Machine::new(random.fork(), shards_random(seed, node)))).collect();
     let network = Network::new(random.fork(), narrow);
     let configuration = Configuration::new(store, io_timeouts(plan, &lost), far, random.fork());
     let clients = Clients::new(plan, random.fork());
@@ -95,7 +97,8 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let operator = Operator::new(plan, options, nodes_of_devices, random.fork());
     let wear = Wear::new(random.fork());
     let holders = Holders::new(plan, Random::new(seed ^ 0x6c65_6176));
-    let parts = Parts { random: fate, network, machines, devices, configuration, holders, cuts, operator };
+    let rings = Rings::new(Random::new(seed ^ 0x7269_6e67));
+    let parts = Parts { random: fate, network, rings, machines, devices, configuration, holders, cuts, operator };
     let guests = Guests::new(plan, Random::new(seed ^ 0x6775_6573));
     let scene = Stage {
         faults: Faults::new(Random::new(seed ^ 0x766f_7465), decaying, guests),
@@ -112,6 +115,11 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
         questions: 0,
     };
     Ok(Cluster::new(plan, parts, scene))
+}
+
+/// Draws how many shards the processes of a node have.
+fn shards_random(seed: u64, node: NodeId) -> Random {
+    Random::new(seed ^ 0x7368_6172 ^ u64::from(node.0) << 40)
 }
 
 /// How long requests on volumes wait, where they don't for ever.

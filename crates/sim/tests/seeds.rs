@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use azekura_sim::{AckRule, Mode, Plan, Report, run};
+use azekura_sim::{AckRule, Mode, Plan, Report, Shards, run};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::RangeInclusive;
 
@@ -31,11 +31,12 @@ fn run_as_drawn(mode: Mode, seeds: &[u64]) {
 
 /// Runs a seed. The panic says what it needs to run again.
 fn must_hold(seed: u64, plan: &Plan) -> Report {
-    let Plan { mode, ack, devices_fail, writes_lost, .. } = plan;
+    let Plan { mode, ack, shards, devices_fail, writes_lost, .. } = plan;
     match run(seed, plan) {
         Ok(report) => report,
         Err(violation) => panic!(
-            "mode {mode:?}, {ack:?}, devices fail: {devices_fail}, writes lost: {writes_lost}, seed {seed}: {violation}"
+            "mode {mode:?}, {ack:?}, {shards:?}, devices fail: {devices_fail}, writes lost: {writes_lost}, seed {seed}: \
+             {violation}"
         ),
     }
 }
@@ -417,7 +418,7 @@ fn seeds_that_nobody_knows_lose_nothing() {
     ];
     for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
         for mode in modes {
-            let plan = Plan::draw(mode, fresh).with_rule(ack);
+            let plan = Plan::draw(mode, fresh).with_rule(ack).with_shards(Shards::draw(fresh));
             let devices_fail = plan.devices_fail || matches!(mode, Mode::Snapshots | Mode::Fsx) && fresh % 2 == 1;
             let writes_lost = devices_fail && fresh.is_multiple_of(3);
             must_hold(fresh, &Plan { devices_fail, writes_lost, ..plan });

@@ -49,6 +49,11 @@ impl Gateway {
         self.next_retry = self.next_retry.min(part.send_later(now));
     }
 
+    /// What comes from `peer` does, or does not, leave this process's memory: before its connection is up.
+    pub fn trust(&mut self, peer: Endpoint, trusted: bool) {
+        self.directory.trust(peer, trusted);
+    }
+
     /// The connection to `peer` is up; what was sent on an earlier one is void.
     pub fn link_up(&mut self, peer: Endpoint) {
         self.directory.link(peer, true);

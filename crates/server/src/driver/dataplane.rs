@@ -346,6 +346,8 @@ impl DataPlane {
                     self.node.connect_failed(to, false);
                 }
             },
+            // Only asked for by a node that was told to join others.
+            Effect::ConnectLocal(to) => self.node.connect_failed(to, false),
             Effect::Send(key, message) => {
                 let Some(conn) = self.conns.get(&key).copied() else { return };
                 if let Some(Conn::Peer(peer)) = self.reactor.stream(conn) {

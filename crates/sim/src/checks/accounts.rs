@@ -13,8 +13,7 @@ impl World {
         let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
         for id in ids {
             let Some(device) = self.devices.get(&id).filter(|device| !device.uncounted) else { continue };
-            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
-            if let Some(store) = node.and_then(|node| node.store(id)) {
+            if let Some(store) = self.store_of(id) {
                 self.trace.remark(self.now, || format!("the blocks of {id:?} are counted"));
                 let groups = &self.configuration.view().groups;
                 let is_member = |pg| groups.get(&pg).is_some_and(|config| config.members.contains(&id));

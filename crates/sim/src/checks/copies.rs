@@ -12,7 +12,7 @@ use azekura_base::{
 };
 use azekura_replica::AckRule;
 use azekura_wire::{Message, ReadRequest, StatusRequest};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A copy that can't answer yet is asked again after this time.
@@ -25,12 +25,13 @@ impl World {
         let chunks = self.readable_chunks();
         let mut copies: BTreeMap<(LayerId, PgId, ChunkIndex), BTreeMap<DeviceId, CopyOfChunk>> = BTreeMap::new();
         let mut reached: BTreeMap<DeviceId, u64> = self.devices.keys().map(|device| (*device, 0)).collect();
-        let nodes: BTreeSet<_> = self.machines.keys().copied().collect();
-        for node in nodes {
-            let Some(life) = self.life_of(node) else { return };
+        for at in self.endpoints() {
+            let Some(life) = self.life_of(at) else { return };
             let conn = self.observe(life);
             for (volume, layer, chunk, pg) in &chunks {
-                let here = |device: &&DeviceId| self.devices.get(device).is_some_and(|d| d.node == node);
+                let here = |device: &&DeviceId| {
+                    self.devices.get(device).is_some_and(|d| d.node == at.node) && self.shard_of(**device) == at.shard
+                };
                 let Some(device) = placements.get(pg).and_then(|p| p.members.iter().find(here)).copied() else {
                     continue;
                 };
@@ -59,9 +60,7 @@ impl World {
             if self.devices.get(&device).is_some_and(|device| device.lied) {
                 continue; // It may have lost word of a copy that it had given up.
             }
-            let node = self.devices.get(&device).map(|device| device.node);
-            let node = node.and_then(|node| self.machines.get(&node)?.node.as_ref());
-            let Some(space) = node.and_then(|node| node.store(device)).map(|store| store.space()) else { continue };
+            let Some(space) = self.store_of(device).map(|store| store.space()) else { continue };
             if space.live != reached {
                 let what = format!("{device:?} counts {} bytes as live, its map reaches {reached}", space.live);
                 return self.violate(Invariant::SpaceExact, what);

@@ -33,7 +33,7 @@ impl World {
         if self.plan.mode != Mode::Slow {
             return;
         }
-        let Some(node) = self.machines.get(&life.node).and_then(|machine| machine.node.as_ref()) else { return };
+        let Some(node) = self.node_at(life.endpoint()) else { return };
         let (windows, groups) = (self.plan.windows, self.plan.groups as usize);
         let limit = match self.plan.ack {
             AckRule::All => windows.window_bytes + BESIDE_LEARNING_BYTES * groups,

@@ -5,7 +5,7 @@ use crate::plan::QUIET_MAX;
 use crate::report::Invariant;
 use crate::workloads::snapshots::CLEARING_MAX;
 use crate::world::World;
-use azekura_base::{DeviceId, NodeId};
+use azekura_base::DeviceId;
 use azekura_gateway::ANSWER_WAIT;
 use azekura_replica::{AckRule, GroupState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ impl World {
     /// Everything that was begun ends, everything can be read, and the copies are equal.
     pub(crate) fn quiet_down(&mut self) {
         let limit = self.now + QUIET_MAX;
-        let up = |world: &World| world.machines.keys().all(|node| world.ready_life(*node).is_some());
+        let up = |world: &World| world.endpoints().into_iter().all(|at| world.ready_life(at).is_some());
         let idle = |world: &World| {
             up(world)
                 && world.scene.clients.idle()
@@ -58,15 +58,14 @@ impl World {
                 return self.does_not_end(what);
             }
         }
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         if self.scene.fsx.on {
             self.fsx_compare_everywhere();
         }
-        let readers = if self.scene.fsx.on { Vec::new() } else { nodes };
-        for node in readers {
-            self.read_snapshots(node);
-            self.relay_reads_all(node);
-            self.read_everything(node);
+        let readers = if self.scene.fsx.on { Vec::new() } else { self.endpoints() };
+        for at in readers {
+            self.read_snapshots(at);
+            self.relay_reads_all(at);
+            self.read_everything(at);
             let limit = self.now + QUIET_MAX + self.queueing_max();
             if !self.run_until(limit, |world| {
                 world.scene.clients.idle() && world.cuts.idle() && world.scene.snapshots.idle()
@@ -112,7 +111,7 @@ impl World {
         }
         let mut ends = BTreeMap::new();
         let mut copies = 0;
-        for node in self.machines.values().filter_map(|machine| machine.node.as_ref()) {
+        for node in self.nodes() {
             for group in node.groups() {
                 if !groups.get(&group.pg).is_some_and(|config| config.members.contains(&group.device)) {
                     continue;
@@ -130,8 +129,7 @@ impl World {
 
     /// Parts of requests that gateways have asked for again.
     fn asked_again(&self) -> u64 {
-        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
-        nodes.map(|node| node.gateway().asked_again()).sum()
+        self.nodes().map(|node| node.gateway().asked_again()).sum()
     }
 
     /// A device is full of what volumes and snapshots hold; or a copy that is not in sync lies on one that is nearly
@@ -140,9 +138,8 @@ impl World {
         let groups = self.configuration.view().groups.values();
         let lacking: BTreeSet<DeviceId> =
             groups.flat_map(|config| config.members.difference(&config.in_sync)).copied().collect();
-        self.devices.iter().any(|(id, device)| {
-            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
-            let space = node.and_then(|node| node.store(*id)).map(|store| store.space());
+        self.devices.keys().any(|id| {
+            let space = self.store_of(*id).map(|store| store.space());
             let limit = if lacking.contains(id) { NEARLY_FULL_PERCENT } else { FULL_PERCENT };
             space.is_some_and(|space| space.live * 100 >= space.capacity * limit)
         })

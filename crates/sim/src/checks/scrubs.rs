@@ -24,11 +24,8 @@ impl World {
         };
         let kind = if deep { ScrubKind::Deep } else { ScrubKind::Light };
         let next = random.spread_millis(500, 5000);
-        let nodes: Vec<_> = self.machines.keys().copied().collect();
-        for node in nodes {
-            if let Some(life) = self.life_of(node) {
-                self.tell(life, |node| node.scrub(pg, kind));
-            }
+        for life in self.lives() {
+            self.tell(life, |node| node.scrub(pg, kind));
         }
         self.cue_at(self.now + next, Cue::Scrub);
     }

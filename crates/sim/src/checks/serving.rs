@@ -12,9 +12,7 @@ impl World {
         if serving.is_empty() {
             return;
         }
-        let others = self.machines.keys().filter(|node| **node != life.node);
-        let others: Vec<Life> = others.filter_map(|node| self.life_of(*node)).collect();
-        for other in others {
+        for other in self.lives().into_iter().filter(|other| other.endpoint() != life.endpoint()) {
             let both = self.serving(other).find(|pg| serving.contains(pg));
             if let Some(pg) = both {
                 self.violate(Invariant::OnePrimary, format!("{life:?} and {other:?} both serve {pg:?}"));
@@ -28,7 +26,7 @@ impl World {
         // One that stands still with its clock answers nobody, whatever that clock shows.
         let machine = self.machines.get(&life.node).filter(|machine| !machine.clock.is_paused());
         let clock = machine.map(|machine| machine.clock.shows(self.now)).unwrap_or_default();
-        let node = machine.and_then(|machine| machine.node.as_ref());
-        node.into_iter().flat_map(move |node| node.serving(clock))
+        let at = machine.and_then(|machine| machine.at(life.shard));
+        at.map(|at| &at.node).into_iter().flat_map(move |node| node.serving(clock))
     }
 }

@@ -7,8 +7,7 @@ impl World {
     /// When everything has come to rest, no copy remembers more gateways than the nodes that there are have.
     pub(crate) fn check_sessions(&mut self) {
         let living: usize = self.configuration.view().nodes.values().map(|node| usize::from(node.shards.get())).sum();
-        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
-        let too_many = nodes.flat_map(|node| node.groups()).find(|group| group.sessions > living);
+        let too_many = self.nodes().flat_map(|node| node.groups()).find(|group| group.sessions > living);
         if let Some(group) = too_many {
             let (pg, device, count) = (group.pg, group.device, group.sessions);
             let what = format!("{pg:?} on {device:?} remembers {count} gateways, and there are {living}");

@@ -3,7 +3,7 @@
 use crate::kernel::device::{Crawl, Device};
 use crate::report::Invariant;
 use crate::world::World;
-use azekura_base::{DeviceId, PgId, Sequence};
+use azekura_base::{DeviceId, Endpoint, PgId, Sequence};
 use azekura_replica::{AckRule, GroupConfig};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,7 +63,8 @@ impl World {
 
     fn prepared_by_primary(&self, pg: PgId) -> Option<Sequence> {
         let primary = self.configuration.view().groups.get(&pg)?.primary;
-        let node = self.machines.get(&self.node_of(primary))?.node.as_ref()?;
+        let (node, shard) = (self.node_of(primary), self.shard_of(primary));
+        let node = self.node_at(Endpoint { node, shard })?;
         node.groups().find(|group| (group.pg, group.device) == (pg, primary)).map(|group| group.prepared)
     }
 }

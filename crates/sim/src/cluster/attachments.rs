@@ -8,7 +8,7 @@ use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use crate::kernel::time::Stamp;
 use crate::plan::{Mode, Plan};
-use azekura_base::{Generation, VolumeId};
+use azekura_base::{Generation, NodeId, VolumeId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(100);
 const LEAVES_PERCENT: u64 = 4;
 /// The name that nobody refuses, for looking at everything in the end.
 pub(crate) const INSPECTOR: Generation = Generation(u64::MAX);
+
+/// A process: its node, and which start of that.
+type Process = (NodeId, u64);
 
 /// What a front end wants done with a volume.
 enum Errand {
@@ -66,9 +69,9 @@ pub(crate) struct Holders {
     /// An operator ends attachments of the volume by force.
     pub(crate) on: bool,
     /// What front ends were told last of the volumes that they have asked for.
-    told: BTreeMap<(Life, String), Generation>,
-    /// What they have asked for, one thing a volume at a time.
-    errands: BTreeMap<(Life, String), VecDeque<Errand>>,
+    told: BTreeMap<(Life, String), (VolumeId, Generation)>,
+    /// What the front ends of a process have asked for, one thing a volume at a time: an attachment is the process's.
+    errands: BTreeMap<(Process, String), VecDeque<(Life, Errand)>>,
     unheard: Vec<Unheard>,
     ended: BTreeMap<(VolumeId, Generation), Ended>,
     fences: BTreeMap<u64, Fence>,
@@ -114,7 +117,16 @@ impl Holders {
 
     /// The attachment under which a process has a volume, as it was told last.
     pub(crate) fn told(&self, life: Life, name: &str) -> Option<Generation> {
-        self.told.get(&(life, name.to_owned())).copied()
+        self.told.get(&(life, name.to_owned())).map(|(_, attachment)| *attachment)
+    }
+
+    /// A front end has no more use for an attachment. True when no other shard of its process has it.
+    fn give_up(&mut self, life: Life, name: &str, attachment: Generation) -> bool {
+        let Some(given) = self.told.remove(&(life, name.to_owned())) else { return true };
+        let shared = self.told.iter().any(|((other, volume), told)| {
+            other.process() == life.process() && volume == name && *told == given && given.1 == attachment
+        });
+        !shared
     }
 
     /// Nobody waits for anything.

@@ -47,7 +47,7 @@ pub(crate) struct Configuration {
     /// The groups as they were when somebody made a backup.
     backup: Option<Vec<GroupRecord>>,
     /// Processes that ran when the configuration was last restored.
-    former: BTreeSet<Life>,
+    former: BTreeSet<(NodeId, u64)>,
 }
 
 /// Versions and epochs of groups jump to the time, in milliseconds, times this when the configuration was restored.
@@ -192,7 +192,7 @@ impl Configuration {
     }
 
     /// The same, and somebody says so: the groups are closed, and `running` processes are not told any more.
-    pub(crate) fn close_as_of_backup(&mut self, running: BTreeSet<Life>, now: Duration) {
+    pub(crate) fn close_as_of_backup(&mut self, running: BTreeSet<(NodeId, u64)>, now: Duration) {
         let beyond = now.as_millis() as u64 * NUMBERS_PER_MILLISECOND;
         let txn = Txn::new().put(&Key::Cluster.to_string(), &cluster(Some(RestoredRecord::default())));
         self.put_back(txn, |group| {
@@ -218,7 +218,7 @@ impl Configuration {
 
     /// Whether a process has run since before the configuration was last restored.
     pub(crate) fn is_former(&self, life: Life) -> bool {
-        self.former.contains(&life)
+        self.former.contains(&life.process())
     }
 
     /// Groups that wait for all devices after a restore.

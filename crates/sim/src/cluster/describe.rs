@@ -1,15 +1,13 @@
 //! Groups and stores, for people.
 
 use crate::cluster::{Cluster, Scene};
-use crate::kernel::device::Device;
 use azekura_base::DeviceId;
 use azekura_replica::GroupConfig;
 
 impl<S: Scene> Cluster<S> {
     /// What the configuration says of groups, what their copies say, and the stores below them.
     pub(crate) fn describe_groups(&self) -> String {
-        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
-        let groups = nodes.flat_map(|node| node.groups()).map(|group| {
+        let groups = self.nodes().flat_map(|node| node.groups()).map(|group| {
             format!(
                 "{:?} on {:?}: {:?} {:?} committed {:?} prepared {:?}",
                 group.pg, group.device, group.state, group.epoch, group.committed, group.prepared
@@ -25,8 +23,8 @@ impl<S: Scene> Cluster<S> {
     }
 
     fn describe_stores(&self) -> Vec<String> {
-        let describe = |(id, device): (&DeviceId, &Device)| {
-            let store = self.machines.get(&device.node)?.node.as_ref()?.store(*id)?;
+        let describe = |id: &DeviceId| {
+            let store = self.store_of(*id)?;
             let (space, statistics) = (store.space(), store.statistics());
             let stuck = statistics.records_waiting > 0 && statistics.batches_in_flight == 0;
             let why = if stuck { store.describe() } else { String::new() };
@@ -41,6 +39,6 @@ impl<S: Scene> Cluster<S> {
                 statistics.batches_in_flight
             ))
         };
-        self.devices.iter().filter_map(describe).collect()
+        self.devices.keys().filter_map(describe).collect()
     }
 }

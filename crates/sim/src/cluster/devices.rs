@@ -62,7 +62,7 @@ impl<S: Scene> Cluster<S> {
 
     /// A disk has finished something.
     pub(crate) fn disk_done(&mut self, id: DeviceId, life: Life, io: IoId) {
-        if self.life_of(life.node) != Some(life) {
+        if !self.is_alive(life) {
             return;
         }
         let Some(device) = self.devices.get_mut(&id) else { return };
@@ -94,7 +94,7 @@ impl<S: Scene> Cluster<S> {
 
     /// A saved map has finished the oldest thing that it was asked.
     pub(crate) fn map_done(&mut self, id: DeviceId, life: Life) {
-        if self.life_of(life.node) != Some(life) {
+        if !self.is_alive(life) {
             return;
         }
         let now = self.now;

@@ -2,7 +2,8 @@
 
 use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
-use azekura_base::{DeviceId, NodeId, PgId};
+use crate::kernel::rings::Rings;
+use azekura_base::{DeviceId, Endpoint, NodeId, PgId};
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
 use azekura_store::IoId;
@@ -13,16 +14,18 @@ use std::time::Duration;
 /// Something that comes. `C` is what comes to those who use, trouble and watch the cluster.
 #[derive(Debug)]
 pub(crate) enum Event<C> {
-    /// A node's event loop takes a turn.
+    /// An event loop takes a turn.
     Turn(Life),
-    /// A dialled node is reached, or found absent.
-    Dialled { from: Life, to: NodeId },
+    /// A dialled shard is reached, or found absent.
+    Dialled { from: Life, to: Endpoint },
     /// The dialling side learns that its connection stands.
-    Connected { from: Life, to: NodeId, conn: ConnId },
-    /// The dialling side learns that there is nobody.
-    Unreachable { from: Life, to: NodeId },
+    Connected { from: Life, to: Endpoint, conn: ConnId },
+    /// The dialling side learns that it does not get there: because nobody listens, or nobody answers.
+    Unreachable { from: Life, to: Endpoint, refused: bool },
     /// Something comes on a connection.
     Link(Passage),
+    /// Something comes to an end of a connection inside a process.
+    Ring(ConnId, Side),
     /// A message is sent once more, by a network that lies.
     Inject(ConnId, Side, Box<Message>),
     /// A disk has finished something of a life.
@@ -67,7 +70,7 @@ pub(crate) enum Event<C> {
 
 impl<C> Event<C> {
     /// The process that is told of it at once: it waits while that process stands still.
-    pub(crate) fn told(&self, network: &Network) -> Option<Life> {
+    pub(crate) fn told(&self, network: &Network, rings: &Rings) -> Option<Life> {
         match self {
             Event::Turn(life)
             | Event::Disk(_, life, _)
@@ -81,6 +84,7 @@ impl<C> Event<C> {
             | Event::Unreachable { from: life, .. }
             | Event::Proposed { to: life, .. } => Some(*life),
             Event::Link(Passage::Arrive(conn, side) | Passage::Closed(conn, side)) => network.life_at(*conn, *side),
+            Event::Ring(conn, side) => rings.life_at(*conn, *side),
             _ => None,
         }
     }

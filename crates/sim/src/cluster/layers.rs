@@ -152,10 +152,7 @@ impl<S: Scene> Cluster<S> {
         let view = self.configuration.view();
         let heads: BTreeSet<LayerId> = view.volumes.values().map(|volume| volume.layer).collect();
         let in_use = self.devices.iter().filter(|(id, device)| !device.lied && !self.is_out_for_good(**id));
-        let stores = in_use.map(|(id, device)| {
-            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
-            node.and_then(|node| node.store(*id))
-        });
+        let stores = in_use.map(|(id, _)| self.store_of(*id));
         let only_heads = |store: Option<&azekura_store::Store>| {
             store.is_some_and(|store| store.layers().all(|(layer, blocks)| heads.contains(&layer) || blocks == 0))
         };
@@ -169,8 +166,8 @@ impl<S: Scene> Cluster<S> {
     /// The layers, for people.
     pub(crate) fn describe_layers(&self) -> String {
         let view = self.configuration.view();
-        let held = self.devices.iter().filter_map(|(id, device)| {
-            let store = self.machines.get(&device.node)?.node.as_ref()?.store(*id)?;
+        let held = self.devices.keys().filter_map(|id| {
+            let store = self.store_of(*id)?;
             Some(format!("{id:?}: {:?}", store.layers().collect::<Vec<_>>()))
         });
         let held: Vec<String> = held.collect();

@@ -5,6 +5,7 @@ use crate::cluster::observer::OBSERVER;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::network::{Arrivals, Arrived, Coming, ConnId, Passage, Side, end_of, key_of};
 use crate::kernel::process::Life;
+use crate::kernel::rings::{Item, is_ring};
 use crate::plan::{LINK_BYTES_MAX, Lie};
 use crate::report::Invariant;
 use azekura_base::{Endpoint, NodeId};
@@ -40,50 +41,85 @@ impl<S: Scene> Cluster<S> {
         }
     }
 
-    /// A process dials a node.
-    pub(crate) fn dial(&mut self, from: Life, to: NodeId) {
+    /// A process dials a shard.
+    pub(crate) fn dial(&mut self, from: Life, to: Endpoint) {
         let delay = self.network.dial_time();
         self.queue.push(self.now + delay, Event::Dialled { from, to });
     }
 
-    /// A dialled node is reached, or found absent.
-    pub(crate) fn dialled(&mut self, from: Life, to: NodeId) {
+    /// A dialled shard is reached, or found absent. All shards of a node have one address: its first one accepts, and
+    /// hands the connection over.
+    pub(crate) fn dialled(&mut self, from: Life, to: Endpoint) {
         let delay = self.network.dial_time();
-        if self.network.is_cut(from.node, to, self.now) {
+        if self.network.is_cut(from.node, to.node, self.now) {
             // Nobody answers; the system gives up at some time.
             let delay = self.network.dial_patience();
-            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+            self.queue.push(self.now + delay, Event::Unreachable { from, to, refused: false });
             return;
         }
-        let Some(target) = self.life_of(to) else {
-            self.queue.push(self.now + delay, Event::Unreachable { from, to });
+        let Some(first) = self.process_on(to.node) else {
+            self.queue.push(self.now + delay, Event::Unreachable { from, to, refused: true });
             return;
         };
-        if let Some(until) = self.stalled(target) {
+        let target = self.life_of(to);
+        if let Some(until) = self.stalled(first).max(target.and_then(|target| self.stalled(target))) {
             self.queue.push(until, Event::Dialled { from, to });
             return;
         }
-        let conn = self.network.connect(from, target);
+        let conn = self.network.connect(from, target.unwrap_or(first));
         self.queue.push(self.now + delay, Event::Connected { from, to, conn });
-        self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor)));
-        if self.life_of(from.node) != Some(from) {
+        match target {
+            Some(target) => self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor))),
+            // Its first shard finds that there is no such one.
+            None => self.close(key_of(conn, Side::Acceptor)),
+        }
+        if !self.is_alive(from) {
             let coming = self.network.end_is_gone(conn, Side::Dialler, self.now);
             self.expect(coming);
         }
     }
 
     /// The dialling side is told of its connection, unless it has ended before.
-    pub(crate) fn conn_stands(&mut self, from: Life, to: NodeId, conn: ConnId) {
+    pub(crate) fn conn_stands(&mut self, from: Life, to: Endpoint, conn: ConnId) {
         let open = self.network.is_open(conn, Side::Dialler);
+        let listens = self.process_on(to.node).is_some();
         self.tell(from, |node| match open {
-            true => node.connected(Endpoint::first(to), key_of(conn, Side::Dialler)),
-            false => node.connect_failed(Endpoint::first(to), true),
+            true => node.connected(to, key_of(conn, Side::Dialler)),
+            false => node.connect_failed(to, !listens),
         });
+    }
+
+    /// A shard joins another one of its process.
+    pub(crate) fn join(&mut self, from: Life, to: Endpoint) {
+        let Some(target) = self.life_of(to) else { return };
+        let (conn, at) = self.rings.join(from, target, self.now);
+        self.queue.push(at, Event::Ring(conn, Side::Acceptor));
+        self.tell(from, |node| node.connected_local(to, key_of(conn, Side::Dialler)));
+    }
+
+    /// Something comes to an end of a connection inside a process.
+    pub(crate) fn ring(&mut self, conn: ConnId, side: Side) {
+        let Some((life, item)) = self.rings.take(conn, side, self.now) else { return };
+        let key = key_of(conn, side);
+        self.tell(life, |node| match item {
+            Item::Joined => node.accepted_local(key),
+            Item::Message(message) => node.received(key, message),
+            Item::Closed => node.closed(key),
+        });
+    }
+
+    fn put_in_ring(&mut self, conn: ConnId, side: Side, message: Message) {
+        let Some(at) = self.rings.send(conn, side, message, self.now) else { return };
+        self.trace.step(self.now, conn.0 << 32 ^ at.as_nanos() as u64, || format!("{conn:?}: out at {at:?}"));
+        self.queue.push(at, Event::Ring(conn, side.other()));
     }
 
     /// A process sends a message on its end `key`.
     pub(crate) fn send(&mut self, key: ConnKey, message: &Message) {
         let Some((id, side)) = end_of(key) else { return };
+        if is_ring(id) {
+            return self.put_in_ring(id, side, message.clone());
+        }
         self.send_from(id, side, message);
     }
 
@@ -106,10 +142,8 @@ impl<S: Scene> Cluster<S> {
             let what = format!("{bytes} bytes are on their way from {life:?} on {id:?}");
             return self.violate(Invariant::Bounded, what);
         }
-        if self.life_of(life.node) == Some(life)
-            && let Some(node) = self.machines.get_mut(&life.node).and_then(|machine| machine.node.as_mut())
-        {
-            node.unsent(key_of(id, side), unsent.waiting);
+        if let Some(at) = self.loop_of_mut(life) {
+            at.node.unsent(key_of(id, side), unsent.waiting);
         }
     }
 
@@ -158,6 +192,10 @@ impl<S: Scene> Cluster<S> {
 
     /// A process closes its end `key`.
     pub(crate) fn close(&mut self, key: ConnKey) {
+        if let Some((id, side)) = end_of(key).filter(|(id, _)| is_ring(*id)) {
+            let told = self.rings.close(id, side, self.now);
+            return told.into_iter().for_each(|at| self.queue.push(at, Event::Ring(id, side.other())));
+        }
         let coming = self.network.close(key, self.now);
         self.expect(coming);
     }

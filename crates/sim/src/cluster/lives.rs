@@ -1,15 +1,16 @@
 //! Lives of processes: how they start, stand still, stop as planned, and end without warning.
 
 use crate::cluster::events::Event;
-use crate::cluster::machine::Machine;
+use crate::cluster::machine::{EventLoop, Machine, shards_of_later};
 use crate::cluster::records::{CLUSTER, VOLUME};
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use crate::plan::{Lie, Mode};
 use crate::report::Invariant;
-use azekura_base::{Endpoint, NodeId};
+use azekura_base::{Endpoint, NodeId, Shard};
 use azekura_node::{Identity, Node};
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 /// Longest time for handing over, as the binary has it.
@@ -22,33 +23,28 @@ const LAST_WORD: Duration = Duration::from_millis(1);
 const SLOW_CLOCK: u32 = 3;
 
 impl<S: Scene> Cluster<S> {
-    /// The life of the process that runs on a node now.
-    pub(crate) fn life_of(&self, node: NodeId) -> Option<Life> {
-        self.machines.get(&node)?.life(node)
-    }
-
-    /// The life of a node whose gateway takes requests.
-    pub(crate) fn ready_life(&self, node: NodeId) -> Option<Life> {
-        self.ready_life_for(node, VOLUME)
+    /// The life of a shard whose gateway takes requests.
+    pub(crate) fn ready_life(&self, at: Endpoint) -> Option<Life> {
+        self.ready_life_for(at, VOLUME)
     }
 
     /// The same, of a volume.
-    pub(crate) fn ready_life_for(&self, node: NodeId, volume: &str) -> Option<Life> {
-        let life = self.life_of(node).filter(|life| self.stalled(*life).is_none())?;
-        let node = self.machines.get(&node)?.node.as_ref()?;
+    pub(crate) fn ready_life_for(&self, at: Endpoint, volume: &str) -> Option<Life> {
+        let life = self.life_of(at).filter(|life| self.stalled(*life).is_none())?;
+        let node = self.node_at(at)?;
         (node.gateway().volumes().contains_key(volume) && node.has_room(volume)).then_some(life)
     }
 
-    /// Nodes that run and reach the configuration store.
+    /// All shards of the nodes that run and reach the configuration store.
     pub(crate) fn reaching(&self) -> Vec<Life> {
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let lives = nodes.into_iter().filter_map(|node| self.life_of(node));
-        lives.filter(|life| self.configuration.away(life.node, self.now).is_none()).collect()
+        let mut lives = self.lives();
+        lives.retain(|life| self.configuration.away(life.node, self.now).is_none());
+        lives
     }
 
     /// There is another machine, whose process has yet to start.
     pub(crate) fn add_machine(&mut self, node: NodeId, random: Random) {
-        self.machines.insert(node, Machine::new(random));
+        self.machines.insert(node, Machine::new(random, shards_of_later(node)));
     }
 
     /// A machine whose process has ended is gone for good.
@@ -58,49 +54,75 @@ impl<S: Scene> Cluster<S> {
 
     /// Starts the process of a node, if it does not run.
     pub(crate) fn start(&mut self, id: NodeId) {
-        if self.machines.get(&id).is_none_or(|machine| machine.node.is_some()) {
+        if self.machines.get(&id).is_none_or(Machine::runs) {
             return;
         }
         self.look_for_devices(id);
+        self.deal_devices_out(id);
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let skewed = self.plan.mode != Mode::Calm;
         let incarnation = machine.boot(skewed);
         if skewed && self.plan.lie == Some(Lie::SlowClock) && id == NodeId(1) {
             machine.clock.slow_down(SLOW_CLOCK);
         }
-        let life = Life { node: id, incarnation };
-        let identity = Identity { cluster: CLUSTER, endpoint: Endpoint::first(id), incarnation };
-        let mut node = Node::new(identity, machine.clock.shows(self.now));
+        let (clock, shards) = (machine.clock.shows(self.now), machine.shards);
+        let endpoints = (0..shards.get()).map(|shard| Endpoint { node: id, shard: Shard(shard) });
+        let mut nodes: Vec<Node> = endpoints.map(|at| self.new_node(at, shards, incarnation, clock)).collect();
+        for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
+            let shard = usize::from(self.shard_of(*device).0) % nodes.len();
+            match (state.open(), nodes.get_mut(shard)) {
+                (Ok(store), Some(node)) => node.add_device(*device, store),
+                (Ok(_), None) => {}
+                (Err(why), _) => return self.violate(Invariant::StoreKeeps, format!("{device:?}: {why}")),
+            }
+        }
+        self.report.starts += 1;
+        self.trace.step(self.now, incarnation, || match shards.get() {
+            1 => format!("{id:?} starts, life {incarnation}"),
+            shards => format!("{id:?} starts, life {incarnation}, with {shards} shards"),
+        });
+        let Some(machine) = self.machines.get_mut(&id) else { return };
+        machine.run(nodes);
+        for life in self.lives_on(id) {
+            self.inform(life);
+            self.turn_by(life, self.now);
+        }
+    }
+
+    fn new_node(&self, endpoint: Endpoint, shards: NonZeroU8, incarnation: u64, clock: Duration) -> Node {
+        let identity = Identity { cluster: CLUSTER, endpoint, incarnation };
+        let mut node = Node::new(identity, clock);
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
         node.limit_sessions(self.plan.sessions_max);
-        for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
-            match state.open() {
-                Ok(store) => node.add_device(*device, store),
-                Err(why) => return self.violate(Invariant::StoreKeeps, format!("{device:?}: {why}")),
-            }
+        if self.plan.joined {
+            node.join(shards);
         }
-        machine.run(node);
-        self.report.starts += 1;
-        self.trace.step(self.now, life.incarnation, || format!("{id:?} starts, life {}", life.incarnation));
-        self.inform(life);
-        self.turn_by(life, self.now);
+        node
     }
 
     /// A node's process ends without warning, and its devices lose power.
     pub(crate) fn crash(&mut self, id: NodeId) {
         S::crashes(self, id);
-        let Some(life) = self.life_of(id) else { return };
+        let lives = self.lives_on(id);
+        if lives.is_empty() {
+            return;
+        }
         self.collect_statistics(id);
         let Some(machine) = self.machines.get_mut(&id) else { return };
         machine.halt();
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?} crashes"));
-        let coming = self.network.ends_die(life, self.now);
-        self.expect(coming);
+        for life in &lives {
+            let coming = self.network.ends_die(*life, self.now);
+            self.expect(coming);
+            self.rings.end_die(*life);
+        }
         self.devices.values_mut().filter(|device| device.node == id).for_each(|device| device.crash());
         self.take_away_retired(id);
-        self.clients_lose(life);
-        self.holders_lose(life);
+        for life in lives {
+            self.clients_lose(life);
+            self.holders_lose(life);
+        }
     }
 
     pub(crate) fn crash_for(&mut self, node: NodeId, time: Duration) {
@@ -111,7 +133,7 @@ impl<S: Scene> Cluster<S> {
 
     /// A node stops, if it runs, and comes back.
     pub(crate) fn restart_as_planned(&mut self, node: NodeId) {
-        if let Some(life) = self.life_of(node) {
+        if let Some(life) = self.process_on(node) {
             self.leave(life, self.now + PATIENCE);
         }
     }
@@ -119,7 +141,9 @@ impl<S: Scene> Cluster<S> {
     /// The process hands over what it can.
     pub(crate) fn leave(&mut self, life: Life, until: Duration) {
         let mut busy = 0;
-        self.tell(life, |node| busy = node.leave());
+        for shard in self.lives_of(life) {
+            self.tell(shard, |node| busy += node.leave());
+        }
         if busy > 0 && self.now < until {
             self.queue.push(self.now + STEP, Event::Leave(life, until));
         } else {
@@ -129,7 +153,7 @@ impl<S: Scene> Cluster<S> {
 
     /// The process ends, and another one starts on its node some time later.
     pub(crate) fn exit(&mut self, life: Life) {
-        if self.life_of(life.node) == Some(life) {
+        if self.is_alive(life) {
             let time = self.random.spread_millis(10, 10_000);
             self.crash_for(life.node, time);
         }
@@ -142,22 +166,27 @@ impl<S: Scene> Cluster<S> {
         let machine = self.machines.get_mut(&life.node);
         if machine.is_some_and(|machine| machine.clock.go_on(since, now)) && self.plan.lie != Some(Lie::UnnoticedPause)
         {
-            self.tell(life, Node::void_leases);
+            for shard in self.lives_of(life) {
+                self.tell(shard, Node::void_leases);
+            }
         }
     }
 
     /// Until when a process stands still; `None` when it does not.
     pub(crate) fn stalled(&self, life: Life) -> Option<Duration> {
-        self.machines.get(&life.node)?.stalled(self.now)
+        self.machines.get(&life.node)?.stalled(life.shard, self.now)
     }
 
     /// What a process is told while it stands still, it hears afterwards. Gives back other events.
     pub(crate) fn put_off(&mut self, event: Event<S::Cue>) -> Option<Event<S::Cue>> {
-        let Some(until) = event.told(&self.network).and_then(|life| self.stalled(life)) else { return Some(event) };
+        let Some(until) = event.told(&self.network, &self.rings).and_then(|life| self.stalled(life)) else {
+            return Some(event);
+        };
+        let now = self.now;
         if let Event::Turn(life) = event
-            && let Some(machine) = self.machines.get_mut(&life.node)
+            && let Some(at) = self.loop_of_mut(life)
         {
-            machine.put_off_turn(self.now, until);
+            at.put_off_turn(now, until);
         }
         self.queue.push(until, event);
         None
@@ -165,17 +194,18 @@ impl<S: Scene> Cluster<S> {
 
     /// Adds up what the stores of a node have counted.
     pub(crate) fn collect_statistics(&mut self, id: NodeId) {
-        let Some(node) = self.machines.get(&id).and_then(|machine| machine.node.as_ref()) else { return };
-        self.report.asked_again += node.gateway().asked_again();
-        let devices: Vec<_> = node.device_ids().collect();
+        let Some(machine) = self.machines.get(&id) else { return };
         let mut damaged = 0;
-        for store in devices.into_iter().filter_map(|device| node.store(device)) {
-            let statistics = store.statistics();
-            self.report.log_bytes += statistics.log_bytes;
-            self.report.gc_segments += statistics.gc_segments;
-            self.report.gc_blocks += statistics.gc_blocks;
-            self.report.checkpoints += statistics.checkpoints;
-            damaged += statistics.checksum_errors;
+        for EventLoop { node, .. } in machine.loops() {
+            self.report.asked_again += node.gateway().asked_again();
+            for store in node.device_ids().filter_map(|device| node.store(device)) {
+                let statistics = store.statistics();
+                self.report.log_bytes += statistics.log_bytes;
+                self.report.gc_segments += statistics.gc_segments;
+                self.report.gc_blocks += statistics.gc_blocks;
+                self.report.checkpoints += statistics.checkpoints;
+                damaged += statistics.checksum_errors;
+            }
         }
         self.report.checksum_errors += damaged;
         // Readers get them from another copy; that there are any is a fault of the store's.

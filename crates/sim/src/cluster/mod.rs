@@ -3,7 +3,7 @@
 //! A [`Cluster`] knows of those who use, trouble and watch it only what [`Scene`] says. What they have of their own is
 //! its `scene`, which nothing in this folder can touch.
 //!
-//! - [`machine`], [`lives`], [`turns`]: processes, how they come and go, and what they ask for.
+//! - [`machine`], [`shards`], [`lives`], [`turns`]: processes and their shards, how they come and go, what they ask.
 //! - [`links`], [`devices`]: what of the network and of devices concerns the cluster.
 //! - [`records`], [`configuration`]: what the configuration store holds, who hears of it and when.
 //! - [`front`]: clients' connections. [`attachments`]: who has which volume.
@@ -30,6 +30,7 @@ mod observer;
 pub(crate) mod operator;
 pub(crate) mod records;
 mod scene;
+mod shards;
 mod turns;
 
 pub(crate) use scene::Scene;
@@ -37,12 +38,13 @@ pub(crate) use scene::Scene;
 use crate::kernel::device::Device;
 use crate::kernel::network::Network;
 use crate::kernel::random::Random;
+use crate::kernel::rings::Rings;
 use crate::kernel::time::{Queue, Stamp};
 use crate::kernel::trace::Trace;
 use crate::plan::Plan;
 use crate::report::{Invariant, Report, Violation};
 use attachments::Holders;
-use azekura_base::{DeviceId, Endpoint, NodeId};
+use azekura_base::{DeviceId, NodeId};
 use azekura_wire::Message;
 use configuration::Configuration;
 use cuts::Cuts;
@@ -68,6 +70,8 @@ pub(crate) struct Cluster<S: Scene> {
     /// Draws what happens to the cluster.
     pub(crate) random: Random,
     network: Network,
+    /// Connections inside processes.
+    rings: Rings,
     pub(crate) machines: BTreeMap<NodeId, Machine>,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) configuration: Configuration,
@@ -85,6 +89,7 @@ pub(crate) struct Cluster<S: Scene> {
 pub(crate) struct Parts {
     pub(crate) random: Random,
     pub(crate) network: Network,
+    pub(crate) rings: Rings,
     pub(crate) machines: BTreeMap<NodeId, Machine>,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) configuration: Configuration,
@@ -96,7 +101,7 @@ pub(crate) struct Parts {
 impl<S: Scene> Cluster<S> {
     /// A cluster whose processes have yet to start.
     pub(crate) fn new(plan: &Plan, parts: Parts, scene: S) -> Cluster<S> {
-        let Parts { random, network, machines, devices, configuration, holders, cuts, operator } = parts;
+        let Parts { random, network, rings, machines, devices, configuration, holders, cuts, operator } = parts;
         Cluster {
             plan: plan.clone(),
             now: Duration::ZERO,
@@ -108,6 +113,7 @@ impl<S: Scene> Cluster<S> {
             stamps: 0,
             random,
             network,
+            rings,
             machines,
             devices,
             configuration,
@@ -188,8 +194,9 @@ impl<S: Scene> Cluster<S> {
             Event::Turn(life) => self.turn(life),
             Event::Dialled { from, to } => self.dialled(from, to),
             Event::Connected { from, to, conn } => self.conn_stands(from, to, conn),
-            Event::Unreachable { from, to } => self.tell(from, |node| node.connect_failed(Endpoint::first(to), true)),
+            Event::Unreachable { from, to, refused } => self.tell(from, |node| node.connect_failed(to, refused)),
             Event::Link(passage) => self.pass(passage),
+            Event::Ring(conn, side) => self.ring(conn, side),
             Event::Inject(conn, side, message) => self.send_from(conn, side, &message),
             Event::Disk(device, life, io) => self.disk_done(device, life, io),
             Event::Map(device, life) => self.map_done(device, life),

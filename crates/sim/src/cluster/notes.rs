@@ -5,7 +5,7 @@ use crate::cluster::operator::Reign;
 use crate::cluster::{Cluster, Scene};
 use crate::plan::Lie;
 use crate::report::Invariant;
-use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_base::{DeviceId, NodeId, PgId, Shard};
 use azekura_model::transitions::alive::{Claim, LIFE_TTL_SECONDS};
 use azekura_model::transitions::devices::{note_device_failure, set_device_state};
 use azekura_model::transitions::removal::remove_device;
@@ -25,7 +25,7 @@ impl<S: Scene> Cluster<S> {
         let nodes: Vec<NodeId> = self.configuration.model().nodes.keys().copied().collect();
         for node in nodes {
             let alive = self.configuration.model().alive.contains_key(&node);
-            if self.life_of(node).is_some() && self.configuration.away(node, self.now).is_none() {
+            if self.process_on(node).is_some() && self.configuration.away(node, self.now).is_none() {
                 self.operator.renewed.insert(node, self.now);
                 if !alive {
                     self.configuration.claim(Claim::Alive(node));
@@ -40,7 +40,7 @@ impl<S: Scene> Cluster<S> {
     /// True when the leader can do something now.
     pub(crate) fn elect(&mut self) -> bool {
         if let Some(Reign { life, renewed, .. }) = self.operator.reign {
-            let awake = self.life_of(life.node) == Some(life) && self.stalled(life).is_none();
+            let awake = self.is_alive(life) && self.stalled(life).is_none();
             if awake && self.configuration.away(life.node, self.now).is_none() {
                 self.operator.reign.iter_mut().for_each(|reign| reign.renewed = self.now);
                 return true;
@@ -52,7 +52,7 @@ impl<S: Scene> Cluster<S> {
             self.operator.reign = None;
         }
         let mut candidates = self.reaching();
-        candidates.retain(|life| self.stalled(*life).is_none());
+        candidates.retain(|life| life.shard == Shard(0) && self.stalled(*life).is_none());
         if candidates.is_empty() {
             return false;
         }
@@ -68,7 +68,7 @@ impl<S: Scene> Cluster<S> {
         let devices: Vec<(DeviceId, NodeId)> =
             self.configuration.model().devices.values().map(|device| (device.id, device.node)).collect();
         for (device, node) in devices {
-            if self.life_of(node).is_none() || self.configuration.away(node, self.now).is_some() {
+            if self.process_on(node).is_none() || self.configuration.away(node, self.now).is_some() {
                 continue;
             }
             let kind = match self.operator.lost.get(&device) {

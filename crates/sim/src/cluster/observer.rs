@@ -6,18 +6,18 @@ use crate::kernel::network::{ConnId, Side, key_of};
 use crate::kernel::process::Life;
 use crate::plan::QUIET_MAX;
 use crate::report::Invariant;
-use azekura_base::{Endpoint, NodeId};
+use azekura_base::NodeId;
 use azekura_wire::{Hello, Message, VERSION};
 
 /// The pseudo-node that it is.
-pub(super) const OBSERVER: Life = Life { node: NodeId(u32::MAX), incarnation: 1 };
+pub(super) const OBSERVER: Life = Life::first(NodeId(u32::MAX), 1);
 
 impl<S: Scene> Cluster<S> {
     /// The observer connects to a process.
     pub(crate) fn observe(&mut self, life: Life) -> ConnId {
         let conn = self.network.connect(OBSERVER, life);
         self.tell(life, |node| node.accepted(key_of(conn, Side::Acceptor)));
-        let [from, to] = [OBSERVER, life].map(|life| Endpoint::first(life.node));
+        let [from, to] = [OBSERVER, life].map(Life::endpoint);
         let incarnation = OBSERVER.incarnation;
         let hello = Hello { version: VERSION, cluster: CLUSTER, from, to, incarnation, connection: conn.0 };
         let welcome = self.ask(conn, &Message::Hello(hello), |message| match message {

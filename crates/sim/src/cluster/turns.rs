@@ -19,21 +19,16 @@ const TURN_MIN: Duration = Duration::from_micros(50);
 impl<S: Scene> Cluster<S> {
     /// Tells a process something, if it still lives, and lets it take a turn soon.
     pub(crate) fn tell(&mut self, life: Life, what: impl FnOnce(&mut Node)) {
-        if self.life_of(life.node) != Some(life) {
-            return;
-        }
-        let Some(machine) = self.machines.get_mut(&life.node) else { return };
-        let clock = machine.clock.shows(self.now);
-        if let Some(node) = &mut machine.node {
-            node.advance(clock);
-            what(node);
-        }
+        let clock = self.clock_on(life.node);
+        let Some(at) = self.loop_of_mut(life) else { return };
+        at.node.advance(clock);
+        what(&mut at.node);
         self.wake(life);
     }
 
     /// Lets a process take a turn soon.
     pub(crate) fn wake(&mut self, life: Life) {
-        if self.life_of(life.node) != Some(life) {
+        if !self.is_alive(life) {
             return;
         }
         let Some(machine) = self.machines.get_mut(&life.node) else { return };
@@ -43,8 +38,7 @@ impl<S: Scene> Cluster<S> {
 
     /// Lets a process take a turn then, if none is planned before.
     pub(super) fn turn_by(&mut self, life: Life, at: Duration) {
-        let Some(machine) = self.machines.get_mut(&life.node) else { return };
-        if machine.plan_turn(at) {
+        if self.loop_of_mut(life).is_some_and(|shard| shard.plan_turn(at)) {
             self.queue.push(at, Event::Turn(life));
         }
     }
@@ -52,8 +46,7 @@ impl<S: Scene> Cluster<S> {
     /// A process takes a turn.
     pub(crate) fn turn(&mut self, life: Life) {
         let now = self.now;
-        let Some(machine) = self.machines.get_mut(&life.node).filter(|machine| machine.is_latest(life)) else { return };
-        if !machine.take_turn(now) {
+        if !self.loop_of_mut(life).is_some_and(|at| at.take_turn(now)) {
             return;
         }
         self.front(life, |frontend, context| {
@@ -74,12 +67,12 @@ impl<S: Scene> Cluster<S> {
     /// The node works, and what it asks for is done. Gives the time when it is to work again.
     fn poll_node(&mut self, life: Life) -> Option<Duration> {
         let now = self.now;
-        let machine = self.machines.get_mut(&life.node).filter(|machine| machine.is_latest(life))?;
-        let clock = machine.clock.shows(now);
-        let node = machine.node.as_mut()?;
+        let clock = self.clock_on(life.node);
+        let at = self.loop_of_mut(life)?;
+        let node = &mut at.node;
         node.poll(clock);
         let effects: Vec<Effect> = std::iter::from_fn(|| node.next_effect()).collect();
-        let wake = machine.front.next_look().map_or(node.next_wake(), |look| look.min(node.next_wake()));
+        let wake = at.front.next_look().map_or(node.next_wake(), |look| look.min(node.next_wake()));
         let mut claims = Vec::new();
         for group in node.groups() {
             if matches!(
@@ -94,7 +87,7 @@ impl<S: Scene> Cluster<S> {
                 claims.push((group.pg, group.epoch, group.device));
             }
         }
-        let wake = machine.clock.when(wake).max(now + TURN_MIN);
+        let wake = self.machines.get(&life.node)?.clock.when(wake).max(now + TURN_MIN);
         for (pg, epoch, device) in claims {
             S::acts_as_primary(self, life, device, (pg, epoch));
         }
@@ -106,9 +99,10 @@ impl<S: Scene> Cluster<S> {
 
     fn perform(&mut self, life: Life, effect: Effect) {
         let now = self.now;
-        let name = life.node;
+        let name = life.endpoint();
         match effect {
-            Effect::Connect(to, _) => self.dial(life, to.node),
+            Effect::Connect(to, _) => self.dial(life, to),
+            Effect::ConnectLocal(to) => self.join(life, to),
             Effect::Send(key, mut message) => {
                 self.tamper(&mut message);
                 if let Some((_, write)) = message.prepared() {

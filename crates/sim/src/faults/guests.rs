@@ -9,7 +9,7 @@ use crate::kernel::random::Random;
 use crate::plan::Plan;
 use crate::report::Invariant;
 use crate::world::World;
-use azekura_base::{DeviceId, NodeId};
+use azekura_base::{DeviceId, Endpoint, NodeId};
 use azekura_model::transitions::members::{NodeSpec, register_node};
 use azekura_model::transitions::removal::remove_node;
 use std::collections::BTreeSet;
@@ -93,7 +93,7 @@ impl World {
     fn move_clients(&mut self, node: NodeId) {
         for client in 0..self.scene.clients.count() {
             if self.scene.faults.guests.random.chance(50) {
-                self.scene.clients.move_to(client, node);
+                self.scene.clients.move_to(client, Endpoint::first(node));
             }
         }
     }
@@ -159,6 +159,11 @@ impl World {
             true => self.scene.faults.guests.here.iter().copied().chain([HOST]).collect(),
             false => self.machines.keys().copied().collect(),
         }
+    }
+
+    /// The same, by shard.
+    pub(crate) fn places_for_clients(&self) -> Vec<Endpoint> {
+        self.nodes_for_clients().into_iter().flat_map(|node| self.endpoints_of(node)).collect()
     }
 
     /// A node that was taken out of the cluster is refused by right.

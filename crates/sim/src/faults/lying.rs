@@ -44,7 +44,7 @@ impl World {
     pub(super) fn pick_liar(&mut self) -> Option<DeviceId> {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         let awake = |node: &NodeId| {
-            let life = self.life_of(*node);
+            let life = self.process_on(*node);
             life.is_some_and(|life| self.stalled(life).is_none()) && self.configuration.away(*node, self.now).is_none()
         };
         if !nodes.iter().all(awake) || self.has_planned_stop() || !self.is_whole() {

@@ -31,13 +31,13 @@ impl World {
             return "backup of the configuration";
         }
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let lives: Vec<Life> = nodes.iter().filter_map(|node| self.life_of(*node)).collect();
+        let lives: Vec<Life> = nodes.iter().filter_map(|node| self.process_on(*node)).collect();
         if self.plan.lie == Some(Lie::OlderConfiguration) {
             self.configuration.go_back();
             self.crash_everything();
             return "older configuration";
         }
-        self.configuration.close_as_of_backup(lives.iter().copied().collect(), self.now);
+        self.configuration.close_as_of_backup(lives.iter().map(|life| life.process()).collect(), self.now);
         for life in lives {
             let time = self.random.spread_millis(1, 3000);
             self.exit_at(self.now + time, life);
@@ -77,11 +77,11 @@ impl World {
     fn holdings(&self) -> Option<BTreeMap<DeviceId, BTreeMap<PgId, Held>>> {
         let mut said = BTreeMap::new();
         for (id, device) in &self.devices {
-            let life = self.life_of(device.node)?;
+            let life = self.process_on(device.node)?;
             if self.configuration.is_former(life) {
                 return None;
             }
-            let store = self.machines.get(&device.node)?.node.as_ref()?.store(*id)?;
+            let store = self.store_of(*id)?;
             let groups = store.groups().filter(|(pg, state)| !store.is_forgetting(*pg) && state.epoch.0 > 0);
             let held = groups.map(|(pg, state)| {
                 let (epoch, committed) = (state.epoch, state.committed);

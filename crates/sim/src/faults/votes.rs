@@ -58,7 +58,7 @@ impl World {
         let expected = |watched: &mut Watched| {
             now < watched.until && watched.pg == sync.pg && watched.former != life.node && sync.opens_at.is_some()
         };
-        let voter = self.devices.get(&sync.device).and_then(|device| self.life_of(device.node));
+        let voter = self.devices.get(&sync.device).and_then(|device| self.process_on(device.node));
         if let Some(voter) = voter
             && self.scene.faults.watched.take_if(expected).is_some()
         {
@@ -69,7 +69,7 @@ impl World {
 
     /// The process that has voted ends, if it still runs, and another one starts soon.
     pub(crate) fn kill(&mut self, life: Life) {
-        if self.life_of(life.node) == Some(life) {
+        if self.is_alive(life) {
             let time = self.scene.faults.directed.spread_millis(1, 300);
             self.crash_for(life.node, time);
         }

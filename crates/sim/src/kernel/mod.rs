@@ -5,5 +5,6 @@ pub(crate) mod disk;
 pub(crate) mod network;
 pub(crate) mod process;
 pub(crate) mod random;
+pub(crate) mod rings;
 pub(crate) mod time;
 pub(crate) mod trace;

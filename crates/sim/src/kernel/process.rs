@@ -1,18 +1,48 @@
 //! A process, as far as time goes: which life of it is meant, what its clock shows, and until when it stands still.
 
 use crate::kernel::random::Random;
-use azekura_base::NodeId;
+use azekura_base::{Endpoint, NodeId, Shard};
+use std::fmt;
 use std::time::Duration;
 
 const MILLION: u32 = 1_000_000;
 /// A clock runs at most this much too fast or too slow, in millionths.
 const CLOCK_SKEW_MAX: u32 = 50_000;
 
-/// A process's life on a node. Events for a life that has ended are void.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A process's life on a node, as one of its shards has it: its event loop. Events for a life that has ended are void.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Life {
     pub(crate) node: NodeId,
     pub(crate) incarnation: u64,
+    pub(crate) shard: Shard,
+}
+
+impl Life {
+    /// The life of a process's first shard.
+    pub(crate) const fn first(node: NodeId, incarnation: u64) -> Life {
+        Life { node, incarnation, shard: Shard(0) }
+    }
+
+    /// Where it is reached.
+    pub(crate) fn endpoint(self) -> Endpoint {
+        Endpoint { node: self.node, shard: self.shard }
+    }
+
+    /// The same for all shards of its process.
+    pub(crate) fn process(self) -> (NodeId, u64) {
+        (self.node, self.incarnation)
+    }
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut life = f.debug_struct("Life");
+        life.field("node", &self.node).field("incarnation", &self.incarnation);
+        if self.shard != Shard(0) {
+            life.field("shard", &self.shard);
+        }
+        life.finish()
+    }
 }
 
 /// A process's clock. It has an origin and a pace of its own.

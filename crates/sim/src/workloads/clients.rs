@@ -8,7 +8,7 @@ use crate::kernel::random::Random;
 use crate::kernel::time::Stamp;
 use crate::plan::{Plan, WRITE_BLOCKS_MAX};
 use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE};
-use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Generation, NodeId};
+use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Endpoint, Generation, NodeId, Shard};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -120,8 +120,8 @@ fn unaligned(kind: Kind, region: &Range<u64>, random: &mut Random) -> (Kind, u64
 
 /// All clients.
 pub(crate) struct Clients {
-    /// The node that each client is attached to.
-    at: Vec<NodeId>,
+    /// Where each client is attached.
+    at: Vec<Endpoint>,
     running: BTreeMap<u64, Running>,
     pub(crate) layout: Layout,
     pub(crate) issued: u64,
@@ -137,7 +137,12 @@ impl Clients {
     pub(crate) fn new(plan: &Plan, mut random: Random) -> Clients {
         // Where guests come and go, all begin where there always is a place.
         let nodes = if plan.guests { 1 } else { plan.nodes };
-        let at = (0..plan.clients).map(|_| NodeId(random.between(1, u64::from(nodes)) as u32)).collect();
+        let shard = |client: u32| Shard((client % u32::from(plan.shards.most())) as u8);
+        let mut at = |client| {
+            let node = NodeId(random.between(1, u64::from(nodes)) as u32);
+            Endpoint { node, shard: shard(client) }
+        };
+        let at = (0..plan.clients).map(&mut at).collect();
         let layout = Layout::new(plan);
         Clients {
             at,
@@ -165,9 +170,9 @@ impl Clients {
         self.running.values().any(|op| op.kind == Kind::Write && op.life.node == node)
     }
 
-    /// A client is attached to another node from now on.
-    pub(crate) fn move_to(&mut self, client: usize, node: NodeId) {
-        self.at[client] = node;
+    /// A client is attached there from now on.
+    pub(crate) fn move_to(&mut self, client: usize, at: Endpoint) {
+        self.at[client] = at;
     }
 
     pub(crate) fn idle(&self) -> bool {
@@ -194,8 +199,9 @@ impl Clients {
 
     /// The operations under way, for people.
     pub(crate) fn describe(&self) -> String {
-        let describe =
-            |(id, op): (&u64, &Running)| format!("{id}: {:?} {}+{} at {:?}", op.kind, op.first, op.count, op.life.node);
+        let describe = |(id, op): (&u64, &Running)| {
+            format!("{id}: {:?} {}+{} at {:?}", op.kind, op.first, op.count, op.life.endpoint())
+        };
         self.running.iter().take(8).map(describe).collect::<Vec<_>>().join(", ")
     }
 }

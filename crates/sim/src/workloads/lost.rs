@@ -7,7 +7,7 @@ mod steps;
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use crate::plan::Mode;
-use azekura_base::NodeId;
+use azekura_base::Endpoint;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) struct Lost {
     running: BTreeMap<u64, (Life, Duration)>,
     tokens: u64,
     /// Gateways without room for the other volume, and since when.
-    full: BTreeMap<NodeId, Duration>,
+    full: BTreeMap<Endpoint, Duration>,
     random: Random,
 }
 

@@ -35,8 +35,10 @@ impl World {
 
     /// A process is about to end: its copies hold what they have committed.
     pub(crate) fn note_committed(&mut self, node: NodeId) {
-        let Some(node) = self.machines.get(&node).and_then(|machine| machine.node.as_ref()) else { return };
-        node.groups().for_each(|group| self.scene.minimum.holds(group.pg, group.device, group.committed));
+        let Some(machine) = self.machines.get(&node) else { return };
+        for group in machine.loops().flat_map(|at| at.node.groups()) {
+            self.scene.minimum.holds(group.pg, group.device, group.committed);
+        }
     }
 
     fn acknowledged(&mut self, life: Life, pg: PgId, name: (SessionId, RequestId)) {
@@ -48,10 +50,13 @@ impl World {
         if !self.configuration.view().groups.contains_key(&pg) {
             return;
         }
-        let nodes = self.machines.values().filter_map(|machine| machine.node.as_ref());
-        let copies: Vec<GroupReport> = nodes.flat_map(Node::groups).filter(|copy| copy.pg == pg).collect();
+        let copies: Vec<GroupReport> = self.nodes().flat_map(Node::groups).filter(|copy| copy.pg == pg).collect();
         // What the configuration says of the copies does not matter: it may have left them behind a moment ago.
-        devices.extend(hold_in_silence(&copies, |device| self.node_of(device) == life.node, place));
+        devices.extend(hold_in_silence(
+            &copies,
+            |device| self.node_of(device) == life.node && self.shard_of(device) == life.shard,
+            place,
+        ));
         if devices.len() < self.plan.copies_min as usize {
             let what = format!("{life:?} acknowledges {name:?} at {place:?} of {pg:?}, which is on {devices:?} only");
             self.violate(Invariant::Acknowledged, what);

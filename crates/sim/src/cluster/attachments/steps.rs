@@ -27,7 +27,7 @@ impl<S: Scene> Cluster<S> {
         if self.holders.recorded {
             return self.begin_errand(life, name, Errand::Attach(self.now + CLIENT_WAIT));
         }
-        let node = self.machines.get(&life.node).and_then(|machine| machine.node.as_ref());
+        let node = self.node_at(life.endpoint());
         let volume = node.and_then(|node| node.gateway().volumes().get(&name)).map(|volume| volume.id);
         let attached = volume.map(|id| (id, Generation(0))).ok_or_else(|| "it is gone".to_owned());
         self.attached(life, &name, attached);
@@ -42,8 +42,8 @@ impl<S: Scene> Cluster<S> {
     }
 
     fn begin_errand(&mut self, life: Life, name: String, errand: Errand) {
-        let errands = self.holders.errands.entry((life, name.clone())).or_default();
-        errands.push_back(errand);
+        let errands = self.holders.errands.entry((life.process(), name.clone())).or_default();
+        errands.push_back((life, errand));
         if errands.len() == 1 {
             self.go_on_with_errand(life, name);
         }
@@ -55,20 +55,22 @@ impl<S: Scene> Cluster<S> {
     }
 
     fn end_errand(&mut self, life: Life, name: &str) {
-        let key = (life, name.to_owned());
+        let key = (life.process(), name.to_owned());
         let Some(errands) = self.holders.errands.get_mut(&key) else { return };
         errands.pop_front();
-        if errands.is_empty() {
-            self.holders.errands.remove(&key);
+        if let Some((next, _)) = errands.front() {
+            let next = *next;
+            self.go_on_with_errand(next, key.1);
         } else {
-            self.go_on_with_errand(life, key.1);
+            self.holders.errands.remove(&key);
         }
     }
 
     /// The store is asked for what a front end wants.
     pub(crate) fn run_errand(&mut self, life: Life, name: String) {
-        let key = (life, name);
-        let Some(errand) = self.holders.errands.get(&key).and_then(VecDeque::front) else { return };
+        let key = (life.process(), name);
+        let first = self.holders.errands.get(&key).and_then(VecDeque::front);
+        let Some((_, errand)) = first.filter(|(whose, _)| *whose == life) else { return };
         let name = key.1;
         if let Some(until) = self.configuration.away(life.node, self.now) {
             return self.queue.push(until, Event::Errand(life, name));
@@ -77,9 +79,11 @@ impl<S: Scene> Cluster<S> {
             Errand::Attach(until) => self.attach(life, name, until),
             Errand::GiveBack(attachment) => {
                 self.trace.step(self.now, attachment.0, || format!("{life:?} gives {name} back, {attachment:?}"));
-                // The volume may be gone.
-                let given = |records: &Records<'_>| give_back(records, &name, life.node, attachment);
-                let _ = self.change_attachments(&name, false, given);
+                if self.holders.give_up(life, &name, attachment) {
+                    // The volume may be gone.
+                    let given = |records: &Records<'_>| give_back(records, &name, life.node, attachment);
+                    let _ = self.change_attachments(&name, false, given);
+                }
                 self.end_errand(life, &name);
                 self.front(life, |frontend, _| frontend.volume_given_back(&name));
                 self.wake(life);
@@ -89,12 +93,13 @@ impl<S: Scene> Cluster<S> {
 
     /// A process attaches a volume; attachments of processes that are gone end.
     fn attach(&mut self, life: Life, name: String, until: Duration) {
-        let Life { node, incarnation } = life;
+        let (node, incarnation) = life.process();
         let wish = AttachRequest { node, incarnation: Some(incarnation), shared: None, force: false };
-        let owner = |entry: &AttachmentRecord| Life { node: entry.node, incarnation: entry.incarnation };
+        let owner = |entry: &AttachmentRecord| Life::first(entry.node, entry.incarnation);
         let owners: Vec<Life> = self.attachments(&name).iter().flat_map(|now| &now.attachments).map(owner).collect();
-        let gone = owners.into_iter().filter(|owner| self.life_of(owner.node) != Some(*owner));
-        let gone: BTreeSet<(NodeId, u64)> = gone.map(|owner| (owner.node, owner.incarnation)).collect();
+        let gone = owners.into_iter().filter(|owner| !self.is_alive(*owner));
+        let gone: BTreeSet<(NodeId, u64)> = gone.map(Life::process).collect();
+        self.check_ended(life);
         self.trace.step(self.now, incarnation, || format!("{life:?} attaches {name}; gone are {gone:?}"));
         let refusal = |what| match what {
             InTheWay::Holder(holder) => MetaError::Attached {
@@ -115,6 +120,18 @@ impl<S: Scene> Cluster<S> {
             }
             Err(error) => self.violate(Invariant::Protocol, format!("{name} can't be attached: {error}")),
         }
+    }
+
+    /// No shard of a process takes another process for ended that runs: attachments of such would be given to others.
+    fn check_ended(&mut self, life: Life) {
+        let running: Vec<Life> = self.machines.keys().filter_map(|node| self.process_on(*node)).collect();
+        let asked = self.lives_of(life);
+        let wrong = asked.iter().find_map(|asked| {
+            let node = self.node_at(asked.endpoint())?;
+            let other = running.iter().find(|other| node.has_ended(other.node, other.incarnation))?;
+            Some(format!("{asked:?} takes {other:?} for ended, which runs"))
+        });
+        wrong.into_iter().for_each(|what| self.violate(Invariant::Protocol, what));
     }
 
     /// The configuration says which attachments stand; those that did before and do not any more have ended.
@@ -220,8 +237,8 @@ impl<S: Scene> Cluster<S> {
 
     /// A front end is told what has become of its wish.
     fn attached(&mut self, life: Life, name: &str, attached: Result<(VolumeId, Generation), String>) {
-        if let Ok((_, attachment)) = attached {
-            self.holders.told.insert((life, name.to_owned()), attachment);
+        if let Ok(attached) = attached {
+            self.holders.told.insert((life, name.to_owned()), attached);
         }
         self.front(life, |frontend, context| frontend.volume_attached(name, attached, context));
     }
@@ -235,7 +252,7 @@ impl<S: Scene> Cluster<S> {
     pub(crate) fn holders_lose(&mut self, life: Life) {
         let Holders { told, errands, unheard, fences, .. } = &mut self.holders;
         told.retain(|(at, _), _| *at != life);
-        errands.retain(|(at, _), _| *at != life);
+        errands.retain(|(process, _), _| *process != life.process());
         unheard.retain(|unheard| unheard.life != life);
         fences.retain(|_, fence| fence.from != life);
     }

@@ -46,9 +46,7 @@ impl<S: Scene> Cluster<S> {
 
     /// There is news for every process.
     pub(crate) fn inform_all(&mut self) {
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let lives: Vec<Life> = nodes.into_iter().filter_map(|node| self.life_of(node)).collect();
-        lives.into_iter().for_each(|life| self.inform(life));
+        self.lives().into_iter().for_each(|life| self.inform(life));
     }
 
     /// A process proposes a group's configuration.
@@ -59,7 +57,7 @@ impl<S: Scene> Cluster<S> {
 
     /// The proposal has come, for the first time or again.
     pub(crate) fn proposed(&mut self, from: Life, pg: PgId, device: DeviceId, config: GroupConfig) {
-        if self.life_of(from.node) != Some(from) {
+        if !self.is_alive(from) {
             return; // What a process that is gone had sent comes by itself.
         }
         let version = config.version;

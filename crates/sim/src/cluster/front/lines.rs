@@ -4,7 +4,7 @@ use super::plain::{Plain, Stage, Wire};
 use super::{Connection, LOOK_MAX, Line, Who};
 use crate::cluster::attachments::INSPECTOR;
 use crate::cluster::events::Event;
-use crate::cluster::machine::Machine;
+use crate::cluster::machine::EventLoop;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
 use crate::report::Invariant;
@@ -18,12 +18,8 @@ use std::rc::Rc;
 impl<S: Scene> Cluster<S> {
     /// Lets the front end of a process do something, and does what it asks for.
     pub(crate) fn front(&mut self, life: Life, act: impl FnOnce(&mut Frontend<Line>, &mut Context<'_, Line>)) {
-        if self.life_of(life.node) != Some(life) {
-            return;
-        }
-        let Some(machine) = self.machines.get_mut(&life.node) else { return };
-        let clock = machine.clock.shows(self.now);
-        let Machine { node: Some(node), front, .. } = machine else { return };
+        let clock = self.clock_on(life.node);
+        let Some(EventLoop { node, front, .. }) = self.loop_of_mut(life) else { return };
         node.advance(clock);
         let mut context = Context { clients: &mut front.sockets, backend: node, now: clock };
         act(&mut front.frontend, &mut context);
@@ -33,8 +29,7 @@ impl<S: Scene> Cluster<S> {
     }
 
     fn next_front_effect(&mut self, life: Life) -> Option<Effect<Line>> {
-        self.life_of(life.node).filter(|now| *now == life)?;
-        self.machines.get_mut(&life.node)?.front.frontend.next_effect()
+        self.loop_of_mut(life)?.front.frontend.next_effect()
     }
 
     fn perform_for_clients(&mut self, life: Life, effect: Effect<Line>) {
@@ -53,7 +48,7 @@ impl<S: Scene> Cluster<S> {
                 self.queue.push(at, Event::Look(life));
             }
             Effect::Answered(token, outcome) => S::answered(self, token, outcome),
-            Effect::Warn(what) => self.trace.remark(self.now, || format!("{:?} warns: {what}", life.node)),
+            Effect::Warn(what) => self.trace.remark(self.now, || format!("{:?} warns: {what}", life.endpoint())),
         }
     }
 
@@ -75,13 +70,13 @@ impl<S: Scene> Cluster<S> {
         self.connections.made += 1;
         let line = Line(self.connections.made);
         let wire = Rc::new(RefCell::new(Wire::new(name)));
-        let machine = self.machines.get_mut(&life.node)?;
-        let clock = machine.clock.shows(self.now);
-        if !machine.front.frontend.connect(line, clock) {
+        let clock = self.clock_on(life.node);
+        let front = &mut self.loop_of_mut(life)?.front;
+        if !front.frontend.connect(line, clock) {
             self.violate(Invariant::Liveness, format!("{life:?} takes no more clients"));
             return None;
         }
-        machine.front.sockets.0.insert(line, Client::new(Box::new(Plain::new(Rc::clone(&wire)))));
+        front.sockets.0.insert(line, Client::new(Box::new(Plain::new(Rc::clone(&wire)))));
         let connection = Connection { life, who, name: key.2.clone(), wire, opened: None, under_way: BTreeSet::new() };
         self.connections.all.insert(line, connection);
         self.connections.by_name.insert(key, line);
@@ -157,9 +152,8 @@ impl<S: Scene> Cluster<S> {
     /// A client's connection ends: what it has asked for is not answered any more.
     pub(crate) fn hang_up(&mut self, line: Line) {
         let Some(connection) = self.connections.remove(line) else { return };
-        if self.life_of(connection.life.node) == Some(connection.life) {
-            let machine = self.machines.get_mut(&connection.life.node);
-            machine.into_iter().for_each(|machine| drop(machine.front.sockets.0.remove(&line)));
+        if let Some(at) = self.loop_of_mut(connection.life) {
+            at.front.sockets.0.remove(&line);
         }
         self.front(connection.life, |frontend, _| frontend.gone(line));
         connection.under_way.into_iter().for_each(|token| S::unanswered(self, token));

@@ -3,7 +3,7 @@
 use super::{Operator, Reign, TRUST_AGAIN};
 use crate::cluster::devices::identity;
 use crate::cluster::events::Event;
-use crate::cluster::machine::Machine;
+use crate::cluster::machine::{Machine, shards_of_later};
 use crate::cluster::records::{CAPACITY_BYTES, address};
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::device::{Device, Honesty, Silence};
@@ -108,7 +108,7 @@ impl<S: Scene> Cluster<S> {
         }
         let model = self.configuration.model();
         let Some(Reign { life, leader, .. }) = &self.operator.reign else { return false };
-        self.life_of(life.node) == Some(*life)
+        self.is_alive(*life)
             && self.machines.keys().all(|node| model.alive.contains_key(node))
             && leader.moves(model, self.moment()).is_empty()
     }
@@ -121,8 +121,7 @@ impl<S: Scene> Cluster<S> {
     fn trust_again(&mut self) {
         let long_ago = |until: Duration| self.now > until.saturating_add(TRUST_AGAIN);
         let trusted = |(id, device): &(&DeviceId, &Device)| {
-            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
-            let serves = node.is_some_and(|node| node.store(**id).is_some());
+            let serves = self.store_of(**id).is_some();
             let Silence { reads_until, writes_until, crawls_until, .. } = device.silent;
             let silent_until = reads_until.max(writes_until).max(crawls_until);
             device.hurt && serves && long_ago(device.refuses.end().max(silent_until))
@@ -186,7 +185,7 @@ impl<S: Scene> Cluster<S> {
         };
         let registered = self.configuration.run(|records| register_node(records, &spec));
         let (record, _) = self.must(registered)?;
-        self.machines.insert(record.id, Machine::new(self.operator.random.fork()));
+        self.machines.insert(record.id, Machine::new(self.operator.random.fork(), shards_of_later(record.id)));
         (0..self.plan.devices_per_node).for_each(|_| self.operator.order_device(record.id));
         self.trace.step(self.now, u64::from(node.0), || format!("{node:?} is gone, {:?} joins", record.id));
         self.inform_all();
@@ -349,11 +348,10 @@ impl<S: Scene> Cluster<S> {
     /// Everybody runs, nobody is about to restart a node, and no device fails that is in use.
     pub(crate) fn devices_rest(&self) -> bool {
         let rests = |(id, device): (&DeviceId, &Device)| {
-            let node = self.machines.get(&device.node).and_then(|machine| machine.node.as_ref());
-            let serves = node.is_some_and(|node| node.store(*id).is_some()) && !device.refuses.is_on(self.now);
+            let serves = self.store_of(*id).is_some() && !device.refuses.is_on(self.now);
             !device.retired && (self.is_out_for_good(*id) || !self.operator.is_out(*id) && serves)
         };
-        let up = self.machines.keys().all(|node| self.ready_life(*node).is_some());
+        let up = self.endpoints().into_iter().all(|at| self.ready_life(at).is_some());
         let rest = || self.operator.due.is_empty() && !self.operator.has_dismissed() && self.devices.iter().all(rests);
         !self.operator.on || up && rest() && !self.has_planned_stop()
     }

@@ -57,7 +57,7 @@ impl World {
         }
         let steady = |state| matches!(state, GroupState::Active | GroupState::Following);
         let mut copies = 0;
-        for node in self.machines.values().filter_map(|machine| machine.node.as_ref()) {
+        for node in self.nodes() {
             let of_members = node
                 .groups()
                 .filter(|group| groups.get(&group.pg).is_some_and(|config| config.members.contains(&group.device)));

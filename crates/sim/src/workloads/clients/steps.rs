@@ -15,7 +15,7 @@ use crate::workloads::fsx;
 use crate::workloads::lost;
 use crate::workloads::snapshots::relay;
 use crate::world::World;
-use azekura_base::{Generation, IoStatus, NodeId};
+use azekura_base::{Endpoint, Generation, IoStatus};
 use azekura_frontend::Request;
 use azekura_gateway::{Op, Outcome, Piece, RETRY_INTERVAL_MAX};
 use azekura_node::ReadLimits;
@@ -34,10 +34,10 @@ impl World {
         if depth >= CLIENT_DEPTH_MAX || self.scene.clients.all_issued() || self.is_lull() {
             return;
         }
-        let node = self.scene.clients.at[client];
-        let Some(life) = self.ready_life(node) else {
-            let nodes = self.nodes_for_clients();
-            self.scene.clients.at[client] = *self.scene.clients.random.pick(&nodes);
+        let at = self.scene.clients.at[client];
+        let Some(life) = self.ready_life(at) else {
+            let all = self.places_for_clients();
+            self.scene.clients.at[client] = *self.scene.clients.random.pick(&all);
             return;
         };
         let Some(line) = self.line_to(life, Who("client", client as u64), VOLUME) else { return };
@@ -80,15 +80,15 @@ impl World {
         );
         self.trace.step(self.now, id, || {
             let block = first / BLOCK_SECTORS;
-            format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.node)
+            format!("{:?} operation {id}: {kind:?} {first}+{count} (block {block}) starts at {start}", life.endpoint())
         });
         id
     }
 
-    /// Starts reads of everything that clients ever wrote, at a node.
-    pub(crate) fn read_everything(&mut self, node: NodeId) {
-        let Some(life) = self.ready_life(node) else {
-            return self.violate(Invariant::Liveness, format!("{node:?} takes no requests"));
+    /// Starts reads of everything that clients ever wrote, at a shard.
+    pub(crate) fn read_everything(&mut self, at: Endpoint) {
+        let Some(life) = self.ready_life(at) else {
+            return self.violate(Invariant::Liveness, format!("{at:?} takes no requests"));
         };
         let regions: Vec<Range<u64>> = self.scene.clients.layout.all().cloned().collect();
         for region in regions {
@@ -111,29 +111,29 @@ impl World {
         RETRY_INTERVAL_MAX * parts.div_ceil(reads_max + waiting_max) as u32
     }
 
-    /// Starts reads of all snapshots, at a node.
-    pub(crate) fn read_snapshots(&mut self, node: NodeId) {
+    /// Starts reads of all snapshots, at a shard.
+    pub(crate) fn read_snapshots(&mut self, at: Endpoint) {
         for name in self.scene.snapshots.kept() {
             let regions: Vec<Range<u64>> = self.scene.clients.layout.all().cloned().collect();
             for region in regions {
                 let step = WRITE_BLOCKS_MAX * BLOCK_SECTORS;
                 for first in region.clone().step_by(step as usize) {
-                    self.read_snapshot(node, &name, first, step.min(region.end - first));
+                    self.read_snapshot(at, &name, first, step.min(region.end - first));
                 }
             }
         }
     }
 
     /// Starts a read of a part of a snapshot that clients write in the volume.
-    pub(crate) fn read_part_of_snapshot(&mut self, node: NodeId, name: &str) {
+    pub(crate) fn read_part_of_snapshot(&mut self, at: Endpoint, name: &str) {
         let Clients { layout, random, .. } = &mut self.scene.clients;
         let (_, first, count) = layout.draw(random);
-        self.read_snapshot(node, name, first, count);
+        self.read_snapshot(at, name, first, count);
     }
 
-    fn read_snapshot(&mut self, node: NodeId, name: &str, first: u64, count: u64) {
-        let Some(life) = self.ready_life(node) else { return };
-        let gateway = self.machines.get(&node).and_then(|machine| machine.node.as_ref()).map(|node| node.gateway());
+    fn read_snapshot(&mut self, at: Endpoint, name: &str, first: u64, count: u64) {
+        let Some(life) = self.ready_life(at) else { return };
+        let gateway = self.node_at(at).map(|node| node.gateway());
         if gateway.is_none_or(|gateway| !gateway.volumes().contains_key(name)) {
             return;
         }
@@ -144,7 +144,7 @@ impl World {
         let (kind, client, asked) = (Kind::Read, None, self.now);
         let running = Running { kind, life, client, first, count, start, asked, attachment, snapshot };
         self.scene.clients.running.insert(id, running);
-        self.trace.step(self.now, id, || format!("{node:?} operation {id}: Read {first}+{count} of {name}"));
+        self.trace.step(self.now, id, || format!("{at:?} operation {id}: Read {first}+{count} of {name}"));
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
         self.submit(line, id, Request::Read { offset, len });
     }
@@ -171,7 +171,7 @@ impl World {
                 Outcome::Read(_) => "read".to_string(),
                 other => format!("{other:?}"),
             };
-            format!("{:?} operation {id}: {what}, ends at {end}", op.life.node)
+            format!("{:?} operation {id}: {what}, ends at {end}", op.life.endpoint())
         });
         let time = self.now - op.asked;
         let limit = OPERATION_MAX + self.slowness_borne(op.asked);
@@ -249,7 +249,7 @@ impl World {
             Some(_) => self.report.failed += 1,
             None => self.report.unknown += 1,
         }
-        self.trace.step(self.now, id, || format!("{:?} operation {id}: its connection has ended", op.life.node));
+        self.trace.step(self.now, id, || format!("{:?} operation {id}: its connection has ended", op.life.endpoint()));
         self.record(id, &op, NEVER);
     }
 

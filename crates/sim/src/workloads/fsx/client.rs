@@ -136,8 +136,8 @@ impl World {
 
     /// A process knows a volume, or a snapshot, as of a revision, and takes requests.
     fn fsx_is_ready(&self, life: Life, name: &str, since: u64) -> bool {
-        let node = self.machines.get(&life.node).and_then(|machine| machine.node.as_ref());
-        self.life_of(life.node) == Some(life)
+        let node = self.node_at(life.endpoint());
+        self.is_alive(life)
             && self.stalled(life).is_none()
             && self.configuration.known_by(life) >= since
             && node.is_some_and(|node| node.gateway().volumes().contains_key(name) && node.has_room(name))
@@ -182,7 +182,7 @@ impl World {
         };
         let Change { kind, first, count, .. } = change;
         let asked = self.now;
-        self.fsx_say(|| format!("{kind:?} {first}+{count} of {name} through {:?}", life.node));
+        self.fsx_say(|| format!("{kind:?} {first}+{count} of {name} through {:?}", life.endpoint()));
         // From here on, a cut may hold it.
         let place = self.scene.fsx.cutting.as_mut().map(|cutting| cutting.note(name, change.new_sectors()));
         let opened = self.connections().opened(line);
@@ -264,8 +264,9 @@ impl World {
     /// A connection to a snapshot, which takes requests.
     fn fsx_reader(&mut self, name: &str, since: u64) -> Option<Line> {
         let lives = |world: &World| {
-            let nodes = world.machines.keys().filter(|node| world.scene.fsx.reader.is_none_or(|only| only == **node));
-            nodes.filter_map(|node| world.life_of(*node)).collect::<Vec<Life>>()
+            let mut lives = world.lives();
+            lives.retain(|life| world.scene.fsx.reader.is_none_or(|only| only == life.node));
+            lives
         };
         let ready = |world: &World| {
             let lives = lives(world).into_iter();

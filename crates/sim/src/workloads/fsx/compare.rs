@@ -105,8 +105,7 @@ impl World {
             }
         }
         for (device, (least, most)) in bounds {
-            let node = self.devices.get(&device).and_then(|device| self.machines.get(&device.node)?.node.as_ref());
-            let Some(space) = node.and_then(|node| node.store(device)).map(azekura_store::Store::space) else {
+            let Some(space) = self.store_of(device).map(azekura_store::Store::space) else {
                 continue;
             };
             let live = space.live / BLOCK_SIZE as u64;

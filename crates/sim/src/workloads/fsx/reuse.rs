@@ -44,7 +44,7 @@ impl World {
         let Some(life) = self.connections().life(line).filter(|life| self.stalled(*life).is_none()) else { return };
         self.scene.fsx.stray = Some(Stray { line, sectors, asked: nth + 1 });
         let first = self.scene.fsx.random.below(sectors - STRAY_SECTORS + 1);
-        self.fsx_say(|| format!("writes {first}+{STRAY_SECTORS} to what is deleted, through {:?}", life.node));
+        self.fsx_say(|| format!("writes {first}+{STRAY_SECTORS} to what is deleted, through {:?}", life.endpoint()));
         let bytes = encode(self.scene.fsx.steps, first, STRAY_SECTORS);
         let token = STRAY_TOKENS + (self.scene.fsx.steps << 20) + nth;
         self.submit(line, token, Request::Write { offset: first * SECTOR_SIZE as u64, bytes });

@@ -7,7 +7,7 @@ use crate::cue::Cue;
 use crate::kernel::process::Life;
 use crate::report::Invariant;
 use crate::world::World;
-use azekura_base::{BLOCK_SIZE, IoStatus, NodeId};
+use azekura_base::{BLOCK_SIZE, Endpoint, IoStatus};
 use azekura_frontend::Request;
 use azekura_gateway::Outcome;
 use bytes::Bytes;
@@ -29,9 +29,9 @@ impl World {
         }
         let pause = self.scene.lost.random.spread_millis(1, 50);
         self.cue_at(self.now + pause, Cue::Lost);
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let node = *self.scene.lost.random.pick(&nodes);
-        self.look_for_room(node);
+        let all = self.endpoints();
+        let at = *self.scene.lost.random.pick(&all);
+        self.look_for_room(at);
         if let Some((id, asked)) = self.scene.clients.oldest()
             && self.now > asked + SERVED_WITHIN
         {
@@ -40,7 +40,7 @@ impl World {
             self.violate(Invariant::Liveness, what);
         }
         for _ in 0..self.scene.lost.random.between(1, BURST) {
-            let Some(life) = self.ready_life_for(node, LOST) else { return };
+            let Some(life) = self.ready_life_for(at, LOST) else { return };
             let who = Who("lost", self.scene.lost.tokens % LINES);
             let Some(line) = self.line_to(life, who, LOST) else { return };
             self.scene.lost.tokens += 1;
@@ -57,12 +57,11 @@ impl World {
     }
 
     /// A gateway that takes no requests of the volume that is not lost serves nobody.
-    fn look_for_room(&mut self, node: NodeId) {
-        let gateway = self.machines.get(&node).and_then(|machine| machine.node.as_ref());
-        if gateway.is_none_or(|node| node.has_room(crate::cluster::records::VOLUME)) {
-            self.scene.lost.full.remove(&node);
-        } else if self.now > *self.scene.lost.full.entry(node).or_insert(self.now) + SERVED_WITHIN {
-            self.violate(Invariant::Liveness, format!("{node:?} has no room for a volume whose groups all serve"));
+    fn look_for_room(&mut self, at: Endpoint) {
+        if self.node_at(at).is_none_or(|node| node.has_room(crate::cluster::records::VOLUME)) {
+            self.scene.lost.full.remove(&at);
+        } else if self.now > *self.scene.lost.full.entry(at).or_insert(self.now) + SERVED_WITHIN {
+            self.violate(Invariant::Liveness, format!("{at:?} has no room for a volume whose groups all serve"));
         }
     }
 
@@ -91,6 +90,6 @@ impl World {
     /// The gateways of a life are gone.
     pub(crate) fn lost_loses(&mut self, life: Life) {
         self.scene.lost.running.retain(|_, (at, _)| *at != life);
-        self.scene.lost.full.remove(&life.node);
+        self.scene.lost.full.remove(&life.endpoint());
     }
 }

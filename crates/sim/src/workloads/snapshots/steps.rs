@@ -7,7 +7,6 @@ use crate::cue::Cue;
 use crate::report::Invariant;
 use crate::workloads::contents::Value;
 use crate::world::World;
-use azekura_base::NodeId;
 use std::collections::BTreeMap;
 
 impl World {
@@ -108,9 +107,9 @@ impl World {
             return;
         }
         let name = self.cuts.random.pick(&kept).clone();
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let node = *self.cuts.random.pick(&nodes);
-        self.read_part_of_snapshot(node, &name);
+        let all = self.endpoints();
+        let at = *self.cuts.random.pick(&all);
+        self.read_part_of_snapshot(at, &name);
     }
 
     /// What was read of a snapshot.

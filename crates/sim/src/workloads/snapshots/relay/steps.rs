@@ -10,7 +10,7 @@ use crate::kernel::process::Life;
 use crate::report::Invariant;
 use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE, decode, encode};
 use crate::world::World;
-use azekura_base::{CHUNK_BLOCKS, ChunkIndex, IoStatus, NodeId};
+use azekura_base::{CHUNK_BLOCKS, ChunkIndex, Endpoint, IoStatus};
 use azekura_frontend::Request;
 use azekura_gateway::{Outcome, Piece};
 use std::collections::BTreeMap;
@@ -39,23 +39,22 @@ impl World {
         {
             return;
         }
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let ready: Vec<Life> = nodes.into_iter().filter_map(|node| self.ready_life(node)).collect();
+        let ready: Vec<Life> = self.endpoints().into_iter().filter_map(|at| self.ready_life(at)).collect();
         if ready.is_empty() {
             return self.plan_relay(Duration::from_millis(5));
         }
         let life = *self.cuts.random.pick(&ready);
         let start = self.stamp();
         let relay = &mut self.scene.snapshots.relay;
-        // Often one that the node is primary of: it may be the last to hear of a cut.
+        // Often one that the shard is primary of: it may be the last to hear of a cut.
         let view = self.configuration.view();
         let primary = |cell: &Cell| {
             let group = view.volumes.get(cell.volume)?.group_of(ChunkIndex(cell.chunk as u32))?;
-            view.devices.get(&view.groups.get(&group)?.primary).map(|at| at.node)
+            view.devices.get(&view.groups.get(&group)?.primary).copied()
         };
         let all: Vec<usize> = (0..relay.cells.len()).collect();
         let own: Vec<usize> =
-            all.iter().copied().filter(|cell| primary(&relay.cells[*cell]) == Some(life.node)).collect();
+            all.iter().copied().filter(|cell| primary(&relay.cells[*cell]) == Some(life.endpoint())).collect();
         let often = self.cuts.random.chance(70) && !own.is_empty();
         let cell = *self.cuts.random.pick(if often { &own } else { &all });
         relay.times.push((start, NEVER));
@@ -66,7 +65,7 @@ impl World {
         relay.cells[cell].writes.push(number);
         let (volume, sector) = (relay.cells[cell].volume, relay.cells[cell].sector());
         self.trace.step(self.now, number, || {
-            format!("{:?} relay {number}: write of sector {sector} of {volume} starts at {start}", life.node)
+            format!("{:?} relay {number}: write of sector {sector} of {volume} starts at {start}", life.endpoint())
         });
         let bytes = encode(number, sector, BLOCK_SECTORS);
         match self.line_to(life, Who("relay", 0), volume) {
@@ -169,20 +168,21 @@ impl World {
 
     /// Looks at cuts that nobody has looked at, where that is possible.
     pub(crate) fn relay_looks(&mut self) {
-        let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
-        let node = *self.cuts.random.pick(&nodes);
-        self.scene.snapshots.relay.unchecked().into_iter().for_each(|cut| self.relay_reads(node, cut));
+        let all = self.endpoints();
+        let at = *self.cuts.random.pick(&all);
+        self.scene.snapshots.relay.unchecked().into_iter().for_each(|cut| self.relay_reads(at, cut));
     }
 
-    /// Looks at all cuts that are there, at a node.
-    pub(crate) fn relay_reads_all(&mut self, node: NodeId) {
+    /// Looks at all cuts that are there, at a shard.
+    pub(crate) fn relay_reads_all(&mut self, at: Endpoint) {
         let cuts: Vec<u64> = self.scene.snapshots.relay.kept.keys().copied().collect();
-        cuts.into_iter().for_each(|cut| self.relay_reads(node, cut));
+        cuts.into_iter().for_each(|cut| self.relay_reads(at, cut));
     }
 
-    fn relay_reads(&mut self, node: NodeId, cut: u64) {
-        let Some(life) = self.ready_life(node) else { return };
-        let gateway = self.machines.get(&node).and_then(|machine| machine.node.as_ref()).map(|node| node.gateway());
+    fn relay_reads(&mut self, at: Endpoint, cut: u64) {
+        let Some(life) = self.ready_life(at) else { return };
+        let machine = self.machines.get(&at.node).and_then(|machine| machine.at(at.shard));
+        let gateway = machine.map(|shard| shard.node.gateway());
         let relay = &mut self.scene.snapshots.relay;
         let Some(kept) = relay.kept.get(&cut) else { return };
         let known = |name: &String| gateway.is_some_and(|gateway| gateway.volumes().contains_key(name));
