@@ -58,6 +58,7 @@ impl World {
                 return self.does_not_end(what);
             }
         }
+        self.let_copies_stay(true);
         if self.scene.fsx.on {
             self.fsx_compare_everywhere();
         }
@@ -96,6 +97,7 @@ impl World {
         self.let_copies_answer(self.plan.ack);
         self.record_unanswered();
         self.check_history();
+        self.let_copies_stay(false);
     }
 
     /// All copies are where they should be, all members of all groups are in sync, follow their primaries and have

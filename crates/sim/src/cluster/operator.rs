@@ -41,6 +41,8 @@ pub(crate) struct Operator {
     due: BTreeMap<NodeId, u32>,
     /// Nodes whose machines are gone for good, and whose records are not.
     dismissed: BTreeSet<NodeId>,
+    /// No copy is given another home, since all are being looked at.
+    stays: bool,
 }
 
 /// A process's time as the leader of the control plane.
@@ -66,6 +68,7 @@ impl Operator {
             renewed: BTreeMap::new(),
             due: BTreeMap::new(),
             dismissed: BTreeSet::new(),
+            stays: false,
         }
     }
 

@@ -86,6 +86,7 @@ impl<S: Scene> Cluster<S> {
     /// Whether the faults of this run leave room for it.
     fn may_be_done(&self, model: &Model, plan: &Plan) -> bool {
         match plan {
+            Plan::Move(_) if self.operator.stays => false,
             Plan::Move(wanted) if wanted.reason != Reason::Repair => !S::copies_stay(self),
             Plan::Move(Move { group, members, .. }) => {
                 // What a device that lied has damaged, only copies may have that were left behind since: they are
@@ -98,6 +99,12 @@ impl<S: Scene> Cluster<S> {
             Plan::Removal(_) => !S::is_calm(self),
             _ => true,
         }
+    }
+
+    /// From now on copies stay where they are, or may move again. A leader that has just begun to reign finds only
+    /// after a while that something can be levelled out.
+    pub(crate) fn let_copies_stay(&mut self, stays: bool) {
+        self.operator.stays = stays;
     }
 
     /// All copies are where the leader wants them, or are on their way; and nobody changes its mind, since it leads and
