@@ -114,12 +114,12 @@ impl Map {
         self.cache.load_failed(key);
     }
 
-    /// See [`crate::map::Damage::overdue`].
+    /// Leaves that changes wait for and that the saved map has refused for long, see [`crate::Store::overdue_leaves`].
     pub fn overdue_leaves(&mut self, now: Duration) -> Vec<(LeafKey, Duration)> {
         self.damage.overdue(now)
     }
 
-    /// See [`crate::map::Damage::give_up`].
+    /// A leaf that the saved map refuses counts as damaged when it is refused once more.
     pub fn give_up_leaf(&mut self, key: &LeafKey) {
         self.damage.give_up(key);
     }
