@@ -163,8 +163,8 @@ fn nodes_that_come_and_go_find_a_place_and_nothing_is_applied_twice() {
     assert!(faults(&total, "guest removed") > 50 && total.fenced > 10, "{total}");
 }
 
-/// A leader that had just begun to reign found something to level out while the copies were being compared. That was the
-/// simulator's fault: copies stay where they are then.
+/// A leader that had just begun to reign found something to level out while the copies were being compared. That was
+/// the simulator's fault: copies stay where they are then.
 #[test]
 fn copies_stay_where_they_are_while_they_are_compared() {
     run_as_drawn(Mode::Devices, &[978_882_093]);
