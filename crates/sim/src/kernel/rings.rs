@@ -79,7 +79,8 @@ impl Rings {
     /// The next that has come to an end by now.
     pub(crate) fn take(&mut self, id: ConnId, side: Side, now: Duration) -> Option<(Life, Item)> {
         let end = &mut self.ends.get_mut(&id)?[index(side)];
-        let (_, item) = end.coming.pop_front_if(|(at, _)| *at <= now)?;
+        end.coming.front().filter(|(at, _)| *at <= now)?;
+        let (_, item) = end.coming.pop_front()?;
         let taken = end.open.then_some((end.life, item));
         if matches!(taken, Some((_, Item::Closed))) {
             self.ends.remove(&id);
