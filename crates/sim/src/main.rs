@@ -171,7 +171,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         let ack = arguments.ack.unwrap_or_else(|| Ack::of(seed));
         let shards = arguments.shards.map_or(azekura_sim::Shards::ONE, |shards| shards.of(seed));
         let mut plan = Plan::draw(arguments.mode, seed).with_rule(ack.rule()).with_shards(shards);
-        plan = if arguments.guests { plan.with_guests() } else { plan };
+        plan = if arguments.guests && shards == azekura_sim::Shards::ONE { plan.with_guests() } else { plan };
         plan.operations = arguments.operations.unwrap_or(plan.operations);
         plan.lie = arguments.lie;
         plan.devices_fail |= arguments.devices_fail || arguments.writes_lost;

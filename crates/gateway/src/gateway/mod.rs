@@ -63,11 +63,12 @@ pub enum Effect {
 ///
 /// # What it costs
 ///
-/// A checksum of what is written, and of what is read unless it comes from this very shard. Payloads are not copied;
-/// only the edges of zeros that are no whole blocks are made anew. A request is an entry in one ordered map, and each
-/// of its parts one in another, found by group and number. What is under way is bounded by
-/// [`crate::IN_FLIGHT_BYTES_MAX`] and the little that each volume has for itself. All parts are looked at when the
-/// configuration or a connection changes, twice a second, and every [`crate::RETRY_INTERVAL`] while parts wait.
+/// A checksum of what is written, and of what is read unless it comes from a shard of this process that is reached
+/// without a connection. Payloads are not copied; only the edges of zeros that are no whole blocks are made anew. A
+/// request is an entry in one ordered map, and each of its parts one in another, found by group and number. What is
+/// under way is bounded by [`crate::IN_FLIGHT_BYTES_MAX`] and the little that each volume has for itself. All parts are
+/// looked at when the configuration or a connection changes, twice a second, and every [`crate::RETRY_INTERVAL`] while
+/// parts wait.
 pub struct Gateway {
     session: SessionId,
     directory: Directory,

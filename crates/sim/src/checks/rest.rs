@@ -23,6 +23,7 @@ const FULL_PERCENT: u64 = 95;
 impl World {
     /// Everything that was begun ends, everything can be read, and the copies are equal.
     pub(crate) fn quiet_down(&mut self) {
+        self.let_copies_stay(false);
         let limit = self.now + QUIET_MAX;
         let up = |world: &World| world.endpoints().into_iter().all(|at| world.ready_life(at).is_some());
         let idle = |world: &World| {
@@ -97,7 +98,6 @@ impl World {
         self.let_copies_answer(self.plan.ack);
         self.record_unanswered();
         self.check_history();
-        self.let_copies_stay(false);
     }
 
     /// All copies are where they should be, all members of all groups are in sync, follow their primaries and have

@@ -65,7 +65,7 @@ impl World {
 }
 
 /// Copies that hold everything up to `place` and have said nothing of it over the network: a primary's own, one that
-/// was primary when the write was committed, and others on the primary's own node, as there may be while a copy moves.
+/// was primary when the write was committed, and others on the primary's own shard, as there may be while a copy moves.
 /// Of these last, the logs count, in the primary's epoch: a log of another one may have another write there.
 fn hold_in_silence(
     copies: &[GroupReport],
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn who_holds_a_write_without_a_word() {
-        // The first two are on the primary's own node.
+        // The first two are on the primary's own shard.
         let held = |copies: &[GroupReport]| {
             let devices = hold_in_silence(copies, |device| device.0 < 3, Sequence(7));
             devices.iter().map(|device| device.0).collect::<Vec<_>>()

@@ -101,8 +101,8 @@ impl<S: Scene> Cluster<S> {
         }
     }
 
-    /// From now on copies stay where they are, or may move again. A leader that has just begun to reign finds only
-    /// after a while that something can be levelled out.
+    /// From now on copies stay where they are, or may move again. A leader may find later that something can be
+    /// levelled out: when it has just begun to reign, or when a device that serves again is no longer noted as stopped.
     pub(crate) fn let_copies_stay(&mut self, stays: bool) {
         self.operator.stays = stays;
     }
