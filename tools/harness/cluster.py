@@ -136,11 +136,21 @@ class Cluster:
         """Starts what is not running and waits until the cluster calls itself healthy."""
         if self.config == "etcd":
             self.start_etcd()
+        new = {node.name for node in self.nodes if node.process is None}
         for node in self.nodes:
             if not node.alive:
                 node.start()
+        # A cluster of which not all nodes have joined yet is healthy as well.
+        wait_until(lambda: new <= self.with_devices(), HEALTHY_WITHIN_S, "all nodes' devices")
         self.wait_healthy()
         return self
+
+    def with_devices(self):
+        """The names of nodes of which the cluster knows a device."""
+        for node in self.nodes:
+            assert node.alive, f"{node.name} ended\n{node.process.log_tail()}"
+        listed = run_cli("device", "list", "--json", api=self.first.api, program=self.program)
+        return {device["node_name"] for device in json.loads(listed.stdout)} if listed.returncode == 0 else set()
 
     def start_etcd(self):
         if self.etcd is not None and self.etcd.alive:
