@@ -356,12 +356,13 @@ impl Plan {
             batch_blocks_max: random.between(4, 16) as u32,
             batch_records_max: random.between(1, 16) as u32,
             batches_in_flight_max: random.between(1, 4) as u32,
-            leaf_cache_bytes_max: random.between(64, 512) as usize * 1024,
+            leaf_cache_bytes_max: random.between(16, 256) as usize * 1024,
             read_cache_bytes_max: random.between(0, 1) as usize * random.between(16, 256) as usize * 1024,
             gc_reserve_percent: random.between(10, 25) as u32,
             gc_blocks_in_flight_max: random.between(8, 64) as u32,
             replay_bytes_max: random.between(128, 1024) * 1024,
             checkpoint_leaves_max: random.between(1, 8) as usize,
+            checkpoint_bytes_max: 12 << 20,
             flush: true,
         }
     }

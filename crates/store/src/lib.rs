@@ -59,7 +59,9 @@ pub use checkpoint::{
 pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError, OpenError, ReadError};
 pub use groups::{REPLAYED_REQUESTS_MAX, Requests};
 pub use jobs::Job;
-pub use map::{DamagedLeaf, Entry, Heir, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf, UnknownBlocks};
+pub use map::{
+    DamagedLeaf, Entries, Entry, Heir, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf, UnknownBlocks,
+};
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{Copy, GroupState, Mark, Record};
 pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};

@@ -32,6 +32,8 @@ pub struct Options {
     pub replay_bytes_max: u64,
     /// Leaves that one checkpoint saves at most.
     pub checkpoint_leaves_max: usize,
+    /// Memory of the leaves that one checkpoint saves, in bytes: one leaf more at most.
+    pub checkpoint_bytes_max: usize,
     /// Writes are flushed to stable storage before they count as durable. False only for devices whose cache
     /// survives a power loss.
     pub flush: bool,
@@ -142,7 +144,8 @@ impl Default for Options {
             gc_reserve_percent: 10,
             gc_blocks_in_flight_max: 512,
             replay_bytes_max: 512 << 20,
-            checkpoint_leaves_max: 1024,
+            checkpoint_leaves_max: 32 << 10,
+            checkpoint_bytes_max: 12 << 20,
             flush: true,
         }
     }

@@ -5,8 +5,8 @@ mod common;
 
 use azekura_base::{BlockIndex, BlockRange, DeviceId, LayerId, PgId};
 use azekura_store::{
-    CheckpointBatch, Completion, DeviceError, Done, Effect, Failure, Identity, Inspector, LeafKey, MapError, MemoryMap,
-    OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
+    CheckpointBatch, Completion, DeviceError, Done, Effect, Entry, Failure, Identity, Inspector, LeafKey, MapError,
+    MemoryMap, OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
 };
 use bytes::Bytes;
 use common::*;
@@ -342,7 +342,8 @@ fn a_check_finds_a_block_with_two_owners() {
     let Some(SavedLeaf::Whole(leaf)) = map.load_leaves(&[key]).unwrap().pop() else { panic!("no leaf") };
     let mut leaf = (*leaf).clone();
     assert!(!leaf.entries[0].is_own());
-    leaf.entries[0].flags = 0;
+    let own = Entry { flags: 0, ..leaf.entries[0] };
+    leaf.entries.set(0, own);
     let root = map.root().unwrap().unwrap().root;
     let (segments, removed, layers, heirs_gone, heirs) = (vec![], vec![], vec![], vec![], vec![]);
     let leaves = vec![(key, std::sync::Arc::new(leaf))];

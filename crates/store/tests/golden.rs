@@ -146,9 +146,9 @@ fn summary() {
 #[test]
 fn leaf() {
     let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
-    leaf.entries[0] = Entry::own(300, Checksum(0xdead_beef));
-    leaf.entries[9] = Entry::own(301, Checksum(0x0bad_cafe)).inherited();
-    leaf.entries[1023] = Entry::own(302, Checksum(0x1234_5678));
+    leaf.entries.set(0, Entry::own(300, Checksum(0xdead_beef)));
+    leaf.entries.set(9, Entry::own(301, Checksum(0x0bad_cafe)).inherited());
+    leaf.entries.set(1023, Entry::own(302, Checksum(0x1234_5678)));
     let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
     let image = leaf.encode(&key);
     golden("leaf", &image);
@@ -160,8 +160,8 @@ fn leaf() {
 #[test]
 fn leaf_with_an_unknown_block() {
     let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
-    leaf.entries[0] = Entry::own(300, Checksum(0xdead_beef));
-    leaf.entries[9] = Entry::unknown();
+    leaf.entries.set(0, Entry::own(300, Checksum(0xdead_beef)));
+    leaf.entries.set(9, Entry::unknown());
     let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
     let image = leaf.encode(&key);
     golden("leaf-with-unknown", &image);
@@ -172,9 +172,9 @@ fn leaf_with_an_unknown_block() {
 #[test]
 fn leaf_with_a_lost_block() {
     let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
-    leaf.entries[0] = Entry::own(300, Checksum(0xdead_beef));
-    leaf.entries[9] = Entry { flags: Entry::LOST, ..Entry::own(301, Checksum(0x0bad_cafe)) };
-    leaf.entries[10] = leaf.entries[9].inherited();
+    leaf.entries.set(0, Entry::own(300, Checksum(0xdead_beef)));
+    leaf.entries.set(9, Entry { flags: Entry::LOST, ..Entry::own(301, Checksum(0x0bad_cafe)) });
+    leaf.entries.set(10, leaf.entries[9].inherited());
     let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
     let image = leaf.encode(&key);
     golden("leaf-with-lost", &image);

@@ -24,7 +24,7 @@ proptest! {
         let copied_upto = log_upto / 3;
         let mut leaf = Leaf { modified: Sequence(modified), log_upto, copied_upto, ..Leaf::default() };
         for (block, (address, checksum, length, flags)) in entries {
-            leaf.entries[block] = Entry { address, checksum, length, flags };
+            leaf.entries.set(block, Entry { address, checksum, length, flags });
         }
         let image = leaf.encode(&key);
         prop_assert_eq!(Leaf::decode(&image), Ok((key, leaf)));

@@ -147,7 +147,9 @@ impl Checkpointer {
             heirs_gone: Vec::new(),
             heirs: Vec::new(),
         };
-        let leaves = map.take_leaves(cx, Wanted { limit: leaves_max, floor, before }, &mut batch);
+        let bytes_max = cx.options().checkpoint_bytes_max;
+        let wanted = Wanted { limit: leaves_max, bytes_max, floor, before };
+        let leaves = map.take_leaves(cx, wanted, &mut batch);
         let oldest = oldest_unsettled(cx, groups);
         let position = map.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
         batch.root.position = position_of(cx, position);

@@ -106,7 +106,7 @@ impl Map {
             Body::Zero => None,
         };
         if !inheritors.is_empty() {
-            let before = self.cache.leaf(slot).map(|leaf| leaf.entries[blocks.indexes()].to_vec()).unwrap_or_default();
+            let before = self.entries_of(slot, &blocks);
             for inheritor in inheritors {
                 self.inherit_copy(inheritor, place, blocks.first, &before, data, position);
                 // What the owner had before is forgotten once it is saved: replay could not do this again.
@@ -117,6 +117,12 @@ impl Map {
         let own = self.put_blocks(s, slot, place, blocks, data, Seen { modified: sequence, stamp: position });
         self.layers.own(blocks.layer, own);
         self.save_with_unsaved_below(slot);
+    }
+
+    /// The entries of some blocks in the leaf in `slot`; none without a leaf.
+    fn entries_of(&self, slot: SlotId, blocks: &BlockRange) -> Vec<Entry> {
+        let leaf = self.cache.leaf(slot);
+        leaf.map(|leaf| leaf.entries.of(blocks.indexes()).copied().collect()).unwrap_or_default()
     }
 
     /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the segments' accounts. Gives by how many blocks more,
@@ -136,7 +142,8 @@ impl Map {
         leaf.copied_upto = leaf.copied_upto.max(seen.stamp);
         let mut run = (0, 0);
         let mut own = 0;
-        for (index, entry) in leaf.entries[blocks.indexes()].iter_mut().enumerate() {
+        for (index, block) in blocks.indexes().enumerate() {
+            let entry = leaf.entries[block];
             if entry.is_own() {
                 let segment = s.cx.segments().segment_of(entry.address);
                 if segment != run.0 && run.1 > 0 {
@@ -147,10 +154,7 @@ impl Map {
                 run = (segment, run.1 + 1);
                 own -= 1;
             }
-            *entry = match data {
-                Some(payload) => payload.entry(index),
-                None => Entry::default(),
-            };
+            leaf.entries.set(block, data.map_or(Entry::default(), |payload| payload.entry(index)));
         }
         if run.1 > 0 {
             s.cx.segments_mut().remove_live(LiveRight::LEAF, run.0, run.1);
@@ -174,7 +178,7 @@ impl Map {
         let generation = s.cx.log().generation();
         let (leaf, delta) = self.cache.change(slot, generation);
         let mut own = 0;
-        for entry in leaf.entries.iter().filter(|e| e.is_own()) {
+        for (_, entry) in leaf.entries.present().filter(|(_, e)| e.is_own()) {
             own += 1;
             let segment = s.cx.segments().segment_of(entry.address);
             s.cx.segments_mut().remove_live(LiveRight::LEAF, segment, 1);

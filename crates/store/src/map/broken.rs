@@ -54,7 +54,7 @@ impl Map {
         for heir in heirs {
             let (leaf, _) = self.cache.change(heir, generation);
             let inherited = |entry: &&mut Entry| entry.is_allocated() && !entry.is_own();
-            leaf.entries.iter_mut().filter(inherited).for_each(|entry| *entry = Entry::unknown());
+            leaf.entries.present_mut().filter(inherited).for_each(|entry| *entry = Entry::unknown());
             let other = self.cache.slot(heir).key;
             self.cache.save_with(slot, other);
         }
@@ -73,7 +73,7 @@ impl Map {
                 Some(Content::Loading | Content::Broken(_)) | None => missing = true,
                 Some(Content::Absent) => {}
                 Some(Content::Present(leaf)) => {
-                    if leaf.entries.iter().any(|entry| entry.is_allocated() && !entry.is_own()) {
+                    if leaf.entries.present().any(|(_, entry)| entry.is_allocated() && !entry.is_own()) {
                         slots.extend(self.cache.find(key));
                     }
                 }
@@ -133,7 +133,7 @@ impl Map {
 /// The runs of blocks of which a leaf knows nothing.
 fn unknown_runs(leaf: &Leaf) -> Vec<(BlockIndex, u16)> {
     let mut runs: Vec<(BlockIndex, u16)> = Vec::new();
-    for (block, _) in leaf.entries.iter().enumerate().filter(|(_, entry)| entry.is_unknown()) {
+    for (block, _) in leaf.entries.present().filter(|(_, entry)| entry.is_unknown()) {
         match runs.last_mut() {
             Some((first, count)) if usize::from(first.0 + *count) == block => *count += 1,
             _ => runs.push((BlockIndex(block as u16), 1)),

@@ -6,10 +6,8 @@ use azekura_base::{ChunkIndex, LayerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Memory that a leaf takes, about.
-pub(crate) const LEAF_BYTES: usize = size_of::<Leaf>() + 128;
-/// Memory that the knowledge takes that there is no leaf, about.
-const ABSENT_BYTES: usize = 128;
+/// Memory that a slot takes without its leaf, about: with its places in the index and among the dirty ones.
+const SLOT_BYTES: usize = size_of::<Slot>() + 64;
 
 pub(crate) type SlotId = u32;
 
@@ -36,6 +34,8 @@ pub(crate) struct Slot {
     pub ghosts: u32,
     /// Leaves that must be saved with this one, if they have changed.
     pub needs: Vec<LeafKey>,
+    /// Memory that it was last counted with.
+    bytes: usize,
     /// Part of the checkpoint in progress: the saved map may still give the older state.
     pub saving: bool,
     /// Where there is no leaf: no ancestor before this one has one either, none at all with `None`, as long as the tree
@@ -54,6 +54,10 @@ pub(crate) struct LeafCache {
     unused: Vec<SlotId>,
     dirty: BTreeSet<(u64, SlotId)>,
     bytes: usize,
+    /// Of those, the ones of leaves that are not saved.
+    dirty_bytes: usize,
+    /// Its leaf may have grown since its memory was counted.
+    changed: Option<SlotId>,
     bytes_max: usize,
     hand: usize,
     pub hits: u64,
@@ -71,6 +75,8 @@ impl LeafCache {
             unused: Vec::new(),
             dirty: BTreeSet::new(),
             bytes: 0,
+            dirty_bytes: 0,
+            changed: None,
             bytes_max,
             hand: 0,
             hits: 0,
@@ -86,8 +92,9 @@ impl LeafCache {
         self.dirty.len()
     }
 
+    /// Memory of the leaves that are not saved.
     pub fn dirty_bytes(&self) -> usize {
-        self.dirty.len() * LEAF_BYTES
+        self.dirty_bytes
     }
 
     /// The oldest log generation with changes that are not saved.
@@ -119,18 +126,31 @@ impl LeafCache {
         }
     }
 
-    fn content_bytes(content: &Content) -> usize {
-        match content {
-            Content::Present(_) => LEAF_BYTES,
-            _ => ABSENT_BYTES,
+    fn set_content(&mut self, slot: SlotId, content: Content) {
+        self.slots[slot as usize].content = content;
+        self.count_memory(slot);
+    }
+
+    /// Counts the memory of a slot again.
+    fn count_memory(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot as usize];
+        let leaf = match &entry.content {
+            Content::Present(leaf) => leaf.memory_bytes(),
+            _ => 0,
+        };
+        let (before, now) = (entry.bytes, SLOT_BYTES + leaf);
+        entry.bytes = now;
+        self.bytes = self.bytes - before + now;
+        if entry.dirty.is_some() {
+            self.dirty_bytes = self.dirty_bytes - before + now;
         }
     }
 
-    fn set_content(&mut self, slot: SlotId, content: Content) {
-        let entry = &mut self.slots[slot as usize];
-        self.bytes -= Self::content_bytes(&entry.content);
-        self.bytes += Self::content_bytes(&content);
-        entry.content = content;
+    /// Counts the memory of the leaf that was changed last.
+    fn count_changed(&mut self) {
+        if let Some(slot) = self.changed.take() {
+            self.count_memory(slot);
+        }
     }
 
     /// A slot that waits for its leaf.
@@ -142,12 +162,13 @@ impl LeafCache {
             delta: Vec::new(),
             ghosts: 0,
             needs: Vec::new(),
+            bytes: SLOT_BYTES,
             saving: false,
             skip: None,
             referenced: true,
             used: true,
         };
-        self.bytes += ABSENT_BYTES;
+        self.bytes += SLOT_BYTES;
         let id = match self.unused.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
@@ -183,7 +204,8 @@ impl LeafCache {
     fn release(&mut self, slot: SlotId) {
         let entry = &mut self.slots[slot as usize];
         assert!(entry.dirty.is_none() && !entry.saving && entry.used);
-        self.bytes -= Self::content_bytes(&entry.content);
+        self.bytes -= entry.bytes;
+        entry.bytes = 0;
         entry.content = Content::Absent;
         entry.used = false;
         let key = (entry.key.layer, entry.key.chunk);
@@ -193,6 +215,8 @@ impl LeafCache {
 
     /// The leaf in `slot`, to be changed by a record of log `generation`.
     pub fn change(&mut self, slot: SlotId, generation: u64) -> (&mut Leaf, &mut Vec<(u32, i32)>) {
+        self.count_changed();
+        self.changed = Some(slot);
         self.mark_dirty(slot, generation);
         let entry = &mut self.slots[slot as usize];
         if entry.delta.len() >= DELTAS_MAX {
@@ -249,30 +273,37 @@ impl LeafCache {
             Some(since) => {
                 self.dirty.remove(&(since, slot));
             }
-            None => {}
+            None => self.dirty_bytes += entry.bytes,
         }
         entry.dirty = Some(generation);
         self.dirty.insert((generation, slot));
     }
 
     /// Takes dirty leaves for a checkpoint: all with changes from generations before `floor`; and at most `limit`
-    /// others, the longest dirty first, with changes from generations before `before` or that gave up blocks in a
+    /// others, of as many bytes, the longest dirty first, with changes from generations before `before` or that gave up blocks in a
     /// segment for which `emptied` is true. Calls `save` with each slot, which counts as clean from here on but stays
     /// in memory.
     pub fn take_dirty(
         &mut self,
-        limit: usize,
+        (limit, bytes_max): (usize, usize),
         floor: u64,
         before: u64,
         emptied: impl Fn(u32) -> bool,
         mut save: impl FnMut(&Slot),
     ) {
+        self.count_changed();
         let wanted = |(since, slot): &&(u64, SlotId)| {
             let delta = &self.slots[*slot as usize].delta;
             *since < before || delta.iter().any(|(segment, blocks)| *blocks < 0 && emptied(*segment))
         };
         let mut taken: Vec<(u64, SlotId)> = self.dirty.range(..(floor, 0)).copied().collect();
-        taken.extend(self.dirty.range((floor, 0)..).filter(wanted).take(limit));
+        let mut bytes = 0;
+        let fits = |(_, slot): &&(u64, SlotId)| {
+            let fits = bytes < bytes_max;
+            bytes += self.slots[*slot as usize].bytes;
+            fits
+        };
+        taken.extend(self.dirty.range((floor, 0)..).filter(wanted).take(limit).take_while(fits));
         while let Some(key) = taken.pop() {
             // It may have been taken for the sake of another one.
             if !self.dirty.remove(&key) {
@@ -280,6 +311,7 @@ impl LeafCache {
             }
             let entry = &mut self.slots[key.1 as usize];
             entry.dirty = None;
+            self.dirty_bytes -= entry.bytes;
             entry.saving = true;
             merge_deltas(&mut entry.delta);
             save(entry);
@@ -304,6 +336,7 @@ impl LeafCache {
 
     /// Lets clean leaves go until memory is within its bound; those for which `keep` is true stay.
     pub fn evict(&mut self, keep: impl Fn(&LeafKey) -> bool) {
+        self.count_changed();
         // Two rounds: the first may only take the marks of use away.
         let mut steps = self.slots.len() * 2;
         while self.bytes > self.bytes_max && steps > 0 {

@@ -13,7 +13,7 @@ use crate::map::payload::Payload;
 use crate::map::right::LiveRight;
 use crate::map::step::Step;
 use crate::map::{Map, MapCx};
-use azekura_base::{BlockIndex, CHUNK_BLOCKS, LayerId};
+use azekura_base::{BlockIndex, LayerId};
 use std::rc::Rc;
 
 /// A leaf, and which of a copy's blocks it inherits.
@@ -78,7 +78,7 @@ impl Map {
             if leaf.log_upto >= position {
                 return true;
             }
-            let mut entries = (moved.old..).zip(&leaf.entries[range.clone()]);
+            let mut entries = (moved.old..).zip(leaf.entries.of(range.clone()));
             entries.any(|(old, entry)| entry.address == old)
         };
         // The owner's leaf and all that inherit from it must be here before any is changed.
@@ -118,9 +118,9 @@ impl Map {
         let mut own = 0;
         for index in 0..count {
             if here(leaf, index) {
-                let entry = &mut leaf.entries[first + index];
+                let entry = leaf.entries[first + index];
                 own += u32::from(entry.is_own());
-                entry.address = place.address + index as u32;
+                leaf.entries.set(first + index, Entry { address: place.address + index as u32, ..entry });
             }
         }
         if own > 0 {
@@ -156,7 +156,7 @@ impl Map {
             return Ok(Vec::new());
         }
         let range = usize::from(first.0)..usize::from(first.0) + usize::from(count);
-        let before = leaf.entries[range.clone()].to_vec();
+        let before = leaf.entries.of(range.clone()).copied().collect::<Vec<_>>();
         let all: Rc<[bool]> = vec![true; before.len()].into();
         let children = |map: &Map, layer, blocks: &Rc<[bool]>| {
             map.layers.children(layer).map(|child| (child, blocks.clone())).collect::<Vec<_>>()
@@ -178,7 +178,7 @@ impl Map {
                     // is being.
                     let seen = leaf.copied_upto >= position;
                     let emptied = s.jobs.is_merging(layer) || s.jobs.is_dropped(layer);
-                    let entries = || leaf.entries[range.clone()].iter().zip(&before).zip(blocks.iter());
+                    let entries = || leaf.entries.of(range.clone()).zip(&before).zip(blocks.iter());
                     let inherited: Rc<[bool]> =
                         entries().map(|((entry, old), wanted)| *wanted && same_block(entry, old)).collect();
                     if !seen && inherited.contains(&true) {
@@ -214,13 +214,11 @@ impl Map {
         let (leaf, _) = self.cache.change(*slot, place.generation);
         leaf.log_upto = leaf.log_upto.max(position);
         leaf.copied_upto = position;
-        let entries = leaf.entries[usize::from(first.0)..].iter_mut().zip(before).enumerate();
-        for (index, (entry, old)) in entries.filter(|(index, _)| blocks[*index]) {
+        for (index, old) in before.iter().enumerate().filter(|(index, _)| blocks[*index]) {
+            let block = usize::from(first.0) + index;
+            let entry = &leaf.entries[block];
             debug_assert!(same_block(entry, old) && (!old.is_allocated() || !entry.is_own()));
-            *entry = match data {
-                Some(payload) => payload.entry(index).inherited(),
-                None => Entry::default(),
-            };
+            leaf.entries.set(block, data.map_or(Entry::default(), |payload| payload.entry(index).inherited()));
         }
     }
 
@@ -239,7 +237,7 @@ impl Map {
         let Some(from) = from else { return Step::Done };
         let Some(source) = self.cache.leaf(from).cloned() else { return Step::Done };
         let to = match to {
-            Some(to) if source.entries.iter().all(|entry| !entry.is_allocated()) => {
+            Some(to) if source.entries.present().all(|(_, entry)| !entry.is_allocated()) => {
                 // Nothing is left here; but that this layer was written counts for its child from here on.
                 if self.cache.leaf(to).is_some_and(|leaf| leaf.modified >= source.modified) {
                     return Step::Done;
@@ -263,15 +261,11 @@ impl Map {
             let (leaf, delta) = self.cache.change(to, generation);
             leaf.modified = leaf.modified.max(source.modified);
             leaf.log_upto = leaf.log_upto.max(source.log_upto);
-            for block in 0..CHUNK_BLOCKS {
-                let old = source.entries[block];
-                if !old.is_own() {
-                    continue;
-                }
-                let entry = &mut leaf.entries[block];
+            for (block, old) in source.entries.present().filter(|(_, old)| old.is_own()) {
+                let entry = leaf.entries[block];
                 let segment = segments.segment_of(old.address);
                 if entry.address == old.address && !entry.is_own() {
-                    entry.flags &= !Entry::INHERITED;
+                    leaf.entries.set(block, Entry { flags: entry.flags & !Entry::INHERITED, ..entry });
                     count(&mut moved, segment, 1);
                 } else {
                     count(&mut freed, segment, 1);
@@ -281,7 +275,7 @@ impl Map {
         }
         {
             let (leaf, delta) = self.cache.change(from, generation);
-            leaf.entries.fill(Entry::default());
+            leaf.entries.clear();
             delta.extend(moved.iter().chain(&freed).map(|(segment, blocks)| (*segment, -blocks)));
         }
         // The layer's leaf may be saved as empty only with, or after, the child's.

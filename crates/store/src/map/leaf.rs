@@ -1,5 +1,6 @@
 //! A leaf of the map: where the 1,024 blocks of one chunk of one layer are.
 
+use crate::map::entries::Entries;
 use azekura_base::{
     BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId, Sequence, UNKNOWN_CHECKSUM, checksum,
 };
@@ -179,7 +180,7 @@ pub struct DamagedLeaf {
 }
 
 /// A leaf. A layer that has a leaf for a chunk never looks at its ancestors for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Leaf {
     /// The last committed write of the group that touched the chunk in this layer.
     pub modified: Sequence,
@@ -188,17 +189,11 @@ pub struct Leaf {
     /// The same for copies from another replica.
     pub copied_upto: u64,
     /// One entry a block.
-    pub entries: [Entry; CHUNK_BLOCKS],
+    pub entries: Entries,
 }
 
 /// A leaf, shared between the cache and a checkpoint that is being saved.
 pub type LeafImage = Arc<Leaf>;
-
-impl Default for Leaf {
-    fn default() -> Leaf {
-        Leaf { modified: Sequence::ZERO, log_upto: 0, copied_upto: 0, entries: [Entry::default(); CHUNK_BLOCKS] }
-    }
-}
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AZLF");
 const VERSION: u16 = 2;
@@ -233,7 +228,7 @@ impl Leaf {
     #[must_use]
     pub fn unknown(stamps: LeafStamps) -> Leaf {
         let LeafStamps { modified, log_upto, copied_upto } = stamps;
-        Leaf { modified, log_upto, copied_upto, entries: [Entry::unknown(); CHUNK_BLOCKS] }
+        Leaf { modified, log_upto, copied_upto, entries: Entries::all(Entry::unknown()) }
     }
 
     /// Up to where the log is in the leaf.
@@ -245,13 +240,13 @@ impl Leaf {
     /// Blocks that the leaf owns.
     #[must_use]
     pub fn own(&self) -> u32 {
-        self.entries.iter().filter(|entry| entry.is_own()).count() as u32
+        self.entries.present().filter(|(_, entry)| entry.is_own()).count() as u32
     }
 
     /// Nothing is known of some of its blocks.
     #[must_use]
     pub fn has_unknown(&self) -> bool {
-        self.entries.iter().any(Entry::is_unknown)
+        self.entries.present().any(|(_, entry)| entry.is_unknown())
     }
 
     /// The checksum that an image carries of itself; 0 of one that is too short.
@@ -273,38 +268,47 @@ impl Leaf {
     pub fn child(&self) -> Leaf {
         let mut child = self.clone();
         child.modified = Sequence::ZERO;
-        for entry in child.entries.iter_mut().filter(|e| e.is_allocated()) {
+        for entry in child.entries.present_mut().filter(|e| e.is_allocated()) {
             entry.flags |= Entry::INHERITED;
         }
         child
+    }
+
+    /// Bytes of its image.
+    #[must_use]
+    pub(crate) fn image_bytes(&self) -> usize {
+        HEADER_BYTES + self.entries.count() * ENTRY_BYTES
+    }
+
+    /// Memory that it takes, in bytes.
+    #[must_use]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Leaf>() + self.entries.heap_bytes()
     }
 
     /// The leaf as it is saved (docs/formats/map.md, "Leaf image").
     #[must_use]
     pub fn encode(&self, key: &LeafKey) -> Vec<u8> {
         let mut header = ImageHeader::zeroed();
-        let mut count = 0;
-        for (block, _) in self.entries.iter().enumerate().filter(|(_, e)| e.has_contents()) {
-            header.allocated[block / 8] |= 1 << (block % 8);
-            count += 1;
-        }
+        let count = self.entries.count();
+        header.allocated = self.entries.bitmap();
         header.magic = MAGIC.to_le();
-        header.version = match (self.has_unknown(), self.entries.iter().any(Entry::is_lost)) {
+        header.version = match (self.has_unknown(), self.entries.present().any(|(_, entry)| entry.is_lost())) {
             (true, _) => VERSION_WITH_UNKNOWN,
             (false, true) => VERSION_WITH_LOST,
             (false, false) => VERSION,
         }
         .to_le();
-        header.entries = u16::to_le(count);
+        header.entries = u16::to_le(count as u16);
         header.pg = key.pg.0.to_le();
         header.layer = key.layer.0.to_le();
         header.chunk = key.chunk.0.to_le();
         header.modified = self.modified.0.to_le();
         header.log_upto = self.log_upto.to_le();
         header.copied_upto = self.copied_upto.to_le();
-        let mut image = Vec::with_capacity(HEADER_BYTES + usize::from(count) * ENTRY_BYTES);
+        let mut image = Vec::with_capacity(self.image_bytes());
         image.extend_from_slice(bytemuck::bytes_of(&header));
-        for entry in self.entries.iter().filter(|e| e.has_contents()) {
+        for (_, entry) in self.entries.present() {
             let wire = Entry {
                 address: entry.address.to_le(),
                 checksum: entry.checksum.to_le(),
@@ -346,29 +350,29 @@ impl Leaf {
         if allocated != u32::from(u16::from_le(header.entries)) || body.len() != allocated as usize * ENTRY_BYTES {
             return Err(damaged("its entries do not match its bitmap"));
         }
-        let mut leaf = Leaf {
-            modified: Sequence(u64::from_le(header.modified)),
-            log_upto: u64::from_le(header.log_upto),
-            copied_upto: u64::from_le(header.copied_upto),
-            ..Leaf::default()
-        };
-        let blocks = (0..CHUNK_BLOCKS).filter(|b| header.allocated[b / 8] & (1 << (b % 8)) != 0);
-        for (block, wire) in blocks.zip(body.chunks_exact(ENTRY_BYTES)) {
+        let mut entries = Vec::with_capacity(allocated as usize);
+        for wire in body.chunks_exact(ENTRY_BYTES) {
             let wire: Entry = bytemuck::pod_read_unaligned(wire);
-            leaf.entries[block] = Entry {
+            let entry = Entry {
                 address: u32::from_le(wire.address),
                 checksum: u32::from_le(wire.checksum),
                 length: u16::from_le(wire.length),
                 flags: u16::from_le(wire.flags),
             };
-            let entry = &leaf.entries[block];
             if entry.flags & !flags != 0 {
                 return Err(damaged("an entry with flags that its version does not have"));
             }
-            if !entry.has_contents() || entry.is_unknown() && *entry != Entry::unknown() {
+            if !entry.has_contents() || entry.is_unknown() && entry != Entry::unknown() {
                 return Err(damaged("an entry without an address"));
             }
+            entries.push(entry);
         }
+        let leaf = Leaf {
+            modified: Sequence(u64::from_le(header.modified)),
+            log_upto: u64::from_le(header.log_upto),
+            copied_upto: u64::from_le(header.copied_upto),
+            entries: Entries::packed(&header.allocated, entries),
+        };
         let key = LeafKey {
             layer: LayerId(u64::from_le(header.layer)),
             chunk: ChunkIndex(u32::from_le(header.chunk)),

@@ -154,7 +154,11 @@ impl Map {
 /// A leaf, if its blocks are on the device.
 fn with_addresses(cx: &StoreCx, leaf: SavedLeaf) -> SavedLeaf {
     let SavedLeaf::Whole(image) = &leaf else { return leaf };
-    let bad = image.entries.iter().find(|e| e.is_allocated() && cx.segments().locate(e.address).is_none());
+    let bad = image
+        .entries
+        .present()
+        .map(|(_, entry)| entry)
+        .find(|e| e.is_allocated() && cx.segments().locate(e.address).is_none());
     let Some(entry) = bad else { return leaf };
     let what = format!("a leaf names block {}, which is not on the device", entry.address);
     SavedLeaf::Damaged(Box::new(DamagedLeaf { what, stamps: Some(image.stamps()), own: None }))

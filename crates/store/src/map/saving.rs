@@ -3,15 +3,16 @@
 use crate::checkpoint::CheckpointBatch;
 use crate::cx::StoreCx;
 use crate::map::Map;
-use crate::map::cache::{Content, LEAF_BYTES};
+use crate::map::cache::Content;
 use crate::map::leaf::LeafKey;
 use azekura_base::LayerId;
 
-/// Which leaves a checkpoint takes: all with changes from generations before `floor`; and at most `limit` others, the
-/// longest dirty first, with changes from generations before `before`.
+/// Which leaves a checkpoint takes: all with changes from generations before `floor`; and at most `limit` others, of
+/// at most `bytes_max` bytes of memory and one leaf more, the longest dirty first, with changes from generations before `before`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub limit: usize,
+    pub bytes_max: usize,
     pub floor: u64,
     pub before: u64,
 }
@@ -24,7 +25,7 @@ impl Map {
         let mut owned: Vec<(LayerId, i64)> = Vec::new();
         let (segments, damage) = (cx.segments(), &mut self.damage);
         let emptied = |segment: u32| segments.get(segment).live == 0;
-        self.cache.take_dirty(wanted.limit, wanted.floor, wanted.before, emptied, |slot| {
+        self.cache.take_dirty((wanted.limit, wanted.bytes_max), wanted.floor, wanted.before, emptied, |slot| {
             taken.push(slot.key);
             deltas.extend_from_slice(&slot.delta);
             let gained: i64 = slot.delta.iter().map(|(_, blocks)| i64::from(*blocks)).sum();
@@ -47,7 +48,7 @@ impl Map {
             self.layers.add_saved(layer, blocks);
         }
         cx.counters().checkpoint_leaves += batch.leaves.len() as u64;
-        cx.counters().checkpoint_bytes += (batch.leaves.len() * LEAF_BYTES) as u64;
+        cx.counters().checkpoint_bytes += batch.leaves.iter().map(|(_, leaf)| leaf.image_bytes() as u64).sum::<u64>();
         taken
     }
 

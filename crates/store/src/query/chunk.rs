@@ -12,7 +12,7 @@ pub(crate) fn status(cx: &mut StoreCx, token: u64, leaf: Option<&Leaf>) {
     match leaf {
         None => runs.push(Run { count: CHUNK_BLOCKS as u16, data: false }),
         Some(leaf) => {
-            for entry in &leaf.entries {
+            for entry in leaf.entries.iter() {
                 match runs.last_mut() {
                     Some(run) if run.data == entry.has_contents() => run.count += 1,
                     _ => runs.push(Run { count: 1, data: entry.has_contents() }),
@@ -29,7 +29,8 @@ pub(crate) fn digest(cx: &mut StoreCx, token: u64, own: Option<Sequence>, leaf: 
     match leaf {
         None => runs.push(DigestRun { first: BlockIndex(0), count: CHUNK_BLOCKS as u16, checksums: None }),
         Some(leaf) => {
-            for entries in leaf.entries.chunk_by(|a, b| a.has_contents() == b.has_contents()) {
+            let entries: Vec<Entry> = leaf.entries.iter().copied().collect();
+            for entries in entries.chunk_by(|a, b| a.has_contents() == b.has_contents()) {
                 let first = runs.last().map_or(0, |run: &DigestRun| run.first.0 + run.count);
                 // A lost block counts as what it held, like a damaged one: copies that have it, or miss it as well,
                 // are level with this one. One of which nothing is known counts as what no block is.

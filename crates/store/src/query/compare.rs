@@ -10,7 +10,7 @@
 
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, MapError, ReadError};
-use crate::map::{Entry, Leaf, LeafKey, Map};
+use crate::map::{Entries, Entry, Leaf, LeafKey, Map};
 use crate::query::Queries;
 use crate::report::Report;
 use azekura_base::{
@@ -151,8 +151,6 @@ impl Queries {
         cx.report(Report::Differences { token, result });
     }
 }
-
-type Entries = [Entry; CHUNK_BLOCKS];
 
 /// Runs of blocks that a leaf has elsewhere than another one: whether the second has data there, or zeros.
 fn differing(from: Option<&Entries>, to: Option<&Entries>) -> Vec<DifferingBlocks> {

@@ -82,7 +82,7 @@ impl Queries {
         let mut blocks = 0;
         if let Some(leaf) = own {
             let shows = |block: usize, address| shown.is_some_and(|leaf| leaf.entries[block].address == address);
-            let entries = leaf.entries.iter().enumerate().filter(|(_, entry)| entry.is_own());
+            let entries = leaf.entries.present().filter(|(_, entry)| entry.is_own());
             blocks = entries.filter(|(block, entry)| !shows(*block, entry.address)).count() as u64;
         }
         self.leaf_measured(cx, token, blocks);

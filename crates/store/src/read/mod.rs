@@ -54,7 +54,14 @@ impl Reads {
     /// Reads blocks of a chunk. `leaf` is what knows where they are; without one they are zeros.
     pub fn start(&mut self, cx: &mut StoreCx, token: u64, range: BlockRange, leaf: Option<&Leaf>) {
         match leaf {
-            Some(leaf) => self.start_entries(cx, token, range.first, &leaf.entries[range.indexes()]),
+            Some(leaf) if range.count == 1 => {
+                let entry = leaf.entries[usize::from(range.first.0)];
+                self.start_entries(cx, token, range.first, &[entry]);
+            }
+            Some(leaf) => {
+                let entries: Vec<Entry> = leaf.entries.of(range.indexes()).copied().collect();
+                self.start_entries(cx, token, range.first, &entries);
+            }
             None => {
                 let result = Ok(vec![Extent::Zero { count: range.count }]);
                 cx.complete(Completion::Read { token, result });

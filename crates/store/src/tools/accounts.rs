@@ -86,7 +86,7 @@ impl<'a> Accounts<'a> {
 /// Adds a leaf's own blocks to their segments, and gives their number.
 fn count(segments: &Segments, leaf: &Leaf, live: &mut [u32]) -> u64 {
     let mut own = 0;
-    for entry in leaf.entries.iter().filter(|e| e.is_own()) {
+    for (_, entry) in leaf.entries.present().filter(|(_, e)| e.is_own()) {
         if let Some((segment, _)) = segments.locate(entry.address) {
             live[segment as usize] += 1;
             own += 1;

@@ -307,7 +307,7 @@ fn check_leaf(
     report.leaves += 1;
     let name = name(key);
     let mut own: Vec<(u32, usize)> = Vec::new();
-    for (block, entry) in leaf.entries.iter().enumerate().filter(|(_, e)| e.is_allocated()) {
+    for (block, entry) in leaf.entries.present().filter(|(_, e)| e.is_allocated()) {
         match inside.segments.locate(entry.address) {
             None => {
                 let what = format!("{name} block {block} is at address {}, outside of the device", entry.address);
@@ -323,7 +323,7 @@ fn check_leaf(
     for (_, block) in own.iter().filter(|(_, block)| leaf.entries[*block].is_lost()) {
         report.add(Severity::Warning, format!("{name} block {block} is lost: no copy could give it"));
     }
-    let unknown = leaf.entries.iter().filter(|entry| entry.is_unknown()).count();
+    let unknown = leaf.entries.present().filter(|(_, entry)| entry.is_unknown()).count();
     if unknown > 0 {
         let what =
             format!("{name}: of {unknown} blocks nothing is known since the map was damaged: another copy has them");

@@ -32,7 +32,7 @@ impl<'a> Lineage<'a> {
             return None;
         }
         let mut twice = None;
-        for (block, entry) in leaf.entries.iter().enumerate().filter(|(_, entry)| entry.is_own()) {
+        for (block, entry) in leaf.entries.present().filter(|(_, entry)| entry.is_own()) {
             let bit = 1 << (entry.address % 64);
             // An address outside of the device is found elsewhere.
             let Some(word) = self.owned.get_mut(entry.address as usize / 64) else { continue };
@@ -56,7 +56,8 @@ impl<'a> Lineage<'a> {
         if self.is_ending(key.layer) || self.is_forgotten(key.pg) {
             return None;
         }
-        let mut wanted: Vec<usize> = (0..leaf.entries.len()).filter(|block| inherits(&leaf.entries[*block])).collect();
+        let mut wanted: Vec<usize> =
+            leaf.entries.present().filter(|(_, entry)| inherits(entry)).map(|(block, _)| block).collect();
         // Few are left of which nobody is found to be the owner: only those are looked for among pending writes.
         let first_orphan =
             |wanted: &[usize]| wanted.iter().copied().find(|block| !self.is_pending(leaf.entries[*block].address));

@@ -65,7 +65,7 @@ pub fn tiny() -> Options {
         batch_blocks_max: 16,
         batch_records_max: 16,
         batches_in_flight_max: 4,
-        leaf_cache_bytes_max: 10 * 12_500,
+        leaf_cache_bytes_max: 10 * 2_000,
         read_cache_bytes_max: 20 * 4300,
         gc_reserve_percent: 20,
         replay_bytes_max: 16 * 64 * 4096,
