@@ -1,6 +1,8 @@
 //! The saved map on disk, in a redb database (docs/formats/map.md).
 //!
-//! Its calls block: a node runs them on a thread of their own, one at a time, in the order of the effects.
+//! Its calls block: a node runs them on threads of their own. What changes or lists the map is done by one thread, in
+//! the order of the effects; leaves are looked up beside that, by others ([`CheckpointDb`] can be cloned): the database
+//! gives each reader the map as of the last checkpoint that had ended when it began.
 //!
 //! The database checks no page when it reads one, and a disk may lose a write that it has called done, so nothing that
 //! comes out of it is believed as it is: rows have checksums, small ones exist twice, and an index in another tree than
@@ -19,7 +21,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Memory that the database may use for its pages, in bytes.
 const CACHE_BYTES_MAX: usize = 16 << 20;
@@ -29,11 +31,22 @@ const TRIES: usize = 2;
 
 type OpenBackend = dyn Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// A saved map in a file.
-pub struct CheckpointDb {
-    /// `None` after a failure, until it can be opened again: the library takes no call after one.
-    database: Mutex<Option<Opened>>,
+/// A saved map in a file. A clone is another way to the same one.
+#[derive(Clone)]
+pub struct CheckpointDb(Arc<Shared>);
+
+struct Shared {
+    slot: RwLock<Slot>,
     open: Box<OpenBackend>,
+}
+
+/// The database, held for reading by all who use it, also by who writes to it: to open it anew all have to leave.
+#[derive(Default)]
+struct Slot {
+    /// `None` after a failure, until it can be opened again: the library takes no call after one.
+    opened: Option<Opened>,
+    /// How often it was opened.
+    openings: u64,
 }
 
 struct Opened {
@@ -72,64 +85,80 @@ impl CheckpointDb {
     pub fn over(
         open: impl Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
     ) -> Result<CheckpointDb, MapError> {
-        let map = CheckpointDb { database: Mutex::new(None), open: Box::new(open) };
-        let database = map.opened().map_err(|error| match is_full(&error) {
+        let map = CheckpointDb(Arc::new(Shared { slot: RwLock::default(), open: Box::new(open) }));
+        map.with(|_, _| ()).map_err(|error| match is_full(&error) {
             true => MapError::Full(error.to_string()),
             false => MapError::Failed(error.to_string()),
         })?;
-        Ok(CheckpointDb { database: Mutex::new(Some(database)), ..map })
+        Ok(map)
     }
 
-    fn opened(&self) -> Result<Opened, redb::Error> {
-        let troubles = Troubles::default();
-        let backend = Watched::new((self.open)()?, troubles.clone());
-        let database = Database::builder().set_cache_size(CACHE_BYTES_MAX).create_with_backend(backend)?;
-        Ok(Opened { database, troubles })
+    /// Does something with the database, which is opened if it is not; `act` is told which opening it is.
+    fn with<T>(&self, act: impl FnOnce(&Opened, u64) -> T) -> Result<T, redb::Error> {
+        loop {
+            let slot = self.0.slot.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(opened) = &slot.opened {
+                return Ok(act(opened, slot.openings));
+            }
+            drop(slot);
+            let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
+            if slot.opened.is_none() {
+                let troubles = Troubles::default();
+                let backend = Watched::new((self.0.open)()?, troubles.clone());
+                let database = Database::builder().set_cache_size(CACHE_BYTES_MAX).create_with_backend(backend)?;
+                *slot = Slot { opened: Some(Opened { database, troubles }), openings: slot.openings + 1 };
+            }
+        }
+    }
+
+    /// An opening of the database has failed: who wants it next opens it anew.
+    fn close(&self, opening: u64) {
+        let mut slot = self.0.slot.write().unwrap_or_else(PoisonError::into_inner);
+        if slot.openings == opening {
+            slot.opened = None;
+        }
     }
 
     /// Reads something. The database is opened anew once for it: most errors of a device are over after a moment, and
     /// the library takes no call after one.
     fn read<T>(&self, what: &str, ask: impl Fn(&ReadTransaction) -> Result<T, Wrong>) -> Result<T, MapError> {
-        let mut slot = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = redb::Error::PreviousIo;
         for _ in 0..TRIES {
-            let database = match slot.take().map_or_else(|| self.opened(), Ok) {
-                Ok(database) => slot.insert(database),
-                Err(error) => {
+            let answer = self.with(|opened, opening| {
+                let transaction = opened.database.begin_read().map_err(|error| Wrong::Refused(error.into()));
+                (transaction.and_then(|transaction| ask(&transaction)), opening)
+            });
+            match answer {
+                Ok((Ok(answer), _)) => return Ok(answer),
+                Ok((Err(Wrong::Failed(error)), _)) => return Err(error),
+                Ok((Err(Wrong::Refused(error)), opening)) => {
                     last = error;
-                    continue;
+                    self.close(opening);
                 }
-            };
-            let transaction = database.database.begin_read().map_err(|error| Wrong::Refused(error.into()));
-            match transaction.and_then(|transaction| ask(&transaction)) {
-                Ok(answer) => return Ok(answer),
-                Err(Wrong::Failed(error)) => return Err(error),
-                Err(Wrong::Refused(error)) => {
-                    last = error;
-                    *slot = None;
-                }
+                Err(error) => last = error,
             }
         }
         Err(MapError::Refused(format!("{what} can't be read: {last}")))
     }
 
     fn save(&self, batch: &CheckpointBatch) -> Result<(), MapError> {
-        let mut slot = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = redb::Error::PreviousIo;
         for _ in 0..TRIES {
-            let database = match slot.take().map_or_else(|| self.opened(), Ok) {
-                Ok(database) => slot.insert(database),
+            let saved = self.with(|opened, opening| {
+                opened.troubles.forget();
+                write(&opened.database, batch).map_err(|error| (error, opened.troubles.clone(), opening))
+            });
+            let (error, troubles, opening) = match saved {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(failed)) => failed,
                 Err(error) if is_full(&error) => return Err(MapError::Full(not_saved(&error))),
                 Err(error) => {
                     last = error;
                     continue;
                 }
             };
-            let troubles = database.troubles.clone();
-            troubles.forget();
-            let Err(error) = write(&database.database, batch) else { return Ok(()) };
             // What was saved before is still there: it is wanted for reading, too.
-            *slot = None;
+            self.close(opening);
             // Nobody knows what of the transaction is durable, and asking again would not tell.
             if troubles.sync_failed() {
                 return Err(MapError::Failed(not_saved(&error)));

@@ -78,7 +78,8 @@ pub(crate) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
 }
 
 pub(crate) fn write(database: &Database, batch: &CheckpointBatch) -> Result<(), redb::Error> {
-    let transaction = database.begin_write()?;
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
     let root = batch.root.encode();
     for copy in 0..2 {
         transaction.open_table(ROOT[copy])?.insert(ROOT_KEY, &root[..])?;

@@ -1,76 +1,123 @@
-//! A device's map: a database whose calls block, on a thread of its own.
+//! A device's map: a database whose calls block, on threads of its own.
+//!
+//! What changes or lists the map is done by one thread, in the order in which the store asks. Leaves are looked up by
+//! others, beside that: a checkpoint takes as long as the device takes for all that it saves, and readers do not wait
+//! for it. The store asks for no leaf that is part of a checkpoint which is not saved yet, so that the order of the two
+//! does not matter.
 
 use crate::driver::messages::{Command, Handle};
 use azekura_base::DeviceId;
 use azekura_store::{Done, Effect, IoId, MapError, SavedMap};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-/// The way to the thread; the thread ends, with the database closed, when this is dropped.
+/// Threads that look leaves up.
+const READERS: usize = 3;
+
+/// The way to the threads; they end, with the database closed, when this is dropped.
 pub struct MapThread {
-    effects: Option<mpsc::Sender<Effect>>,
-    thread: Option<JoinHandle<()>>,
+    ways: Option<Ways>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Ways {
+    /// To the thread that does one thing after the other.
+    in_order: mpsc::Sender<Effect>,
+    /// To those that look leaves up.
+    lookups: mpsc::Sender<Effect>,
 }
 
 impl MapThread {
-    /// Starts the thread. What it does is reported to the data plane as [`Command::MapDone`].
+    /// Starts the threads. What they do is reported to the data plane as [`Command::MapDone`].
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn start(device: DeviceId, map: impl SavedMap + Send + 'static, data_plane: Handle) -> io::Result<MapThread> {
+    pub fn start(
+        device: DeviceId,
+        map: impl SavedMap + Clone + Send + 'static,
+        data_plane: Handle,
+    ) -> io::Result<MapThread> {
         let told = move |io, done| data_plane.send(Command::MapDone(device, io, done));
-        MapThread::spawn(format!("map-{device}"), map, told)
+        MapThread::spawn(&format!("map-{device}"), &map, &told)
     }
 
-    fn spawn(
-        name: String,
-        mut map: impl SavedMap + Send + 'static,
-        told: impl Fn(IoId, Done) + Send + 'static,
+    fn spawn<M: SavedMap + Clone + Send + 'static>(
+        name: &str,
+        map: &M,
+        told: &(impl Fn(IoId, Done) + Clone + Send + 'static),
     ) -> io::Result<MapThread> {
-        let (sender, effects) = mpsc::channel::<Effect>();
-        let work = move || {
-            // After a panic nothing is known of what the database has in memory: it is not asked again.
-            let mut panicked = false;
+        // After a panic nothing is known of what the database has in memory: it is not asked again.
+        let panicked = Arc::new(AtomicBool::new(false));
+        let (in_order, effects) = mpsc::channel::<Effect>();
+        let (lookups, wanted) = mpsc::channel::<Effect>();
+        let wanted = Arc::new(Mutex::new(wanted));
+        let mut threads = Vec::new();
+        let mut work = Work { map: map.clone(), panicked: panicked.clone() };
+        let reports = told.clone();
+        threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(effect) = effects.recv() {
-                let failed = effect.map_error(MapError::Failed(
-                    "the database of the map has panicked, as the message before this one says; please report that. \
-                     The device is taken up again when the node is started anew"
-                        .into(),
-                ));
-                let done = match panicked {
-                    false => {
-                        catch_unwind(AssertUnwindSafe(|| map.perform(effect))).map(Result::ok).unwrap_or_else(|_| {
-                            panicked = true;
-                            failed
-                        })
-                    }
-                    true => failed,
-                };
-                done.into_iter().for_each(|(io, done)| told(io, done));
+                work.perform(effect).into_iter().for_each(|(io, done)| reports(io, done));
             }
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(work)?;
-        Ok(MapThread { effects: Some(sender), thread: Some(thread) })
+        })?);
+        for reader in 0..READERS {
+            let mut work = Work { map: map.clone(), panicked: panicked.clone() };
+            let (wanted, reports) = (wanted.clone(), told.clone());
+            let next = move || wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            threads.push(std::thread::Builder::new().name(format!("{name}-r{reader}")).spawn(move || {
+                while let Ok(effect) = next() {
+                    work.perform(effect).into_iter().for_each(|(io, done)| reports(io, done));
+                }
+            })?);
+        }
+        Ok(MapThread { ways: Some(Ways { in_order, lookups }), threads })
     }
 
     /// Has the database do something.
     pub fn perform(&self, effect: Effect) {
-        if let Some(effects) = &self.effects {
-            // The thread ends only after its sender has been dropped; whatever else should happen to it, the store
-            // gives a map up that does not answer.
-            let _ = effects.send(effect);
-        }
+        let Some(ways) = &self.ways else { return };
+        // The threads end only after their senders have been dropped; whatever else should happen to them, the store
+        // gives a map up that does not answer.
+        let _ = match effect {
+            Effect::LoadLeaves { .. } => ways.lookups.send(effect),
+            in_order => ways.in_order.send(in_order),
+        };
     }
 }
 
 impl Drop for MapThread {
     fn drop(&mut self) {
-        self.effects = None;
-        if let Some(thread) = self.thread.take() {
+        self.ways = None;
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+/// What one of the threads works with.
+struct Work<M> {
+    map: M,
+    /// The database has panicked, whoever asked it.
+    panicked: Arc<AtomicBool>,
+}
+
+impl<M: SavedMap> Work<M> {
+    fn perform(&mut self, effect: Effect) -> Option<(IoId, Done)> {
+        let failed = effect.map_error(MapError::Failed(
+            "the database of the map has panicked, as the message before this one says; please report that. The device \
+             is taken up again when the node is started anew"
+                .into(),
+        ));
+        if self.panicked.load(Ordering::Acquire) {
+            return failed;
+        }
+        let done = catch_unwind(AssertUnwindSafe(|| self.map.perform(effect)));
+        done.map(Result::ok).unwrap_or_else(|_| {
+            self.panicked.store(true, Ordering::Release);
+            failed
+        })
     }
 }
 
@@ -84,6 +131,7 @@ mod tests {
     use std::time::Duration;
 
     /// A database that meets a page it does not understand.
+    #[derive(Clone)]
     struct Panicking;
 
     impl SavedMap for Panicking {
@@ -122,15 +170,67 @@ mod tests {
     #[test]
     fn after_a_panic_of_the_database_every_effect_ends_with_an_error() {
         let (sender, told) = mpsc::channel();
-        let thread =
-            MapThread::spawn("map".into(), Panicking, move |io, done| sender.send((io, done)).unwrap()).unwrap();
+        let reports = move |io, done| sender.send((io, done)).unwrap();
+        let thread = MapThread::spawn("map", &Panicking, &reports).unwrap();
         let heirs = |io| Effect::LoadHeirs { io: IoId(io), segment: 0 };
-        thread.perform(heirs(1));
-        thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
-        thread.perform(heirs(3));
         let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        thread.perform(heirs(1));
         assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
+        thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
         assert!(matches!(next(), (IoId(2), Done::Leaves(Err(MapError::Failed(why)))) if why.contains("panicked")));
+        thread.perform(heirs(3));
         assert!(matches!(next(), (IoId(3), Done::Heirs(Err(MapError::Failed(_))))));
+    }
+
+    /// A database that saves a checkpoint only when it is let.
+    #[derive(Clone)]
+    struct Saving(Arc<Mutex<mpsc::Receiver<()>>>);
+
+    impl SavedMap for Saving {
+        fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
+            Ok(None)
+        }
+        fn checkpoint(&mut self, _: CheckpointBatch) -> Result<(), MapError> {
+            Ok(())
+        }
+        fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError> {
+            Ok(vec![SavedLeaf::Absent; keys.len()])
+        }
+        fn scan_layer(&self, _: LayerId, _: ChunkIndex, _: usize) -> Result<Vec<LeafKey>, MapError> {
+            Ok(Vec::new())
+        }
+        fn scan_modified(
+            &self,
+            _: PgId,
+            _: Sequence,
+            _: (LayerId, ChunkIndex),
+            _: usize,
+        ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
+            Ok(Vec::new())
+        }
+        fn load_heirs(&self, _: u32) -> Result<Vec<Heir>, MapError> {
+            self.0.lock().unwrap().recv().unwrap();
+            Ok(Vec::new())
+        }
+        fn compare_totals(&self, _: PgId) -> Result<Option<String>, MapError> {
+            Ok(None)
+        }
+        fn for_each_leaf(&self, _: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn leaves_are_looked_up_while_something_else_takes_its_time() {
+        let (sender, told) = mpsc::channel();
+        let reports = move |io, done| sender.send((io, done)).unwrap();
+        let (let_go, waits) = mpsc::channel();
+        let thread = MapThread::spawn("map", &Saving(Arc::new(Mutex::new(waits))), &reports).unwrap();
+        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        thread.perform(Effect::LoadHeirs { io: IoId(1), segment: 0 });
+        thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
+        assert!(matches!(next(), (IoId(2), Done::Leaves(Ok(_)))));
+        let_go.send(()).unwrap();
+        assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
     }
 }

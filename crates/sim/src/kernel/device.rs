@@ -93,7 +93,7 @@ pub(crate) struct Device {
     options: Options,
     pub(crate) disk: Disk,
     map: MemoryMap,
-    /// What the map was asked for, oldest first: it does one thing after the other.
+    /// What the map was asked for, oldest first: it does one thing after the other, but for leaves that are looked up.
     map_queue: VecDeque<Effect>,
     /// Draws what becomes of checkpoints that fail, and how much of a leaf is damaged.
     map_random: Random,
@@ -362,7 +362,7 @@ impl Device {
         if now < self.refuses.map_hangs_until {
             return MapEnd::HangsUntil(self.refuses.map_hangs_until);
         }
-        let Some(effect) = self.map_queue.pop_front() else { return MapEnd::Silence };
+        let Some(effect) = self.take_from_map_queue() else { return MapEnd::Silence };
         let done = self.finish_map(effect, now);
         let next = self.map_queue.pop_front().map(|next| {
             let latency = self.latency(now, &next);
@@ -370,6 +370,15 @@ impl Device {
             latency
         });
         MapEnd::Answer { done, next }
+    }
+
+    /// What the map does next: the oldest thing, or leaves are looked up beside that.
+    fn take_from_map_queue(&mut self) -> Option<Effect> {
+        let lookup = self.map_queue.iter().position(|effect| matches!(effect, Effect::LoadLeaves { .. }));
+        match lookup.filter(|lookup| *lookup > 0) {
+            Some(lookup) if self.map_random.chance(50) => self.map_queue.remove(lookup),
+            _ => self.map_queue.pop_front(),
+        }
     }
 
     /// It may answer again: what it has kept silent about, each in its own time, and the life whose map goes on. `None`

@@ -49,7 +49,7 @@ use damage::Damage;
 use layers::Layers;
 
 /// Leaves that one effect asks for at most.
-const LEAVES_PER_LOAD_MAX: usize = 64;
+const LEAVES_PER_LOAD_MAX: usize = 16;
 
 /// What the map looks at and changes beside itself.
 pub(crate) struct MapCx<'a> {
