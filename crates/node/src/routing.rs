@@ -5,7 +5,6 @@ use crate::effect::{ConnKey, Effect, FoundBlock};
 use crate::node::Node;
 use azekura_base::{BLOCK_SIZE, BlockRange, Body, DeviceId, Endpoint, IoStatus, LayerId, PgId, RequestId};
 use azekura_replica::{Action, Client, Finding, Flaw, Group, Mismatch};
-use azekura_store::Copy;
 use azekura_wire::{CompareOk, Message, Prepare, PrepareHeld, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
 use std::time::Duration;
 
@@ -324,8 +323,7 @@ impl Node {
             Action::AppendRepair(repair) if repair.id.is_none() && self.is_gone(device, repair.range.layer) => {}
             Action::AppendRepair(repair) => {
                 let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
-                let Repair { pg, commit: sequence, range, body, .. } = repair;
-                self.with_store(device, under, |store, token| store.append(token, Copy { pg, sequence, range, body }));
+                self.with_store(device, under, |store, token| store.append(token, record_of(repair)));
             }
             Action::ListChanges { id, device: copy, after } => {
                 self.layers.listing(pg, copy, self.revision);
@@ -431,4 +429,9 @@ fn layer_of(message: &Message) -> Option<LayerId> {
         Message::Fetch(fetch) => Some(fetch.range.layer),
         _ => None,
     }
+}
+
+/// What a repair puts into the log.
+fn record_of(repair: Repair) -> azekura_store::Repair {
+    azekura_store::Repair { pg: repair.pg, sequence: repair.commit, range: repair.range, body: repair.body }
 }

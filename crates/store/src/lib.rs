@@ -61,7 +61,7 @@ pub use groups::{REPLAYED_REQUESTS_MAX, Requests};
 pub use jobs::Job;
 pub use map::{DamagedLeaf, Entry, Heir, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf, UnknownBlocks};
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
-pub use record::{Copy, GroupState, Mark, Record};
+pub use record::{GroupState, Mark, Record, Repair};
 pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
 pub use statistics::{Space, Statistics};
 pub use store::{Format, Store};
