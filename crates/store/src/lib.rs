@@ -53,7 +53,7 @@ mod store;
 mod tools;
 
 pub use checkpoint::{
-    CheckpointBatch, CheckpointRoot, GroupRow, MapDamage, MapRow, MemoryMap, PendingRow, Position, Root, SavedMap,
+    CheckpointBatch, CheckpointRoot, GroupRow, InMemoryMap, MapDamage, MapRow, PendingRow, Position, Root, SavedMap,
     SegmentRow,
 };
 pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError, OpenError, ReadError};
