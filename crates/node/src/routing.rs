@@ -68,10 +68,10 @@ impl Node {
             }
             Message::Prepare(prepare) => self.prepared(client, prepare, self.is_trusted(client)),
             Message::PrepareHeld(held) => self.prepared_held(client, held),
-            Message::Sync(sync) => {
-                let key = (sync.pg, sync.device);
-                if self.with_group(key, |group, _| group.sync(client, sync)).is_none() {
-                    self.early_syncs.insert(key, (client, sync));
+            Message::NewEpoch(news) => {
+                let key = (news.pg, news.device);
+                if self.with_group(key, |group, _| group.new_epoch(client, news)).is_none() {
+                    self.early_new_epochs.insert(key, (client, news));
                 }
                 None
             }
@@ -80,7 +80,7 @@ impl Node {
                 // To a copy whose store is not open yet, the primary will say it again; what it asked before is void.
                 let done = self.with_group(key, |group, _| group.learn(client, learn));
                 if done.is_none() {
-                    self.early_syncs.remove(&key);
+                    self.early_new_epochs.remove(&key);
                 }
                 done
             }
@@ -188,8 +188,8 @@ impl Node {
             Message::PrepareOk(ok) => {
                 self.tell_primary(ok.pg, ok.device, from, |group| group.prepare_ok(ok.device, ok))
             }
-            Message::SyncOk(ok) => {
-                self.tell_primary(ok.pg, ok.device, from, |group| group.sync_ok(ok.device, ok));
+            Message::NewEpochOk(ok) => {
+                self.tell_primary(ok.pg, ok.device, from, |group| group.new_epoch_ok(ok.device, ok));
                 self.beats_soon();
             }
             Message::Leaving(leaving) => {
