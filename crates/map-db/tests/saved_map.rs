@@ -7,7 +7,7 @@ mod common;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_map_db::CheckpointDb;
 use azekura_store::{
-    CheckpointBatch, Entry, Heir, Leaf, LeafKey, MapError, MemoryMap, SavedLeaf, SavedMap, SegmentRow, Store,
+    CheckpointBatch, Entry, Heir, InMemoryMap, Leaf, LeafKey, MapError, SavedLeaf, SavedMap, SegmentRow, Store,
 };
 use common::*;
 use redb::StorageBackend;
@@ -101,7 +101,7 @@ fn a_second_opening_of_the_database_is_refused() {
 fn a_removed_leaf_is_gone() {
     let file = TempFile::new("removed");
     let mut database = CheckpointDb::open(&file.0).unwrap();
-    let mut memory = MemoryMap::new();
+    let mut memory = InMemoryMap::new();
     let key = LeafKey { layer: LayerId(1), chunk: ChunkIndex(2), pg: PgId(3) };
     let format = azekura_store::Store::format(&tiny(), &IDENTITY).unwrap();
     for removed in [false, true] {

@@ -283,8 +283,8 @@ impl Node {
                 group.peer_up(*peer);
             }
         }
-        if let Some((client, sync)) = self.early_syncs.remove(&(pg, id)) {
-            group.sync(client, sync);
+        if let Some((client, news)) = self.early_new_epochs.remove(&(pg, id)) {
+            group.new_epoch(client, news);
         }
         self.groups.insert((pg, id), group);
         self.awake.push_back((pg, id));

@@ -18,7 +18,7 @@ use azekura_gateway::{Gateway, GroupView};
 use azekura_replica::{
     AckRule, Client, Group, GroupConfig, GroupState, Recovered, ResyncProgress, SESSIONS_MAX, ScrubReport,
 };
-use azekura_wire::{Freeze, Message, Sync};
+use azekura_wire::{Freeze, Message, NewEpoch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ pub struct Node {
     /// Messages from this node to itself.
     pub(crate) local: VecDeque<Message>,
     /// Questions of primaries to copies whose store is not open yet.
-    pub(crate) early_syncs: BTreeMap<(PgId, DeviceId), (Client, Sync)>,
+    pub(crate) early_new_epochs: BTreeMap<(PgId, DeviceId), (Client, NewEpoch)>,
     /// Groups that may have something to do.
     pub(crate) awake: VecDeque<(PgId, DeviceId)>,
     /// Groups that may owe their primary an acknowledgement at the end of the turn.
@@ -135,7 +135,7 @@ impl Node {
             told_slow: ToldSlow::default(),
             sessions_max: SESSIONS_MAX,
             local: VecDeque::new(),
-            early_syncs: BTreeMap::new(),
+            early_new_epochs: BTreeMap::new(),
             awake: VecDeque::new(),
             owing: BTreeSet::new(),
             effects: VecDeque::new(),

@@ -5,7 +5,6 @@ use crate::effect::{ConnKey, Effect, FoundBlock};
 use crate::node::Node;
 use azekura_base::{BLOCK_SIZE, BlockRange, Body, DeviceId, Endpoint, IoStatus, LayerId, PgId, RequestId};
 use azekura_replica::{Action, Client, Finding, Flaw, Group, Mismatch};
-use azekura_store::Copy;
 use azekura_wire::{CompareOk, Message, Prepare, PrepareHeld, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
 use std::time::Duration;
 
@@ -69,10 +68,10 @@ impl Node {
             }
             Message::Prepare(prepare) => self.prepared(client, prepare, self.is_trusted(client)),
             Message::PrepareHeld(held) => self.prepared_held(client, held),
-            Message::Sync(sync) => {
-                let key = (sync.pg, sync.device);
-                if self.with_group(key, |group, _| group.sync(client, sync)).is_none() {
-                    self.early_syncs.insert(key, (client, sync));
+            Message::NewEpoch(news) => {
+                let key = (news.pg, news.device);
+                if self.with_group(key, |group, _| group.new_epoch(client, news)).is_none() {
+                    self.early_new_epochs.insert(key, (client, news));
                 }
                 None
             }
@@ -81,7 +80,7 @@ impl Node {
                 // To a copy whose store is not open yet, the primary will say it again; what it asked before is void.
                 let done = self.with_group(key, |group, _| group.learn(client, learn));
                 if done.is_none() {
-                    self.early_syncs.remove(&key);
+                    self.early_new_epochs.remove(&key);
                 }
                 done
             }
@@ -189,8 +188,8 @@ impl Node {
             Message::PrepareOk(ok) => {
                 self.tell_primary(ok.pg, ok.device, from, |group| group.prepare_ok(ok.device, ok))
             }
-            Message::SyncOk(ok) => {
-                self.tell_primary(ok.pg, ok.device, from, |group| group.sync_ok(ok.device, ok));
+            Message::NewEpochOk(ok) => {
+                self.tell_primary(ok.pg, ok.device, from, |group| group.new_epoch_ok(ok.device, ok));
                 self.beats_soon();
             }
             Message::Leaving(leaving) => {
@@ -324,8 +323,7 @@ impl Node {
             Action::AppendRepair(repair) if repair.id.is_none() && self.is_gone(device, repair.range.layer) => {}
             Action::AppendRepair(repair) => {
                 let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
-                let Repair { pg, commit: sequence, range, body, .. } = repair;
-                self.with_store(device, under, |store, token| store.append(token, Copy { pg, sequence, range, body }));
+                self.with_store(device, under, |store, token| store.append(token, record_of(repair)));
             }
             Action::ListChanges { id, device: copy, after } => {
                 self.layers.listing(pg, copy, self.revision);
@@ -431,4 +429,9 @@ fn layer_of(message: &Message) -> Option<LayerId> {
         Message::Fetch(fetch) => Some(fetch.range.layer),
         _ => None,
     }
+}
+
+/// What a repair puts into the log.
+fn record_of(repair: Repair) -> azekura_store::Repair {
+    azekura_store::Repair { pg: repair.pg, sequence: repair.commit, range: repair.range, body: repair.body }
 }

@@ -47,7 +47,7 @@ impl Run<'_> {
         let (old, successor) = (&self.s.nodes[primary], &self.s.nodes[to]);
         let reign = old.reign.as_ref()?;
         let peer = &reign.peers[to];
-        let there = peer.standing == Standing::InSync && peer.synced && successor.leased_to & only(primary) != 0;
+        let there = peer.standing == Standing::InSync && peer.follows && successor.leased_to & only(primary) != 0;
         let ready = reign.is_open() && old.proposal.is_none() && there && peer.acked >= old.committed;
         let follows = successor.connected && successor.following == reign.epoch && successor.recorded == reign.epoch;
         let knows = successor.config.epoch == reign.epoch && successor.config.primary as usize != to;

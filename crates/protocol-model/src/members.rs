@@ -22,7 +22,7 @@ impl Run<'_> {
         }
         let joining = in_sync & !node.config.in_sync;
         for copy in copies_of(joining) {
-            let peer = reign.peers.get(copy).filter(|peer| peer.standing == Standing::Joining && peer.synced)?;
+            let peer = reign.peers.get(copy).filter(|peer| peer.standing == Standing::Joining && peer.follows)?;
             if self.s.nodes[copy].leased_to & only(primary) == 0 || peer.diverged_at.is_some() {
                 return None;
             }
@@ -75,7 +75,7 @@ impl Run<'_> {
         (node.recorded, node.committed, node.base) = (epoch, base, base);
         let reign = self.s.nodes[primary].reign.as_mut()?;
         let standing = Standing::Learning(complete);
-        reign.peers[copy] = Peer { standing, synced: true, opened: true, acked: base, ..Peer::default() };
+        reign.peers[copy] = Peer { standing, follows: true, opened: true, acked: base, ..Peer::default() };
         Some(())
     }
 
@@ -153,7 +153,7 @@ impl Run<'_> {
             // `Primary::forget_peer`.
             let peer = &mut reign.peers[copy];
             if peer.standing == Standing::InSync || peer.named {
-                peer.synced = false;
+                peer.follows = false;
             } else {
                 *peer = Peer::default();
             }

@@ -23,8 +23,8 @@ pub struct Bounds {
 /// The rules that keep the group safe, each of which a test can take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// A `Sync` or `Learn` of an epoch below the one of the configuration that the copy has read is not followed (0010,
-    /// point 3).
+    /// A `NewEpoch` or `Learn` of an epoch below the one of the configuration that the copy has read is not followed
+    /// (0010, point 3).
     pub believes_its_configuration: bool,
     /// A new primary commits nothing before its own promise has run out, or its predecessor has stopped (0013, point
     /// 2).
@@ -99,7 +99,7 @@ pub enum Action {
     Hear(usize),
     /// The copy reads the configuration.
     Configure(usize),
-    /// (primary, copy): the copy takes the primary's `Sync` up.
+    /// (primary, copy): the copy takes the primary's `NewEpoch` up.
     Ask(usize, usize),
     /// (primary, copy): the primary hears the answer.
     Answer(usize, usize),

@@ -5,15 +5,15 @@ use crate::run::Run;
 use crate::state::{Broken, COPIES, Peer, Stage, Standing, copies_of, only};
 
 impl Run<'_> {
-    /// `Primary::send_sync` on the primary, `Secondary::on_sync`, `Secondary::listen_to` and `Secondary::enter_epoch`
-    /// on the copy. A copy that is bound takes the question up when its promise has run out
+    /// `Primary::send_new_epoch` on the primary, `Secondary::on_new_epoch`, `Secondary::listen_to` and
+    /// `Secondary::enter_epoch` on the copy. A copy that is bound takes the question up when its promise has run out
     /// (`Secondary::deferred_vote`): it is asked then.
     pub(crate) fn ask(&mut self, primary: usize, copy: usize) -> Option<()> {
         let asking = self.s.nodes[primary];
         let reign = asking.reign?;
         let peer = &reign.peers[copy];
         let open = reign.opens();
-        if !peer.counts() || (peer.synced && peer.opened == open) {
+        if !peer.counts() || (peer.follows && peer.opened == open) {
             return None;
         }
         let (epoch, ack, rules) = (reign.epoch, self.model.ack, &self.model.rules);
@@ -65,7 +65,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// `Secondary::send_sync_ok` on the copy, `Primary::on_sync_ok` on the primary.
+    /// `Secondary::send_new_epoch_ok` on the copy, `Primary::on_new_epoch_ok` on the primary.
     pub(crate) fn answer(&mut self, primary: usize, copy: usize) -> Option<()> {
         let (asked, asking) = (self.s.nodes[copy], self.s.nodes[primary]);
         let reign = asking.reign?;
@@ -76,7 +76,7 @@ impl Run<'_> {
         }
         let prepared = if asked.is_doubtful() { 0 } else { asked.log.len };
         let open = asked.recorded == reign.epoch;
-        if peer.synced && peer.opened == open {
+        if peer.follows && peer.opened == open {
             return None; // It was said before, and changes nothing.
         }
         self.predecessor_stopped(primary, copy);
@@ -101,7 +101,7 @@ impl Run<'_> {
         } else if prepared < asking.committed || prepared < peer.acked || prepared > end {
             peer.diverged_at = Some(prepared);
         } else if !opens || open {
-            (peer.opened, peer.synced, peer.acked) = (open, true, prepared);
+            (peer.opened, peer.follows, peer.acked) = (open, true, prepared);
         }
         self.settle(primary);
         Some(())
@@ -157,7 +157,7 @@ impl Run<'_> {
         let end = node.log.len;
         let mut config = node.config.next();
         for (copy, peer) in reign.peers.iter().enumerate().filter(|(_, peer)| peer.counts()) {
-            if peer.diverged_at.is_some() || !peer.synced || peer.acked < end {
+            if peer.diverged_at.is_some() || !peer.follows || peer.acked < end {
                 config.remove(copy, peer.diverged_at.unwrap_or(peer.acked).max(node.low_watermark));
             }
         }
@@ -230,7 +230,7 @@ impl Run<'_> {
     fn try_record(&mut self, primary: usize) {
         let node = &self.s.nodes[primary];
         let Some(reign) = &node.reign else { return };
-        let all_there = reign.counting().all(|peer| peer.synced);
+        let all_there = reign.counting().all(|peer| peer.follows);
         if reign.opens() || node.committed != node.log.len || !all_there {
             return;
         }
@@ -252,7 +252,7 @@ impl Run<'_> {
         let node = &self.s.nodes[primary];
         let peers = &node.reign.as_ref()?.peers;
         let sure =
-            |peer: &Peer| peer.counts() && peer.synced && peer.diverged_at.is_none() && peer.acked >= node.log.len;
+            |peer: &Peer| peer.counts() && peer.follows && peer.diverged_at.is_none() && peer.acked >= node.log.len;
         peers.iter().position(sure)
     }
 

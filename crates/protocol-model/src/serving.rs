@@ -24,7 +24,7 @@ impl Run<'_> {
         let reign = from.reign?;
         let node = &mut self.s.nodes[copy];
         let follows = node.reign.is_none() && node.connected && node.following == reign.epoch;
-        if !follows || !reign.peers[copy].synced || node.log.len >= from.log.len {
+        if !follows || !reign.peers[copy].follows || node.log.len >= from.log.len {
             return None;
         }
         node.log.push(from.log.writes[node.log.len as usize]);
@@ -38,7 +38,7 @@ impl Run<'_> {
         let reign = self.s.nodes[primary].reign.as_mut()?;
         let follows = node.reign.is_none() && node.connected && node.following == reign.epoch;
         let peer = &mut reign.peers[copy];
-        if !follows || !peer.synced || node.log.len <= peer.acked {
+        if !follows || !peer.follows || node.log.len <= peer.acked {
             return None;
         }
         peer.acked = node.log.len;
@@ -63,7 +63,7 @@ impl Run<'_> {
         let Some(reign) = &self.s.nodes[primary].reign else { return false };
         let peer = &reign.peers[copy];
         let follows = node.reign.is_none() && node.connected && node.following == reign.epoch;
-        follows && peer.synced && peer.counts() && node.recorded == reign.epoch
+        follows && peer.follows && peer.counts() && node.recorded == reign.epoch
     }
 
     /// `Primary::on_heartbeat_ok`, `Primary::raise_low_watermark`: after every step, everybody who would promise

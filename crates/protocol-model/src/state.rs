@@ -132,7 +132,7 @@ pub struct Peer {
     /// What it is.
     pub standing: Standing,
     /// It follows the epoch on the present connection.
-    pub synced: bool,
+    pub follows: bool,
     /// It has recorded the epoch.
     pub opened: bool,
     /// Everything up to here is durable there.
@@ -375,7 +375,7 @@ impl State {
             reign: None,
         };
         let mut nodes = [node; COPIES];
-        let peer = Peer { standing: Standing::InSync, synced: true, opened: true, ..Peer::default() };
+        let peer = Peer { standing: Standing::InSync, follows: true, opened: true, ..Peer::default() };
         let mut peers = [peer; COPIES];
         peers[0] = Peer::default();
         nodes[0].connected = false;

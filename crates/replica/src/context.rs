@@ -11,7 +11,7 @@ use crate::pending::{Pending, Tail};
 use crate::recovered::Recovered;
 use crate::sessions::Sessions;
 use azekura_base::{Body, DeviceId, Epoch, IoStatus, PgId, RequestId, Sequence, Write};
-use azekura_wire::{FenceDone, Learn, Leaving, Message, Prepare, SyncOk};
+use azekura_wire::{FenceDone, Learn, Leaving, Message, NewEpochOk, Prepare};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -291,8 +291,8 @@ impl GroupCx {
     pub(crate) fn send_refusal(&mut self, from: Client, least: Epoch) {
         let (pg, device, full, recorded) = (self.pg, self.me, self.condition.is_full(), self.epochs.recorded());
         let (prepared, committed, open) = (Sequence::ZERO, Sequence::ZERO, false);
-        let refusal = SyncOk { pg, device, epoch: least, prepared, open, full, recorded, committed };
-        self.actions.push_back(Action::Answer(from, Message::SyncOk(refusal)));
+        let refusal = NewEpochOk { pg, device, epoch: least, prepared, open, full, recorded, committed };
+        self.actions.push_back(Action::Answer(from, Message::NewEpochOk(refusal)));
     }
 
     pub(crate) fn send_fence_done(&mut self, client: Client, request: RequestId, result: Result<(), IoStatus>) {

@@ -7,15 +7,15 @@
 //! - *followed*: the epoch that this process has voted for last: whose primary it follows, or is.
 //! - *configured*: the epoch of the configuration that this process has read last.
 //!
-//! A vote (the answer to a [`azekura_wire::Sync`]) is not written down, and need not be: whoever asks for votes has a
-//! claim that stands in the configuration, and a process that starts reads the configuration before it answers anybody.
-//! So what Raft keeps in `votedFor` is *configured* here, and no primary of an epoch below is followed (decision 0010,
-//! point 3).
+//! A vote (the answer to a [`azekura_wire::NewEpoch`]) is not written down, and need not be: whoever asks for votes has
+//! a claim that stands in the configuration, and a process that starts reads the configuration before it answers
+//! anybody. So what Raft keeps in `votedFor` is *configured* here, and no primary of an epoch below is followed
+//! (decision 0010, point 3).
 //!
 //! | message, from a primary | compared with | and |
 //! |---|---|---|
-//! | `Sync`, `Learn` | accepted from [`Epochs::least_acceptable`] on; makes it *followed* | its connection becomes the primary's |
-//! | `Sync`, where writes do not wait for all copies | put off while bound to the primary of *recorded* | the promise runs out, or `ended` names *recorded* |
+//! | `NewEpoch`, `Learn` | accepted from [`Epochs::least_acceptable`] on; makes it *followed* | its connection becomes the primary's |
+//! | `NewEpoch`, where writes do not wait for all copies | put off while bound to the primary of *recorded* | the promise runs out, or `ended` names *recorded* |
 //! | `Prepare`, `Repair`, `Fetch`, `Compare` | *followed* exactly | on the primary's connection, else they are leftovers |
 //! | `Prepare`, at a new primary | the predecessor's epoch exactly | on the connection on which it was followed, while gathering |
 //! | heartbeat | *followed* exactly; gets a promise only if that is *recorded* too | on any connection of the primary's node |
@@ -23,7 +23,7 @@
 //!
 //! | answer, at the primary | compared with |
 //! |---|---|
-//! | `SyncOk`, `PrepareOk`, `LearnOk`, `CompareOk`, `RepairOk`, `Fetched`, `Leaving` | the epoch of its reign exactly |
+//! | `NewEpochOk`, `PrepareOk`, `LearnOk`, `CompareOk`, `RepairOk`, `Fetched`, `Leaving` | the epoch of its reign exactly |
 
 use crate::lease::GRACE;
 use azekura_base::Epoch;

@@ -148,7 +148,7 @@ impl Primary {
         let Some(peer) = self.peers.get_mut(&device) else { return };
         // A copy that was about to join, and that no proposal names, need not be waited for (0013, leaving).
         if peer.may_be_in_sync() {
-            peer.synced = false;
+            peer.follows = false;
             peer.signs.asked = Duration::ZERO;
             (peer.stream.backlog, peer.stream.missed) = (Backlog::default(), false);
         } else {
@@ -177,7 +177,7 @@ impl Primary {
         if let Some(device) = self.repair.ahead() {
             return GroupState::CopyAhead(device);
         }
-        match self.peers.iter().find(|(_, peer)| !peer.synced) {
+        match self.peers.iter().find(|(_, peer)| !peer.follows) {
             Some((device, _)) => self.state_without(cx, *device, now),
             None if self.is_open() => GroupState::Active,
             None => GroupState::Opening,
@@ -202,7 +202,7 @@ impl Primary {
         // Another process, perhaps.
         self.peers.entry(device).and_modify(|peer| peer.leaving = false);
         self.give_up_questions(cx);
-        self.send_sync(cx, device);
+        self.send_new_epoch(cx, device);
     }
 
     /// The connection to the node that has `device` is gone.
@@ -243,7 +243,7 @@ impl Primary {
     }
 
     pub(crate) fn is_with_us(&self, device: DeviceId) -> bool {
-        self.peers.get(&device).is_some_and(|peer| peer.synced && peer.counts())
+        self.peers.get(&device).is_some_and(|peer| peer.follows && peer.counts())
     }
 
     /// It brings copies up to date, or scrubs.
@@ -254,7 +254,7 @@ impl Primary {
     /// An in-sync copy that has everything up to `end`, and stays.
     fn copy_that_has_all(&self, end: Sequence) -> Option<DeviceId> {
         let has_all = self.peers.iter().find(|(_, peer)| {
-            peer.counts() && peer.synced && !peer.leaving && peer.diverged_at.is_none() && peer.stream.acked >= end
+            peer.counts() && peer.follows && !peer.leaving && peer.diverged_at.is_none() && peer.stream.acked >= end
         });
         has_all.map(|(device, _)| *device)
     }

@@ -4,7 +4,7 @@ use crate::action::{Action, Client};
 use crate::context::GroupCx;
 use crate::state::GroupState;
 use azekura_base::Epoch;
-use azekura_wire::{HandOver, LearnOk, Message, Sync};
+use azekura_wire::{HandOver, LearnOk, Message, NewEpoch};
 use std::time::Duration;
 
 mod answers;
@@ -24,7 +24,7 @@ use learner::Learner;
 ///
 /// # Its states
 /// ```text
-///              a Sync that is accepted (takeover/vote.rs)
+///              a NewEpoch that is accepted (takeover/vote.rs)
 ///    WAITING ─────────────────────────────────────────────► ASKED: answers when what it says is durable
 ///     ▲  ▲                                                     │
 ///     │  │ nothing heard for GRACE: claims (takeover/)         ▼
@@ -32,7 +32,7 @@ use learner::Learner;
 ///     │                                                        │ Learn (learn.rs)
 ///     └──────────────────────────────────────────────────── LEARNING: as FOLLOWING, and gets repairs
 /// ```
-/// A Sync or Learn of a later epoch, or one on a new connection, is accepted in every state and begins anew. A copy
+/// A NewEpoch or Learn of a later epoch, or one on a new connection, is accepted in every state and begins anew. A copy
 /// takes leave (`leave.rs`) in any of them: it follows on, and promises nothing.
 ///
 /// # Costs
@@ -58,7 +58,7 @@ pub(crate) struct Secondary {
     /// The primary wants this copy to reign in its place.
     pub(crate) inheritance: Option<HandOver>,
     /// The question of a new primary, whose vote waits until the promise to the one before has run out (0010, point 3).
-    pub(crate) deferred_vote: Option<(Client, Sync)>,
+    pub(crate) deferred_vote: Option<(Client, NewEpoch)>,
     /// What this copy has to know when its claim lets it reign: the first state of a take-over.
     pub(crate) claim: Option<Claim>,
 }
@@ -66,8 +66,8 @@ pub(crate) struct Secondary {
 /// What the primary waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
-    /// Its [`Sync`].
-    Sync(Sync),
+    /// Its [`NewEpoch`].
+    NewEpoch(NewEpoch),
     /// An [`azekura_wire::Learn`].
     Learn(LearnOk),
 }
@@ -133,7 +133,7 @@ impl Secondary {
 
     /// A primary has asked how far this copy is, and the answer waits for the log.
     pub(crate) fn is_asked(&self) -> bool {
-        matches!(self.question, Some(Question::Sync(_)))
+        matches!(self.question, Some(Question::NewEpoch(_)))
     }
 
     pub(crate) fn has_lease(&self, now: Duration) -> bool {

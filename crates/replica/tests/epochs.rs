@@ -6,7 +6,7 @@ mod support;
 
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::{Sync, SyncOk};
+use azekura_wire::{NewEpoch, NewEpochOk};
 use std::time::Duration;
 use support::*;
 
@@ -149,7 +149,7 @@ fn a_heartbeat_of_another_epoch_gives_no_lease() {
 #[test]
 fn an_older_primary_is_refused() {
     let mut cluster = Cluster::new(2);
-    let old = Sync {
+    let old = NewEpoch {
         pg: PG,
         device: device(1),
         epoch: Epoch(1),
@@ -158,9 +158,9 @@ fn an_older_primary_is_refused() {
         recorded: Epoch(1),
         ended: Epoch(0),
     };
-    cluster.group(1).sync(Client::Conn(99), old);
+    cluster.group(1).new_epoch(Client::Conn(99), old);
     let epoch = cluster.config.epoch;
-    let refusal = SyncOk {
+    let refusal = NewEpochOk {
         pg: PG,
         device: device(1),
         epoch,
@@ -171,7 +171,7 @@ fn an_older_primary_is_refused() {
         committed: Sequence(0),
     };
     let action = cluster.group(1).next_action();
-    assert_eq!(action, Some(Action::Answer(Client::Conn(99), azekura_wire::Message::SyncOk(refusal))));
+    assert_eq!(action, Some(Action::Answer(Client::Conn(99), azekura_wire::Message::NewEpochOk(refusal))));
     assert_eq!(cluster.group(1).epoch(), epoch);
 }
 
@@ -212,7 +212,7 @@ fn a_copy_that_has_lost_its_data_is_noticed() {
     *cluster.group(1) = empty;
     cluster.reconnect(1);
     let epoch = cluster.config.epoch;
-    let lost = SyncOk {
+    let lost = NewEpochOk {
         pg: PG,
         device: device(1),
         epoch,
@@ -222,7 +222,7 @@ fn a_copy_that_has_lost_its_data_is_noticed() {
         recorded: epoch,
         committed: Sequence(0),
     };
-    cluster.group(0).sync_ok(device(1), lost);
+    cluster.group(0).new_epoch_ok(device(1), lost);
     assert_eq!(cluster.state(0), GroupState::CopyLost(device(1)));
 }
 

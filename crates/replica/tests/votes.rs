@@ -138,12 +138,12 @@ fn a_copy_that_holds_more_than_the_epoch_begins_with_says_so() {
     let (epoch, recorded) = (cluster.config.epoch.next(), cluster.config.epoch);
     let opens_at = Some(Sequence(0));
     let (committed, ended) = (Sequence(0), recorded);
-    let sync = azekura_wire::Sync { pg: PG, device: device(1), epoch, committed, opens_at, recorded: epoch, ended };
+    let news = azekura_wire::NewEpoch { pg: PG, device: device(1), epoch, committed, opens_at, recorded: epoch, ended };
     let from = Client::Conn(77);
-    cluster.group(1).sync(from, sync);
+    cluster.group(1).new_epoch(from, news);
     let mut answers = std::iter::from_fn(|| cluster.group(1).next_action());
     let said = answers.find_map(|action| match action {
-        Action::Answer(to, azekura_wire::Message::SyncOk(ok)) if to == from => Some((ok.prepared, ok.open)),
+        Action::Answer(to, azekura_wire::Message::NewEpochOk(ok)) if to == from => Some((ok.prepared, ok.open)),
         Action::StartEpoch { .. } => panic!("it forgets what it holds"),
         _ => None,
     });
@@ -212,12 +212,13 @@ fn what_a_refused_primary_sends_next_is_left_over() {
     let mut cluster = Cluster::new(2);
     let (epoch, from) = (cluster.config.epoch.next(), Client::Conn(77));
     let (pg, device, committed) = (PG, device(1), Sequence(0));
-    let sync = azekura_wire::Sync { pg, device, epoch, committed, opens_at: None, recorded: epoch, ended: Epoch(0) };
-    cluster.group(1).sync(from, sync);
+    let news =
+        azekura_wire::NewEpoch { pg, device, epoch, committed, opens_at: None, recorded: epoch, ended: Epoch(0) };
+    cluster.group(1).new_epoch(from, news);
     cluster.config.version += 1;
     cluster.config.epoch = epoch.next();
     cluster.inform(1);
-    cluster.group(1).sync(from, sync);
+    cluster.group(1).new_epoch(from, news);
     let header = WriteHeader {
         pg,
         epoch,

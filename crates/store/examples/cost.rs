@@ -10,7 +10,7 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence,
     SessionId, Write, WriteHeader,
 };
-use azekura_store::{Completion, Done, Effect, Identity, MemoryMap, Options, SavedMap, Store};
+use azekura_store::{Completion, Done, Effect, Identity, InMemoryMap, Options, SavedMap, Store};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const READS: usize = 2_000_000;
 
 struct Bench {
     store: Store,
-    map: MemoryMap,
+    map: InMemoryMap,
     superblock: Bytes,
     block: Bytes,
     now: Duration,
@@ -67,7 +67,7 @@ fn main() {
     let options = Options { segments: 1024, read_cache_bytes_max: 0, ..Options::default() };
     let identity = Identity { cluster: 1, device: DeviceId(1), instance: 1 };
     let format = Store::format(&options, &identity).unwrap();
-    let mut map = MemoryMap::new();
+    let mut map = InMemoryMap::new();
     map.checkpoint(format.checkpoint).unwrap();
     let store = Store::open(options, identity, map.root().unwrap().unwrap());
     let block = azekura_base::copy_to_pages(&[0x5a; BLOCK_SIZE]);

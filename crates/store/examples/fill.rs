@@ -11,7 +11,7 @@ use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence,
     SessionId, Write, WriteHeader,
 };
-use azekura_store::{Done, Effect, Identity, MemoryMap, Options, SavedMap, Store};
+use azekura_store::{Done, Effect, Identity, InMemoryMap, Options, SavedMap, Store};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,7 +64,7 @@ fn main() {
     let block = azekura_base::copy_to_pages(&[0x5a; BLOCK_SIZE]);
     let mut device = Device { blocks: BTreeMap::new(), block: block.clone() };
     device.write(format.offset, &format.pieces);
-    let mut map = MemoryMap::new();
+    let mut map = InMemoryMap::new();
     map.checkpoint(format.checkpoint).unwrap();
     let mut store = Store::open(options.clone(), identity, map.root().unwrap().unwrap());
     let blocks = options.device_bytes() / BLOCK_SIZE as u64 * percent / 100;

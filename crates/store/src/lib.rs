@@ -53,7 +53,7 @@ mod store;
 mod tools;
 
 pub use checkpoint::{
-    CheckpointBatch, CheckpointRoot, GroupRow, MapDamage, MapRow, MemoryMap, PendingRow, Position, Root, SavedMap,
+    CheckpointBatch, CheckpointRoot, GroupRow, InMemoryMap, MapDamage, MapRow, PendingRow, Position, Root, SavedMap,
     SegmentRow,
 };
 pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError, OpenError, ReadError};
@@ -63,7 +63,7 @@ pub use map::{
     DamagedLeaf, Entries, Entry, Heir, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf, UnknownBlocks,
 };
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
-pub use record::{Copy, GroupState, Mark, Record};
+pub use record::{GroupState, Mark, Record, Repair};
 pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
 pub use statistics::{Space, Statistics};
 pub use store::{Format, Store};

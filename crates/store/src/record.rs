@@ -23,7 +23,7 @@ pub(crate) fn stored(body: Body) -> Body {
 /// Blocks brought up to date outside of the group's order, from another replica: visible once durable, in the order of
 /// calls to append and commit. The group must have been committed up to `sequence` before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copy {
+pub struct Repair {
     /// The placement group.
     pub pg: PgId,
     /// The commit point at which the other replica had these contents.
@@ -54,7 +54,7 @@ pub enum Record {
     /// A prepared write.
     Write(Write),
     /// Blocks from another replica.
-    Copy(Copy),
+    Repair(Repair),
     /// A chunk is level with another replica's.
     Mark(Mark),
 }
@@ -71,9 +71,9 @@ impl From<Mark> for Record {
     }
 }
 
-impl From<Copy> for Record {
-    fn from(copy: Copy) -> Record {
-        Record::Copy(copy)
+impl From<Repair> for Record {
+    fn from(repair: Repair) -> Record {
+        Record::Repair(repair)
     }
 }
 

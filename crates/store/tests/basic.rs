@@ -5,7 +5,7 @@
 mod common;
 
 use azekura_base::{BlockRange, Body, ChunkIndex, LayerId, PgId, RequestId, Run, SessionId};
-use azekura_store::{Completion, Copy, ReadError};
+use azekura_store::{Completion, ReadError, Repair};
 use common::*;
 
 #[test]
@@ -194,7 +194,7 @@ fn a_copy_is_visible_once_durable_and_in_order() {
     let mut rig = Rig::format(&tiny());
     rig.store.start_epoch(1, PgId(1), epoch(3), sequence(50));
     assert_eq!(rig.store.group(PgId(1)).prepared_end, sequence(50));
-    let copy = |body: Body, count: u16| Copy {
+    let copy = |body: Body, count: u16| Repair {
         pg: PgId(1),
         sequence: sequence(50),
         range: BlockRange { layer: LayerId(10), chunk: ChunkIndex(0), first: azekura_base::BlockIndex(2), count },

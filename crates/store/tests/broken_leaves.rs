@@ -5,7 +5,7 @@ mod common;
 
 use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, LayerId, PgId};
 use azekura_store::{
-    Completion, Copy, DeviceError, Failure, LeafKey, MapDamage, MapError, ReadDevice, ReadError, Report, SavedMap,
+    Completion, DeviceError, Failure, LeafKey, MapDamage, MapError, ReadDevice, ReadError, Repair, Report, SavedMap,
     UnknownBlocks, check,
 };
 use bytes::Bytes;
@@ -68,7 +68,7 @@ fn a_damaged_leaf_costs_its_chunk_and_not_the_device() {
             let sequence = rig.store.group(pg).committed;
             rig.store.append(
                 3,
-                Copy { pg, sequence, range: BlockRange { layer, chunk, first: BlockIndex(first), count }, body },
+                Repair { pg, sequence, range: BlockRange { layer, chunk, first: BlockIndex(first), count }, body },
             );
             rig.settle();
         }
@@ -141,7 +141,7 @@ fn layers_on_a_damaged_leaf_get_what_it_gets() {
         let sequence = rig.store.group(pg).committed;
         rig.store.append(
             3,
-            Copy { pg, sequence, range: BlockRange { layer, chunk, first: BlockIndex(first), count }, body },
+            Repair { pg, sequence, range: BlockRange { layer, chunk, first: BlockIndex(first), count }, body },
         );
         rig.settle();
     }

@@ -5,8 +5,8 @@ mod common;
 
 use azekura_base::{BlockIndex, BlockRange, DeviceId, LayerId, PgId};
 use azekura_store::{
-    CheckpointBatch, Completion, DeviceError, Done, Effect, Entry, Failure, Identity, Inspector, LeafKey, MapError,
-    MemoryMap, OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
+    CheckpointBatch, Completion, DeviceError, Done, Effect, Entry, Failure, Identity, InMemoryMap, Inspector, LeafKey,
+    MapError, OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
 };
 use bytes::Bytes;
 use common::*;
@@ -18,7 +18,7 @@ impl ReadDevice for &Disk {
 }
 
 /// A store with some history, closed.
-fn closed(writes: u64) -> (Disk, MemoryMap) {
+fn closed(writes: u64) -> (Disk, InMemoryMap) {
     let mut rig = Rig::format(&tiny());
     for value in 1..=writes {
         rig.write(1, 10, (value % 3) as u32, (value % 11) as u16, filled(value, 3), 3);
@@ -26,7 +26,7 @@ fn closed(writes: u64) -> (Disk, MemoryMap) {
     rig.crash(|_, _| false)
 }
 
-fn open_as(identity: Identity, disk: Disk, map: MemoryMap) -> Option<OpenError> {
+fn open_as(identity: Identity, disk: Disk, map: InMemoryMap) -> Option<OpenError> {
     let root = map.root().unwrap().unwrap();
     let store = Store::open(tiny(), identity, root);
     let mut rig = Rig::around(store, disk, map);
@@ -308,7 +308,7 @@ fn a_check_finds_a_bad_block() {
 }
 
 /// Three layers, each on the one before, that share blocks; the middle one has none of its own in the first chunk.
-fn closed_with_layers() -> (Disk, MemoryMap) {
+fn closed_with_layers() -> (Disk, InMemoryMap) {
     let mut rig = Rig::format(&tiny());
     rig.write(1, 10, 0, 0, filled(1, 8), 8);
     rig.write(1, 10, 1, 0, filled(2, 8), 8);

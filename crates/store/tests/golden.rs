@@ -9,7 +9,7 @@ use azekura_base::{
     Write, WriteHeader,
 };
 use azekura_store::{
-    Copy, DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, ReadDevice,
+    DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, ReadDevice, Repair,
     Requests, Root, SegmentRow, Store,
 };
 use bytes::Bytes;
@@ -91,8 +91,9 @@ fn batch() {
     rig.store.append(3, write(2, Body::Zero));
     let (pg, layer, chunk) = (PgId(2), LayerId(11), ChunkIndex(9));
     let (first, sequence) = (BlockIndex(1), Sequence(0));
-    rig.store.append(4, Copy { pg, sequence, range: BlockRange { layer, chunk, first, count: 1 }, body: filled(2, 1) });
-    rig.store.append(5, Copy { pg, sequence, range: BlockRange { layer, chunk, first, count: 3 }, body: Body::Zero });
+    rig.store
+        .append(4, Repair { pg, sequence, range: BlockRange { layer, chunk, first, count: 1 }, body: filled(2, 1) });
+    rig.store.append(5, Repair { pg, sequence, range: BlockRange { layer, chunk, first, count: 3 }, body: Body::Zero });
     rig.store.append(6, Mark { pg, sequence, layer, chunk });
     rig.store.set_note(7, PgId(1), Bytes::from_static(b"a note"));
     rig.store.rejoin(8, PgId(3), Epoch(4), Sequence(77));
@@ -115,8 +116,8 @@ fn batch() {
         "epoch",
         "write",
         "write-zero",
-        "copy",
-        "copy-zero",
+        "repair",
+        "repair-zero",
         "mark",
         "note",
         "epoch",
@@ -195,7 +196,8 @@ fn batch_with_a_lost_block() {
     let mut rig = Rig::format(&tiny());
     let (pg, layer, chunk, first) = (PgId(2), LayerId(11), ChunkIndex(9), BlockIndex(1));
     let body = Body::Lost { checksums: [Checksum(0xdead_beef), Checksum(0x0bad_cafe)][..].into() };
-    rig.store.append(4, Copy { pg, sequence: Sequence(0), range: BlockRange { layer, chunk, first, count: 2 }, body });
+    rig.store
+        .append(4, Repair { pg, sequence: Sequence(0), range: BlockRange { layer, chunk, first, count: 2 }, body });
     rig.store.pump();
     rig.take_effects();
     let (_, offset, bytes) = rig.disk.waiting[0].clone();
@@ -204,7 +206,7 @@ fn batch_with_a_lost_block() {
     let mut image = rig.disk.image.clone();
     image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
     let segment = Inspector::open(Image(image)).unwrap().segment(0).unwrap();
-    assert_eq!(segment.batches[0].records[0].kind, "copy-lost");
+    assert_eq!(segment.batches[0].records[0].kind, "repair-lost");
     assert!(segment.batches[0].payload_whole);
 }
 

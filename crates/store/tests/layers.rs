@@ -6,7 +6,7 @@ mod common;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, CompareLayers, DifferingBlocks, LayerId, MeasureLayer, PgId,
 };
-use azekura_store::{Copy, Report};
+use azekura_store::{Repair, Report};
 use common::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -364,7 +364,7 @@ proptest! {
                     let zero = azekura_base::is_zero(&bytes);
                     let body = if zero { Body::Zero } else { Body::data(azekura_base::copy_to_pages(&bytes)) };
                     let (layer, chunk, first) = (LayerId(layer), ChunkIndex(chunk), BlockIndex(block));
-                    target.store.append(2, Copy { pg: PgId(pg), sequence: upto, range: BlockRange { layer, chunk, first, count: 1 }, body });
+                    target.store.append(2, Repair { pg: PgId(pg), sequence: upto, range: BlockRange { layer, chunk, first, count: 1 }, body });
                     target.settle();
                 }
             }
@@ -423,7 +423,7 @@ fn a_copy_is_not_inherited_past_a_layer_that_has_the_block() {
     rig.write(1, 13, 1, 9, filled(3, 1), 1);
     rig.checkpoint();
     let (pg, chunk, sequence) = (PgId(1), ChunkIndex(1), sequence(3));
-    let copy = Copy {
+    let copy = Repair {
         pg,
         sequence,
         range: BlockRange { layer: LayerId(10), chunk, first: BlockIndex(0), count: 3 },
@@ -476,7 +476,7 @@ fn a_merge_after_a_copy_is_not_saved_without_what_lies_below() {
         }
         (0..order.len()).for_each(|_| rig.checkpoint());
         let range = BlockRange { layer: LayerId(11), chunk, first: BlockIndex(0), count: 2 };
-        rig.store.append(8, Copy { pg, sequence: sequence(3), range, body: filled(7, 2) });
+        rig.store.append(8, Repair { pg, sequence: sequence(3), range, body: filled(7, 2) });
         rig.settle();
         rig.store.merge_layer(1, LayerId(11), LayerId(12));
         rig.settle();

@@ -4,7 +4,7 @@
 mod common;
 
 use azekura_base::{BlockIndex, BlockRange, Body, Checksum, ChunkIndex, LayerId, PgId};
-use azekura_store::{Copy, ReadError, Report};
+use azekura_store::{ReadError, Repair, Report};
 use common::*;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn lose(rig: &mut Rig, layer: u64, block: u16) {
     let (pg, chunk, first) = (PgId(1), ChunkIndex(0), BlockIndex(block));
     let body = Body::Lost { checksums: HELD.into() };
     let copy =
-        Copy { pg, sequence: sequence(1), range: BlockRange { layer: LayerId(layer), chunk, first, count: 1 }, body };
+        Repair { pg, sequence: sequence(1), range: BlockRange { layer: LayerId(layer), chunk, first, count: 1 }, body };
     rig.store.append(8, copy);
     rig.settle();
 }
@@ -101,7 +101,7 @@ fn what_is_written_is_lost_no_more() {
     assert!(rig.read(1, 10, 0, LOST, 1).unwrap() == vec![0; 4096]);
     let (pg, chunk, first) = (PgId(1), ChunkIndex(0), BlockIndex(4));
     lose(&mut rig, 10, 4);
-    let copy = Copy {
+    let copy = Repair {
         pg,
         sequence: sequence(1),
         range: BlockRange { layer: LayerId(10), chunk, first, count: 1 },

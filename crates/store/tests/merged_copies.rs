@@ -5,7 +5,7 @@
 mod common;
 
 use azekura_base::{BlockIndex, BlockRange, ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{Copy, Options, Report, Store};
+use azekura_store::{Options, Repair, Report, Store};
 use common::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -141,7 +141,7 @@ impl World {
                 let body = self.put(layer, chunk, block, count);
                 let range =
                     BlockRange { layer: LayerId(layer), chunk: ChunkIndex(chunk), first: BlockIndex(block), count };
-                self.rig.store.append(8, Copy { pg: PgId(PG), sequence: self.sequence, range, body });
+                self.rig.store.append(8, Repair { pg: PgId(PG), sequence: self.sequence, range, body });
                 self.rig.settle();
             }
             Step::Layer(on) if self.layers.len() < LAYERS_MAX => {

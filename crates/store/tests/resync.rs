@@ -4,7 +4,7 @@
 mod common;
 
 use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{ChangedChunk, ChunkDigest, Copy, Mark, Report};
+use azekura_store::{ChangedChunk, ChunkDigest, Mark, Repair, Report};
 use common::*;
 
 const PG: PgId = PgId(1);
@@ -37,8 +37,8 @@ fn digest(rig: &mut Rig, layer: LayerId, chunk: ChunkIndex) -> ChunkDigest {
     }
 }
 
-fn copy(layer: LayerId, chunk: ChunkIndex, first: BlockIndex, count: u16, body: Body, upto: Sequence) -> Copy {
-    Copy { pg: PG, sequence: upto, range: BlockRange { layer, chunk, first, count }, body }
+fn copy(layer: LayerId, chunk: ChunkIndex, first: BlockIndex, count: u16, body: Body, upto: Sequence) -> Repair {
+    Repair { pg: PG, sequence: upto, range: BlockRange { layer, chunk, first, count }, body }
 }
 
 /// Brings `target` up to date from `source`, and gives how many blocks had to be sent.

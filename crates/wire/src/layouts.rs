@@ -3,8 +3,8 @@
 use crate::codec::{Layout, get_held, layout, put_held};
 use crate::message::{
     Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
-    HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Prepare, PrepareHeld, PrepareOk, ReadDone, ReadRequest,
-    Repair, RepairOk, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteDone, WriteRequest,
+    HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, NewEpoch, NewEpochOk, Prepare, PrepareHeld, PrepareOk,
+    ReadDone, ReadRequest, Repair, RepairOk, Span, StatusDone, StatusRequest, WriteDone, WriteRequest,
 };
 use crate::{DIGEST_SPANS, VERSION};
 use azekura_base::{DeviceId, Endpoint, RequestId, Shard, WriteHeader};
@@ -16,8 +16,8 @@ layout!(ReadDone { request, result });
 layout!(StatusRequest { request, pg, volume, attachment, layer, chunk });
 layout!(StatusDone { request, result });
 layout!(PrepareOk { pg, device, epoch, sequence, full });
-layout!(Sync { pg, device, epoch, committed, opens_at, recorded, ended });
-layout!(SyncOk { pg, device, epoch, prepared, open, full, recorded, committed });
+layout!(NewEpoch { pg, device, epoch, committed, opens_at, recorded, ended });
+layout!(NewEpochOk { pg, device, epoch, prepared, open, full, recorded, committed });
 layout!(Learn { pg, device, epoch, since, base, note_checksum, note });
 layout!(LearnOk { pg, device, epoch, base, complete });
 layout!(Compare { pg, device, epoch, id, layer, chunk, light, spans });

@@ -16,8 +16,8 @@ pub use decode::{Decoder, WireError};
 pub use encode::encode;
 pub use message::{
     Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
-    HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, Prepare, PrepareHeld, PrepareOk, ReadDone,
-    ReadRequest, Repair, RepairOk, Span, StatusDone, StatusRequest, Sync, SyncOk, WriteDone, WriteRequest,
+    HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, NewEpoch, NewEpochOk, Prepare, PrepareHeld,
+    PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Span, StatusDone, StatusRequest, WriteDone, WriteRequest,
 };
 
 /// The protocol's version: nodes refuse to talk to another one. A greeting is understood in all of them, as far as it

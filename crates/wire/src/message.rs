@@ -32,9 +32,9 @@ pub enum Message {
     /// Secondary to primary: durable up to here.
     PrepareOk(PrepareOk),
     /// Primary to secondary, after a new epoch or a new connection: where are you?
-    Sync(Sync),
+    NewEpoch(NewEpoch),
     /// Secondary to primary.
-    SyncOk(SyncOk),
+    NewEpochOk(NewEpochOk),
     /// Primary to a copy that is not in sync: become up to date, from here on.
     Learn(Learn),
     /// Its answer: the copy has begun.
@@ -240,7 +240,7 @@ pub struct PrepareOk {
 
 /// The primary of `epoch` speaks to a secondary for the first time on a connection, or in a new stage of its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sync {
+pub struct NewEpoch {
     /// The group.
     pub pg: PgId,
     /// The secondary's device.
@@ -261,7 +261,7 @@ pub struct Sync {
 
 /// The secondary follows the epoch, and has recorded it if it was to; it holds everything up to `prepared`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncOk {
+pub struct NewEpochOk {
     /// The group.
     pub pg: PgId,
     /// The secondary's device.

@@ -139,7 +139,7 @@ fn message() -> impl Strategy<Value = Message> {
             sequence: Sequence(!n),
             full
         })),
-        (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::Sync(Sync {
+        (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::NewEpoch(NewEpoch {
             pg: PgId(pg),
             device: DeviceId(77),
             epoch: Epoch(n),
@@ -148,7 +148,7 @@ fn message() -> impl Strategy<Value = Message> {
             recorded: Epoch(n / 3),
             ended: Epoch(n / 7)
         })),
-        (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::SyncOk(SyncOk {
+        (any::<u32>(), any::<u64>()).prop_map(|(pg, n)| Message::NewEpochOk(NewEpochOk {
             pg: PgId(pg),
             device: DeviceId(77),
             epoch: Epoch(n),

@@ -80,9 +80,9 @@ fn copies() -> Vec<Message> {
     let prepare = |body| Message::Prepare(Prepare { device, oldest, header: header(), body });
     let name = std::num::NonZeroU64::new(id);
     let repair = |body| Message::Repair(Repair { pg, device, epoch, commit, id: name, range: range(), body });
-    let sync = |opens_at| {
+    let news = |opens_at| {
         let (recorded, ended) = (Epoch(0x56), Epoch(0x57));
-        Message::Sync(Sync { pg, device, epoch, committed: commit, opens_at, recorded, ended })
+        Message::NewEpoch(NewEpoch { pg, device, epoch, committed: commit, opens_at, recorded, ended })
     };
     let note = Bytes::from_static(&[1, 2, 3]);
     let digests = |seed: u64| (0..32).map(|n| seed << 32 | n).collect::<Vec<u64>>();
@@ -91,9 +91,9 @@ fn copies() -> Vec<Message> {
         prepare(Body::Zero),
         Message::PrepareHeld(PrepareHeld { device, oldest, header: header(), checksums: sums() }),
         Message::PrepareOk(PrepareOk { pg, device, epoch, sequence: commit, full: true }),
-        sync(None),
-        sync(Some(Sequence(0x58))),
-        Message::SyncOk(SyncOk {
+        news(None),
+        news(Some(Sequence(0x58))),
+        Message::NewEpochOk(NewEpochOk {
             pg,
             device,
             epoch,

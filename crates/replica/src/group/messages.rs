@@ -5,8 +5,8 @@ use crate::action::{Action, Client, Mismatch};
 use crate::primary::{Primary, check};
 use azekura_base::{BlockRange, DeviceId, Epoch, IoStatus, LayerId, Sequence, VolumeId};
 use azekura_wire::{
-    Compare, CompareOk, Damaged, Fence, Fetch, Fetched, Freeze, HandOver, Learn, LearnOk, Leaving, Prepare, PrepareOk,
-    ReadRequest, Repair, RepairOk, StatusRequest, Sync, SyncOk, WriteRequest,
+    Compare, CompareOk, Damaged, Fence, Fetch, Fetched, Freeze, HandOver, Learn, LearnOk, Leaving, NewEpoch,
+    NewEpochOk, Prepare, PrepareOk, ReadRequest, Repair, RepairOk, StatusRequest, WriteRequest,
 };
 use std::time::Duration;
 
@@ -102,17 +102,17 @@ impl Group {
 /// From primaries.
 impl Group {
     /// The primary of an epoch asks, on connection `from`, how far this copy is.
-    pub fn sync(&mut self, from: Client, sync: Sync) {
+    pub fn new_epoch(&mut self, from: Client, news: NewEpoch) {
         if let Some(reigns) = self.reigns() {
             let least = self.cx.epochs.least_acceptable(Some(reigns));
-            if sync.epoch < least {
+            if news.epoch < least {
                 return self.cx.send_refusal(from, least);
             }
             // 0013: what this copy promised while its own claim was on its way still holds, so its vote may have to
             // wait.
             self.become_secondary();
         }
-        self.as_secondary(|secondary, cx| secondary.on_sync(cx, from, sync));
+        self.as_secondary(|secondary, cx| secondary.on_new_epoch(cx, from, news));
     }
 
     /// The primary starts to bring this copy up to date.
@@ -238,8 +238,8 @@ impl Group {
     }
 
     /// The secondary on `device` follows the epoch, or refuses to.
-    pub fn sync_ok(&mut self, device: DeviceId, ok: SyncOk) {
-        self.reign(|primary, cx| primary.on_sync_ok(cx, device, ok));
+    pub fn new_epoch_ok(&mut self, device: DeviceId, ok: NewEpochOk) {
+        self.reign(|primary, cx| primary.on_new_epoch_ok(cx, device, ok));
     }
 
     /// The secondary on `device` has promised, in answer to a heartbeat that was sent at `sent`, to follow nobody

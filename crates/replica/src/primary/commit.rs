@@ -13,7 +13,7 @@ impl Primary {
     pub(crate) fn on_prepare_ok(&mut self, cx: &mut GroupCx, device: DeviceId, ok: PrepareOk) -> Reign {
         let now = cx.now;
         let Some(peer) = self.peers.get_mut(&device) else { return Ok(()) };
-        if ok.epoch != self.epoch || !peer.synced || ok.sequence > peer.stream.sent {
+        if ok.epoch != self.epoch || !peer.follows || ok.sequence > peer.stream.sent {
             return Ok(());
         }
         (peer.full, peer.signs.heard) = (ok.full, now);

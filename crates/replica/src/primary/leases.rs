@@ -62,7 +62,7 @@ impl Primary {
         now: Duration,
     ) -> impl Iterator<Item = (DeviceId, bool)> + 'a {
         let serving = self.may_serve(cx, now);
-        let follow = self.peers.iter().filter(|(_, peer)| peer.synced && peer.counts());
+        let follow = self.peers.iter().filter(|(_, peer)| peer.follows && peer.counts());
         follow.map(move |(device, peer)| {
             let stays = matches!(peer.standing, Standing::InSync)
                 && cx.config.members.contains(device)

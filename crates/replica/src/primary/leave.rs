@@ -5,9 +5,9 @@
 //! answers no reader, and says so. Nothing of that needs the device.
 //!
 //! A primary hands over. Its successor claims the group and leaves the former primary in the set at first; in answer to
-//! its Sync it hears that the former primary has taken leave, and leaves that one behind before it commits what it has
-//! inherited. What the former primary alone has prepared was promised to nobody, since nothing is committed that is not
-//! durable on the primary itself.
+//! its NewEpoch it hears that the former primary has taken leave, and leaves that one behind before it commits what it
+//! has inherited. What the former primary alone has prepared was promised to nobody, since nothing is committed that is
+//! not durable on the primary itself.
 //!
 //! A copy that has taken leave and is still there after a while has not ended: it is asked again ([`DEPARTURE`]), and
 //! brought up to date when it was left behind meanwhile. docs/decisions/0021 has the numbers.
@@ -26,12 +26,12 @@ const DEPARTURE: Duration = Duration::from_secs(5);
 
 impl Primary {
     /// In-sync copies that have taken leave and are still connected, and that nobody has wanted to leave behind: their
-    /// processes have not ended, so perhaps they go on after all. Each says so in answer to a Sync, or takes leave
+    /// processes have not ended, so perhaps they go on after all. Each says so in answer to a NewEpoch, or takes leave
     /// again (0021, point 4).
     pub(crate) fn ask_who_stayed(&mut self, cx: &mut GroupCx) {
         for (device, peer) in &mut self.peers {
             if peer.leaving && matches!(peer.standing, Standing::InSync) && cx.links.take_stayed(*device, cx.now) {
-                (peer.leaving, peer.synced, peer.signs.asked) = (false, false, Duration::ZERO);
+                (peer.leaving, peer.follows, peer.signs.asked) = (false, false, Duration::ZERO);
             }
         }
     }
@@ -39,11 +39,11 @@ impl Primary {
     /// The in-sync copy that should reign in the place of one whose device hangs or is slow.
     fn successor(&self, now: Duration) -> Option<DeviceId> {
         let fit = self.peers.iter().filter(|(_, peer)| {
-            let there = peer.synced && now < peer.leases.lease_until || !self.is_open();
+            let there = peer.follows && now < peer.leases.lease_until || !self.is_open();
             matches!(peer.standing, Standing::InSync) && !peer.leaving && peer.diverged_at.is_none() && there
         });
         let rank = |(device, peer): &(&DeviceId, &Peer)| {
-            (peer.synced, !self.is_slower(**device, now), peer.stream.acked, Reverse(**device))
+            (peer.follows, !self.is_slower(**device, now), peer.stream.acked, Reverse(**device))
         };
         fit.max_by_key(rank).map(|(device, _)| *device)
     }
@@ -53,7 +53,7 @@ impl Primary {
     pub(crate) fn leave(&mut self, cx: &mut GroupCx) -> bool {
         let now = cx.now;
         let ready = self.peers.iter().filter(|(_, peer)| {
-            matches!(peer.standing, Standing::InSync) && peer.synced && !peer.leaving && now < peer.leases.lease_until
+            matches!(peer.standing, Standing::InSync) && peer.follows && !peer.leaving && now < peer.leases.lease_until
         });
         // The copy with the most: one that lacks nothing is invited at once.
         let ready = ready.max_by_key(|(device, peer)| (peer.stream.acked, Reverse(**device)));

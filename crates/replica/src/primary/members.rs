@@ -69,7 +69,7 @@ impl Primary {
             // What has no place in the order yet is not to get one.
             self.refuse_unordered(cx, |_| true, IoStatus::ReadOnly);
         }
-        self.send_sync_to_all(cx);
+        self.send_new_epoch_to_all(cx);
         self.try_commit(cx)?;
         self.try_open(cx);
         Ok(())
@@ -103,7 +103,7 @@ impl Primary {
     /// Asks the copies how far they are that can be reached and have not said so for a while.
     fn ask_again(&mut self, cx: &mut GroupCx) {
         let unanswered = self.unanswered(&cx.links, cx.now);
-        unanswered.into_iter().for_each(|device| self.send_sync(cx, device));
+        unanswered.into_iter().for_each(|device| self.send_new_epoch(cx, device));
     }
 
     /// Proposes the in-sync set that should be, if that is called for. The copy on `slow` may be left behind.
@@ -172,7 +172,7 @@ impl Primary {
 
     /// The copies in reach that were asked how far they are, and have not said so for a while.
     fn unanswered(&self, links: &Links, now: Duration) -> Vec<DeviceId> {
-        let due = |peer: &Peer| !peer.synced && now >= peer.signs.asked + SILENCE;
+        let due = |peer: &Peer| !peer.follows && now >= peer.signs.asked + SILENCE;
         let silent = self.peers.iter().filter(|(device, peer)| links.is_up(**device) && due(peer));
         silent.map(|(device, _)| *device).collect()
     }

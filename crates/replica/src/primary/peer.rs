@@ -69,7 +69,7 @@ pub(crate) struct Signs {
 pub(crate) struct Peer {
     pub(crate) standing: Standing,
     /// It follows the epoch on the present connection.
-    pub(crate) synced: bool,
+    pub(crate) follows: bool,
     /// It has recorded the epoch.
     pub(crate) opened: bool,
     /// The copy has said how far it is since this reign began: it counts as heard (0010, point 4).
@@ -93,7 +93,7 @@ impl Peer {
     pub(crate) fn new(standing: Standing, now: Duration) -> Peer {
         Peer {
             standing,
-            synced: false,
+            follows: false,
             opened: false,
             answered: false,
             named: None,
@@ -117,7 +117,7 @@ impl Peer {
     /// A copy that is sent everything after `base`, from now on; what is on its way counts in `backlog`.
     pub(crate) fn learning(resync: Resync, base: Sequence, again: Sequence, backlog: Backlog, now: Duration) -> Peer {
         let mut peer = Peer::new(Standing::Learning(Box::new(resync)), now);
-        (peer.synced, peer.opened) = (true, true);
+        (peer.follows, peer.opened) = (true, true);
         (peer.stream.sent, peer.stream.again, peer.stream.acked) = (base, again, base);
         peer.stream.backlog = backlog;
         peer
@@ -125,7 +125,7 @@ impl Peer {
 
     /// The copy has what the primary has committed, and can be asked for blocks.
     pub(crate) fn answers(&self, now: Duration) -> bool {
-        matches!(self.standing, Standing::InSync) && self.synced && !self.leaving && now < self.signs.heard + SILENCE
+        matches!(self.standing, Standing::InSync) && self.follows && !self.leaving && now < self.signs.heard + SILENCE
     }
 
     /// The copy may be left behind: it has been silent for `patience`, is stuck, lags, or takes leave.

@@ -15,7 +15,7 @@ impl Primary {
         loop {
             let Some(peer) = self.peers.get_mut(&device) else { return };
             // What is committed is not to be had any more: who was not sent it is left behind.
-            if !peer.synced || peer.stream.sent >= end || peer.stream.sent < committed {
+            if !peer.follows || peer.stream.sent >= end || peer.stream.sent < committed {
                 return;
             }
             let optional = cx.config.ack != AckRule::All && peer.counts();

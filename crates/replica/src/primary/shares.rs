@@ -80,7 +80,7 @@ impl Primary {
         }
         for peer in self.peers.values_mut() {
             peer.stream.backlog.needless(upto);
-            peer.stream.missed |= peer.synced && peer.stream.sent < upto;
+            peer.stream.missed |= peer.follows && peer.stream.sent < upto;
         }
     }
 }

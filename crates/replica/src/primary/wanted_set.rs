@@ -22,7 +22,7 @@ enum Kind {
 pub(crate) struct CopyView {
     kind: Kind,
     /// It follows the epoch on the present connection.
-    synced: bool,
+    follows: bool,
     /// It may be left behind: it is silent, stuck, slow, about to stop, or lags too far.
     failed: bool,
     /// Its log is not the primary's beyond this place.
@@ -48,7 +48,7 @@ impl CopyView {
                 Standing::Joining => Kind::Joining,
                 Standing::Learning(_) => Kind::Learning,
             },
-            synced: peer.synced,
+            follows: peer.follows,
             failed,
             diverged_at: peer.diverged_at,
             acked: peer.stream.acked,
@@ -115,7 +115,7 @@ impl SetView<'_> {
     /// What stays in sync when the next request leaves unfit copies behind; `None` if a copy that would stay is not
     /// there.
     pub(crate) fn when_in_use(&self) -> Option<GroupConfig> {
-        let missing = |copy: &CopyView| copy.kind != Kind::Learning && !copy.synced && !self.is_left_behind(copy);
+        let missing = |copy: &CopyView| copy.kind != Kind::Learning && !copy.follows && !self.is_left_behind(copy);
         let config = self.without_unfit();
         (!self.copies.values().any(missing) && self.keeps_what_is_committed(&config)).then_some(config)
     }
@@ -140,7 +140,7 @@ impl SetView<'_> {
     /// Invariant 4, 0007: what was acknowledged while nothing waited for the copy must be durable on it, too; and the
     /// copy counts for leases from the proposal on, so it must have given one.
     fn may_join(&self, copy: &CopyView) -> bool {
-        copy.kind == Kind::Joining && copy.synced && copy.acked >= self.committed && copy.leased
+        copy.kind == Kind::Joining && copy.follows && copy.acked >= self.committed && copy.leased
     }
 
     /// There is a reason to change the in-sync set to the one of `config` now: a cluster that is shut down node by node
@@ -192,7 +192,7 @@ mod tests {
 
     const WELL: CopyView = CopyView {
         kind: Kind::InSync,
-        synced: true,
+        follows: true,
         failed: false,
         diverged_at: None,
         acked: Sequence(20),
@@ -201,7 +201,7 @@ mod tests {
         leaving: false,
         named: false,
     };
-    const SILENT: CopyView = CopyView { synced: false, failed: true, leased: false, ..WELL };
+    const SILENT: CopyView = CopyView { follows: false, failed: true, leased: false, ..WELL };
     const JOINS: CopyView = CopyView { kind: Kind::Joining, ..WELL };
 
     fn set(devices: &[u32]) -> BTreeSet<DeviceId> {
@@ -264,7 +264,7 @@ mod tests {
             ("one joins", view(&two, &[(2, WELL), (3, JOINS)]), Some(vec![1, 2, 3])),
             ("it lacks something", view(&two, &[(2, WELL), (3, CopyView { acked: Sequence(19), ..JOINS })]), None),
             ("it has promised nothing", view(&two, &[(2, WELL), (3, CopyView { leased: false, ..JOINS })]), None),
-            ("it is not there", view(&two, &[(2, WELL), (3, CopyView { synced: false, ..JOINS })]), None),
+            ("it is not there", view(&two, &[(2, WELL), (3, CopyView { follows: false, ..JOINS })]), None),
             ("one joins and one is silent", view(&two, &[(2, SILENT), (3, JOINS)]), Some(vec![1, 3])),
             (
                 "one that failed was perhaps named",

@@ -157,7 +157,7 @@ impl Scrub {
         for (device, peer) in peers {
             // A copy that lags would differ in blocks that it has yet to write, and one that has taken leave applies
             // nothing more.
-            let follows = peer.synced && !peer.leaving && peer.stream.acked >= committed;
+            let follows = peer.follows && !peer.leaving && peer.stream.acked >= committed;
             if follows && matches!(peer.standing, Standing::InSync) {
                 look.asked.insert(*device);
                 let spans = spans.clone();

@@ -21,8 +21,8 @@ impl Secondary {
         trusted: bool,
     ) -> Result<(), Mismatch> {
         let now = cx.now;
-        let syncing = self.is_asked();
-        if prepare.header.epoch != cx.epochs.followed() || self.primary != Some(from) || syncing {
+        let asked = self.is_asked();
+        if prepare.header.epoch != cx.epochs.followed() || self.primary != Some(from) || asked {
             return Ok(()); // From before the vote of this copy, or from another connection: nobody waits for the answer.
         }
         let WriteHeader { sequence, commit, .. } = prepare.header;

@@ -1,8 +1,8 @@
-//! What a copy's answer to a [`azekura_wire::Sync`] means for the primary that has asked.
+//! What a copy's answer to a [`azekura_wire::NewEpoch`] means for the primary that has asked.
 
 use crate::primary::peer::Peer;
 use azekura_base::{AckRule, Epoch, Sequence};
-use azekura_wire::SyncOk;
+use azekura_wire::NewEpochOk;
 
 /// What the primary knows of itself when an answer arrives.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 
 impl Asker {
     /// What `ok` says of the copy of which this primary knows `peer`.
-    pub(super) fn judge(&self, ok: &SyncOk, peer: &Peer) -> Verdict {
+    pub(super) fn judge(&self, ok: &NewEpochOk, peer: &Peer) -> Verdict {
         let waits_for_all = self.ack == AckRule::All;
         // Under `all` no epoch opens before every in-sync copy has recorded it, so places alone tell who has more
         // (0007). Elsewhere a later epoch counts for more than any place of an earlier one (0010, point 4).
@@ -48,7 +48,7 @@ impl Asker {
         }
         if !waits_for_all
             && ok.open
-            && peer.synced
+            && peer.follows
             && peer.opened
             && (peer.stream.acked..=peer.stream.sent).contains(&ok.prepared)
         {
@@ -83,10 +83,10 @@ mod tests {
 
     /// An answer to the primary of epoch 5 of a copy that has recorded `recorded` and holds everything up to
     /// `prepared`.
-    fn says(recorded: u64, prepared: u64) -> SyncOk {
+    fn says(recorded: u64, prepared: u64) -> NewEpochOk {
         let (pg, device, epoch, recorded) = (PgId(1), DeviceId(2), Epoch(5), Epoch(recorded));
         let (prepared, committed, open) = (Sequence(prepared), Sequence(9), recorded == epoch);
-        SyncOk { pg, device, epoch, prepared, open, full: false, recorded, committed }
+        NewEpochOk { pg, device, epoch, prepared, open, full: false, recorded, committed }
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn an_answer_that_was_given_twice_changes_nothing() {
         let mut peer = Peer::new(Standing::InSync, Duration::ZERO);
-        (peer.synced, peer.opened) = (true, true);
+        (peer.follows, peer.opened) = (true, true);
         (peer.stream.acked, peer.stream.sent) = (Sequence(20), Sequence(25));
         let open = Asker { ack: AckRule::Majority, end: Sequence(30), logged: Epoch(5), ..RECORDING };
         assert_eq!(open.judge(&says(5, 22), &peer), Verdict::Outdated);

@@ -6,7 +6,7 @@ use crate::context::GroupCx;
 use crate::lease::readers_until;
 use crate::primary::{Primary, Reign};
 use azekura_base::{AckRule, DeviceId, Sequence};
-use azekura_wire::{Message, Sync, SyncOk};
+use azekura_wire::{Message, NewEpoch, NewEpochOk};
 use std::time::Duration;
 
 /// How long a new primary that has heard enough copies waits for others that it can reach.
@@ -35,31 +35,31 @@ impl Primary {
                 peer.leases.reads_until = peer.leases.reads_until.max(before.until());
             }
         }
-        self.send_sync_to_all(cx);
+        self.send_new_epoch_to_all(cx);
         self.gather(cx);
         self.try_commit(cx)
     }
 
     /// Asks every copy that can be reached.
-    pub(crate) fn send_sync_to_all(&mut self, cx: &mut GroupCx) {
+    pub(crate) fn send_new_epoch_to_all(&mut self, cx: &mut GroupCx) {
         let connected: Vec<DeviceId> = cx.links.all_up().collect();
-        connected.into_iter().for_each(|device| self.send_sync(cx, device));
+        connected.into_iter().for_each(|device| self.send_new_epoch(cx, device));
     }
 
     /// Asks a copy how far it is, unless it has said so, on this connection and since the epoch is being recorded.
-    pub(crate) fn send_sync(&mut self, cx: &mut GroupCx, device: DeviceId) {
+    pub(crate) fn send_new_epoch(&mut self, cx: &mut GroupCx, device: DeviceId) {
         let (now, committed) = (cx.now, cx.tail.committed());
         let (epoch, opens_at, ended) = (self.epoch(), self.takeover.opens_at(), self.takeover.ended());
         let Some(peer) = self.peers.get_mut(&device) else { return };
-        if peer.counts() && !(peer.synced && peer.opened == opens_at.is_some()) {
+        if peer.counts() && !(peer.follows && peer.opened == opens_at.is_some()) {
             peer.signs.asked = now;
-            let sync = Sync { pg: cx.pg, device, epoch, committed, opens_at, recorded: cx.epochs.logged(), ended };
-            cx.act(Action::Send(device, Message::Sync(sync)));
+            let news = NewEpoch { pg: cx.pg, device, epoch, committed, opens_at, recorded: cx.epochs.logged(), ended };
+            cx.act(Action::Send(device, Message::NewEpoch(news)));
         }
     }
 
     /// The secondary on `device` follows the epoch, or refuses to.
-    pub(crate) fn on_sync_ok(&mut self, cx: &mut GroupCx, device: DeviceId, ok: SyncOk) -> Reign {
+    pub(crate) fn on_new_epoch_ok(&mut self, cx: &mut GroupCx, device: DeviceId, ok: NewEpochOk) -> Reign {
         let now = cx.now;
         if self.epoch() != ok.epoch {
             return Ok(()); // A refusal names a newer epoch; the configuration that made it is on its way here.
@@ -91,7 +91,7 @@ impl Primary {
                 self.gather(cx);
             }
             Verdict::Level => {
-                (peer.synced, peer.opened) = (true, ok.open);
+                (peer.follows, peer.opened) = (true, ok.open);
                 (peer.stream.sent, peer.stream.acked, peer.stream.again) = (ok.prepared, ok.prepared, end);
                 (peer.stream.backlog, peer.stream.missed) = (backlog, false);
                 peer.stream.pace.interrupted();
@@ -128,7 +128,7 @@ impl Primary {
         let mut config = cx.config.next();
         for (device, peer) in &self.peers {
             let usable = peer.diverged_at.is_none() && !peer.leaving;
-            if usable && peer.synced && peer.stream.acked >= end {
+            if usable && peer.follows && peer.stream.acked >= end {
                 continue;
             }
             // A primary that has just started does not know how far the others are: to leave one behind would be dear.

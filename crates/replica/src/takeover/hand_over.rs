@@ -1,8 +1,8 @@
 //! A primary hands over: it invites its successor, and serves on.
 //!
 //! A primary that wants another copy to reign invites it ([`HandOver`]). The copy claims the next epoch and follows the
-//! primary until the configuration names that copy: only then does its first word, a `Sync`, make the former primary
-//! stop (decision 0013). So as long as the configuration store does not answer, nothing happens.
+//! primary until the configuration names that copy: only then does its first word, a `NewEpoch`, make the former
+//! primary stop (decision 0013). So as long as the configuration store does not answer, nothing happens.
 
 use super::HandingOver;
 use crate::action::{Action, Client};
@@ -26,7 +26,7 @@ impl Primary {
         let now = cx.now;
         let in_sync = to != cx.me && cx.config.in_sync.contains(&to);
         let there =
-            self.peers.get(&to).is_some_and(|peer| peer.synced && !peer.leaving && now < peer.leases.lease_until);
+            self.peers.get(&to).is_some_and(|peer| peer.follows && !peer.leaving && now < peer.leases.lease_until);
         // What its device takes for the first record of its reign, all would wait for.
         let slow = self.is_slower(to, now);
         if cx.is_proposing() || !self.is_open() || self.handing_over.is_some() || !in_sync || !there || slow {

@@ -9,7 +9,7 @@
 //!        │   the configuration names this process
 //!        [claiming.rs]
 //!        ▼
-//!    GATHERING: asks every copy how far it is (Sync) ── a copy has more than this one ────────► proposes that copy
+//!    GATHERING: asks every copy how far it is (NewEpoch) ── a copy has more than this one ────────► proposes that copy
 //!        │   enough copies are heard; the former primary has stopped, or this copy's promise to it has run out
 //!        │   one change of the configuration makes the copies that have everything the in-sync set     [gathering.rs]
 //!        │   (not under the rule `all`, where the in-sync set stays as it is unless a copy is silent)
@@ -18,7 +18,7 @@
 //!        │   nobody serves beside this copy, neither a primary nor readers ([`Wait`]);
 //!        │   everything prepared is durable on every in-sync copy, and is committed there              [opening.rs]
 //!        ▼
-//!    RECORDING: the epoch's record is on its way to every log (Sync with `opens_at`)
+//!    RECORDING: the epoch's record is on its way to every log (NewEpoch with `opens_at`)
 //!        │   every in-sync copy has recorded the epoch                                                 [opening.rs]
 //!        ▼
 //!    OPEN: reads, writes and leases
@@ -33,8 +33,8 @@
 //!
 //! CLAIMED is [`Claim`], held by the secondary; the states after it are a [`TakeOver`], held by its primary. What the
 //! other copies do meanwhile (whom they follow, and when their votes wait) is `vote.rs`. `predecessor.rs` has the
-//! primary before, `tail.rs` the writes of it that are still on their way; `answer.rs` what a copy's answer to a Sync
-//! means.
+//! primary before, `tail.rs` the writes of it that are still on their way; `answer.rs` what a copy's answer to a
+//! NewEpoch means.
 
 mod answer;
 mod claim;
@@ -51,7 +51,7 @@ mod vote;
 
 use crate::action::Client;
 use azekura_base::{DeviceId, Epoch, Sequence};
-use azekura_wire::SyncOk;
+use azekura_wire::NewEpochOk;
 pub(crate) use claim::Claim;
 use predecessor::{LateAnswers, Predecessor};
 use std::time::Duration;
@@ -196,7 +196,7 @@ impl TakeOver {
     }
 
     /// The copy on `device` has more than this one. True when that may still come here by itself: the answer waits.
-    fn put_off(&mut self, device: DeviceId, ok: SyncOk, now: Duration) -> bool {
+    fn put_off(&mut self, device: DeviceId, ok: NewEpochOk, now: Duration) -> bool {
         let waits = self.tail_may_come(now);
         if let Stage::Gathering { late, .. } = &mut self.stage
             && waits

@@ -8,7 +8,7 @@ impl Primary {
     /// Every in-sync copy has said how far it is, and where the epoch begins is not decided yet.
     fn may_record(&self) -> bool {
         // 0007: no epoch opens before every in-sync copy holds what this one holds.
-        self.takeover.opens_at().is_none() && self.counting().all(|peer| peer.synced)
+        self.takeover.opens_at().is_none() && self.counting().all(|peer| peer.follows)
     }
 
     /// Opens the epoch, which this copy has recorded, if every other copy in sync has, too. True when it was not open
@@ -30,7 +30,7 @@ impl Primary {
         self.takeover.record(keep);
         let epoch = self.epoch();
         cx.start_epoch(epoch, keep);
-        self.send_sync_to_all(cx);
+        self.send_new_epoch_to_all(cx);
         Ok(())
     }
 

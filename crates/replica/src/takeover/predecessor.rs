@@ -3,12 +3,12 @@
 use super::{Claim, TakeOver};
 use crate::action::Client;
 use azekura_base::{DeviceId, Epoch};
-use azekura_wire::SyncOk;
+use azekura_wire::NewEpochOk;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Answers of copies that have more than this one: the rest is on its way here, perhaps.
-pub(super) type LateAnswers = BTreeMap<DeviceId, SyncOk>;
+pub(super) type LateAnswers = BTreeMap<DeviceId, NewEpochOk>;
 
 /// The primary that the configuration named before this one. It may never have reigned: then others, this copy among
 /// them, may still follow the one before it.

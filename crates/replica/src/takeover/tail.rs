@@ -15,7 +15,7 @@ impl Primary {
         let recorded = cx.epochs.recorded();
         if self.takeover.follows(device, recorded) {
             // Who has promised to follow the former primary need not wait any longer.
-            self.send_sync_to_all(cx);
+            self.send_new_epoch_to_all(cx);
         }
     }
 
@@ -49,7 +49,7 @@ impl Primary {
     pub(crate) fn hear_late_answers(&mut self, cx: &mut GroupCx) -> Reign {
         let (now, end) = (cx.now, cx.tail.end());
         for (device, ok) in self.takeover.take_due_answers(end, now) {
-            self.on_sync_ok(cx, device, ok)?;
+            self.on_new_epoch_ok(cx, device, ok)?;
         }
         Ok(())
     }

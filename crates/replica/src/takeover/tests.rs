@@ -22,10 +22,10 @@ fn named(invited: bool) -> TakeOver {
     TakeOver::new(&claim(invited), Some(CONNECTION), at(1500), at(1000))
 }
 
-fn answer(prepared: u64) -> SyncOk {
+fn answer(prepared: u64) -> NewEpochOk {
     let (pg, device, epoch, recorded) = (PgId(1), OTHER, Epoch(5), Epoch(4));
     let (prepared, committed) = (Sequence(prepared), Sequence(0));
-    SyncOk { pg, device, epoch, prepared, open: false, full: false, recorded, committed }
+    NewEpochOk { pg, device, epoch, prepared, open: false, full: false, recorded, committed }
 }
 
 #[test]

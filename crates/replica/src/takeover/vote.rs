@@ -1,14 +1,14 @@
 //! What the other copies do when a new primary asks: whom they follow, when their votes wait, what they record.
 //!
-//! The answer to a [`Sync`] is a *vote*: from then on the copy follows nobody of an older epoch (`epochs.rs`). Where
-//! writes do not wait for all copies, the vote waits until the copy's promise to the former primary has run out (0010,
-//! point 3).
+//! The answer to a [`NewEpoch`] is a *vote*: from then on the copy follows nobody of an older epoch (`epochs.rs`).
+//! Where writes do not wait for all copies, the vote waits until the copy's promise to the former primary has run out
+//! (0010, point 3).
 
 use crate::action::Client;
 use crate::context::GroupCx;
 use crate::secondary::{Question, Secondary};
 use azekura_base::{AckRule, Epoch, Sequence};
-use azekura_wire::{Message, Sync, SyncOk};
+use azekura_wire::{Message, NewEpoch, NewEpochOk};
 
 impl Secondary {
     /// Becomes, or stays, a secondary of the primary of `epoch`. False when that is a primary of the past. A primary
@@ -33,35 +33,35 @@ impl Secondary {
     }
 
     /// The primary of an epoch asks, on connection `from`, how far this copy is.
-    pub(crate) fn on_sync(&mut self, cx: &mut GroupCx, from: Client, sync: Sync) {
+    pub(crate) fn on_new_epoch(&mut self, cx: &mut GroupCx, from: Client, news: NewEpoch) {
         // 0010, point 3: a bound copy follows nobody else, unless the primary that it is bound to has ended (0013,
         // point 2). Under `all` the new primary's own promise is enough, since the former one serves by the leases of
         // all copies.
         let recorded = cx.epochs.recorded();
-        let bound = sync.epoch > recorded && sync.ended != recorded && cx.epochs.is_bound(cx.now);
-        if cx.config.ack != AckRule::All && bound && sync.epoch > cx.epochs.followed() {
+        let bound = news.epoch > recorded && news.ended != recorded && cx.epochs.is_bound(cx.now);
+        if cx.config.ack != AckRule::All && bound && news.epoch > cx.epochs.followed() {
             // The primary before may count on this copy until then, and gets no new promise (`on_heartbeat`).
-            self.deferred_vote = Some((from, sync));
+            self.deferred_vote = Some((from, news));
             self.heard = cx.now;
             return;
         }
-        if recorded == sync.epoch && self.is_from_primary(cx, from, sync.epoch) && cx.config.ack != AckRule::All {
+        if recorded == news.epoch && self.is_from_primary(cx, from, news.epoch) && cx.config.ack != AckRule::All {
             // Asked twice. To begin anew would drop writes on their way here, which may be committed and are not sent
             // again. While the first question waits for the log, nothing is taken that follows on an answer: there must
             // be one answer.
             self.stay(cx);
             if !(self.is_asked()) {
-                self.send_sync_ok(cx, sync.epoch);
+                self.send_new_epoch_ok(cx, news.epoch);
             }
             return;
         }
-        if !self.listen_to(cx, from, sync.epoch) {
+        if !self.listen_to(cx, from, news.epoch) {
             return;
         }
-        cx.epochs.has_ended(sync.ended);
+        cx.epochs.has_ended(news.ended);
         // 0021: a copy whose device hangs says so at once, since its answer waits for the device.
         self.give_way(cx);
-        self.question = Some(Question::Sync(sync));
+        self.question = Some(Question::NewEpoch(news));
         self.answer_primary(cx);
     }
 
@@ -70,8 +70,8 @@ impl Secondary {
         if cx.epochs.is_bound(cx.now) {
             return;
         }
-        if let Some((from, sync)) = self.deferred_vote.take() {
-            self.on_sync(cx, from, sync);
+        if let Some((from, news)) = self.deferred_vote.take() {
+            self.on_new_epoch(cx, from, news);
         }
     }
 
@@ -79,22 +79,22 @@ impl Secondary {
     pub(crate) fn answer_primary(&mut self, cx: &mut GroupCx) {
         let Some(question) = self.question else { return };
         // Where this copy begins to learn is known; writes behind that place may come as fast as they become durable.
-        let unknown = matches!(question, Question::Sync(_)) && cx.durable < cx.tail.end();
+        let unknown = matches!(question, Question::NewEpoch(_)) && cx.durable < cx.tail.end();
         if cx.epochs.is_recording() || unknown {
             return;
         }
         let following = cx.epochs.followed();
         match question {
             Question::Learn(_) => {}
-            Question::Sync(sync) => {
-                if self.enter_epoch(cx, sync) {
+            Question::NewEpoch(news) => {
+                if self.enter_epoch(cx, news) {
                     return;
                 }
             }
         }
         self.question = None;
         match question {
-            Question::Sync(_) => self.send_sync_ok(cx, following),
+            Question::NewEpoch(_) => self.send_new_epoch_ok(cx, following),
             Question::Learn(ok) => {
                 self.send_to_primary(cx, Message::LearnOk(ok));
                 self.begun(cx, ok);
@@ -104,9 +104,9 @@ impl Secondary {
 
     /// Commits what the primary knows to be committed and records its epoch, if that is open. True when the record is
     /// on its way: the question is answered behind it.
-    fn enter_epoch(&mut self, cx: &mut GroupCx, sync: Sync) -> bool {
+    fn enter_epoch(&mut self, cx: &mut GroupCx, news: NewEpoch) -> bool {
         let recorded = cx.epochs.recorded();
-        let enters = sync.opens_at.filter(|_| recorded < sync.epoch);
+        let enters = news.opens_at.filter(|_| recorded < news.epoch);
         if enters.is_some_and(|begin| cx.tail.end() > begin) {
             // 0007: what this copy has prepared beyond was decided otherwise. It does not cut that off by itself: it
             // says how far it is, and the primary leaves it behind.
@@ -114,8 +114,8 @@ impl Secondary {
         }
         // What the primary calls committed was durable on every in-sync copy, so this one has it too, unless this one
         // has lost its data. Under other rules that holds only for copies whose order is the primary's (0010, point 4).
-        if cx.config.ack == AckRule::All || sync.opens_at.is_some() || sync.recorded == recorded {
-            cx.commit(sync.committed.min(cx.durable));
+        if cx.config.ack == AckRule::All || news.opens_at.is_some() || news.recorded == recorded {
+            cx.commit(news.committed.min(cx.durable));
         }
         if enters.is_some() {
             // All that was prepared in earlier epochs is committed, and nothing else is kept.
@@ -123,20 +123,20 @@ impl Secondary {
             drop(cx.tail.truncate(keep));
             cx.durable = keep;
             cx.raise_low_watermark(keep);
-            cx.start_epoch(sync.epoch, keep);
+            cx.start_epoch(news.epoch, keep);
         }
         enters.is_some()
     }
 
     /// Says how far this copy is.
-    fn send_sync_ok(&mut self, cx: &mut GroupCx, following: Epoch) {
+    fn send_new_epoch_ok(&mut self, cx: &mut GroupCx, following: Epoch) {
         let (recorded, mut prepared, committed) = (cx.epochs.recorded(), cx.durable, cx.tail.committed());
         // 0007: a copy that has perhaps lost repairs says that it holds nothing, and is brought up to date again.
         if cx.completeness.is_doubtful() {
             prepared = Sequence::ZERO;
         }
         let (pg, device, open, full) = (cx.pg, cx.me, recorded == following, cx.condition.is_full());
-        let ok = SyncOk { pg, device, epoch: following, prepared, open, full, recorded, committed };
-        self.send_to_primary(cx, Message::SyncOk(ok));
+        let ok = NewEpochOk { pg, device, epoch: following, prepared, open, full, recorded, committed };
+        self.send_to_primary(cx, Message::NewEpochOk(ok));
     }
 }

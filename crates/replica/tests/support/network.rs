@@ -42,7 +42,7 @@ impl Cluster {
             Message::Prepare(prepare) => {
                 group.prepare(Client::Conn(conn), prepare, false).expect("the primary keeps the order")
             }
-            Message::Sync(sync) => group.sync(Client::Conn(conn), sync),
+            Message::NewEpoch(news) => group.new_epoch(Client::Conn(conn), news),
             Message::Learn(learn) => group.learn(Client::Conn(conn), learn).expect("the note is whole"),
             Message::Fetch(fetch) => group.fetch(Client::Conn(conn), fetch),
             Message::Compare(compare) => group.compare(Client::Conn(conn), compare),
@@ -62,7 +62,7 @@ impl Cluster {
         let group = &mut self.copies.get_mut(&from).unwrap().group;
         match message {
             Message::PrepareOk(ok) => group.prepare_ok(to, ok),
-            Message::SyncOk(ok) => group.sync_ok(to, ok),
+            Message::NewEpochOk(ok) => group.new_epoch_ok(to, ok),
             Message::LearnOk(ok) => group.learn_ok(to, ok),
             Message::Leaving(leaving) => group.peer_leaving(to, leaving),
             Message::Damaged(damaged) => group.damaged(to, damaged),

@@ -53,12 +53,12 @@ impl World {
 
     /// A process sends a message: perhaps the one with which a new primary, who has the votes, opens its epoch.
     pub(crate) fn watch_votes(&mut self, life: Life, message: &Message) {
-        let Message::Sync(sync) = message else { return };
+        let Message::NewEpoch(news) = message else { return };
         let now = self.now;
         let expected = |watched: &mut Watched| {
-            now < watched.until && watched.pg == sync.pg && watched.former != life.node && sync.opens_at.is_some()
+            now < watched.until && watched.pg == news.pg && watched.former != life.node && news.opens_at.is_some()
         };
-        let voter = self.devices.get(&sync.device).and_then(|device| self.process_on(device.node));
+        let voter = self.devices.get(&news.device).and_then(|device| self.process_on(device.node));
         if let Some(voter) = voter
             && self.scene.faults.watched.take_if(expected).is_some()
         {

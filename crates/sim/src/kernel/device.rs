@@ -5,7 +5,7 @@ use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use azekura_base::{ChunkIndex, IoClass, IoQueue, LayerId, NodeId};
 use azekura_store::{
-    DeviceError, Done, Effect, Identity, IoId, MapDamage, MapError, MemoryMap, Options, SavedMap, Store,
+    DeviceError, Done, Effect, Identity, InMemoryMap, IoId, MapDamage, MapError, Options, SavedMap, Store,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -92,7 +92,7 @@ pub(crate) struct Device {
     identity: Identity,
     options: Options,
     pub(crate) disk: Disk,
-    map: MemoryMap,
+    map: InMemoryMap,
     /// What the map was asked for, oldest first: it does one thing after the other, but for leaves that are looked up.
     map_queue: VecDeque<Effect>,
     /// Draws what becomes of checkpoints that fail, and how much of a leaf is damaged.
@@ -124,7 +124,7 @@ pub(crate) struct Device {
     /// At the next power loss it loses writes that it has called durable.
     pub(crate) lies: bool,
     /// The saved map before each of its latest transactions, oldest first, where the device may lie.
-    maps: VecDeque<MemoryMap>,
+    maps: VecDeque<InMemoryMap>,
     /// It is taken away when its node's process ends.
     pub(crate) retired: bool,
 }
@@ -150,7 +150,7 @@ impl Device {
             Request::Write { offset: format.offset, bytes: format.pieces.concat().into(), durable: true },
         );
         disk.finish(IoId(0), &mut random);
-        let mut map = MemoryMap::new();
+        let mut map = InMemoryMap::new();
         map.checkpoint(format.checkpoint).map_err(|error| error.to_string())?;
         Ok(Device {
             node,
@@ -190,7 +190,7 @@ impl Device {
     }
 
     /// What is saved of the map.
-    pub(crate) fn saved_map(&self) -> &MemoryMap {
+    pub(crate) fn saved_map(&self) -> &InMemoryMap {
         &self.map
     }
 

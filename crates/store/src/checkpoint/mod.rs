@@ -1,6 +1,6 @@
 //! Checkpoints: what is saved when, as which rows, and the interface of whatever keeps them.
 
-mod memory_map;
+mod in_memory;
 mod pace;
 pub(crate) mod position;
 mod reader;
@@ -8,7 +8,7 @@ mod rows;
 mod saved_map;
 mod saving;
 
-pub use memory_map::{MapDamage, MapRow, MemoryMap};
+pub use in_memory::{InMemoryMap, MapDamage, MapRow};
 pub(crate) use pace::{replay_bytes, replay_waits};
 pub(crate) use reader::Reader;
 pub use rows::{GroupRow, PendingRow, Position, Root, SegmentRow};

@@ -38,7 +38,7 @@ pub struct CheckpointRoot {
     pub damaged: Vec<LeafKey>,
 }
 
-/// Whatever keeps the checkpoints: a database on disk (`crates/map-db`), [`crate::MemoryMap`] in tests.
+/// Whatever keeps the checkpoints: a database on disk (`crates/map-db`), [`crate::InMemoryMap`] in tests.
 pub trait SavedMap {
     /// The last checkpoint; `None` when there never was one.
     ///

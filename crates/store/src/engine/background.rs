@@ -72,7 +72,7 @@ impl Engine {
                     self.jobs.merged_into(layer).is_some()
                         || self.groups.waits_to_write(layer)
                         || self.groups.may_come_back(layer)
-                        || self.copies.wait_for(layer)
+                        || self.repairs.wait_for(layer)
                 }
                 Job::DropLayer(layer) => self.jobs.merged_into(layer).is_some(),
                 Job::ForgetGroup(_) => false,

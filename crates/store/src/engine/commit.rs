@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::op::Op;
 use crate::groups::Pending;
 use crate::log::Item;
-use crate::record::{Copy, Mark, Record};
+use crate::record::{Mark, Record, Repair};
 use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, Body, Epoch, PgId, Sequence, Write};
 use std::collections::BTreeSet;
 
@@ -24,13 +24,13 @@ impl Engine {
         let id = self.cx.new_id();
         let item = match record {
             Record::Write(write) => self.prepare_write(id, write),
-            Record::Copy(copy) => {
-                self.check_range(&copy.range, &copy.body);
-                self.prepare_copy(id, copy)
+            Record::Repair(repair) => {
+                self.check_range(&repair.range, &repair.body);
+                self.prepare_repair(id, repair)
             }
             Record::Mark(Mark { pg, sequence, layer, chunk }) => {
                 let range = BlockRange { layer, chunk, first: BlockIndex(0), count: 0 };
-                self.prepare_copy(id, Copy { pg, sequence, range, body: Body::Zero })
+                self.prepare_repair(id, Repair { pg, sequence, range, body: Body::Zero })
             }
         };
         (id, item)
@@ -42,12 +42,12 @@ impl Engine {
         Item::Write(write)
     }
 
-    fn prepare_copy(&mut self, id: u64, copy: Copy) -> Item {
-        self.groups.get_mut(copy.pg).prepare_copy(&copy);
-        let chunk = (copy.pg, copy.range.chunk);
-        self.copies.add(id, copy.clone(), None);
-        self.submit(chunk, Op::Copy { id });
-        Item::Copy(copy)
+    fn prepare_repair(&mut self, id: u64, repair: Repair) -> Item {
+        self.groups.get_mut(repair.pg).prepare_repair(&repair);
+        let chunk = (repair.pg, repair.range.chunk);
+        self.repairs.add(id, repair.clone(), None);
+        self.submit(chunk, Op::Repair { id });
+        Item::Repair(repair)
     }
 
     fn check_range(&self, range: &BlockRange, body: &Body) {

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::op::Op;
 use crate::groups::Place;
 use crate::log::{Landing, Move};
-use crate::record::Copy;
+use crate::record::Repair;
 use azekura_base::{PgId, Sequence};
 
 impl Engine {
@@ -12,7 +12,7 @@ impl Engine {
     pub fn land(&mut self, landing: Landing) {
         match landing {
             Landing::Write { pg, sequence, id } => self.groups.get_mut(pg).write_is_durable(sequence, id),
-            Landing::Copy | Landing::Note => {}
+            Landing::Repair | Landing::Note => {}
             Landing::Relocate { moved, place, position } => self.relocate(moved, place, position),
             Landing::WriteAgain { pg, sequence, id, place, count } => {
                 let waits = self.groups.get_mut(pg).find(sequence).is_some_and(|p| p.id == id && !p.applied);
@@ -39,13 +39,13 @@ impl Engine {
         self.run_blocked();
     }
 
-    /// A copy that is in the log already, at log position `position`.
-    pub fn add_copy(&mut self, copy: Copy, place: Place, position: u64) {
+    /// A repair that is in the log already, at log position `position`.
+    pub fn add_repair(&mut self, repair: Repair, place: Place, position: u64) {
         let id = self.cx.new_id();
-        let chunk = (copy.pg, copy.range.chunk);
-        self.copies.add(id, copy, Some((place, position)));
+        let chunk = (repair.pg, repair.range.chunk);
+        self.repairs.add(id, repair, Some((place, position)));
         self.cx.segments_mut().hold(place.segment);
-        self.submit(chunk, Op::Copy { id });
+        self.submit(chunk, Op::Repair { id });
     }
 
     /// The blocks of a write that was not applied are durably at `place` as well, and pinned there.

@@ -42,7 +42,7 @@ use crate::cx::StoreCx;
 use crate::groups::Groups;
 use crate::jobs::Jobs;
 use crate::log::Sealing;
-use crate::map::{Copies, Map, MapCx};
+use crate::map::{Map, MapCx, Repairs};
 use crate::query::Queries;
 use crate::read::Reads;
 use op::OpQueue;
@@ -54,7 +54,7 @@ pub(crate) struct Engine {
     groups: Groups,
     jobs: Jobs,
     map: Map,
-    copies: Copies,
+    repairs: Repairs,
     ops: OpQueue,
     cleaner: Cleaner,
     reads: Reads,
@@ -68,7 +68,7 @@ impl Engine {
             groups: Groups::default(),
             jobs: Jobs::restored(&checkpoint.root.jobs),
             map: Map::new(cx.options(), checkpoint),
-            copies: Copies::default(),
+            repairs: Repairs::default(),
             ops: OpQueue::default(),
             cleaner: Cleaner::default(),
             reads: Reads::new(cx.options()),
@@ -123,7 +123,7 @@ impl Engine {
         Sealing {
             cx: &mut self.cx,
             groups: &mut self.groups,
-            copies: &mut self.copies,
+            repairs: &mut self.repairs,
             cleaner: &mut self.cleaner,
             jobs: &self.jobs,
             map: &self.map,

@@ -5,7 +5,7 @@ use crate::groups::Place;
 use crate::hash::FixedMap;
 use crate::jobs::Job;
 use crate::log::Move;
-use crate::map::{Copies, LeafKey};
+use crate::map::{LeafKey, Repairs};
 use azekura_base::{BlockRange, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ pub(crate) enum Op {
         sequence: Sequence,
         stamp: u64,
     },
-    Copy {
+    Repair {
         id: u64,
     },
     Relocate {
@@ -64,7 +64,7 @@ pub(crate) enum Op {
 impl Op {
     /// It changes leaves, and must not be lost.
     pub fn is_change(&self) -> bool {
-        matches!(self, Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. })
+        matches!(self, Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Job { .. })
     }
 }
 
@@ -123,26 +123,26 @@ impl OpQueue {
     }
 
     /// Where an operation of log position `position` goes that may pass what waits for a record that is not durable
-    /// yet: such a record may itself wait for the space that cleaning is to win. Copies and relocations of a chunk are
+    /// yet: such a record may itself wait for the space that cleaning is to win. Repairs and relocations of a chunk are
     /// applied in log order, so that a leaf can say with one number which of them it has seen. `place` gives where a
     /// write is.
     pub fn index_ahead(
         &self,
         chunk: Chunk,
         (position, durable): (u64, u64),
-        copies: &Copies,
+        repairs: &Repairs,
         place: impl Fn(PgId, Sequence) -> Option<Place>,
     ) -> Option<usize> {
         let queue = self.waiting.get(&chunk)?;
         let waits = |op: &Op| match op {
-            Op::Copy { id } => copies.position(*id).is_none_or(|copy| copy > position),
+            Op::Repair { id } => repairs.position(*id).is_none_or(|repair| repair > position),
             Op::Apply { pg, sequence, .. } => place(*pg, *sequence).is_none_or(|place| place.log > durable),
             _ => false,
         };
-        // A copy that comes earlier in the log has to be done before, with all that it waits for: that is earlier
+        // A repair that comes earlier in the log has to be done before, with all that it waits for: that is earlier
         // in the log as well.
         let before =
-            |op: &Op| matches!(op, Op::Copy { id } if copies.position(*id).is_some_and(|copy| copy < position));
+            |op: &Op| matches!(op, Op::Repair { id } if repairs.position(*id).is_some_and(|repair| repair < position));
         let first = queue.iter().position(waits).unwrap_or(queue.len());
         Some(first.max(queue.iter().rposition(before).map_or(0, |index| index + 1)))
     }

@@ -29,7 +29,7 @@ impl Engine {
     pub(super) fn submit_ahead(&mut self, chunk: Chunk, position: u64, op: Op) {
         let (groups, durable) = (&self.groups, self.cx.log().durable());
         let place = |pg, sequence| groups.get(pg).and_then(|group| group.place(sequence));
-        let Some(index) = self.ops.index_ahead(chunk, (position, durable), &self.copies, place) else {
+        let Some(index) = self.ops.index_ahead(chunk, (position, durable), &self.repairs, place) else {
             return self.submit(chunk, op);
         };
         if let Some(queue) = self.ops.of(chunk) {
@@ -76,7 +76,7 @@ impl Engine {
         let s = &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs };
         match op {
             Op::Apply { pg, sequence, stamp } => self.map.apply_write(s, *pg, *sequence, *stamp),
-            Op::Copy { id } => self.map.apply_copy(s, &mut self.copies, *id),
+            Op::Repair { id } => self.map.apply_repair(s, &mut self.repairs, *id),
             Op::Relocate { moved, place, position } => self.map.apply_relocation(s, moved, *place, *position),
             Op::Read { token, pg, range } => self.step_read(*token, *pg, *range),
             Op::Status { token, pg, layer, chunk } => {
@@ -100,7 +100,7 @@ impl Engine {
             Op::Measure { token, .. } => self.queries.measure_failed(&mut self.cx, token, error.clone()),
             Op::Difference { token, .. } => self.queries.difference_failed(&mut self.cx, token, error.clone()),
             Op::Probe { .. } => self.cleaner.put_off(&self.cx),
-            Op::Apply { .. } | Op::Copy { .. } | Op::Relocate { .. } | Op::Job { .. } => {
+            Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Job { .. } => {
                 self.cx.fail(Failure::Map(error.clone()));
             }
         }

@@ -5,7 +5,7 @@ mod replayed;
 use crate::checkpoint::GroupRow;
 use crate::groups::pending::{Pending, Place};
 use crate::groups::requests::Requests;
-use crate::record::{Copy, GroupState};
+use crate::record::{GroupState, Repair};
 use azekura_base::{Body, Epoch, PgId, Prepared, RequestId, Sequence, SessionId, Write};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -33,9 +33,9 @@ pub(crate) struct Group {
     pending: VecDeque<Pending>,
     note: Bytes,
     note_version: u64,
-    /// The commit point when each copy was appended that is not in a batch yet. Nothing that goes into the log before
-    /// such a copy may say more than that is committed: replay would take the commit for the earlier of the two.
-    copies_waiting: VecDeque<Sequence>,
+    /// The commit point when each repair was appended that is not in a batch yet. Nothing that goes into the log before
+    /// such a repair may say more than that is committed: replay would take the commit for the earlier of the two.
+    repairs_waiting: VecDeque<Sequence>,
     /// Replay has seen a write or an epoch of the group.
     replayed: bool,
     /// Who asked for the writes that replay has committed since the note was given.
@@ -172,9 +172,9 @@ impl Group {
         self.drop_after(self.committed, self.committed)
     }
 
-    /// A copy that was appended is in a batch.
-    pub fn copy_placed(&mut self) {
-        self.copies_waiting.pop_front();
+    /// A repair that was appended is in a batch.
+    pub fn repair_placed(&mut self) {
+        self.repairs_waiting.pop_front();
     }
 
     /// A write is appended: it is the next, and of this epoch.
@@ -204,15 +204,15 @@ impl Group {
         });
     }
 
-    /// A copy is appended.
+    /// A repair is appended.
     ///
     /// # Panics
     /// When it is ahead of the group.
-    pub fn prepare_copy(&mut self, copy: &Copy) {
-        assert!(!self.forgetting, "a copy for group {}, which is being forgotten", copy.pg);
+    pub fn prepare_repair(&mut self, repair: &Repair) {
+        assert!(!self.forgetting, "a repair for group {}, which is being forgotten", repair.pg);
         let committed = self.committed;
-        assert!(committed >= copy.sequence, "a copy at {} is ahead of {committed}", copy.sequence);
-        self.copies_waiting.push_back(committed);
+        assert!(committed >= repair.sequence, "a repair at {} is ahead of {committed}", repair.sequence);
+        self.repairs_waiting.push_back(committed);
     }
 
     /// The prepared, uncommitted writes, in order.
@@ -303,7 +303,7 @@ impl Group {
 
     /// The commit point that a record may tell which goes into the log now, ahead of all that waits.
     pub fn committed_ahead(&self) -> Sequence {
-        let before = self.copies_waiting.front().copied();
+        let before = self.repairs_waiting.front().copied();
         self.committed_durable().min(before.unwrap_or(self.committed))
     }
 

@@ -1,13 +1,13 @@
 //! A record as it is written (docs/formats/log.md), and what it changes by getting its place: prepared writes and
-//! copies know it from here on, and the segment counts what must not be lost in it.
+//! repairs know it from here on, and the segment counts what must not be lost in it.
 
 use crate::cx::{StoreCx, log_position};
 use crate::groups::{Groups, Place};
 use crate::jobs::Job;
 use crate::log::format::{EntryHead, Kind};
 use crate::log::queue::{Item, Landing, Move, Queued};
-use crate::map::Copies;
-use crate::record::{Copy, stored};
+use crate::map::Repairs;
+use crate::record::{Repair, stored};
 use azekura_base::{Body, Checksums, Prepared, Write, WriteHeader};
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use bytes::Bytes;
 pub(super) struct Encoder<'a> {
     pub cx: &'a mut StoreCx,
     pub groups: &'a mut Groups,
-    pub copies: &'a mut Copies,
+    pub repairs: &'a mut Repairs,
     /// The entries so far.
     pub entries: Vec<u8>,
     /// The payloads so far.
@@ -28,7 +28,7 @@ impl Encoder<'_> {
         let id = queued.id;
         match queued.item {
             Item::Write(write) => self.write(write, id, place),
-            Item::Copy(copy) => self.copy(copy, id, place, index),
+            Item::Repair(repair) => self.repair(repair, id, place, index),
             Item::Relocate(moved) => self.relocation(moved, place, index),
             Item::WriteAgain { info, id, bytes } => {
                 self.pieces.push(bytes.clone());
@@ -78,36 +78,36 @@ impl Encoder<'_> {
         Landing::Write { pg: header.pg, sequence: header.sequence, id }
     }
 
-    fn copy(&mut self, copy: Copy, id: u64, place: Place, index: usize) -> Landing {
-        let kind = match copy.body {
-            // A copy of no blocks is a mark.
-            Body::Zero if copy.range.count == 0 => Kind::Mark,
-            Body::Zero => Kind::CopyZero,
-            Body::Data { .. } => Kind::Copy,
-            Body::Lost { .. } => Kind::CopyLost,
+    fn repair(&mut self, repair: Repair, id: u64, place: Place, index: usize) -> Landing {
+        let kind = match repair.body {
+            // A repair of no blocks is a mark.
+            Body::Zero if repair.range.count == 0 => Kind::Mark,
+            Body::Zero => Kind::RepairZero,
+            Body::Data { .. } => Kind::Repair,
+            Body::Lost { .. } => Kind::RepairLost,
         };
-        let mut head = EntryHead::of_range(kind, copy.pg, &copy.range);
-        (head.sequence, head.commit) = (copy.sequence.0, copy.sequence.0);
-        let lost = match &copy.body {
+        let mut head = EntryHead::of_range(kind, repair.pg, &repair.range);
+        (head.sequence, head.commit) = (repair.sequence.0, repair.sequence.0);
+        let lost = match &repair.body {
             Body::Lost { checksums } => Some(checksums.clone()),
             _ => None,
         };
         self.head(&head);
         // In the place of what is lost there are zeros, whose checksums come first.
-        let Body::Data { bytes, checksums } = stored(copy.body) else {
-            return self.copy_placed(copy.pg, id, place, index);
+        let Body::Data { bytes, checksums } = stored(repair.body) else {
+            return self.repair_placed(repair.pg, id, place, index);
         };
         self.checksums(&checksums);
         lost.into_iter().for_each(|checksums| self.checksums(&checksums));
         self.pieces.push(bytes);
-        self.copy_placed(copy.pg, id, place, index)
+        self.repair_placed(repair.pg, id, place, index)
     }
 
-    fn copy_placed(&mut self, pg: azekura_base::PgId, id: u64, place: Place, index: usize) -> Landing {
-        self.groups.get_mut(pg).copy_placed();
-        self.copies.place(id, place, log_position(place.log, index));
+    fn repair_placed(&mut self, pg: azekura_base::PgId, id: u64, place: Place, index: usize) -> Landing {
+        self.groups.get_mut(pg).repair_placed();
+        self.repairs.place(id, place, log_position(place.log, index));
         self.cx.segments_mut().hold(place.segment);
-        Landing::Copy
+        Landing::Repair
     }
 
     fn relocation(&mut self, moved: Move, place: Place, index: usize) -> Landing {

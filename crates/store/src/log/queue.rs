@@ -3,7 +3,7 @@
 use crate::groups::Place;
 use crate::jobs::Job;
 use crate::log::format::EntryHead;
-use crate::record::{Copy, payload_blocks};
+use crate::record::{Repair, payload_blocks};
 use azekura_base::{BLOCK_SIZE, BlockRange, Body, Checksums, Epoch, PgId, Prepared, Sequence, Write};
 use bytes::Bytes;
 
@@ -21,7 +21,7 @@ pub(crate) struct Move {
 #[derive(Debug)]
 pub(crate) enum Item {
     Write(Write),
-    Copy(Copy),
+    Repair(Repair),
     Relocate(Move),
     /// The blocks of the prepared write with this `id`, moved.
     WriteAgain {
@@ -55,7 +55,7 @@ impl Item {
     pub fn payload_blocks(&self) -> u32 {
         let blocks = match self {
             Item::Write(write) => payload_blocks(&write.body),
-            Item::Copy(copy) => payload_blocks(&copy.body),
+            Item::Repair(repair) => payload_blocks(&repair.body),
             Item::Relocate(moved) => usize::from(moved.range.count),
             Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
             Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
@@ -67,7 +67,7 @@ impl Item {
     pub fn group(&self) -> Option<PgId> {
         match self {
             Item::Write(write) => Some(write.header.pg),
-            Item::Copy(copy) => Some(copy.pg),
+            Item::Repair(repair) => Some(repair.pg),
             Item::Relocate(moved) => Some(moved.pg),
             Item::WriteAgain { info, .. } => Some(info.header.pg),
             Item::Epoch { pg, .. } | Item::Complete { pg } | Item::Note { pg, .. } => Some(*pg),
@@ -79,7 +79,7 @@ impl Item {
         let tail = match self {
             Item::Note { note, .. } => note.len().next_multiple_of(4),
             // Those of what is lost, and of what stands in its place.
-            Item::Copy(Copy { body: Body::Lost { checksums }, .. }) => checksums.len() * 2 * 4,
+            Item::Repair(Repair { body: Body::Lost { checksums }, .. }) => checksums.len() * 2 * 4,
             _ => self.payload_blocks() as usize * 4,
         };
         EntryHead::BYTES + tail
@@ -98,7 +98,7 @@ pub(crate) struct Queued {
 #[derive(Debug)]
 pub(crate) enum Landing {
     Write { pg: PgId, sequence: Sequence, id: u64 },
-    Copy,
+    Repair,
     Relocate { moved: Move, place: Place, position: u64 },
     WriteAgain { pg: PgId, sequence: Sequence, id: u64, place: Place, count: u16 },
     Epoch { id: u64, pg: PgId, epoch: Epoch, committed: Sequence, incomplete: Option<Sequence> },

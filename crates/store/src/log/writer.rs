@@ -14,7 +14,7 @@ use crate::log::encode::Encoder;
 use crate::log::format::{BatchHeader, BatchKind, SummaryBuilder, header_blocks};
 use crate::log::plan::{Head, Plan};
 use crate::log::queue::{Item, Landing, Queued};
-use crate::map::{Copies, Map};
+use crate::map::{Map, Repairs};
 use crate::segments::{Link, Segments};
 use azekura_base::BLOCK_SIZE;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use std::collections::{BTreeSet, VecDeque};
 pub(crate) struct Sealing<'a> {
     pub cx: &'a mut StoreCx,
     pub groups: &'a mut Groups,
-    pub copies: &'a mut Copies,
+    pub repairs: &'a mut Repairs,
     pub cleaner: &'a mut Cleaner,
     pub jobs: &'a Jobs,
     pub map: &'a Map,
@@ -208,7 +208,7 @@ impl LogWriter {
         if let Some(blocks) = plan.cut {
             s.cleaner.cut_move(s.cx, plan.gc - 1, blocks);
         }
-        let mut encoder = Encoder { cx: s.cx, groups: s.groups, copies: s.copies, entries, pieces };
+        let mut encoder = Encoder { cx: s.cx, groups: s.groups, repairs: s.repairs, entries, pieces };
         for index in 0..plan.clients + plan.gc {
             let queued = if index < plan.clients { self.queue.pop_front() } else { s.cleaner.take() };
             let queued = queued.expect("the plan counted the records");

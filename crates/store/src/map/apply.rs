@@ -1,16 +1,16 @@
-//! Records come into the map: committed writes and copies, when their leaves are here and they are durable.
+//! Records come into the map: committed writes and repairs, when their leaves are here and they are durable.
 
 use crate::cx::log_position;
 use crate::groups::Place;
 use crate::map::cache::SlotId;
-use crate::map::copies::Copies;
 use crate::map::inheritance::Inheritor;
 use crate::map::leaf::{Entry, LeafKey};
 use crate::map::payload::Payload;
+use crate::map::repairs::Repairs;
 use crate::map::right::LiveRight;
 use crate::map::step::Step;
 use crate::map::{Map, MapCx};
-use crate::record::Copy;
+use crate::record::Repair;
 use azekura_base::{BlockRange, Body, PgId, Sequence};
 
 /// What a leaf has seen once a record's blocks are in it.
@@ -18,7 +18,7 @@ use azekura_base::{BlockRange, Body, PgId, Sequence};
 struct Seen {
     /// The group's writes up to here, as far as they touch the chunk.
     modified: Sequence,
-    /// Copies and relocations up to this log position.
+    /// Repairs and relocations up to this log position.
     stamp: u64,
 }
 
@@ -59,16 +59,16 @@ impl Map {
         Step::Done
     }
 
-    /// Applies a copy from another replica.
-    pub fn apply_copy(&mut self, s: &mut MapCx<'_>, copies: &mut Copies, id: u64) -> Step {
-        let state = copies.get(id).expect("a copy stays until it is applied");
+    /// Applies a repair from another replica.
+    pub fn apply_repair(&mut self, s: &mut MapCx<'_>, repairs: &mut Repairs, id: u64) -> Step {
+        let state = repairs.get(id).expect("a repair stays until it is applied");
         let Some((place, position)) = state.place.filter(|(place, _)| place.log <= s.cx.log().durable()) else {
             return Step::Blocked;
         };
-        let range = state.copy.range;
-        let key = LeafKey::of(state.copy.pg, &range);
+        let range = state.repair.range;
+        let key = LeafKey::of(state.repair.pg, &range);
         if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(key.pg).is_forgotten() {
-            // Also zeros make a leaf: it remembers that the copy came before later writes, which replay has to know.
+            // Also zeros make a leaf: it remembers that the repair came before later writes, which replay has to know.
             let slot = match self.leaf_for_change(s, key, true) {
                 Ok(slot) => slot,
                 Err(step) => return step,
@@ -79,27 +79,27 @@ impl Map {
                     Err(step) => return step,
                 };
                 if self.cache.leaf(slot).is_some_and(|leaf| leaf.copied_upto < position) {
-                    self.put_copy(s, &state.copy, slot, &inheritors, place, position);
+                    self.put_repair(s, &state.repair, slot, &inheritors, place, position);
                 }
             }
         }
-        copies.remove(id);
+        repairs.remove(id);
         s.cx.segments_mut().release(place.segment);
         Step::Done
     }
 
-    /// Puts a copy's blocks into the leaf in `slot`, and into those that inherit from it what it replaces.
-    fn put_copy(
+    /// Puts a repair's blocks into the leaf in `slot`, and into those that inherit from it what it replaces.
+    fn put_repair(
         &mut self,
         s: &mut MapCx<'_>,
-        copy: &Copy,
+        repair: &Repair,
         slot: SlotId,
         inheritors: &[Inheritor],
         place: Place,
         position: u64,
     ) {
-        let (blocks, sequence) = (copy.range, copy.sequence);
-        let body = copy.body.clone();
+        let (blocks, sequence) = (repair.range, repair.sequence);
+        let body = repair.body.clone();
         let data = match &body {
             Body::Data { checksums, .. } => Some(Payload { address: place.address, checksums, lost: false }),
             Body::Lost { checksums } => Some(Payload { address: place.address, checksums, lost: true }),

@@ -2,8 +2,8 @@
 //!
 //! - *Leaves*: one for each chunk of a layer (`leaf.rs`), in memory within a bound (`cache.rs`), found or asked for
 //!   (`lookup.rs`).
-//! - *Changes*: what committed writes and copies do to them (`apply.rs`, `copies.rs`); what relocations, merges and
-//!   copies do to layers that lie on one another (`inheritance.rs`, `layers.rs`, `heirs.rs`).
+//! - *Changes*: what committed writes and repairs do to them (`apply.rs`, `repairs.rs`); what relocations, merges and
+//!   repairs do to layers that lie on one another (`inheritance.rs`, `layers.rs`, `heirs.rs`).
 //! - *Checkpoints*: which changed leaves are saved together (`saving.rs`).
 //! - *Damage*: leaves that can't be used (`damage.rs`, `broken.rs`).
 //!
@@ -14,7 +14,6 @@
 mod apply;
 mod broken;
 mod cache;
-mod copies;
 mod damage;
 mod entries;
 mod heirs;
@@ -23,17 +22,18 @@ mod layers;
 mod leaf;
 mod lookup;
 mod payload;
+mod repairs;
 mod right;
 mod saving;
 mod step;
 
 pub(crate) use cache::{Content, Slot, SlotId};
-pub(crate) use copies::Copies;
 pub use damage::UnknownBlocks;
 pub use entries::Entries;
 pub use heirs::Heir;
 pub(crate) use heirs::Heirs;
 pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
+pub(crate) use repairs::Repairs;
 pub(crate) use right::LiveRight;
 pub(crate) use saving::Wanted;
 pub(crate) use step::Step;

@@ -8,7 +8,7 @@ use crate::groups::{Pending, Place};
 use crate::jobs::Job;
 use crate::log::format::{Entries, EntryView, Kind, Summary, SummaryBuilder};
 use crate::log::{LogWriter, Move};
-use crate::record::Copy;
+use crate::record::Repair;
 use crate::recovery::chain::Tail;
 use crate::segments::Link;
 use azekura_base::{Body, Epoch, LayerId, PgId, Prepared, Sequence};
@@ -130,7 +130,9 @@ impl Replay<'_> {
         match entry.kind {
             Kind::Write | Kind::WriteZero => self.replay_write(place, entry)?,
             Kind::WriteAgain => self.replay_write_again(place, entry),
-            Kind::Copy | Kind::CopyZero | Kind::CopyLost | Kind::Mark => self.replay_copy(place, position, entry),
+            Kind::Repair | Kind::RepairZero | Kind::RepairLost | Kind::Mark => {
+                self.replay_repair(place, position, entry)
+            }
             Kind::Complete => self.engine.groups_mut().get_mut(entry.pg()).is_complete(),
             Kind::Relocate => {
                 self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
@@ -242,15 +244,15 @@ impl Replay<'_> {
         }
     }
 
-    fn replay_copy(&mut self, place: Place, position: u64, entry: &EntryView<'_>) {
+    fn replay_repair(&mut self, place: Place, position: u64, entry: &EntryView<'_>) {
         self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
         let body = match entry.kind {
-            Kind::CopyZero | Kind::Mark => Body::Zero,
-            Kind::CopyLost => Body::Lost { checksums: entry.lost_checksums().collect() },
+            Kind::RepairZero | Kind::Mark => Body::Zero,
+            Kind::RepairLost => Body::Lost { checksums: entry.lost_checksums().collect() },
             _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
         };
-        let copy = Copy { pg: entry.pg(), sequence: Sequence(entry.head.sequence), range: entry.range(), body };
-        self.engine.add_copy(copy, place, position);
+        let repair = Repair { pg: entry.pg(), sequence: Sequence(entry.head.sequence), range: entry.range(), body };
+        self.engine.add_repair(repair, place, position);
     }
 
     fn replay_epoch(&mut self, entry: &EntryView<'_>) {

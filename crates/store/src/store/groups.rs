@@ -60,7 +60,7 @@ impl Store {
 
     /// Starts `epoch` of `pg`, in which everything up to `committed` is committed and nothing after it exists. Prepared
     /// writes up to `committed` become visible, those after it are dropped for good. If `committed` is beyond what is
-    /// prepared, the group's contents have come, or will come, as [`crate::Copy`]: then all prepared, uncommitted
+    /// prepared, the group's contents have come, or will come, as [`crate::Repair`]: then all prepared, uncommitted
     /// writes are dropped. [`Completion::Durable`] with `token` follows.
     ///
     /// # Panics
@@ -75,7 +75,7 @@ impl Store {
 
     /// Starts `epoch` of `pg` on a copy that is to be brought up to date from another one: all its prepared,
     /// uncommitted writes are dropped, its commit point becomes `committed`, and what it lacks comes as
-    /// [`crate::Copy`] and [`crate::Mark`]. [`GroupState::complete`] stays where it is until [`Store::set_complete`].
+    /// [`crate::Repair`] and [`crate::Mark`]. [`GroupState::complete`] stays where it is until [`Store::set_complete`].
     /// [`Completion::Durable`] with `token` follows.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 //! The device is opened by the same code as ever, except that what recovery saves goes into memory; then every leaf is
 //! looked at, and on request every live block.
 
-use crate::checkpoint::{CheckpointBatch, CheckpointRoot, MemoryMap, SavedMap};
+use crate::checkpoint::{CheckpointBatch, CheckpointRoot, InMemoryMap, SavedMap};
 use crate::effect::{Completion, Done, Effect, MapError, OpenError};
 use crate::map::{Content, Heir, Leaf, LeafImage, LeafKey, SavedLeaf};
 use crate::read::first_bad;
@@ -92,7 +92,7 @@ impl CheckReport {
 /// The saved map, with what recovery would save kept beside it.
 struct Overlay<'a, M> {
     base: &'a M,
-    changes: MemoryMap,
+    changes: InMemoryMap,
     hidden: BTreeSet<(LayerId, ChunkIndex)>,
 }
 
@@ -170,7 +170,7 @@ fn check_into(
     let no_checkpoint =
         || OpenError::Map(MapError::Failed("there is no checkpoint: the map does not belong here".into()));
     let root = map.root().map_err(OpenError::Map)?.ok_or_else(no_checkpoint)?;
-    let mut overlay = Overlay { base: map, changes: MemoryMap::new(), hidden: BTreeSet::new() };
+    let mut overlay = Overlay { base: map, changes: InMemoryMap::new(), hidden: BTreeSet::new() };
     let mut store = Store::open(inspector.options(), inspector.identity(), root);
     parents.iter().for_each(|(layer, parent)| store.set_parent(*layer, *parent));
     recover(&mut store, inspector.device(), &mut overlay)?;

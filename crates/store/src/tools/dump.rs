@@ -77,7 +77,7 @@ pub struct BatchInfo {
 /// One record. Fields that a kind does not use are zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordInfo {
-    /// `write`, `write-zero`, `copy`, `copy-zero`, `relocate`, `epoch`, `note`, `drop-layer`, `write-again`,
+    /// `write`, `write-zero`, `repair`, `repair-zero`, `relocate`, `epoch`, `note`, `drop-layer`, `write-again`,
     /// `mark`, `complete`, `forget-group` or `merge-layer`.
     pub kind: &'static str,
     /// The placement group.

@@ -6,8 +6,8 @@ use azekura_base::{
     SessionId, Write, WriteHeader,
 };
 use azekura_store::{
-    Completion, DeviceError, Done, Effect, Identity, IoId, MapError, MemoryMap, OpenError, Options, ReadError, Report,
-    SavedMap, Store,
+    Completion, DeviceError, Done, Effect, Identity, InMemoryMap, IoId, MapError, OpenError, Options, ReadError,
+    Report, SavedMap, Store,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ pub fn tiny() -> Options {
 pub struct Rig {
     pub store: Store,
     pub disk: Disk,
-    pub map: MemoryMap,
+    pub map: InMemoryMap,
     /// Effects of the map that are not done yet.
     pub map_waiting: Vec<Effect>,
     pub reads_waiting: Vec<(IoId, u64, usize)>,
@@ -95,26 +95,26 @@ impl Rig {
         let format = Store::format(options, &IDENTITY).unwrap();
         let mut disk = Disk::new(options.device_bytes());
         disk.write(format.offset, &format.pieces.concat());
-        let mut map = MemoryMap::new();
+        let mut map = InMemoryMap::new();
         map.checkpoint(format.checkpoint).unwrap();
         Rig::open(options, disk, map).unwrap()
     }
 
     /// Surroundings in which nothing has happened.
-    pub fn around(store: Store, disk: Disk, map: MemoryMap) -> Rig {
+    pub fn around(store: Store, disk: Disk, map: InMemoryMap) -> Rig {
         let (map_waiting, reads_waiting) = (Vec::new(), Vec::new());
         let (map_refuses, map_full, done, reports) = (0, 0, Vec::new(), Vec::new());
         Rig { store, disk, map, map_waiting, reads_waiting, map_refuses, map_full, done, reports }
     }
 
-    pub fn open(options: &Options, disk: Disk, map: MemoryMap) -> Result<Rig, OpenError> {
+    pub fn open(options: &Options, disk: Disk, map: InMemoryMap) -> Result<Rig, OpenError> {
         Rig::open_with(options, disk, map, |_| {})
     }
 
     pub fn open_with(
         options: &Options,
         disk: Disk,
-        map: MemoryMap,
+        map: InMemoryMap,
         prepare: impl FnOnce(&mut Store),
     ) -> Result<Rig, OpenError> {
         let root = map.root().unwrap().unwrap();
@@ -261,7 +261,7 @@ impl Rig {
 
     /// The disk and the map as a crash leaves them: of the unfinished writes, `keep` says for each 512-byte sector
     /// whether it landed.
-    pub fn crash(self, keep: impl FnMut(usize, usize) -> bool) -> (Disk, MemoryMap) {
+    pub fn crash(self, keep: impl FnMut(usize, usize) -> bool) -> (Disk, InMemoryMap) {
         self.crash_with(keep, |_, _| false)
     }
 
@@ -270,7 +270,7 @@ impl Rig {
         self,
         mut keep: impl FnMut(usize, usize) -> bool,
         mut unreadable: impl FnMut(usize, usize) -> bool,
-    ) -> (Disk, MemoryMap) {
+    ) -> (Disk, InMemoryMap) {
         let mut disk = self.disk;
         for (index, (_, offset, bytes)) in std::mem::take(&mut disk.waiting).into_iter().enumerate() {
             for (sector, part) in bytes.chunks(512).enumerate() {

@@ -11,7 +11,7 @@ pub enum Action {
         count: u16,
         zero: bool,
     },
-    Copy {
+    Repair {
         chunk: u32,
         first: u16,
         count: u16,
@@ -101,7 +101,7 @@ pub fn action() -> impl Strategy<Value = Action> {
         24 => (chunk.clone(), first.clone(), count.clone(), prop::bool::weighted(0.12))
             .prop_map(|(chunk, first, count, zero)| Action::Write { chunk, first, count, zero }),
         2 => (chunk.clone(), first.clone(), count.clone(), prop::bool::weighted(0.1))
-            .prop_map(|(chunk, first, count, zero)| Action::Copy { chunk, first, count, zero }),
+            .prop_map(|(chunk, first, count, zero)| Action::Repair { chunk, first, count, zero }),
         1 => (chunk.clone(), first.clone(), 1u16..3).prop_map(|(chunk, first, count)| Action::Lose { chunk, first, count }),
         12 => (0..GROUPS, 0u64..3).prop_map(|(pg, back)| Action::Commit { pg, back }),
         1 => (0..GROUPS, 0u64..4).prop_map(|(pg, back)| Action::Epoch { pg, back }),
@@ -167,7 +167,7 @@ pub fn parse(line: &str) -> Action {
     let (chunk, first, count) = (|| number(1) as u32, || number(2) as u16, || number(3) as u16);
     match words[0] {
         "Write" => Action::Write { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
-        "Copy" => Action::Copy { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
+        "Repair" => Action::Repair { chunk: chunk(), first: first(), count: count(), zero: flag(4) },
         "Lose" => Action::Lose { chunk: chunk(), first: first(), count: count() },
         "Commit" => Action::Commit { pg: chunk(), back: number(2) },
         "Epoch" => Action::Epoch { pg: chunk(), back: number(2) },

@@ -7,10 +7,10 @@ use azekura_store::{Options, Store};
 pub fn interrupted_open(
     options: &Options,
     disk: Disk,
-    map: azekura_store::MemoryMap,
+    map: azekura_store::InMemoryMap,
     prepare: &dyn Fn(&mut Store),
     effects: u8,
-) -> (Disk, azekura_store::MemoryMap) {
+) -> (Disk, azekura_store::InMemoryMap) {
     use azekura_store::SavedMap;
     let root = map.root().unwrap().unwrap();
     let mut store = Store::open(options.clone(), IDENTITY, root);

@@ -46,7 +46,7 @@ pub enum Call {
         sequence: u64,
         range: Range,
     },
-    Copy {
+    Repair {
         record: usize,
         range: Range,
     },
@@ -114,7 +114,7 @@ impl State {
                     group.end = sequence;
                     group.prepared.insert(sequence, (epoch, range));
                 }
-                Call::Copy { record, range } if record < limit => state.put(range),
+                Call::Repair { record, range } if record < limit => state.put(range),
                 Call::Epoch { record, pg, epoch, committed, jump } => {
                     let group = state.groups.entry(pg).or_default();
                     if record >= limit {

@@ -6,7 +6,7 @@ use crate::opening::interrupted_open;
 use crate::state::*;
 use crate::troubles::Troubles;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{Completion, Copy, Mark, Options, ReadError, Report, Space, Store};
+use azekura_store::{Completion, Mark, Options, ReadError, Repair, Report, Space, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -107,8 +107,8 @@ impl World {
         }
         let sequence = self.store().group(pg).committed;
         let (record, token) = self.new_record();
-        self.calls.push(Call::Copy { record, range });
-        let copy = Copy { pg, sequence, range: blocks(range.layer, chunk, first, count), body: range.body() };
+        self.calls.push(Call::Repair { record, range });
+        let copy = Repair { pg, sequence, range: blocks(range.layer, chunk, first, count), body: range.body() };
         self.store().append(token, copy);
     }
 
@@ -140,7 +140,7 @@ impl World {
     pub fn needs_group(action: &Action) -> Option<u32> {
         match *action {
             Action::Write { chunk, .. }
-            | Action::Copy { chunk, .. }
+            | Action::Repair { chunk, .. }
             | Action::Lose { chunk, .. }
             | Action::GoRound { chunk, .. }
             | Action::Mark { chunk } => Some(group_of(chunk)),
@@ -168,7 +168,7 @@ impl World {
                 self.calls.push(Call::Write { record, pg, epoch, sequence, range });
                 self.store().append(token, write);
             }
-            Action::Copy { chunk, first, count, zero } => {
+            Action::Repair { chunk, first, count, zero } => {
                 let range = self.range(chunk, first, count, zero);
                 self.copy(range);
             }
@@ -585,7 +585,7 @@ impl World {
                 }
                 kept
             }
-            Call::Copy { record, .. } | Call::Drop { record, .. } => *record < limit,
+            Call::Repair { record, .. } | Call::Drop { record, .. } => *record < limit,
             Call::Merge { record } | Call::Mark { record } => *record < limit,
             Call::Forget { record, pg } => {
                 let kept = *record < limit;

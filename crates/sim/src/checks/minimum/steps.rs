@@ -18,7 +18,7 @@ impl World {
         }
         match message {
             Message::PrepareOk(ok) => self.scene.minimum.holds(ok.pg, ok.device, ok.sequence),
-            Message::SyncOk(ok) => self.scene.minimum.holds(ok.pg, ok.device, ok.prepared),
+            Message::NewEpochOk(ok) => self.scene.minimum.holds(ok.pg, ok.device, ok.prepared),
             Message::LearnOk(ok) => self.scene.minimum.holds(ok.pg, ok.device, ok.base),
             Message::Write(write) => {
                 self.scene.minimum.asked.insert((conn, write.pg, write.request), write.session);

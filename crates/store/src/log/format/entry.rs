@@ -15,9 +15,9 @@ pub(crate) enum Kind {
     /// A prepared write of zeros.
     WriteZero = 2,
     /// Blocks copied from another replica.
-    Copy = 3,
+    Repair = 3,
     /// Zeros copied from another replica.
-    CopyZero = 4,
+    RepairZero = 4,
     /// Live blocks moved by garbage collection.
     Relocate = 5,
     /// The start of an epoch.
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     /// The end of a layer, whose blocks go to its only child.
     MergeLayer = 13,
     /// Blocks that no replica could give: zeros in their place, and the checksums of what they held.
-    CopyLost = 14,
+    RepairLost = 14,
 }
 
 impl Kind {
@@ -46,9 +46,9 @@ impl Kind {
         match self {
             Kind::Write => "write",
             Kind::WriteZero => "write-zero",
-            Kind::Copy => "copy",
-            Kind::CopyZero => "copy-zero",
-            Kind::CopyLost => "copy-lost",
+            Kind::Repair => "repair",
+            Kind::RepairZero => "repair-zero",
+            Kind::RepairLost => "repair-lost",
             Kind::Relocate => "relocate",
             Kind::Epoch => "epoch",
             Kind::Note => "note",
@@ -67,8 +67,8 @@ impl Kind {
         Some(match code {
             1 => Kind::Write,
             2 => Kind::WriteZero,
-            3 => Kind::Copy,
-            4 => Kind::CopyZero,
+            3 => Kind::Repair,
+            4 => Kind::RepairZero,
             5 => Kind::Relocate,
             6 => Kind::Epoch,
             7 => Kind::Note,
@@ -78,19 +78,19 @@ impl Kind {
             11 => Kind::Complete,
             12 => Kind::ForgetGroup,
             13 => Kind::MergeLayer,
-            14 => Kind::CopyLost,
+            14 => Kind::RepairLost,
             _ => return None,
         })
     }
 
     /// Its payload is `count` blocks, and `count` checksums follow the head.
     pub fn has_payload(self) -> bool {
-        matches!(self, Kind::Write | Kind::Copy | Kind::CopyLost | Kind::Relocate | Kind::WriteAgain)
+        matches!(self, Kind::Write | Kind::Repair | Kind::RepairLost | Kind::Relocate | Kind::WriteAgain)
     }
 
     /// It names blocks of a chunk.
     pub fn has_range(self) -> bool {
-        self.has_payload() || matches!(self, Kind::WriteZero | Kind::CopyZero)
+        self.has_payload() || matches!(self, Kind::WriteZero | Kind::RepairZero)
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct EntryHead {
     pub count: u16,
     pub pg: u32,
     pub epoch: u64,
-    /// Write: its sequence. Copy: the sequence of the contents. Note: its version.
+    /// Write: its sequence. Repair: the sequence of the contents. Note: its version.
     pub sequence: u64,
     /// The group's commit point. Epoch: the point after which prepared writes are dropped.
     pub commit: u64,
@@ -175,7 +175,7 @@ impl<'a> EntryView<'a> {
                 usize::from(head.note_bytes).next_multiple_of(4)
             }
             Kind::Note => return None,
-            Kind::CopyLost => usize::from(head.count) * 8,
+            Kind::RepairLost => usize::from(head.count) * 8,
             kind if kind.has_payload() => usize::from(head.count) * 4,
             _ => 0,
         };
@@ -225,7 +225,7 @@ impl<'a> EntryView<'a> {
 
     /// Of what the blocks held that are lost.
     pub fn lost_checksums(&self) -> impl ExactSizeIterator<Item = Checksum> + 'a {
-        let blocks = if self.kind == Kind::CopyLost { usize::from(self.head.count) } else { 0 };
+        let blocks = if self.kind == Kind::RepairLost { usize::from(self.head.count) } else { 0 };
         sums(&self.tail[blocks * 4..blocks * 8])
     }
 

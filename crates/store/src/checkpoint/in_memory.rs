@@ -33,7 +33,7 @@ pub enum MapRow {
 
 /// A saved map in memory. Clone it to keep an image of this instant.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryMap {
+pub struct InMemoryMap {
     root: Option<Root>,
     segments: BTreeMap<u32, SegmentRow>,
     leaves: BTreeMap<(LayerId, ChunkIndex), (PgId, LeafImage)>,
@@ -46,11 +46,11 @@ pub struct MemoryMap {
     rows: BTreeMap<MapRow, bool>,
 }
 
-impl MemoryMap {
+impl InMemoryMap {
     /// An empty map, as before format.
     #[must_use]
-    pub fn new() -> MemoryMap {
-        MemoryMap::default()
+    pub fn new() -> InMemoryMap {
+        InMemoryMap::default()
     }
 
     /// All saved leaves, by layer and chunk, as they were before any damage.
@@ -101,7 +101,7 @@ impl MemoryMap {
     }
 }
 
-impl SavedMap for MemoryMap {
+impl SavedMap for InMemoryMap {
     fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
         match self.damaged_row(|row| !matches!(row, MapRow::Heir(..))) {
             Some(MapRow::Segment(segment)) => {
