@@ -143,7 +143,7 @@ impl Default for Options {
             read_cache_bytes_max: 32 << 20,
             gc_reserve_percent: 10,
             gc_blocks_in_flight_max: 512,
-            replay_bytes_max: 512 << 20,
+            replay_bytes_max: 1 << 30,
             checkpoint_leaves_max: 32 << 10,
             checkpoint_bytes_max: 12 << 20,
             flush: true,

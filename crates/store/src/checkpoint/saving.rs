@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Changes that nobody needs saved for space or memory are saved after this time, so that a restart is short.
 const IDLE_AGE: Duration = Duration::from_secs(30);
 /// A checkpoint for replay's sake waits for at least this share of the replay bound of new log.
-const SPACING: u64 = 8;
+const SPACING: u64 = 4;
 /// A checkpoint for which there was no room is tried again after this time, then after twice as long, and so on up to
 /// the most.
 const RETRY_MIN: Duration = Duration::from_millis(500);
