@@ -4,7 +4,7 @@
 //! layer is a volume's head before it is asked to store a write to it (docs/decisions/0011). Nodes learn of both from
 //! the configuration, some later than others; one that may be behind is told.
 
-use crate::devices::Under;
+use crate::devices::PendingOp;
 use crate::heads::Heads;
 use crate::node::Node;
 use crate::view::ClusterView;
@@ -230,7 +230,7 @@ impl Node {
             if let Some(device) = self.devices.get_mut(&id) {
                 device.merging.insert(layer);
             }
-            self.with_store(id, Under::Merge, |store, token| store.merge_layer(token, layer, into));
+            self.with_store(id, PendingOp::Merge, |store, token| store.merge_layer(token, layer, into));
         }
     }
 
