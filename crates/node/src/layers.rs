@@ -83,7 +83,7 @@ impl Layers {
     }
 
     /// The layers above `layer` that may have taken writes since a copy's changes were listed.
-    pub(crate) fn heirs(&self, heads: &Heads, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
+    pub(crate) fn descendants(&self, heads: &Heads, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
         let listed = self.listings.get(&(pg, copy)).copied().unwrap_or(0);
         let children = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
         let is_open = |layer: LayerId| self.heads.contains_key(&layer) || heads.told_head(layer).is_some();
@@ -91,14 +91,14 @@ impl Layers {
         let is_young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
         let was_open = |layer: LayerId| self.closed.get(&layer).is_some_and(|closed| *closed >= listed);
         let mut above: Vec<LayerId> = children(layer).collect();
-        let mut heirs = Vec::new();
+        let mut descendants = Vec::new();
         while let Some(layer) = above.pop() {
             if is_open(layer) || was_open(layer) || is_young(layer) && !self.planned.contains(&layer) {
-                heirs.push(layer);
+                descendants.push(layer);
             }
             above.extend(children(layer));
         }
-        heirs
+        descendants
     }
 
     /// Another shard knows the configuration up to `revision`.
@@ -356,35 +356,35 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_took_writes_since_the_changes_were_listed_are_heirs() {
+    fn layers_that_took_writes_since_the_changes_were_listed_are_descendants() {
         let mut layers = Layers::default();
         let mut heads = Heads::default();
-        let all = |layers: &Layers, heads: &Heads| layers.heirs(heads, PG, COPY, LayerId(1));
-        let heirs = |layers: &Layers| all(layers, &Heads::default()).into_iter().collect::<BTreeSet<_>>();
+        let all = |layers: &Layers, heads: &Heads| layers.descendants(heads, PG, COPY, LayerId(1));
+        let descendants = |layers: &Layers| all(layers, &Heads::default()).into_iter().collect::<BTreeSet<_>>();
         // Layer 2 was a head long before, layer 3 is one.
         layers.follow(&view(4, &[2], &[(2, 1)]));
         layers.follow(&view(5, &[3], &[(2, 1), (3, 2)]));
         layers.listing(PG, COPY, 10);
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(3)]));
         // A cut: layer 4 is the head now.
         layers.follow(&view(11, &[4], &[(2, 1), (3, 2), (4, 3)]));
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3), LayerId(4)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(3), LayerId(4)]));
         // The volume goes back to layer 2: nothing lies on layer 4, which took writes all the same.
         layers.follow(&view(12, &[5], &[(2, 1), (3, 2), (4, 3), (5, 2)]));
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3), LayerId(4), LayerId(5)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(3), LayerId(4), LayerId(5)]));
         // A head of which this node sees the end only.
         layers.follow(&view(14, &[7], &[(2, 1), (3, 2), (4, 3), (5, 2), (6, 5), (7, 2)]));
-        assert!(heirs(&layers).contains(&LayerId(6)));
+        assert!(descendants(&layers).contains(&LayerId(6)));
         // Another copy's changes are listed now.
         layers.listing(PG, COPY, 15);
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(7)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(7)]));
         // A cut is under way: what may be called off must not be sent. Then another node knows that it is over.
         let mut cut = view(16, &[7], &[(2, 1), (7, 2), (8, 7)]);
         for volume in cut.volumes.values_mut() {
             Arc::make_mut(volume).cut = Some(LayerId(8));
         }
         layers.follow(&cut);
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(7)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(7)]));
         heads.learn(17, VolumeId(7), LayerId(8));
         assert!(all(&layers, &heads).contains(&LayerId(8)));
     }

@@ -272,11 +272,11 @@ impl Node {
                     }
                     if let Message::Repair(repair) = &message {
                         let (layer, chunk) = (repair.range.layer, repair.range.chunk);
-                        let heirs = self.layers.heirs(&self.heads, pg, to, layer);
+                        let descendants = self.layers.descendants(&self.heads, pg, to, layer);
                         self.groups
                             .get_mut(&key)
                             .into_iter()
-                            .for_each(|group| group.compare_heirs(to, chunk, heirs.clone()));
+                            .for_each(|group| group.compare_descendants(to, chunk, descendants.clone()));
                     }
                     self.send_to(peer, message);
                 }
