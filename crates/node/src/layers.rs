@@ -18,7 +18,7 @@ struct Peer {
     /// The configuration, up to this revision.
     revision: u64,
     /// Layers that it was told of on the present connection, as they were from these revisions on.
-    told: BTreeMap<LayerId, u64>,
+    learned: BTreeMap<LayerId, u64>,
 }
 
 /// The tree.
@@ -34,7 +34,7 @@ pub(crate) struct Layers {
     /// Layers that took writes once, and the first revision known that has them closed.
     closed: BTreeMap<LayerId, u64>,
     /// Parents of layers that others know from later revisions than this node, which are named.
-    told: BTreeMap<LayerId, (u64, LayerId)>,
+    learned: BTreeMap<LayerId, (u64, LayerId)>,
     children: BTreeMap<LayerId, Vec<LayerId>>,
     peers: BTreeMap<Endpoint, Peer>,
     /// The revision that was known when a copy's changes were last listed for another.
@@ -73,8 +73,8 @@ impl Layers {
 
     /// The layer exists, as far as is known.
     fn is_known(&self, layer: LayerId) -> bool {
-        let told = || self.told.iter().any(|(told, (_, parent))| *told == layer || *parent == layer);
-        self.since.contains_key(&layer) || told()
+        let learned = || self.learned.iter().any(|(learned, (_, parent))| *learned == layer || *parent == layer);
+        self.since.contains_key(&layer) || learned()
     }
 
     /// The changes of a group are being listed for a copy.
@@ -105,7 +105,7 @@ impl Layers {
     pub(crate) fn peer_knows(&mut self, peer: Endpoint, revision: u64) {
         let peer = self.peers.entry(peer).or_default();
         peer.revision = peer.revision.max(revision);
-        peer.told.retain(|_, since| *since > revision);
+        peer.learned.retain(|_, since| *since > revision);
     }
 
     /// A new connection: perhaps with another process.
@@ -116,17 +116,17 @@ impl Layers {
     /// What a peer has to hear before it is sent something that names `layer`. What this shard has only been told
     /// itself, it passes on.
     fn news(&mut self, view: &ClusterView, heads: &Heads, to: Endpoint, layer: LayerId) -> Vec<LayersMessage> {
-        let told = |layer: &LayerId| self.told.get(layer).copied();
-        let since = |layer: &LayerId| self.since.get(layer).copied().or(told(layer).map(|(revision, _)| revision));
+        let learned = |layer: &LayerId| self.learned.get(layer).copied();
+        let since = |layer: &LayerId| self.since.get(layer).copied().or(learned(layer).map(|(revision, _)| revision));
         let told_head = heads.told_head(layer);
         let Some(known) = since(&layer).max(told_head.map(|(revision, _)| revision)) else { return Vec::new() };
         let peer = self.peers.entry(to).or_default();
-        if peer.revision >= known || peer.told.get(&layer).is_some_and(|told| *told >= known) {
+        if peer.revision >= known || peer.learned.get(&layer).is_some_and(|learned| *learned >= known) {
             return Vec::new();
         }
         let mut parents = Vec::new();
         let mut at = layer;
-        while let Some(parent) = view.parents.get(&at).copied().or(told(&at).map(|(_, parent)| parent)) {
+        while let Some(parent) = view.parents.get(&at).copied().or(learned(&at).map(|(_, parent)| parent)) {
             // What lies below a layer that it knows, it knows as well.
             if since(&at).is_none_or(|since| since <= peer.revision) {
                 break;
@@ -134,7 +134,7 @@ impl Layers {
             parents.push((at, parent));
             at = parent;
         }
-        peer.told.insert(layer, known);
+        peer.learned.insert(layer, known);
         let revision = view.revision.max(known);
         let below = parents.chunks(LAYERS_MAX).rev();
         let mut messages: Vec<LayersMessage> =
@@ -158,10 +158,10 @@ impl Node {
         let known = |(layer, (revision, _)): &(&LayerId, &(u64, LayerId))| {
             *revision <= view.revision || view.parents.contains_key(layer)
         };
-        let known: Vec<LayerId> = self.layers.told.iter().filter(known).map(|(layer, _)| *layer).collect();
-        self.layers.told.retain(|layer, _| !known.contains(layer));
+        let known: Vec<LayerId> = self.layers.learned.iter().filter(known).map(|(layer, _)| *layer).collect();
+        self.layers.learned.retain(|layer, _| !known.contains(layer));
         let gone = before.parents.keys().chain(&known).filter(|layer| !view.parents.contains_key(layer));
-        for layer in gone.filter(|layer| !self.layers.told.contains_key(layer)) {
+        for layer in gone.filter(|layer| !self.layers.learned.contains_key(layer)) {
             self.devices.values_mut().for_each(|device| device.store.clear_parent(*layer));
         }
         for device in self.devices.values_mut() {
@@ -173,8 +173,8 @@ impl Node {
     /// Tells the store of a new device of the tree.
     pub(crate) fn tell_layers(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let told = self.layers.told.iter().map(|(layer, (_, parent))| (layer, parent));
-        for (layer, parent) in self.view.parents.iter().chain(told) {
+        let learned = self.layers.learned.iter().map(|(layer, (_, parent))| (layer, parent));
+        for (layer, parent) in self.view.parents.iter().chain(learned) {
             device.store.set_parent(*layer, *parent);
         }
     }
@@ -251,10 +251,10 @@ impl Node {
             return;
         }
         for (layer, parent) in &news.parents {
-            if self.view.parents.contains_key(layer) || self.layers.told.contains_key(layer) {
+            if self.view.parents.contains_key(layer) || self.layers.learned.contains_key(layer) {
                 continue;
             }
-            self.layers.told.insert(*layer, (news.revision, *parent));
+            self.layers.learned.insert(*layer, (news.revision, *parent));
             self.devices.values_mut().for_each(|device| device.store.set_parent(*layer, *parent));
         }
         let mut changed = Vec::new();
@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(layers.news(&before, &heads, node, LayerId(2)), []);
         }
         // As `Node::learn_layers` does: layer 4 lies on layer 3, which this node does not know either.
-        layers.told.extend([(LayerId(3), (22, LayerId(2))), (LayerId(4), (22, LayerId(3)))]);
+        layers.learned.extend([(LayerId(3), (22, LayerId(2))), (LayerId(4), (22, LayerId(3)))]);
         heads.learn(22, VolumeId(2), LayerId(4));
         let news = LayersMessage {
             revision: 22,
