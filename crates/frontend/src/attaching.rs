@@ -5,8 +5,8 @@
 //! |---|---|---|
 //! | absent | a client wants it | `Wanted` |
 //! | `Wanted` | attached; refused; another volume has the name | `Held`; absent; `Wanted`, asked again |
-//! | `Held` | its last client and request are gone; fenced or deleted | `Leaving`; absent |
-//! | `Leaving` | given back, and a client wants it by now; nobody does | `Wanted`; absent |
+//! | `Held` | its last client and request are gone; fenced or deleted | `Detaching`; absent |
+//! | `Detaching` | given back, and a client wants it by now; nobody does | `Wanted`; absent |
 
 use crate::exports::{Export, Opening};
 use azekura_base::{Generation, VolumeId};
@@ -20,7 +20,7 @@ enum State {
     /// Its clients' requests carry this attachment.
     Held(Generation),
     /// It is being given back; whoever wants it now waits until that is done.
-    Leaving,
+    Detaching,
 }
 
 /// One volume.
@@ -115,8 +115,8 @@ impl<K: Copy + Ord> Attaching<K> {
         let mut attached = Attached { waiting: Vec::new(), again: false, unwanted: None };
         let Some(volume) = self.volumes.get_mut(name) else {
             if let Ok((id, attachment)) = outcome {
-                let leaving = Volume { id, state: State::Leaving, users: BTreeSet::new(), requests: 0 };
-                self.volumes.insert(name.to_owned(), leaving);
+                let detaching = Volume { id, state: State::Detaching, users: BTreeSet::new(), requests: 0 };
+                self.volumes.insert(name.to_owned(), detaching);
                 attached.unwanted = Some(attachment);
             }
             return attached;
@@ -139,7 +139,7 @@ impl<K: Copy + Ord> Attaching<K> {
     /// A volume is given back. True when it is to be attached again, because somebody has come to want it.
     #[must_use]
     pub fn given_back(&mut self, name: &str) -> bool {
-        let Some(volume) = self.volumes.get_mut(name).filter(|volume| volume.state == State::Leaving) else {
+        let Some(volume) = self.volumes.get_mut(name).filter(|volume| volume.state == State::Detaching) else {
             return false;
         };
         if volume.users.is_empty() {
@@ -184,7 +184,7 @@ impl<K: Copy + Ord> Attaching<K> {
         let State::Held(attachment) = volume.state else { return None };
         let unused = volume.users.is_empty() && volume.requests == 0;
         if unused {
-            volume.state = State::Leaving;
+            volume.state = State::Detaching;
         }
         unused.then_some(attachment)
     }
@@ -193,7 +193,7 @@ impl<K: Copy + Ord> Attaching<K> {
     pub fn take_ended(&mut self, is_ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<Taken<K>> {
         let is_over = |volume: &Volume<K>| match volume.state {
             State::Held(attachment) => is_ended(volume.id, attachment),
-            State::Wanted | State::Leaving => false,
+            State::Wanted | State::Detaching => false,
         };
         self.take(|_, volume| is_over(volume))
     }
@@ -209,7 +209,7 @@ impl<K: Copy + Ord> Attaching<K> {
         let over = over.into_iter().filter_map(|name| self.volumes.remove_entry(&name));
         let held = |volume: &Volume<K>| match volume.state {
             State::Held(attachment) => Some(attachment),
-            State::Wanted | State::Leaving => None,
+            State::Wanted | State::Detaching => None,
         };
         over.map(|(name, volume)| (name, held(&volume), volume.users)).collect()
     }

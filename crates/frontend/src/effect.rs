@@ -27,8 +27,8 @@ pub enum Effect<K> {
     /// back.
     Ended(String, Generation),
     /// Read the configuration, because clients ask for exports that are not known here;
-    /// [`crate::Frontend::looked`] answers.
-    Look,
+    /// [`crate::Frontend::configuration_read`] answers.
+    ReadConfiguration,
     /// A request of [`crate::Frontend::submit`] has ended.
     Answered(u64, Outcome),
     /// Something that people should know.

@@ -412,13 +412,13 @@ impl<K: Copy + Ord> Frontend<K> {
 
     fn look_if_asked(&mut self) {
         if self.missing.begin() {
-            self.effects.push_back(Effect::Look);
+            self.effects.push_back(Effect::ReadConfiguration);
         }
     }
 
     /// The configuration was read, and this node will know it up to `revision`; 0 if it could not be read.
-    pub fn looked(&mut self, revision: u64, cx: &mut Context<'_, K>) {
-        self.missing.looked(revision);
+    pub fn configuration_read(&mut self, revision: u64, cx: &mut Context<'_, K>) {
+        self.missing.configuration_read(revision);
         self.known(cx);
     }
 

@@ -13,9 +13,9 @@
 //! | attaching | attached | held by all who want it; idle, if nobody does |
 //! | attaching | refused | as before, without those who want it |
 //! | held | a shard wants it | attaching: it may have ended meanwhile, and be another one by now |
-//! | held | the last holder is idle | leaving |
+//! | held | the last holder is idle | detaching |
 //! | held | the last holder says that it has ended | absent |
-//! | leaving | given back, and a shard wants it by now; nobody does | attaching; absent |
+//! | detaching | given back, and a shard wants it by now; nobody does | attaching; absent |
 //!
 //! A later attachment ends the former one: who held that holds nothing.
 

@@ -62,7 +62,7 @@ impl<K: Copy + Ord> Missing<K> {
     }
 
     /// The configuration was read, and this node will know it up to `revision`; 0 if it could not be read.
-    pub fn looked(&mut self, revision: u64) {
+    pub fn configuration_read(&mut self, revision: u64) {
         self.awaited = Some(revision);
     }
 

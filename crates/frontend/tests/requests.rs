@@ -128,7 +128,7 @@ impl Node {
                 Effect::Ended(name, attachment) => {
                     self.held.retain(|(held, _, number)| *held != name || *number != attachment.0);
                 }
-                Effect::Look => self.looking = true,
+                Effect::ReadConfiguration => self.looking = true,
                 Effect::Close(conn, _) => {
                     self.open.retain(|open| *open != conn);
                     self.rig.gone(conn);
@@ -207,7 +207,7 @@ impl Node {
             Step::Known => {
                 if std::mem::take(&mut self.looking) {
                     let revision = self.rig.volumes.revision;
-                    self.rig.front(|frontend, cx| frontend.looked(revision, cx));
+                    self.rig.front(|frontend, cx| frontend.configuration_read(revision, cx));
                 }
             }
         }

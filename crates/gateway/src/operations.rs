@@ -25,7 +25,7 @@ enum Kind {
     Status(Vec<(u64, bool)>),
 }
 
-struct Running {
+struct PendingOp {
     token: u64,
     kind: Kind,
     volume: VolumeId,
@@ -45,7 +45,7 @@ struct Running {
 /// All requests under way, and the counters of those that have ended.
 #[derive(Default)]
 pub(crate) struct Operations {
-    running: BTreeMap<OpId, Running>,
+    running: BTreeMap<OpId, PendingOp>,
     started: u64,
     statistics: BTreeMap<VolumeId, VolumeStatistics>,
 }
@@ -65,7 +65,7 @@ impl Operations {
             Op::Status { .. } => Kind::Status(Vec::new()),
             _ => Kind::Write,
         };
-        let running = Running {
+        let running = PendingOp {
             token,
             kind,
             volume,
@@ -156,7 +156,7 @@ impl Operations {
 
     /// The requests on volumes, under attachments, that `which` selects.
     pub(crate) fn on(&self, which: impl Fn(VolumeId, Generation) -> bool) -> BTreeSet<OpId> {
-        let selected = |(_, running): &(&OpId, &Running)| which(running.volume, running.attachment);
+        let selected = |(_, running): &(&OpId, &PendingOp)| which(running.volume, running.attachment);
         self.running.iter().filter(selected).map(|(id, _)| *id).collect()
     }
 

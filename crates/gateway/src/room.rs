@@ -6,7 +6,7 @@
 //! each a third, and however many hold what they have, the next gets half of what is left. A volume that waits for a
 //! group takes [`VOLUME_BYTES_STUCK_MAX`] at most: what it can use of the rest is little, and may get stuck as well.
 
-use crate::parts::Under;
+use crate::parts::InFlight;
 use crate::{
     IN_FLIGHT_BYTES_MAX, IN_FLIGHT_READS_MAX, VOLUME_BACKLOG_MAX, VOLUME_BYTES_MIN, VOLUME_BYTES_STUCK_MAX,
     VOLUME_READS_MIN,
@@ -44,9 +44,9 @@ impl Room {
     }
 
     /// A part begins. A part of a write waits in the backlog first.
-    pub(crate) fn take(&mut self, under: &Under) {
-        let (bytes, is_write) = (under.bytes_held(), under.is_write());
-        self.change(under.wanted().volume, |usage| {
+    pub(crate) fn take(&mut self, in_flight: &InFlight) {
+        let (bytes, is_write) = (in_flight.bytes_held(), in_flight.is_write());
+        self.change(in_flight.wanted().volume, |usage| {
             usage.bytes += bytes;
             *(if is_write { &mut usage.backlog } else { &mut usage.reads }) += 1;
         });
@@ -58,9 +58,9 @@ impl Room {
     }
 
     /// A part with a number is answered, or given up.
-    pub(crate) fn give(&mut self, under: &Under) {
-        let (bytes, is_write) = (under.bytes_held(), under.is_write());
-        self.change(under.wanted().volume, |usage| {
+    pub(crate) fn give(&mut self, in_flight: &InFlight) {
+        let (bytes, is_write) = (in_flight.bytes_held(), in_flight.is_write());
+        self.change(in_flight.wanted().volume, |usage| {
             usage.bytes -= bytes;
             usage.reads -= usize::from(!is_write);
         });

@@ -22,7 +22,7 @@ pub(crate) struct Device {
     pub(crate) open: bool,
     /// The store takes no more data.
     pub(crate) full: bool,
-    pub(crate) under: Slab<Under>,
+    pub(crate) pending: Slab<PendingOp>,
     /// Layers whose dropping has been started.
     dropping: BTreeSet<LayerId>,
     /// Layers whose merging has been started.
@@ -82,7 +82,7 @@ impl Errors {
 }
 
 /// Something that a store was asked for.
-pub(crate) enum Under {
+pub(crate) enum PendingOp {
     Append {
         pg: PgId,
         sequence: Sequence,
@@ -157,16 +157,16 @@ pub(crate) enum Under {
 
 impl Device {
     /// What a token of the store's means.
-    pub(crate) fn take_under(&mut self, token: u64) -> Option<Under> {
-        self.under.remove(token)
+    pub(crate) fn take_pending(&mut self, token: u64) -> Option<PendingOp> {
+        self.pending.remove(token)
     }
 }
 
-impl Under {
+impl PendingOp {
     /// The chunk that is read.
     fn chunk(&self) -> Option<(LayerId, ChunkIndex)> {
         match self {
-            Under::Read { layer, chunk, .. } | Under::Blocks { layer, chunk, .. } => Some((*layer, *chunk)),
+            PendingOp::Read { layer, chunk, .. } | PendingOp::Blocks { layer, chunk, .. } => Some((*layer, *chunk)),
             _ => None,
         }
     }
@@ -179,7 +179,7 @@ impl Node {
             store,
             open: false,
             full: false,
-            under: Slab::default(),
+            pending: Slab::default(),
             dropping: BTreeSet::new(),
             merging: BTreeSet::new(),
             forgetting: BTreeSet::new(),
@@ -212,9 +212,9 @@ impl Node {
     }
 
     /// Asks a store for something, if the device is there; `under` is what its completion means.
-    pub(crate) fn with_store(&mut self, device: DeviceId, under: Under, ask: impl FnOnce(&mut Store, u64)) {
+    pub(crate) fn with_store(&mut self, device: DeviceId, pending: PendingOp, ask: impl FnOnce(&mut Store, u64)) {
         if let Some(device) = self.devices.get_mut(&device) {
-            let token = device.under.insert(under);
+            let token = device.pending.insert(pending);
             ask(&mut device.store, token);
         }
     }
@@ -225,7 +225,7 @@ impl Node {
         let due = self.view.dropped.iter().filter(|(_, devices)| devices.contains(&id)).map(|(layer, _)| *layer);
         let due: Vec<LayerId> = due.filter(|layer| device.dropping.insert(*layer)).collect();
         for layer in due {
-            self.with_store(id, Under::Drop { layer }, |store, token| store.drop_layer(token, layer));
+            self.with_store(id, PendingOp::Drop { layer }, |store, token| store.drop_layer(token, layer));
         }
         let new: Vec<PgId> = self
             .view
@@ -261,7 +261,7 @@ impl Node {
             device.forgetting.insert(pg);
             // After a restart, the store goes on by itself with what it had begun.
             if !device.store.is_forgetting(pg) {
-                self.with_store(id, Under::Forget, |store, token| store.forget_group(token, pg));
+                self.with_store(id, PendingOp::Forget, |store, token| store.forget_group(token, pg));
             }
         }
     }
@@ -366,7 +366,7 @@ impl Node {
                 }
             }
             Completion::Modified { token, result } => {
-                if let Some(Under::Changes { pg, copy, id: listing }) = device.under.remove(token) {
+                if let Some(PendingOp::Changes { pg, copy, id: listing }) = device.pending.remove(token) {
                     if let Err(error) = &result {
                         self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
                     }
@@ -375,37 +375,37 @@ impl Node {
                     self.wake(pg, id, |group| group.changes_listed(listing, copy, changes));
                 }
             }
-            Completion::Durable { token } => match device.under.remove(token) {
-                Some(Under::Append { pg, sequence, life }) => {
+            Completion::Durable { token } => match device.pending.remove(token) {
+                Some(PendingOp::Append { pg, sequence, life }) => {
                     self.owing.insert((pg, id));
                     self.wake(pg, id, |group| group.appended(sequence, life));
                 }
-                Some(Under::Repair { pg, epoch, id: repair }) => {
+                Some(PendingOp::Repair { pg, epoch, id: repair }) => {
                     self.wake(pg, id, |group| group.repair_appended(epoch, repair));
                 }
-                Some(Under::Epoch { pg, epoch }) => self.wake(pg, id, |group| group.epoch_started(epoch)),
-                Some(Under::Drop { layer }) => self.effects.push_back(Effect::LayerDropped(id, layer)),
+                Some(PendingOp::Epoch { pg, epoch }) => self.wake(pg, id, |group| group.epoch_started(epoch)),
+                Some(PendingOp::Drop { layer }) => self.effects.push_back(Effect::LayerDropped(id, layer)),
                 _ => {}
             },
-            Completion::Dropped { token } => drop(device.under.remove(token)),
+            Completion::Dropped { token } => drop(device.pending.remove(token)),
             Completion::Prepared { token, result } => {
-                if let Some(Under::Prepared { pg, sequence, epoch }) = device.under.remove(token) {
+                if let Some(PendingOp::Prepared { pg, sequence, epoch }) = device.pending.remove(token) {
                     self.wake(pg, id, |group| group.prepared_loaded(sequence, epoch, result.ok()));
                 }
             }
             Completion::Read { token, result } => {
-                let under = device.under.remove(token);
+                let pending = device.pending.remove(token);
                 if let Err(error) = &result {
-                    let too_many = device.errors.count(under.as_ref().and_then(Under::chunk), error);
-                    let what = self.told(under.as_ref().and_then(Under::chunk), error);
+                    let too_many = device.errors.count(pending.as_ref().and_then(PendingOp::chunk), error);
+                    let what = self.told(pending.as_ref().and_then(PendingOp::chunk), error);
                     self.effects.push_back(Effect::Warn(format!("device {id}: {what}")));
                     self.effects.extend(too_many.map(|why| Effect::DeviceFailing(id, why)));
-                    self.found_damaged(id, under.as_ref(), error);
+                    self.found_damaged(id, pending.as_ref(), error);
                 }
-                self.read_done(id, under, result);
+                self.read_done(id, pending, result);
             }
             Completion::Status { token, result } => {
-                if let Some(Under::Status { client, request }) = device.under.remove(token) {
+                if let Some(PendingOp::Status { client, request }) = device.pending.remove(token) {
                     let result = result.map_err(|_| IoStatus::Io);
                     self.answer_later(client, Message::StatusDone(StatusDone { request, result }));
                 }
@@ -427,8 +427,11 @@ impl Node {
     }
 
     /// A read has met a damaged block: its group writes it anew from a good copy.
-    fn found_damaged(&mut self, id: DeviceId, under: Option<&Under>, error: &ReadError) {
-        let Some(Under::Read { pg, layer, chunk, .. } | Under::Blocks { pg, layer, chunk, .. }) = under else { return };
+    fn found_damaged(&mut self, id: DeviceId, pending: Option<&PendingOp>, error: &ReadError) {
+        let Some(PendingOp::Read { pg, layer, chunk, .. } | PendingOp::Blocks { pg, layer, chunk, .. }) = pending
+        else {
+            return;
+        };
         let (first, count) = match error {
             ReadError::Checksum { block } | ReadError::Lost { block } => (*block, 1),
             ReadError::Unknown { first, count } => (*first, *count),
@@ -438,22 +441,22 @@ impl Node {
         self.wake(*pg, id, |group| group.found_unknown(range));
     }
 
-    fn read_done(&mut self, id: DeviceId, under: Option<Under>, result: Result<Vec<Extent>, ReadError>) {
-        match under {
-            Some(Under::Blocks { pg, id: blocks, .. }) => {
+    fn read_done(&mut self, id: DeviceId, pending: Option<PendingOp>, result: Result<Vec<Extent>, ReadError>) {
+        match pending {
+            Some(PendingOp::Blocks { pg, id: blocks, .. }) => {
                 let contents = result.map_err(|_| IoStatus::Io);
                 self.wake(pg, id, |group| group.blocks_loaded(blocks, contents));
             }
-            Some(Under::Read { client, request, at, blocks, .. }) => {
+            Some(PendingOp::Read { client, request, at, blocks, .. }) => {
                 self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(blocks));
                 self.balance.answered(self.now.saturating_sub(at));
                 let result = result.map_err(|_| IoStatus::Io);
                 self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
             }
-            Some(Under::Void { blocks }) => {
+            Some(PendingOp::Void { blocks }) => {
                 self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(blocks));
             }
-            Some(Under::Edge { pg, merge, block }) => {
+            Some(PendingOp::Edge { pg, merge, block }) => {
                 let contents = result.map(first_block).map_err(|_| IoStatus::Io);
                 self.wake(pg, id, |group| group.edge_loaded(merge, block, contents));
             }
@@ -462,8 +465,8 @@ impl Node {
     }
 
     fn digest_done(&mut self, id: DeviceId, token: u64, result: Result<ChunkDigest, ReadError>) {
-        let under = self.devices.get_mut(&id).and_then(|device| device.under.remove(token));
-        let Some(Under::Checksums { pg, id: wish }) = under else { return };
+        let pending = self.devices.get_mut(&id).and_then(|device| device.pending.remove(token));
+        let Some(PendingOp::Checksums { pg, id: wish }) = pending else { return };
         if let Err(error) = &result {
             self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
         }
@@ -494,17 +497,17 @@ impl Node {
         for (client, request) in device.reads.into_waiting() {
             self.refuse_read(client, request, IoStatus::Redirect);
         }
-        for under in device.under.into_values() {
-            match under {
-                Under::Read { client, request, .. } => {
+        for pending in device.pending.into_values() {
+            match pending {
+                PendingOp::Read { client, request, .. } => {
                     let refusal = ReadDone { request, result: Err(IoStatus::Redirect) };
                     self.answer_later(client, Message::ReadDone(refusal));
                 }
-                Under::Status { client, request } => {
+                PendingOp::Status { client, request } => {
                     let refusal = StatusDone { request, result: Err(IoStatus::Redirect) };
                     self.answer_later(client, Message::StatusDone(refusal));
                 }
-                under => self.no_answer(&under),
+                pending => self.no_answer(&pending),
             }
         }
     }

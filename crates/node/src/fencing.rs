@@ -19,14 +19,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(1);
 const FREEZES_MAX: usize = 1024;
 
 /// A group's primary that has been asked.
-struct Asked {
+struct Question {
     request: RequestId,
     of: Endpoint,
     at: Duration,
 }
 
 /// What groups are told.
-enum What {
+enum Announcement {
     /// These attachments stand; all others up to that generation have ended.
     Fence(Attachments),
     /// The head layer is frozen since that revision.
@@ -36,9 +36,9 @@ enum What {
 /// One wish.
 struct Run {
     volume: VolumeId,
-    what: What,
+    what: Announcement,
     /// Groups that have not confirmed.
-    left: BTreeMap<PgId, Option<Asked>>,
+    left: BTreeMap<PgId, Option<Question>>,
     until: Duration,
 }
 
@@ -96,7 +96,7 @@ impl Node {
         patience: Duration,
     ) {
         self.learn_attachments(volume, &attachments);
-        self.ask_groups(token, volume, What::Fence(attachments), groups, patience);
+        self.ask_groups(token, volume, Announcement::Fence(attachments), groups, patience);
     }
 
     /// Makes sure that no write to the volume's layer `head` is given a place any more and that none is under way:
@@ -114,14 +114,14 @@ impl Node {
         groups: impl IntoIterator<Item = PgId>,
         patience: Duration,
     ) {
-        self.ask_groups(token, volume, What::Freeze(head, revision), groups, patience);
+        self.ask_groups(token, volume, Announcement::Freeze(head, revision), groups, patience);
     }
 
     fn ask_groups(
         &mut self,
         token: u64,
         volume: VolumeId,
-        what: What,
+        what: Announcement,
         groups: impl IntoIterator<Item = PgId>,
         patience: Duration,
     ) {
@@ -170,7 +170,7 @@ impl Node {
             for (pg, asked) in &mut run.left {
                 let primary = self.view.groups.get(pg).and_then(|config| self.view.devices.get(&config.primary));
                 let Some(primary) = primary.copied() else { continue };
-                let waits = |asked: &Asked| asked.of == primary && now < asked.at + ANSWER_WAIT;
+                let waits = |asked: &Question| asked.of == primary && now < asked.at + ANSWER_WAIT;
                 if asked.as_ref().is_some_and(waits) {
                     continue;
                 }
@@ -180,14 +180,14 @@ impl Node {
                 *count += 1;
                 let request = RequestId(*count);
                 open.insert(request, (*token, *pg));
-                *asked = Some(Asked { request, of: primary, at: now });
+                *asked = Some(Question { request, of: primary, at: now });
                 let (pg, volume) = (*pg, run.volume);
                 let question = match &run.what {
-                    What::Fence(Attachments { generation, standing }) => {
+                    Announcement::Fence(Attachments { generation, standing }) => {
                         let (generation, attachments) = (*generation, standing.clone());
                         Message::Fence(Fence { request, pg, volume, generation, attachments })
                     }
-                    What::Freeze(head, revision) => {
+                    Announcement::Freeze(head, revision) => {
                         Message::Freeze(Freeze { request, pg, volume, head: *head, revision: *revision })
                     }
                 };

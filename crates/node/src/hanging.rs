@@ -12,7 +12,7 @@
 //! Time counts only as far as this process could work: what a stopped process has not heard is no silence of the
 //! device's.
 
-use crate::devices::Under;
+use crate::devices::PendingOp;
 use crate::effect::{Breakdown, Effect};
 use crate::node::Node;
 use azekura_base::{DeviceId, IoStatus, PgId};
@@ -198,13 +198,13 @@ impl Node {
         let groups = &self.groups;
         let elsewhere = |pg: PgId| groups.get(&(pg, id)).is_some_and(|group| !group.acts_as_primary());
         let mut readers = device.reads.take_waiting(elsewhere);
-        for under in device.under.values_mut() {
-            if let Under::Read { pg, client, request, blocks, .. } = under
+        for pending in device.pending.values_mut() {
+            if let PendingOp::Read { pg, client, request, blocks, .. } = pending
                 && elsewhere(*pg)
             {
                 readers.push((*client, *request));
                 // The store may still come back to it.
-                *under = Under::Void { blocks: *blocks };
+                *pending = PendingOp::Void { blocks: *blocks };
             }
         }
         for (client, request) in readers {

@@ -19,13 +19,13 @@ struct Head {
 pub(crate) struct Heads {
     known: BTreeMap<VolumeId, Head>,
     /// What others have said of revisions that this node does not know yet.
-    told: BTreeMap<VolumeId, (u64, LayerId)>,
+    learned: BTreeMap<VolumeId, (u64, LayerId)>,
 }
 
 impl Heads {
     fn head(&self, volume: VolumeId) -> Option<Head> {
-        let told = self.told.get(&volume).map(|(_, layer)| Head { layer: *layer, open: true });
-        told.or_else(|| self.known.get(&volume).copied())
+        let learned = self.learned.get(&volume).map(|(_, layer)| Head { layer: *layer, open: true });
+        learned.or_else(|| self.known.get(&volume).copied())
     }
 
     /// True when the layer is the volume's head, and no snapshot is being made of it.
@@ -46,7 +46,10 @@ impl Heads {
 
     /// The volume whose head this layer is, as others have said, and from which revision on.
     pub(crate) fn told_head(&self, layer: LayerId) -> Option<(u64, VolumeId)> {
-        self.told.iter().find(|(_, (_, told))| *told == layer).map(|(volume, (revision, _))| (*revision, *volume))
+        self.learned
+            .iter()
+            .find(|(_, (_, learned))| *learned == layer)
+            .map(|(volume, (revision, _))| (*revision, *volume))
     }
 
     /// Follows the configuration; what others have said of it is void once this node knows it itself. Gives the volumes
@@ -62,15 +65,15 @@ impl Heads {
 
     /// This node knows the configuration up to `revision`.
     pub(crate) fn forget_told(&mut self, revision: u64) {
-        self.told.retain(|_, (told, _)| *told > revision);
+        self.learned.retain(|_, (learned, _)| *learned > revision);
     }
 
     /// Another node knows, from a later revision than this one, that a layer is a volume's head and takes writes. True
     /// when that is news.
     pub(crate) fn learn(&mut self, revision: u64, volume: VolumeId, layer: LayerId) -> bool {
-        let news = self.told.get(&volume).is_none_or(|(told, _)| *told < revision);
+        let news = self.learned.get(&volume).is_none_or(|(learned, _)| *learned < revision);
         if news {
-            self.told.insert(volume, (revision, layer));
+            self.learned.insert(volume, (revision, layer));
         }
         news
     }

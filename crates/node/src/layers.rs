@@ -4,7 +4,7 @@
 //! layer is a volume's head before it is asked to store a write to it (docs/decisions/0011). Nodes learn of both from
 //! the configuration, some later than others; one that may be behind is told.
 
-use crate::devices::Under;
+use crate::devices::PendingOp;
 use crate::heads::Heads;
 use crate::node::Node;
 use crate::view::ClusterView;
@@ -18,7 +18,7 @@ struct Peer {
     /// The configuration, up to this revision.
     revision: u64,
     /// Layers that it was told of on the present connection, as they were from these revisions on.
-    told: BTreeMap<LayerId, u64>,
+    learned: BTreeMap<LayerId, u64>,
 }
 
 /// The tree.
@@ -34,7 +34,7 @@ pub(crate) struct Layers {
     /// Layers that took writes once, and the first revision known that has them closed.
     closed: BTreeMap<LayerId, u64>,
     /// Parents of layers that others know from later revisions than this node, which are named.
-    told: BTreeMap<LayerId, (u64, LayerId)>,
+    learned: BTreeMap<LayerId, (u64, LayerId)>,
     children: BTreeMap<LayerId, Vec<LayerId>>,
     peers: BTreeMap<Endpoint, Peer>,
     /// The revision that was known when a copy's changes were last listed for another.
@@ -73,8 +73,8 @@ impl Layers {
 
     /// The layer exists, as far as is known.
     fn is_known(&self, layer: LayerId) -> bool {
-        let told = || self.told.iter().any(|(told, (_, parent))| *told == layer || *parent == layer);
-        self.since.contains_key(&layer) || told()
+        let learned = || self.learned.iter().any(|(learned, (_, parent))| *learned == layer || *parent == layer);
+        self.since.contains_key(&layer) || learned()
     }
 
     /// The changes of a group are being listed for a copy.
@@ -83,7 +83,7 @@ impl Layers {
     }
 
     /// The layers above `layer` that may have taken writes since a copy's changes were listed.
-    pub(crate) fn heirs(&self, heads: &Heads, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
+    pub(crate) fn descendants(&self, heads: &Heads, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
         let listed = self.listings.get(&(pg, copy)).copied().unwrap_or(0);
         let children = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
         let is_open = |layer: LayerId| self.heads.contains_key(&layer) || heads.told_head(layer).is_some();
@@ -91,21 +91,21 @@ impl Layers {
         let is_young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
         let was_open = |layer: LayerId| self.closed.get(&layer).is_some_and(|closed| *closed >= listed);
         let mut above: Vec<LayerId> = children(layer).collect();
-        let mut heirs = Vec::new();
+        let mut descendants = Vec::new();
         while let Some(layer) = above.pop() {
             if is_open(layer) || was_open(layer) || is_young(layer) && !self.planned.contains(&layer) {
-                heirs.push(layer);
+                descendants.push(layer);
             }
             above.extend(children(layer));
         }
-        heirs
+        descendants
     }
 
     /// Another shard knows the configuration up to `revision`.
     pub(crate) fn peer_knows(&mut self, peer: Endpoint, revision: u64) {
         let peer = self.peers.entry(peer).or_default();
         peer.revision = peer.revision.max(revision);
-        peer.told.retain(|_, since| *since > revision);
+        peer.learned.retain(|_, since| *since > revision);
     }
 
     /// A new connection: perhaps with another process.
@@ -116,17 +116,17 @@ impl Layers {
     /// What a peer has to hear before it is sent something that names `layer`. What this shard has only been told
     /// itself, it passes on.
     fn news(&mut self, view: &ClusterView, heads: &Heads, to: Endpoint, layer: LayerId) -> Vec<LayersMessage> {
-        let told = |layer: &LayerId| self.told.get(layer).copied();
-        let since = |layer: &LayerId| self.since.get(layer).copied().or(told(layer).map(|(revision, _)| revision));
+        let learned = |layer: &LayerId| self.learned.get(layer).copied();
+        let since = |layer: &LayerId| self.since.get(layer).copied().or(learned(layer).map(|(revision, _)| revision));
         let told_head = heads.told_head(layer);
         let Some(known) = since(&layer).max(told_head.map(|(revision, _)| revision)) else { return Vec::new() };
         let peer = self.peers.entry(to).or_default();
-        if peer.revision >= known || peer.told.get(&layer).is_some_and(|told| *told >= known) {
+        if peer.revision >= known || peer.learned.get(&layer).is_some_and(|learned| *learned >= known) {
             return Vec::new();
         }
         let mut parents = Vec::new();
         let mut at = layer;
-        while let Some(parent) = view.parents.get(&at).copied().or(told(&at).map(|(_, parent)| parent)) {
+        while let Some(parent) = view.parents.get(&at).copied().or(learned(&at).map(|(_, parent)| parent)) {
             // What lies below a layer that it knows, it knows as well.
             if since(&at).is_none_or(|since| since <= peer.revision) {
                 break;
@@ -134,7 +134,7 @@ impl Layers {
             parents.push((at, parent));
             at = parent;
         }
-        peer.told.insert(layer, known);
+        peer.learned.insert(layer, known);
         let revision = view.revision.max(known);
         let below = parents.chunks(LAYERS_MAX).rev();
         let mut messages: Vec<LayersMessage> =
@@ -158,10 +158,10 @@ impl Node {
         let known = |(layer, (revision, _)): &(&LayerId, &(u64, LayerId))| {
             *revision <= view.revision || view.parents.contains_key(layer)
         };
-        let known: Vec<LayerId> = self.layers.told.iter().filter(known).map(|(layer, _)| *layer).collect();
-        self.layers.told.retain(|layer, _| !known.contains(layer));
+        let known: Vec<LayerId> = self.layers.learned.iter().filter(known).map(|(layer, _)| *layer).collect();
+        self.layers.learned.retain(|layer, _| !known.contains(layer));
         let gone = before.parents.keys().chain(&known).filter(|layer| !view.parents.contains_key(layer));
-        for layer in gone.filter(|layer| !self.layers.told.contains_key(layer)) {
+        for layer in gone.filter(|layer| !self.layers.learned.contains_key(layer)) {
             self.devices.values_mut().for_each(|device| device.store.clear_parent(*layer));
         }
         for device in self.devices.values_mut() {
@@ -173,8 +173,8 @@ impl Node {
     /// Tells the store of a new device of the tree.
     pub(crate) fn tell_layers(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let told = self.layers.told.iter().map(|(layer, (_, parent))| (layer, parent));
-        for (layer, parent) in self.view.parents.iter().chain(told) {
+        let learned = self.layers.learned.iter().map(|(layer, (_, parent))| (layer, parent));
+        for (layer, parent) in self.view.parents.iter().chain(learned) {
             device.store.set_parent(*layer, *parent);
         }
     }
@@ -230,7 +230,7 @@ impl Node {
             if let Some(device) = self.devices.get_mut(&id) {
                 device.merging.insert(layer);
             }
-            self.with_store(id, Under::Merge, |store, token| store.merge_layer(token, layer, into));
+            self.with_store(id, PendingOp::Merge, |store, token| store.merge_layer(token, layer, into));
         }
     }
 
@@ -251,10 +251,10 @@ impl Node {
             return;
         }
         for (layer, parent) in &news.parents {
-            if self.view.parents.contains_key(layer) || self.layers.told.contains_key(layer) {
+            if self.view.parents.contains_key(layer) || self.layers.learned.contains_key(layer) {
                 continue;
             }
-            self.layers.told.insert(*layer, (news.revision, *parent));
+            self.layers.learned.insert(*layer, (news.revision, *parent));
             self.devices.values_mut().for_each(|device| device.store.set_parent(*layer, *parent));
         }
         let mut changed = Vec::new();
@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(layers.news(&before, &heads, node, LayerId(2)), []);
         }
         // As `Node::learn_layers` does: layer 4 lies on layer 3, which this node does not know either.
-        layers.told.extend([(LayerId(3), (22, LayerId(2))), (LayerId(4), (22, LayerId(3)))]);
+        layers.learned.extend([(LayerId(3), (22, LayerId(2))), (LayerId(4), (22, LayerId(3)))]);
         heads.learn(22, VolumeId(2), LayerId(4));
         let news = LayersMessage {
             revision: 22,
@@ -356,35 +356,35 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_took_writes_since_the_changes_were_listed_are_heirs() {
+    fn layers_that_took_writes_since_the_changes_were_listed_are_descendants() {
         let mut layers = Layers::default();
         let mut heads = Heads::default();
-        let all = |layers: &Layers, heads: &Heads| layers.heirs(heads, PG, COPY, LayerId(1));
-        let heirs = |layers: &Layers| all(layers, &Heads::default()).into_iter().collect::<BTreeSet<_>>();
+        let all = |layers: &Layers, heads: &Heads| layers.descendants(heads, PG, COPY, LayerId(1));
+        let descendants = |layers: &Layers| all(layers, &Heads::default()).into_iter().collect::<BTreeSet<_>>();
         // Layer 2 was a head long before, layer 3 is one.
         layers.follow(&view(4, &[2], &[(2, 1)]));
         layers.follow(&view(5, &[3], &[(2, 1), (3, 2)]));
         layers.listing(PG, COPY, 10);
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(3)]));
         // A cut: layer 4 is the head now.
         layers.follow(&view(11, &[4], &[(2, 1), (3, 2), (4, 3)]));
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3), LayerId(4)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(3), LayerId(4)]));
         // The volume goes back to layer 2: nothing lies on layer 4, which took writes all the same.
         layers.follow(&view(12, &[5], &[(2, 1), (3, 2), (4, 3), (5, 2)]));
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(3), LayerId(4), LayerId(5)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(3), LayerId(4), LayerId(5)]));
         // A head of which this node sees the end only.
         layers.follow(&view(14, &[7], &[(2, 1), (3, 2), (4, 3), (5, 2), (6, 5), (7, 2)]));
-        assert!(heirs(&layers).contains(&LayerId(6)));
+        assert!(descendants(&layers).contains(&LayerId(6)));
         // Another copy's changes are listed now.
         layers.listing(PG, COPY, 15);
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(7)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(7)]));
         // A cut is under way: what may be called off must not be sent. Then another node knows that it is over.
         let mut cut = view(16, &[7], &[(2, 1), (7, 2), (8, 7)]);
         for volume in cut.volumes.values_mut() {
             Arc::make_mut(volume).cut = Some(LayerId(8));
         }
         layers.follow(&cut);
-        assert_eq!(heirs(&layers), BTreeSet::from([LayerId(7)]));
+        assert_eq!(descendants(&layers), BTreeSet::from([LayerId(7)]));
         heads.learn(17, VolumeId(7), LayerId(8));
         assert!(all(&layers, &heads).contains(&LayerId(8)));
     }

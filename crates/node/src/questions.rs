@@ -4,7 +4,7 @@
 //! question names the revision of the configuration that it was made from: a node that does not know it yet may not
 //! know on what a layer lies.
 
-use crate::devices::Under;
+use crate::devices::PendingOp;
 use crate::effect::Effect;
 use crate::node::Node;
 use azekura_base::{CompareLayers, DeviceId, Differences, LayerId, MeasureLayer, Measured, NotTold};
@@ -29,8 +29,8 @@ impl Node {
         }
         let (_, device) = key;
         self.check_both(device, asked.from, asked.to)?;
-        let under = Under::Compare { asker: token, from: asked.from, to: asked.to };
-        self.with_store(device, under, |store, token| store.compare_layers(token, asked));
+        let pending = PendingOp::Compare { asker: token, from: asked.from, to: asked.to };
+        self.with_store(device, pending, |store, token| store.compare_layers(token, asked));
         Ok(())
     }
 
@@ -41,8 +41,8 @@ impl Node {
 
     /// A store has compared two layers.
     pub(crate) fn compared(&mut self, device: DeviceId, token: u64, result: Result<Differences, NotTold>) {
-        let under = self.devices.get_mut(&device).and_then(|device| device.take_under(token));
-        let Some(Under::Compare { asker, from, to }) = under else { return };
+        let pending = self.devices.get_mut(&device).and_then(|device| device.take_pending(token));
+        let Some(PendingOp::Compare { asker, from, to }) = pending else { return };
         // They must have been there all the time.
         let still = self.check_both(device, from, to);
         self.effects.push_back(Effect::Compared(asker, still.and(result)));
@@ -56,23 +56,23 @@ impl Node {
             self.effects.push_back(Effect::Measured(token, Err(NotTold::Later)));
             return;
         }
-        let under = Under::Measure { asker: token };
-        self.with_store(asked.device, under, |store, token| store.measure_layer(token, asked));
+        let pending = PendingOp::Measure { asker: token };
+        self.with_store(asked.device, pending, |store, token| store.measure_layer(token, asked));
     }
 
     /// The store that was asked has stopped.
-    pub(crate) fn no_answer(&mut self, under: &Under) {
-        match under {
-            Under::Compare { asker, .. } => self.effects.push_back(Effect::Compared(*asker, Err(NotTold::Later))),
-            Under::Measure { asker } => self.effects.push_back(Effect::Measured(*asker, Err(NotTold::Later))),
+    pub(crate) fn no_answer(&mut self, pending: &PendingOp) {
+        match pending {
+            PendingOp::Compare { asker, .. } => self.effects.push_back(Effect::Compared(*asker, Err(NotTold::Later))),
+            PendingOp::Measure { asker } => self.effects.push_back(Effect::Measured(*asker, Err(NotTold::Later))),
             _ => {}
         }
     }
 
     /// A store has measured a layer.
     pub(crate) fn measured(&mut self, device: DeviceId, token: u64, result: Result<Measured, NotTold>) {
-        let under = self.devices.get_mut(&device).and_then(|device| device.take_under(token));
-        let Some(Under::Measure { asker }) = under else { return };
+        let pending = self.devices.get_mut(&device).and_then(|device| device.take_pending(token));
+        let Some(PendingOp::Measure { asker }) = pending else { return };
         self.effects.push_back(Effect::Measured(asker, result));
     }
 }

@@ -1,6 +1,6 @@
 //! Messages to groups, and what groups ask for.
 
-use crate::devices::Under;
+use crate::devices::PendingOp;
 use crate::effect::{ConnKey, Effect, FoundBlock};
 use crate::node::Node;
 use azekura_base::{BLOCK_SIZE, BlockRange, Body, DeviceId, Endpoint, IoStatus, LayerId, PgId, RequestId};
@@ -272,11 +272,11 @@ impl Node {
                     }
                     if let Message::Repair(repair) = &message {
                         let (layer, chunk) = (repair.range.layer, repair.range.chunk);
-                        let heirs = self.layers.heirs(&self.heads, pg, to, layer);
+                        let descendants = self.layers.descendants(&self.heads, pg, to, layer);
                         self.groups
                             .get_mut(&key)
                             .into_iter()
-                            .for_each(|group| group.compare_heirs(to, chunk, heirs.clone()));
+                            .for_each(|group| group.compare_descendants(to, chunk, descendants.clone()));
                     }
                     self.send_to(peer, message);
                 }
@@ -304,8 +304,8 @@ impl Node {
             }
             Action::Propose(config) => self.effects.push_back(Effect::Propose(pg, device, config)),
             Action::Append(write, life) => {
-                let under = Under::Append { pg, sequence: write.header.sequence, life };
-                self.with_store(device, under, |store, token| store.append(token, write));
+                let pending = PendingOp::Append { pg, sequence: write.header.sequence, life };
+                self.with_store(device, pending, |store, token| store.append(token, write));
                 // What comes next must not be let in as well, if this was the last that there is room for.
                 self.note_fullness(device);
             }
@@ -315,19 +315,19 @@ impl Node {
                 }
             }
             Action::StartEpoch { epoch, keep } => {
-                self.with_store(device, Under::Epoch { pg, epoch }, |store, token| {
+                self.with_store(device, PendingOp::Epoch { pg, epoch }, |store, token| {
                     store.start_epoch(token, pg, epoch, keep);
                 });
             }
             // Nobody waits for the mending of a block; what is given for a layer that ends would come too late.
             Action::AppendRepair(repair) if repair.id.is_none() && self.is_gone(device, repair.range.layer) => {}
             Action::AppendRepair(repair) => {
-                let under = Under::Repair { pg, epoch: repair.epoch, id: repair.id };
-                self.with_store(device, under, |store, token| store.append(token, record_of(repair)));
+                let pending = PendingOp::Repair { pg, epoch: repair.epoch, id: repair.id };
+                self.with_store(device, pending, |store, token| store.append(token, record_of(repair)));
             }
             Action::ListChanges { id, device: copy, after } => {
                 self.layers.listing(pg, copy, self.revision);
-                self.with_store(device, Under::Changes { pg, copy, id }, |store, token| {
+                self.with_store(device, PendingOp::Changes { pg, copy, id }, |store, token| {
                     store.modified_since(token, pg, after);
                 });
             }
@@ -342,7 +342,7 @@ impl Node {
                 }
             }
             Action::SetComplete => {
-                self.with_store(device, Under::Complete, |store, token| store.set_complete(token, pg));
+                self.with_store(device, PendingOp::Complete, |store, token| store.set_complete(token, pg));
             }
             Action::Mended { device, range, scrubbing } => {
                 let place = self.view.place_of(range.layer, range.chunk, range.first);
@@ -359,33 +359,33 @@ impl Node {
             }
             Action::TooSlow(device, time) => self.tell_slow(device, time),
             Action::LoadBlocks { id, range } => {
-                let under = Under::Blocks { pg, id, layer: range.layer, chunk: range.chunk };
-                self.with_store(device, under, |store, token| store.read(token, pg, range));
+                let pending = PendingOp::Blocks { pg, id, layer: range.layer, chunk: range.chunk };
+                self.with_store(device, pending, |store, token| store.read(token, pg, range));
             }
             Action::LoadChecksums { id, layer, chunk } => {
-                self.with_store(device, Under::Checksums { pg, id }, |store, token| {
+                self.with_store(device, PendingOp::Checksums { pg, id }, |store, token| {
                     store.digest(token, pg, layer, chunk);
                 });
             }
             Action::LoadPrepared(sequence, epoch) => {
-                self.with_store(device, Under::Prepared { pg, sequence, epoch }, |store, token| {
+                self.with_store(device, PendingOp::Prepared { pg, sequence, epoch }, |store, token| {
                     store.read_prepared(token, pg, sequence);
                 });
             }
             Action::LoadEdge { merge, block } => {
-                let under = Under::Edge { pg, merge, block: block.first };
-                self.with_store(device, under, |store, token| store.read(token, pg, block));
+                let pending = PendingOp::Edge { pg, merge, block: block.first };
+                self.with_store(device, pending, |store, token| store.read(token, pg, block));
             }
             Action::ServeRead(client, read) => {
                 let BlockRange { layer, chunk, count: blocks, .. } = read.range;
                 let (request, at) = (read.request, self.now);
-                let under = Under::Read { pg, layer, chunk, client, request, at, blocks };
+                let pending = PendingOp::Read { pg, layer, chunk, client, request, at, blocks };
                 self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(blocks));
-                self.with_store(device, under, |store, token| store.read(token, pg, read.range));
+                self.with_store(device, pending, |store, token| store.read(token, pg, read.range));
             }
             Action::ServeStatus(client, status) => {
-                let under = Under::Status { client, request: status.request };
-                self.with_store(device, under, |store, token| {
+                let pending = PendingOp::Status { client, request: status.request };
+                self.with_store(device, pending, |store, token| {
                     store.status(token, pg, status.layer, status.chunk);
                 });
             }

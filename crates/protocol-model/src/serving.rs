@@ -51,9 +51,9 @@ impl Run<'_> {
         if !self.is_heard(primary, copy) {
             return None;
         }
-        let told = self.s.nodes[primary].committed;
+        let committed = self.s.nodes[primary].committed;
         let node = &mut self.s.nodes[copy];
-        node.committed = node.committed.max(told.min(node.log.len));
+        node.committed = node.committed.max(committed.min(node.log.len));
         Some(())
     }
 

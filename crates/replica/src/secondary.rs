@@ -52,7 +52,7 @@ pub(crate) struct Secondary {
     pub(crate) learner: Learner,
     /// The primary was told that this copy is about to stop, or to be given up: the copy answers nobody, and promises
     /// nothing.
-    pub(crate) told_leaving: bool,
+    pub(crate) leave_announced: bool,
     /// When the primary last ordered a write.
     pub(crate) ordered_at: Option<Duration>,
     /// The primary wants this copy to reign in its place.
@@ -82,7 +82,7 @@ impl Secondary {
             question: None,
             primary: None,
             learner: Learner::default(),
-            told_leaving: false,
+            leave_announced: false,
             ordered_at: None,
             inheritance: None,
             deferred_vote: None,
@@ -154,7 +154,7 @@ impl Secondary {
         self.ack_owed = false;
         self.question = None;
         self.learner = Learner::default();
-        self.told_leaving = false;
+        self.leave_announced = false;
         self.inheritance = None;
         self.deferred_vote = None;
     }

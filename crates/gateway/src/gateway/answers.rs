@@ -27,7 +27,9 @@ impl Gateway {
                 let id = PartId::Read(done.request);
                 match done.result {
                     Ok(extents) => {
-                        let Some(part) = self.parts.held_by(from, id).map(|under| under.wanted().part) else { return };
+                        let Some(part) = self.parts.held_by(from, id).map(|in_flight| in_flight.wanted().part) else {
+                            return;
+                        };
                         // Such answers have not left memory since the store checked them.
                         if reading::is_valid(part, &extents, !self.directory.trusts(from)) {
                             self.read_done(id, Ok(Answer::Blocks(part, extents)));
@@ -42,7 +44,9 @@ impl Gateway {
                 let id = PartId::Read(done.request);
                 match done.result {
                     Ok(runs) => {
-                        let Some(part) = self.parts.held_by(from, id).map(|under| under.wanted().part) else { return };
+                        let Some(part) = self.parts.held_by(from, id).map(|in_flight| in_flight.wanted().part) else {
+                            return;
+                        };
                         self.read_done(id, Ok(Answer::Runs(part, runs)));
                     }
                     Err(status) => self.not_read(id, from, status),
@@ -63,8 +67,8 @@ impl Gateway {
     /// The blocks of an unanswered write, if it was sent as whole blocks.
     #[must_use]
     pub fn unanswered(&self, session: SessionId, pg: PgId, request: RequestId) -> Option<Bytes> {
-        let under = self.parts.get(PartId::Write(pg, request)).filter(|_| session == self.session)?;
-        match &under.wanted().ask {
+        let in_flight = self.parts.get(PartId::Write(pg, request)).filter(|_| session == self.session)?;
+        match &in_flight.wanted().ask {
             Ask::Write(Body::Data { bytes, .. }) if bytes.len().is_multiple_of(BLOCK_SIZE) => Some(bytes.clone()),
             _ => None,
         }
@@ -144,20 +148,20 @@ impl Gateway {
     }
 
     fn write_done(&mut self, id: PartId, from: Endpoint, failed: Option<IoStatus>) {
-        if self.parts.get(id).is_none_or(|under| under.at() != Some(from)) {
+        if self.parts.get(id).is_none_or(|in_flight| in_flight.at() != Some(from)) {
             return;
         }
-        let Some(under) = self.parts.answered(id, self.now) else { return };
-        self.room.give(&under);
-        self.start_backlog(under.wanted().pg);
-        self.operations.part_written(under.wanted().op, failed);
-        self.complete_if_done(under.wanted().op);
+        let Some(in_flight) = self.parts.answered(id, self.now) else { return };
+        self.room.give(&in_flight);
+        self.start_backlog(in_flight.wanted().pg);
+        self.operations.part_written(in_flight.wanted().op, failed);
+        self.complete_if_done(in_flight.wanted().op);
     }
 
     fn read_done(&mut self, id: PartId, answer: Result<Answer, IoStatus>) {
-        let Some(under) = self.parts.answered(id, self.now) else { return };
-        self.room.give(&under);
-        self.operations.part_read(under.wanted().op, under.wanted().index, answer);
-        self.complete_if_done(under.wanted().op);
+        let Some(in_flight) = self.parts.answered(id, self.now) else { return };
+        self.room.give(&in_flight);
+        self.operations.part_read(in_flight.wanted().op, in_flight.wanted().index, answer);
+        self.complete_if_done(in_flight.wanted().op);
     }
 }

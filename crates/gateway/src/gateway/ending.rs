@@ -7,7 +7,7 @@
 
 use super::Gateway;
 use crate::operations::OpId;
-use crate::parts::{PartId, Under};
+use crate::parts::{InFlight, PartId};
 use azekura_base::{Generation, IoStatus, PgId, VolumeId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,10 +29,10 @@ impl Gateway {
 
     /// The part was refused: true when it has waited for too long, and its request is answered now.
     pub(super) fn gives_up(&mut self, id: PartId) -> bool {
-        let Some(under) = self.parts.get(id) else { return true };
-        let is_over = self.io_timeout(under).is_some_and(|bound| self.now >= under.waits_since() + bound);
+        let Some(in_flight) = self.parts.get(id) else { return true };
+        let is_over = self.io_timeout(in_flight).is_some_and(|bound| self.now >= in_flight.waits_since() + bound);
         if is_over {
-            self.end_requests(BTreeSet::from([under.wanted().op]), IoStatus::Io);
+            self.end_requests(BTreeSet::from([in_flight.wanted().op]), IoStatus::Io);
         }
         is_over
     }
@@ -42,10 +42,10 @@ impl Gateway {
         let now = self.now;
         let mut over = BTreeSet::new();
         let mut stuck = BTreeSet::new();
-        for (under, since) in self.parts.waits().filter(|(_, since)| now >= *since + STUCK_AFTER) {
-            stuck.insert(under.wanted().volume);
-            if self.io_timeout(under).is_some_and(|bound| now >= since + bound) {
-                over.insert(under.wanted().op);
+        for (in_flight, since) in self.parts.waits().filter(|(_, since)| now >= *since + STUCK_AFTER) {
+            stuck.insert(in_flight.wanted().volume);
+            if self.io_timeout(in_flight).is_some_and(|bound| now >= since + bound) {
+                over.insert(in_flight.wanted().op);
             }
         }
         self.room.set_stuck(stuck);
@@ -53,8 +53,8 @@ impl Gateway {
     }
 
     /// The time that requests on the part's volume wait for a group; `None`: for ever.
-    fn io_timeout(&self, under: &Under) -> Option<Duration> {
-        self.directory.volume(under.wanted().volume).and_then(|volume| volume.io_timeout)
+    fn io_timeout(&self, in_flight: &InFlight) -> Option<Duration> {
+        self.directory.volume(in_flight.wanted().volume).and_then(|volume| volume.io_timeout)
     }
 
     /// Answers these requests with an error. None of their parts is sent again.
@@ -62,9 +62,9 @@ impl Gateway {
         if over.is_empty() {
             return;
         }
-        let (numbered, backlog) = self.parts.extract(|under| over.contains(&under.wanted().op));
-        backlog.iter().for_each(|under| self.room.numbered(under.wanted().volume));
-        numbered.iter().chain(&backlog).for_each(|under| self.room.give(under));
+        let (numbered, backlog) = self.parts.extract(|in_flight| over.contains(&in_flight.wanted().op));
+        backlog.iter().for_each(|in_flight| self.room.numbered(in_flight.wanted().volume));
+        numbered.iter().chain(&backlog).for_each(|in_flight| self.room.give(in_flight));
         for op in over {
             self.operations.give_up(op, why);
             self.complete_if_done(op);

@@ -12,7 +12,7 @@ use crate::STATUS_CHUNKS_MAX;
 use crate::cut::{self, Part};
 use crate::directory::Directory;
 use crate::operations::{OpId, Operations};
-use crate::parts::{Ask, Parts, Under, Wanted};
+use crate::parts::{Ask, InFlight, Parts, Wanted};
 use crate::request::{Op, Outcome};
 use crate::room::Room;
 use crate::statistics::VolumeStatistics;
@@ -220,13 +220,13 @@ impl Gateway {
         };
         let Some(index) = self.operations.add_part(op) else { return };
         let wanted = Wanted { op, index, part, volume: volume.id, attachment, layer: volume.layer, pg, ask };
-        let under = Under::new(wanted, self.now);
-        self.room.take(&under);
-        if under.is_write() {
-            self.parts.add_write(under);
+        let in_flight = InFlight::new(wanted, self.now);
+        self.room.take(&in_flight);
+        if in_flight.is_write() {
+            self.parts.add_write(in_flight);
             self.start_backlog(pg);
         } else {
-            let id = self.parts.add_read(under);
+            let id = self.parts.add_read(in_flight);
             self.send(id);
         }
     }

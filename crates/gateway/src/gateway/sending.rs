@@ -3,7 +3,7 @@
 
 use super::{Effect, Gateway};
 use crate::RETRY_INTERVAL;
-use crate::parts::{PartId, Under};
+use crate::parts::{InFlight, PartId};
 use azekura_base::{Endpoint, PgId};
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Gateway {
     }
 
     /// Sends, in their order, the waiting parts that `which` selects.
-    pub(super) fn resend(&mut self, which: impl Fn(&Under) -> bool) {
+    pub(super) fn resend(&mut self, which: impl Fn(&InFlight) -> bool) {
         self.parts.release(which).into_iter().for_each(|id| self.send(id));
     }
 
@@ -73,7 +73,8 @@ impl Gateway {
     /// one knows a write that it has already by its number.
     pub(super) fn recall(&mut self) {
         let directory = &self.directory;
-        self.parts.take_back(self.now, |under, at| !directory.serves(at, under.wanted().pg, under.is_write()));
+        self.parts
+            .take_back(self.now, |in_flight, at| !directory.serves(at, in_flight.wanted().pg, in_flight.is_write()));
     }
 
     /// Takes back what has been without an answer for long, although the connection to whom it was sent stands.
@@ -94,7 +95,7 @@ impl Gateway {
             self.next_retry = now;
         }
         if self.parts.any_idle() && now >= self.next_retry {
-            self.resend(|under| under.is_due(now));
+            self.resend(|in_flight| in_flight.is_due(now));
             self.next_retry = now + RETRY_INTERVAL;
         }
     }

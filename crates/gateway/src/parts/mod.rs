@@ -3,12 +3,12 @@
 //! - [`under`]: one part. [`patience`]: how long it waits. [`asked`]: what of a read has met at which copy.
 //! - [`lane`]: the writes of one group.
 
-mod asked;
+mod copies_tried;
+mod in_flight;
 mod lane;
 mod patience;
-mod under;
 
-pub(crate) use under::{Ask, Under, Wanted};
+pub(crate) use in_flight::{Ask, InFlight, Wanted};
 
 use crate::view::GroupView;
 use azekura_base::{Endpoint, PgId, RequestId, VolumeId};
@@ -40,7 +40,7 @@ impl PartId {
 #[derive(Default)]
 pub(crate) struct Parts {
     lanes: BTreeMap<PgId, Lane>,
-    reads: BTreeMap<RequestId, Under>,
+    reads: BTreeMap<RequestId, InFlight>,
     last_read: u64,
     /// Numbered parts that wait to be sent, so that a tick need not look at all.
     idle: usize,
@@ -48,56 +48,56 @@ pub(crate) struct Parts {
 
 /// A numbered part, to be changed: the one way to say where it is, so that what waits to be sent is counted.
 pub(crate) struct PartMut<'a> {
-    under: &'a mut Under,
+    in_flight: &'a mut InFlight,
     idle: &'a mut usize,
 }
 
 impl PartMut<'_> {
     /// The part, which waited, is sent to `to`.
     pub(crate) fn sent(&mut self, to: Endpoint, now: Duration) {
-        *self.idle -= usize::from(self.under.at().is_none());
-        self.under.sent(to, now);
+        *self.idle -= usize::from(self.in_flight.at().is_none());
+        self.in_flight.sent(to, now);
     }
 
     /// Who had the part gives it back, or is not asked for it any more; it waits to be sent.
     pub(crate) fn given_back(&mut self, now: Duration) {
-        *self.idle += usize::from(self.under.at().is_some());
-        self.under.given_back(now);
+        *self.idle += usize::from(self.in_flight.at().is_some());
+        self.in_flight.given_back(now);
     }
 
     /// Who had the part could not serve it; it waits to be sent.
     pub(crate) fn taken_back(&mut self) {
-        *self.idle += usize::from(self.under.at().is_some());
-        self.under.taken_back();
+        *self.idle += usize::from(self.in_flight.at().is_some());
+        self.in_flight.taken_back();
     }
 }
 
 impl Deref for PartMut<'_> {
-    type Target = Under;
+    type Target = InFlight;
 
-    fn deref(&self) -> &Under {
-        self.under
+    fn deref(&self) -> &InFlight {
+        self.in_flight
     }
 }
 
 impl DerefMut for PartMut<'_> {
-    fn deref_mut(&mut self) -> &mut Under {
-        self.under
+    fn deref_mut(&mut self) -> &mut InFlight {
+        self.in_flight
     }
 }
 
 impl Parts {
     /// Adds a part of a write, behind all that wait for a number in its group.
-    pub(crate) fn add_write(&mut self, under: Under) {
-        self.lanes.entry(under.wanted().pg).or_default().queue(under);
+    pub(crate) fn add_write(&mut self, in_flight: InFlight) {
+        self.lanes.entry(in_flight.wanted().pg).or_default().queue(in_flight);
     }
 
     /// Adds a part of a read, which waits to be sent.
-    pub(crate) fn add_read(&mut self, under: Under) -> PartId {
-        self.lanes.entry(under.wanted().pg).or_default();
+    pub(crate) fn add_read(&mut self, in_flight: InFlight) -> PartId {
+        self.lanes.entry(in_flight.wanted().pg).or_default();
         self.last_read += 1;
         self.idle += 1;
-        self.reads.insert(RequestId(self.last_read), under);
+        self.reads.insert(RequestId(self.last_read), in_flight);
         PartId::Read(RequestId(self.last_read))
     }
 
@@ -128,7 +128,7 @@ impl Parts {
         }
     }
 
-    pub(crate) fn get(&self, id: PartId) -> Option<&Under> {
+    pub(crate) fn get(&self, id: PartId) -> Option<&InFlight> {
         match id {
             PartId::Write(pg, id) => self.lanes.get(&pg)?.get(id),
             PartId::Read(id) => self.reads.get(&id),
@@ -136,11 +136,11 @@ impl Parts {
     }
 
     pub(crate) fn get_mut(&mut self, id: PartId) -> Option<PartMut<'_>> {
-        let under = match id {
+        let in_flight = match id {
             PartId::Write(pg, id) => self.lanes.get_mut(&pg)?.get_mut(id),
             PartId::Read(id) => self.reads.get_mut(&id),
         }?;
-        Some(PartMut { under, idle: &mut self.idle })
+        Some(PartMut { in_flight, idle: &mut self.idle })
     }
 
     /// The part, if `peer` has it.
@@ -149,17 +149,17 @@ impl Parts {
     }
 
     /// A copy answered a part with anything but a refusal: takes it out.
-    pub(crate) fn answered(&mut self, id: PartId, now: Duration) -> Option<Under> {
-        let under = match id {
+    pub(crate) fn answered(&mut self, id: PartId, now: Duration) -> Option<InFlight> {
+        let in_flight = match id {
             PartId::Write(pg, id) => self.lanes.get_mut(&pg)?.answered_write(id, now)?,
             PartId::Read(id) => {
-                let under = self.reads.remove(&id)?;
-                self.lanes.entry(under.wanted().pg).or_default().answered_read(now);
-                under
+                let in_flight = self.reads.remove(&id)?;
+                self.lanes.entry(in_flight.wanted().pg).or_default().answered_read(now);
+                in_flight
             }
         };
-        self.idle -= usize::from(under.at().is_none());
-        Some(under)
+        self.idle -= usize::from(in_flight.at().is_none());
+        Some(in_flight)
     }
 
     /// True while parts wait to be sent that have a number.
@@ -173,39 +173,43 @@ impl Parts {
     }
 
     /// All parts, those without a number too, and since when each waits for a group that does not serve it.
-    pub(crate) fn waits(&self) -> impl Iterator<Item = (&Under, Duration)> {
-        let answered = |under: &Under| {
-            self.lanes.get(&under.wanted().pg).map_or(Duration::ZERO, |lane| lane.answered_at(under.is_write()))
+    pub(crate) fn waits(&self) -> impl Iterator<Item = (&InFlight, Duration)> {
+        let answered = |in_flight: &InFlight| {
+            self.lanes.get(&in_flight.wanted().pg).map_or(Duration::ZERO, |lane| lane.answered_at(in_flight.is_write()))
         };
         let writes = self.lanes.values().flat_map(Lane::all);
-        writes.chain(self.reads.values()).map(move |under| (under, under.unserved_since(answered(under))))
+        writes
+            .chain(self.reads.values())
+            .map(move |in_flight| (in_flight, in_flight.unserved_since(answered(in_flight))))
     }
 
     /// Every part that has a number: writes by group, then reads, each in their order. Who changes where a part is
     /// keeps `idle` right.
-    fn numbered_mut(&mut self) -> impl Iterator<Item = (PartId, &mut Under)> {
+    fn numbered_mut(&mut self) -> impl Iterator<Item = (PartId, &mut InFlight)> {
         let lanes = self.lanes.iter_mut();
-        let writes = lanes.flat_map(|(pg, lane)| lane.writes_mut().map(|(id, under)| (PartId::Write(*pg, id), under)));
-        writes.chain(self.reads.iter_mut().map(|(id, under)| (PartId::Read(*id), under)))
+        let writes =
+            lanes.flat_map(|(pg, lane)| lane.writes_mut().map(|(id, in_flight)| (PartId::Write(*pg, id), in_flight)));
+        writes.chain(self.reads.iter_mut().map(|(id, in_flight)| (PartId::Read(*id), in_flight)))
     }
 
     /// The parts that wait to be sent and that `which` selects, in their order; they may be sent now.
-    pub(crate) fn release(&mut self, which: impl Fn(&Under) -> bool) -> Vec<PartId> {
+    pub(crate) fn release(&mut self, which: impl Fn(&InFlight) -> bool) -> Vec<PartId> {
         let mut waiting = Vec::new();
-        for (id, under) in self.numbered_mut().filter(|(_, under)| under.at().is_none() && which(under)) {
-            under.send_now();
+        for (id, in_flight) in self.numbered_mut().filter(|(_, in_flight)| in_flight.at().is_none() && which(in_flight))
+        {
+            in_flight.send_now();
             waiting.push(id);
         }
         waiting
     }
 
     /// Takes back the parts that a shard has and that `which` selects: they wait to be sent, to whom ever it may be.
-    pub(crate) fn take_back(&mut self, now: Duration, which: impl Fn(&Under, Endpoint) -> bool) {
+    pub(crate) fn take_back(&mut self, now: Duration, which: impl Fn(&InFlight, Endpoint) -> bool) {
         let mut taken = 0;
-        for (_, under) in self.numbered_mut() {
-            if under.at().is_some_and(|peer| which(under, peer)) {
-                under.given_back(now);
-                under.ask_primary_only(false);
+        for (_, in_flight) in self.numbered_mut() {
+            if in_flight.at().is_some_and(|peer| which(in_flight, peer)) {
+                in_flight.given_back(now);
+                in_flight.ask_primary_only(false);
                 taken += 1;
             }
         }
@@ -221,9 +225,9 @@ impl Parts {
         up: impl Fn(Endpoint) -> bool,
     ) -> usize {
         let mut taken = 0;
-        for (_, under) in self.numbered_mut() {
-            if under.at().is_some() && under.is_overdue(now, group(under.wanted().pg), &up) {
-                under.unanswered();
+        for (_, in_flight) in self.numbered_mut() {
+            if in_flight.at().is_some() && in_flight.is_overdue(now, group(in_flight.wanted().pg), &up) {
+                in_flight.unanswered();
                 taken += 1;
             }
         }
@@ -234,19 +238,19 @@ impl Parts {
     /// These groups have other primaries than before, or are reached again: who waits for them gets another chance.
     pub(crate) fn another_chance(&mut self, now: Duration, at: impl Fn(PgId) -> bool) {
         let lanes = self.lanes.iter_mut().filter(|(pg, _)| at(**pg));
-        lanes.for_each(|(_, lane)| lane.all_mut().for_each(|under| under.another_chance(now)));
-        let reads = self.reads.values_mut().filter(|under| at(under.wanted().pg));
-        reads.for_each(|under| under.another_chance(now));
+        lanes.for_each(|(_, lane)| lane.all_mut().for_each(|in_flight| in_flight.another_chance(now)));
+        let reads = self.reads.values_mut().filter(|in_flight| at(in_flight.wanted().pg));
+        reads.for_each(|in_flight| in_flight.another_chance(now));
     }
 
     /// Takes out all parts that `which` selects: those with a number, and those without.
-    pub(crate) fn extract(&mut self, which: impl Fn(&Under) -> bool) -> (Vec<Under>, Vec<Under>) {
+    pub(crate) fn extract(&mut self, which: impl Fn(&InFlight) -> bool) -> (Vec<InFlight>, Vec<InFlight>) {
         let (mut numbered, mut backlog) = (Vec::new(), Vec::new());
         for lane in self.lanes.values_mut() {
             lane.extract(&which, &mut numbered, &mut backlog);
         }
         numbered.extend(take_out(&mut self.reads, &which));
-        self.idle -= numbered.iter().filter(|under| under.at().is_none()).count();
+        self.idle -= numbered.iter().filter(|in_flight| in_flight.at().is_none()).count();
         (numbered, backlog)
     }
 }

@@ -88,8 +88,13 @@ impl Group {
     /// What is being sent to a copy of a chunk is inherited by these layers, to which writes may have been ordered
     /// since the changes were listed. A write that made zeros looks there like what was never written, and inherits
     /// what it must not: they are compared, too.
-    pub fn compare_heirs(&mut self, device: DeviceId, chunk: ChunkIndex, layers: impl IntoIterator<Item = LayerId>) {
-        self.as_primary(|primary, _| primary.compare_heirs(device, chunk, layers));
+    pub fn compare_descendants(
+        &mut self,
+        device: DeviceId,
+        chunk: ChunkIndex,
+        layers: impl IntoIterator<Item = LayerId>,
+    ) {
+        self.as_primary(|primary, _| primary.compare_descendants(device, chunk, layers));
     }
 
     /// A repair can't be sent to the copy on `device`: this copy's blocks of the layer are another layer's, or about to

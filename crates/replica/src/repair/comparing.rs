@@ -59,7 +59,8 @@ impl Primary {
             return;
         }
         let Some(resync) = self.heard_learner(cx, device, ok.epoch, now) else { return };
-        let Some(Comparison { layer, chunk, heir, digests: Some(own) }) = resync.comparing.remove(&ok.id) else {
+        let Some(Comparison { layer, chunk, of_descendant, digests: Some(own) }) = resync.comparing.remove(&ok.id)
+        else {
             return;
         };
         if ok.gone {
@@ -67,8 +68,8 @@ impl Primary {
             self.forget_learner(device);
             return;
         }
-        resync.progress.chunks_done += u64::from(!heir);
-        if ok.differing.is_empty() && !heir {
+        resync.progress.chunks_done += u64::from(!of_descendant);
+        if ok.differing.is_empty() && !of_descendant {
             // The copy must know of the change all the same: it may be the source of another resync one day. Zeros say
             // so without taking space.
             let first = own.iter().position(|digest| *digest == 0).unwrap_or(0);

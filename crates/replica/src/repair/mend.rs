@@ -30,7 +30,7 @@ pub(crate) struct Mending {
     /// Blocks of other copies, for which this copy's own blocks are being read.
     pub(super) reading: BTreeMap<u64, Mend>,
     /// Blocks without a good copy that people were told of: every reader finds them again.
-    pub(super) told: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
+    pub(super) reported: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     /// When each block was last found to be damaged in every copy that could be asked (decision 0014).
     pub(super) hopeless: BTreeMap<(LayerId, ChunkIndex, BlockIndex), Duration>,
 }
@@ -62,7 +62,8 @@ impl Mending {
 
     /// What to tell people of blocks without a good copy, once a reign.
     pub(super) fn no_good_copy(&mut self, blocks: &BlockRange, scrubbing: bool) -> Option<Action> {
-        let news = self.told.len() < DAMAGED_MAX && self.told.insert((blocks.layer, blocks.chunk, blocks.first));
+        let news =
+            self.reported.len() < DAMAGED_MAX && self.reported.insert((blocks.layer, blocks.chunk, blocks.first));
         news.then_some(Action::NoGoodCopy { range: *blocks, scrubbing })
     }
 

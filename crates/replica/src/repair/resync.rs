@@ -48,7 +48,7 @@ pub(crate) struct Resync {
     pub(super) is_new: bool,
     pub(super) todo: VecDeque<(LayerId, ChunkIndex)>,
     /// Chunks of layers that inherit what was sent, and may have been written since the changes were listed.
-    pub(super) heirs: BTreeSet<(ChunkIndex, LayerId)>,
+    pub(super) descendants: BTreeSet<(ChunkIndex, LayerId)>,
     /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
     pub(super) comparing: BTreeMap<u64, Comparison>,
     /// Chunks of which not even the map can be read here, and those that come behind such a chunk, or behind a withheld
@@ -75,7 +75,7 @@ impl Resync {
             noted: false,
             is_new: false,
             todo: VecDeque::new(),
-            heirs: BTreeSet::new(),
+            descendants: BTreeSet::new(),
             comparing: BTreeMap::new(),
             unreadable: Vec::new(),
             withheld: Vec::new(),
@@ -91,7 +91,7 @@ impl Resync {
         self.phase == Phase::Copying
             && self.noted
             && self.todo.is_empty()
-            && self.heirs.is_empty()
+            && self.descendants.is_empty()
             && self.unreadable.is_empty()
             && self.withheld.is_empty()
             && self.comparing.is_empty()
@@ -112,7 +112,7 @@ impl Resync {
         self.unreadable.iter().copied().chain(withheld).any(|(below, of)| of == chunk && below < layer)
     }
 
-    /// The next chunk to be compared, and whether it is one of an heir's.
+    /// The next chunk to be compared, and whether it is one of a descendant's.
     pub(super) fn next_chunk(&mut self) -> Option<(LayerId, ChunkIndex, bool)> {
         while let Some((layer, chunk)) = self.todo.front().copied() {
             if self.is_busy(layer, chunk) {
@@ -124,12 +124,12 @@ impl Resync {
                 self.unreadable.push((layer, chunk));
                 continue;
             }
-            self.heirs.remove(&(chunk, layer));
+            self.descendants.remove(&(chunk, layer));
             return Some((layer, chunk, false));
         }
-        let free = self.heirs.iter().find(|(chunk, layer)| !self.is_busy(*layer, *chunk)).copied();
+        let free = self.descendants.iter().find(|(chunk, layer)| !self.is_busy(*layer, *chunk)).copied();
         let (chunk, layer) = free?;
-        self.heirs.remove(&(chunk, layer));
+        self.descendants.remove(&(chunk, layer));
         Some((layer, chunk, true))
     }
 
@@ -159,7 +159,7 @@ pub(super) struct Comparison {
     pub(super) layer: LayerId,
     pub(super) chunk: ChunkIndex,
     /// It is not known to have changed.
-    pub(super) heir: bool,
+    pub(super) of_descendant: bool,
     /// The digests of this copy's blocks, once read.
     pub(super) digests: Option<Vec<u64>>,
 }

@@ -211,10 +211,10 @@ impl Primary {
         }
         resync.found.append(&mut blocked);
         while resync.comparing.len() < COMPARES_MAX && resync.found.len() < FOUND_MAX && cx.allowance.is_open() {
-            let Some((layer, chunk, heir)) = resync.next_chunk() else { break };
+            let Some((layer, chunk, of_descendant)) = resync.next_chunk() else { break };
             cx.allowance.take(CHUNK_SIZE);
             let id = repair.repairs.name();
-            resync.comparing.insert(id, Comparison { layer, chunk, heir, digests: None });
+            resync.comparing.insert(id, Comparison { layer, chunk, of_descendant, digests: None });
             cx.act(Action::LoadBlocks { id, range: BlockRange::chunk(layer, chunk) });
         }
         let in_reach = end.0 - peer.stream.acked.0 <= BEHIND_MAX || peer.stream.share.has_room(&peer.stream.backlog);
@@ -235,14 +235,14 @@ impl Primary {
     /// What is being sent to a copy of a chunk is inherited by these layers, to which writes may have been ordered
     /// since the changes were listed. A write that made zeros looks there like what was never written, and inherits
     /// what it must not: they are compared, too.
-    pub(crate) fn compare_heirs(
+    pub(crate) fn compare_descendants(
         &mut self,
         device: DeviceId,
         chunk: ChunkIndex,
         layers: impl IntoIterator<Item = LayerId>,
     ) {
         if let Some((resync, _)) = self.resync(device) {
-            resync.heirs.extend(layers.into_iter().map(|layer| (chunk, layer)));
+            resync.descendants.extend(layers.into_iter().map(|layer| (chunk, layer)));
         }
     }
 

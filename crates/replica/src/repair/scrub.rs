@@ -28,7 +28,7 @@ const LOOKS: u8 = 4;
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// A look that takes longer is given up; the copy is away, and will be resynced.
-const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+const INSPECTION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Damaged blocks of one chunk that are mended one after the other, before the chunk is given up.
 const FAILURES: u16 = 64;
@@ -37,7 +37,7 @@ const FAILURES: u16 = 64;
 const MEND_PAUSE: Duration = Duration::from_millis(100);
 
 /// A chunk that is being compared.
-struct Look {
+struct Inspection {
     id: u64,
     started: Duration,
     /// Digests of this copy's blocks, once read.
@@ -55,7 +55,7 @@ pub(crate) struct Scrub {
     listing: u64,
     listed: bool,
     todo: VecDeque<(LayerId, ChunkIndex)>,
-    look: Option<Look>,
+    look: Option<Inspection>,
     /// A light scrub looks at this chunk deeply.
     suspects: bool,
     /// Compared looks at the chunk, and failed ones.
@@ -102,7 +102,7 @@ impl Scrub {
     /// Time passes.
     pub(super) fn tick(&mut self, now: Duration) {
         self.budget = LOOKS_PER_TICK;
-        if self.look.as_ref().is_some_and(|look| now >= look.started + LOOK_PATIENCE) {
+        if self.look.as_ref().is_some_and(|look| now >= look.started + INSPECTION_PATIENCE) {
             self.look = None;
             self.differing.clear();
             self.chunk_done();
@@ -126,7 +126,7 @@ impl Scrub {
         self.budget = left;
         cx.allowance.take(if deep { CHUNK_SIZE } else { LIGHT_LOOK_BYTES });
         let id = names.name();
-        self.look = Some(Look { id, started: cx.now, own: None, asked: BTreeSet::new(), unreadable: false });
+        self.look = Some(Inspection { id, started: cx.now, own: None, asked: BTreeSet::new(), unreadable: false });
         cx.act(if deep {
             Action::LoadBlocks { id, range: BlockRange::chunk(layer, chunk) }
         } else {

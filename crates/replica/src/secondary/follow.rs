@@ -44,10 +44,10 @@ impl Secondary {
         Ok(())
     }
 
-    /// The primary has committed up to `told`.
-    pub(crate) fn follow_commit(&mut self, cx: &mut GroupCx, told: Sequence) {
-        let repaired = self.learner.commit_limit().unwrap_or(told);
-        cx.commit(told.min(repaired).min(cx.durable));
+    /// The primary has committed up to `commit`.
+    pub(crate) fn follow_commit(&mut self, cx: &mut GroupCx, commit: Sequence) {
+        let repaired = self.learner.commit_limit().unwrap_or(commit);
+        cx.commit(commit.min(repaired).min(cx.durable));
     }
 
     /// Tells the primary what has become durable, once for everything since the last call: to be called when the
@@ -79,7 +79,7 @@ impl Secondary {
         // The primary is alive, whether or not it may count on this copy: a copy that has taken leave does not take
         // over.
         self.heard = self.heard.max(now);
-        if cx.condition.is_leaving() || keeps_out || self.told_leaving {
+        if cx.condition.is_leaving() || keeps_out || self.leave_announced {
             return false;
         }
         // A copy must not answer reads while it waits for the epoch's record, or has not said how far it is.

@@ -16,8 +16,8 @@ impl Secondary {
         let surplus = in_sync.len().saturating_sub(members.len().max(1));
         let mut former = in_sync.difference(members).filter(|device| *device != primary);
         let goes = former.position(|device| *device == cx.me).is_some_and(|rank| rank < surplus);
-        if goes && !self.told_leaving && cx.epochs.followed() == *epoch && self.primary.is_some() {
-            self.told_leaving = true;
+        if goes && !self.leave_announced && cx.epochs.followed() == *epoch && self.primary.is_some() {
+            self.leave_announced = true;
             self.lease_until = Duration::ZERO;
             let leaving = Leaving { pg: cx.pg, device: cx.me, epoch: cx.epochs.followed() };
             self.send_to_primary(cx, Message::Leaving(leaving));
@@ -27,7 +27,7 @@ impl Secondary {
     /// A primary asks this copy how far it is. If the copy had taken leave it goes on after all, unless its device
     /// still hangs.
     pub(crate) fn stay(&mut self, cx: &mut GroupCx) {
-        self.told_leaving = false;
+        self.leave_announced = false;
         self.give_way(cx);
     }
 
@@ -35,13 +35,13 @@ impl Secondary {
     /// left to do that could succeed.
     pub(crate) fn leave(&mut self, cx: &mut GroupCx) -> bool {
         let following = cx.epochs.followed();
-        let told = std::mem::replace(&mut self.told_leaving, true);
+        let announced = std::mem::replace(&mut self.leave_announced, true);
         self.lease_until = Duration::ZERO;
         // A busy group's primary is about to go on without this copy: until then the group's writes need this
         // process. So does a successor that has not said its first word.
         let followed = self.primary.is_some() || cx.now < self.heard + GRACE;
         let missed = cx.config.in_sync.contains(&cx.me) && is_recent(self.ordered_at, cx.now);
-        if !told {
+        if !announced {
             let leaving = Leaving { pg: cx.pg, device: cx.me, epoch: following };
             self.send_to_primary(cx, Message::Leaving(leaving));
         }
@@ -54,7 +54,7 @@ impl Secondary {
             return;
         }
         self.lease_until = Duration::ZERO;
-        if self.primary.is_some() && !std::mem::replace(&mut self.told_leaving, true) {
+        if self.primary.is_some() && !std::mem::replace(&mut self.leave_announced, true) {
             let leaving = Leaving { pg: cx.pg, device: cx.me, epoch: cx.epochs.followed() };
             self.send_to_primary(cx, Message::Leaving(leaving));
         }

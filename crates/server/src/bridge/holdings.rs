@@ -1,6 +1,6 @@
 //! After the configuration was restored, each device says what it holds, before groups open.
 
-use crate::driver::messages::{Handles, Look};
+use crate::driver::messages::{Handles, Inspection};
 use azekura_base::{DeviceId, LayerId};
 use azekura_meta::MetaClient;
 use azekura_model::{HeldRecord, HoldingsRecord, MetaError, Model};
@@ -56,7 +56,7 @@ async fn tell_once(client: &MetaClient, shards: &Handles, model: &Model, parents
     let known: BTreeSet<LayerId> = model.layers.keys().copied().collect();
     let parents = parents.clone();
     let revision = u64::try_from(model.revision).unwrap_or(0);
-    let look = move |look: Look<'_>| {
+    let look = move |look: Inspection<'_>| {
         // What the data plane runs must be what this model says: nothing of a closed group.
         let current = look.node.revision() >= revision;
         let ids = look.node.device_ids().filter(|id| !spoken.contains(id));

@@ -84,7 +84,9 @@ pub async fn carry_out(
             Report::Attach(volume) => keeper.wanted(shard, &volume),
             Report::GiveBack(volume, attachment) => keeper.idle(shard, &volume, attachment),
             Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
-            Report::Look => drop(tokio::spawn(clients::look(client.clone(), shards.clone(), shard))),
+            Report::ReadConfiguration => {
+                drop(tokio::spawn(clients::read_configuration(client.clone(), shards.clone(), shard)))
+            }
             Report::Propose(pg, device, config) => {
                 tokio::spawn(propose(client.clone(), shards.clone(), shard, pg, device, config));
             }

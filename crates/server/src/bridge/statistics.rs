@@ -1,6 +1,6 @@
 //! What this node says about itself to the REST API: of all its shards together.
 
-use crate::driver::messages::{Handles, Look};
+use crate::driver::messages::{Handles, Inspection};
 use azekura_api::{
     BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY, RequestCounters,
     ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
@@ -77,7 +77,7 @@ fn layers(store: &Store) -> BTreeMap<u64, u64> {
     store.layers().map(|(layer, blocks)| (layer.0, blocks * azekura_base::BLOCK_SIZE as u64)).collect()
 }
 
-fn look_at(look: &Look<'_>) -> NodeSnapshot {
+fn look_at(look: &Inspection<'_>) -> NodeSnapshot {
     let node = look.node;
     let volumes = node.gateway().volumes().iter().filter_map(|(name, volume)| {
         let statistics = node.gateway().statistics().get(&volume.id).copied();

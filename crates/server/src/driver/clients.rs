@@ -146,7 +146,7 @@ impl DataPlane {
                 Effect::Attach(volume) => self.report(Report::Attach(volume)),
                 Effect::GiveBack(volume, attachment) => self.report(Report::GiveBack(volume, attachment)),
                 Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
-                Effect::Look => self.report(Report::Look),
+                Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
                 Effect::Answered(token, outcome) => self.trimmed(token, &outcome),
                 Effect::Warn(what) => self.report(Report::Warn(what)),
             }
@@ -168,9 +168,9 @@ impl DataPlane {
     }
 }
 
-/// Reads the configuration for [`Report::Look`].
-pub async fn look(client: MetaClient, shards: Handles, shard: Shard) {
+/// Reads the configuration for [`Report::ReadConfiguration`].
+pub async fn read_configuration(client: MetaClient, shards: Handles, shard: Shard) {
     let model = tokio::time::timeout(LOOK_MAX, client.model_of_snapshots()).await;
     let revision = model.ok().and_then(Result::ok).and_then(|model| u64::try_from(model.revision).ok());
-    shards.send(shard, Command::Looked(revision.unwrap_or(0)));
+    shards.send(shard, Command::ConfigurationRead(revision.unwrap_or(0)));
 }

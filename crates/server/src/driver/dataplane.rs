@@ -9,7 +9,7 @@ use crate::bridge::layer_questions::LayerQuestions;
 use crate::driver::clients::{Places, Share};
 use crate::driver::clock::Clock;
 use crate::driver::devices::{OpenDevice, told};
-use crate::driver::messages::{Command, Handle, Handles, Look, Report, Reports};
+use crate::driver::messages::{Command, Handle, Handles, Inspection, Report, Reports};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
 use crate::opening::{ReadyDevice, opens_late};
@@ -291,10 +291,12 @@ impl DataPlane {
                 self.front(|frontend, context| frontend.volume_attached(&volume, outcome, context));
             }
             Command::GivenBack(volume) => self.frontend.volume_given_back(&volume),
-            Command::Looked(revision) => self.front(|frontend, context| frontend.looked(revision, context)),
+            Command::ConfigurationRead(revision) => {
+                self.front(|frontend, context| frontend.configuration_read(revision, context))
+            }
             Command::TakeClient(released, speak) => self.take_client(released, &speak),
             Command::TakePeer(released, hello) => self.take_peer(released, hello),
-            Command::Inspect(see) => see(Look { node: &self.node, connections: self.frontend.opened() }),
+            Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.frontend.opened() }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());

@@ -44,14 +44,14 @@ pub enum Command {
     Attached(String, Result<(VolumeId, Generation), String>),
     /// A volume is given back.
     GivenBack(String),
-    /// The configuration was read up to this revision for [`Report::Look`].
-    Looked(u64),
+    /// The configuration was read up to this revision for [`Report::ReadConfiguration`].
+    ConfigurationRead(u64),
     /// Serve a client that another shard has accepted, in this protocol.
     TakeClient(Released, Speak),
     /// Go on with another node's connection that another shard has accepted, and that has greeted this one.
     TakePeer(Released, Hello),
     /// Look at the node.
-    Inspect(Box<dyn FnOnce(Look<'_>) + Send>),
+    Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
     /// Scrub a group that this node is primary of.
     Scrub(PgId, ScrubKind),
     /// Take leave of the other nodes; answered with the number of groups that still wait for something.
@@ -61,7 +61,7 @@ pub enum Command {
 }
 
 /// What can be seen from other threads.
-pub struct Look<'a> {
+pub struct Inspection<'a> {
     /// The node.
     pub node: &'a Node,
     /// Clients' connections, and what they have opened.
@@ -98,7 +98,7 @@ pub enum Report {
     /// An attachment of a volume has ended, or the volume has: no client here uses it any more.
     Ended(String, Generation),
     /// Clients ask for exports that are not known here: the configuration may have them.
-    Look,
+    ReadConfiguration,
     /// Something that people should know.
     Warn(String),
 }
@@ -145,7 +145,7 @@ impl Handle {
     }
 
     /// Asks what `see` sees in the node; there is no answer when the shard has stopped.
-    fn ask<T: Send + 'static>(&self, see: impl FnOnce(Look<'_>) -> T + Send + 'static) -> oneshot::Receiver<T> {
+    fn ask<T: Send + 'static>(&self, see: impl FnOnce(Inspection<'_>) -> T + Send + 'static) -> oneshot::Receiver<T> {
         let (answer, answered) = oneshot::channel();
         self.send(Command::Inspect(Box::new(move |look| drop(answer.send(see(look))))));
         answered
@@ -200,7 +200,7 @@ impl Handles {
     /// What `see` sees in each shard, in their order; `None` when one of them has stopped.
     pub async fn inspect<T: Send + 'static>(
         &self,
-        see: impl Fn(Look<'_>) -> T + Clone + Send + 'static,
+        see: impl Fn(Inspection<'_>) -> T + Clone + Send + 'static,
     ) -> Option<Vec<T>> {
         // All are asked before the first has answered.
         let asked: Vec<oneshot::Receiver<T>> = self.all().map(|handle| handle.ask(see.clone())).collect();

@@ -22,7 +22,7 @@ enum Kind {
 }
 
 /// An operation under way.
-struct Running {
+struct PendingOp {
     kind: Kind,
     life: Life,
     /// `None` for the final reads.
@@ -122,7 +122,7 @@ fn unaligned(kind: Kind, region: &Range<u64>, random: &mut Random) -> (Kind, u64
 pub(crate) struct Clients {
     /// Where each client is attached.
     at: Vec<Endpoint>,
-    running: BTreeMap<u64, Running>,
+    running: BTreeMap<u64, PendingOp>,
     pub(crate) layout: Layout,
     pub(crate) issued: u64,
     random: Random,
@@ -199,7 +199,7 @@ impl Clients {
 
     /// The operations under way, for people.
     pub(crate) fn describe(&self) -> String {
-        let describe = |(id, op): (&u64, &Running)| {
+        let describe = |(id, op): (&u64, &PendingOp)| {
             format!("{id}: {:?} {}+{} at {:?}", op.kind, op.first, op.count, op.life.endpoint())
         };
         self.running.iter().take(8).map(describe).collect::<Vec<_>>().join(", ")

@@ -59,7 +59,7 @@ enum Stage {
 
 /// A job and its state.
 #[derive(Debug)]
-struct Running {
+struct JobState {
     stage: Stage,
     /// The segment of its record, held until a checkpoint has the job.
     held: Option<u32>,
@@ -70,14 +70,14 @@ struct Running {
 /// All jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    jobs: BTreeMap<Job, Running>,
+    jobs: BTreeMap<Job, JobState>,
     /// Layers that are given up: late writes to them are passed over.
     dropped: BTreeSet<LayerId>,
 }
 
 impl Jobs {
     pub fn restored(jobs: &[Job]) -> Jobs {
-        let waiting = |job: &Job| (*job, Running { stage: Stage::Waiting, held: None, list_at: None });
+        let waiting = |job: &Job| (*job, JobState { stage: Stage::Waiting, held: None, list_at: None });
         let layer = |job: &Job| match job {
             Job::DropLayer(layer) => Some(*layer),
             Job::MergeLayer { .. } | Job::ForgetGroup(_) => None,
@@ -129,7 +129,7 @@ impl Jobs {
     /// Jobs that are over when a checkpoint at `position` is saved, after which the oldest unsaved change is of
     /// generation `dirty`.
     pub fn over(&self, position: u64, dirty: Option<u64>, groups: &Groups) -> Vec<Job> {
-        let over = |(job, running): &(&Job, &Running)| {
+        let over = |(job, running): &(&Job, &JobState)| {
             let swept = match running.stage {
                 Stage::Swept { generation, fresh: true, .. } => {
                     generation <= position && dirty.is_none_or(|dirty| dirty > generation)
@@ -157,7 +157,7 @@ impl Jobs {
     /// A job is to end soon, and replay can't get past the record of this or another one, because no checkpoint has
     /// that yet. A device that rests would save none.
     pub fn wants_to_be_saved(&self, now: Duration) -> bool {
-        let due = |(job, running): (&Job, &Running)| match running.stage {
+        let due = |(job, running): (&Job, &JobState)| match running.stage {
             Stage::Swept { since, .. } => is_urgent(*job, since, now),
             _ => false,
         };
@@ -167,7 +167,7 @@ impl Jobs {
     /// The open segment has to be ended early, so that a job can end.
     pub fn wait_for_roll(&self, cx: &StoreCx) -> bool {
         let Some((head, _)) = cx.log().head().filter(|(_, block)| *block > 0) else { return false };
-        let waits = |(job, running): (&Job, &Running)| match running.stage {
+        let waits = |(job, running): (&Job, &JobState)| match running.stage {
             Stage::Swept { generation, since, fresh: false } => {
                 generation >= head.generation && is_urgent(*job, since, cx.now())
             }
@@ -178,7 +178,7 @@ impl Jobs {
 
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
     pub fn wants_position(&self, limit: u64) -> Option<u64> {
-        let swept = |running: &Running| match running.stage {
+        let swept = |running: &JobState| match running.stage {
             Stage::Swept { generation, fresh, .. } => {
                 let limit = if fresh { limit.saturating_add(1) } else { limit };
                 Some(generation).filter(|generation| *generation < limit)
@@ -202,13 +202,13 @@ impl Jobs {
         if over || self.jobs.contains_key(&job) {
             return false;
         }
-        self.jobs.insert(job, Running { stage: Stage::Waiting, held: Some(segment), list_at: None });
+        self.jobs.insert(job, JobState { stage: Stage::Waiting, held: Some(segment), list_at: None });
         true
     }
 
     /// Jobs that have not begun in this life of the store.
     pub fn waiting(&self) -> Vec<Job> {
-        let waiting = |(job, running): (&Job, &Running)| (running.stage == Stage::Waiting).then_some(*job);
+        let waiting = |(job, running): (&Job, &JobState)| (running.stage == Stage::Waiting).then_some(*job);
         self.jobs.iter().filter_map(waiting).collect()
     }
 
@@ -226,14 +226,16 @@ impl Jobs {
     /// A step of a sweep over so many leaves begins; [`Jobs::leaf_swept`] is to be called once more than there are,
     /// since the step must not end while it is being started. False: the job is not sweeping.
     pub fn start_step(&mut self, job: Job, leaves: usize) -> bool {
-        let Some(Running { stage: Stage::Sweeping { left, .. }, .. }) = self.jobs.get_mut(&job) else { return false };
+        let Some(JobState { stage: Stage::Sweeping { left, .. }, .. }) = self.jobs.get_mut(&job) else { return false };
         *left = leaves + 1;
         true
     }
 
     /// The job has done what it does to one leaf. True: all leaves have been looked at.
     pub fn leaf_swept(&mut self, cx: &mut StoreCx, job: Job) -> bool {
-        let Some(Running { stage: Stage::Sweeping { from, left }, .. }) = self.jobs.get_mut(&job) else { return false };
+        let Some(JobState { stage: Stage::Sweeping { from, left }, .. }) = self.jobs.get_mut(&job) else {
+            return false;
+        };
         *left -= 1;
         if *left > 0 {
             return false;
@@ -260,7 +262,7 @@ impl Jobs {
 
     /// Jobs whose lists the saved map has refused, and is to be asked for again: [`Jobs::leaf_swept`] does.
     pub fn listings_due(&mut self, now: Duration) -> Vec<Job> {
-        let due = |(job, running): (&Job, &mut Running)| {
+        let due = |(job, running): (&Job, &mut JobState)| {
             running.list_at.take_if(|at| *at <= now)?;
             let Stage::Sweeping { left, .. } = &mut running.stage else { return None };
             *left = 1;
@@ -292,7 +294,7 @@ impl Jobs {
         };
         let last = keys.last().filter(|_| keys.len() >= LEAVES_PER_STEP);
         let next = last.and_then(|key| key.following());
-        if let Some(Running { stage: Stage::Sweeping { from, .. }, .. }) = self.jobs.get_mut(&job) {
+        if let Some(JobState { stage: Stage::Sweeping { from, .. }, .. }) = self.jobs.get_mut(&job) {
             // A layer's leaves are asked for by chunk: there is nothing behind the last chunk.
             *from = match job {
                 Job::ForgetGroup(_) => next,
@@ -320,7 +322,7 @@ impl Jobs {
                     if self.lingers(*job, groups) {
                         let generation = cx.log().generation();
                         self.jobs
-                            .insert(*job, Running { stage: Stage::Gone { generation }, held: None, list_at: None });
+                            .insert(*job, JobState { stage: Stage::Gone { generation }, held: None, list_at: None });
                     } else {
                         self.dropped.remove(&layer);
                     }
@@ -333,7 +335,7 @@ impl Jobs {
                 Job::MergeLayer { layer, .. } => {
                     self.dropped.insert(layer);
                     self.jobs
-                        .insert(Job::DropLayer(layer), Running { stage: Stage::Waiting, held: None, list_at: None });
+                        .insert(Job::DropLayer(layer), JobState { stage: Stage::Waiting, held: None, list_at: None });
                 }
             }
         }

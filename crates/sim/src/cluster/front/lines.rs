@@ -40,7 +40,7 @@ impl<S: Scene> Cluster<S> {
             Effect::GiveBack(name, attachment) => self.give_back_for_clients(life, name, attachment),
             // A process has one shard, which has let go already.
             Effect::Ended(..) => {}
-            Effect::Look => {
+            Effect::ReadConfiguration => {
                 let at = match self.configuration.away(life.node, self.now) {
                     None => self.now + self.configuration.delay(),
                     Some(until) => until.min(self.now + LOOK_MAX),
@@ -57,7 +57,7 @@ impl<S: Scene> Cluster<S> {
         let reaches = self.configuration.away(life.node, self.now).is_none();
         let revision = if reaches { self.configuration.view().revision } else { 0 };
         self.inform(life);
-        self.front(life, |frontend, context| frontend.looked(revision, context));
+        self.front(life, |frontend, context| frontend.configuration_read(revision, context));
         self.wake(life);
     }
 

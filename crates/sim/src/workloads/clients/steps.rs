@@ -1,6 +1,6 @@
 //! What clients do in the world.
 
-use super::{Clients, GivenUp, Kind, Running};
+use super::{Clients, GivenUp, Kind, PendingOp};
 use crate::checks::history::{NEVER, Seen, Written};
 use crate::cluster::attachments::INSPECTOR;
 use crate::cluster::front::Who;
@@ -76,7 +76,7 @@ impl World {
         let start = self.stamp();
         self.scene.clients.running.insert(
             id,
-            Running { kind, life, client, first, count, start, asked: self.now, attachment, snapshot: None },
+            PendingOp { kind, life, client, first, count, start, asked: self.now, attachment, snapshot: None },
         );
         self.trace.step(self.now, id, || {
             let block = first / BLOCK_SECTORS;
@@ -142,7 +142,7 @@ impl World {
         let (id, start, attachment) = (self.scene.clients.issued, self.stamp(), Generation(0));
         let snapshot = Some(name.to_owned());
         let (kind, client, asked) = (Kind::Read, None, self.now);
-        let running = Running { kind, life, client, first, count, start, asked, attachment, snapshot };
+        let running = PendingOp { kind, life, client, first, count, start, asked, attachment, snapshot };
         self.scene.clients.running.insert(id, running);
         self.trace.step(self.now, id, || format!("{at:?} operation {id}: Read {first}+{count} of {name}"));
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
@@ -267,7 +267,7 @@ impl World {
     }
 
     /// A write is acknowledged: what the same gateway had given up before it was asked for comes before it, or never.
-    fn overtake(&mut self, op: &Running, end: Stamp) {
+    fn overtake(&mut self, op: &PendingOp, end: Stamp) {
         for before in self.scene.clients.given_up.iter().filter(|before| before.life == op.life && before.at < op.start)
         {
             if before.attachment != op.attachment {
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    fn record(&mut self, id: u64, op: &Running, end: Stamp) {
+    fn record(&mut self, id: u64, op: &PendingOp, end: Stamp) {
         let (first, last) = (op.first, op.first + op.count);
         let (value, sectors) = match op.kind {
             Kind::Read => return,
@@ -294,7 +294,7 @@ impl World {
         self.scene.history.wrote(sectors, Written { value, start: op.start, end });
     }
 
-    fn record_read(&mut self, op: &Running, pieces: &[Piece], end: Stamp) {
+    fn record_read(&mut self, op: &PendingOp, pieces: &[Piece], end: Stamp) {
         let mut bytes = Vec::with_capacity(op.count as usize * SECTOR_SIZE);
         for piece in pieces {
             match piece {

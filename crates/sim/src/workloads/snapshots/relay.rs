@@ -50,7 +50,7 @@ struct Reading {
     seen: BTreeMap<(usize, u64), Value>,
 }
 
-enum Under {
+enum PendingOp {
     Write { asked: Duration, cell: usize, number: u64 },
     Read { asked: Duration, reading: u64, cell: usize, block: u64 },
 }
@@ -60,7 +60,7 @@ pub(crate) struct Relay {
     cells: Vec<Cell>,
     /// When each write was begun and acknowledged.
     times: Vec<(Stamp, Stamp)>,
-    under: BTreeMap<u64, Under>,
+    pending: BTreeMap<u64, PendingOp>,
     readings: BTreeMap<u64, Reading>,
     kept: BTreeMap<u64, Kept>,
     until: Duration,
@@ -76,7 +76,7 @@ impl Relay {
         Relay {
             cells: cells.collect(),
             times: Vec::new(),
-            under: BTreeMap::new(),
+            pending: BTreeMap::new(),
             readings: BTreeMap::new(),
             kept: BTreeMap::new(),
             until: Duration::ZERO,
@@ -87,11 +87,11 @@ impl Relay {
 
     /// Nothing is under way.
     pub(crate) fn idle(&self) -> bool {
-        self.under.is_empty()
+        self.pending.is_empty()
     }
 
     fn writes(&self) -> bool {
-        self.under.values().any(|under| matches!(under, Under::Write { .. }))
+        self.pending.values().any(|pending| matches!(pending, PendingOp::Write { .. }))
     }
 
     /// Cuts of which something is there, and not looked at yet.

@@ -1,6 +1,6 @@
 //! What the relay does in the world.
 
-use super::{BURST, Cell, Kept, Reading, Under};
+use super::{BURST, Cell, Kept, PendingOp, Reading};
 use crate::checks::history::NEVER;
 use crate::cluster::cuts::Done;
 use crate::cluster::front::Who;
@@ -61,7 +61,7 @@ impl World {
         let number = relay.times.len() as u64;
         relay.names += 1;
         let token = relay.names;
-        relay.under.insert(token, Under::Write { asked: self.now, cell, number });
+        relay.pending.insert(token, PendingOp::Write { asked: self.now, cell, number });
         relay.cells[cell].writes.push(number);
         let (volume, sector) = (relay.cells[cell].volume, relay.cells[cell].sector());
         self.trace.step(self.now, number, || {
@@ -76,9 +76,9 @@ impl World {
 
     /// A request of the relay is answered.
     pub(crate) fn relay_answered(&mut self, token: u64, outcome: Outcome) {
-        let Some(under) = self.scene.snapshots.relay.under.remove(&token) else { return };
-        match (under, outcome) {
-            (Under::Write { number, .. }, Outcome::Done) => {
+        let Some(pending) = self.scene.snapshots.relay.pending.remove(&token) else { return };
+        match (pending, outcome) {
+            (PendingOp::Write { number, .. }, Outcome::Done) => {
                 let end = self.stamp();
                 self.trace.step(self.now, number, || format!("relay {number}: done, ends at {end}"));
                 let relay = &mut self.scene.snapshots.relay;
@@ -86,7 +86,7 @@ impl World {
                 let pause = self.cuts.random.micros(20, 300);
                 self.plan_relay(pause);
             }
-            (Under::Write { asked, cell, number, .. }, outcome) => {
+            (PendingOp::Write { asked, cell, number, .. }, outcome) => {
                 self.trace.step(self.now, number, || format!("relay {number}: {outcome:?}"));
                 self.scene.snapshots.relay.lose(cell);
                 let refused = outcome == Outcome::Failed(IoStatus::Io) && self.may_fail(asked);
@@ -94,18 +94,18 @@ impl World {
                     self.violate(Invariant::Liveness, format!("write {number} of the relay ended with {outcome:?}"));
                 }
             }
-            (Under::Read { reading, cell, block, .. }, Outcome::Read(pieces)) => {
+            (PendingOp::Read { reading, cell, block, .. }, Outcome::Read(pieces)) => {
                 self.relay_saw(reading, cell, block, &pieces);
             }
             // It was deleted meanwhile.
-            (Under::Read { reading, .. }, Outcome::Failed(IoStatus::Gone)) => {
+            (PendingOp::Read { reading, .. }, Outcome::Failed(IoStatus::Gone)) => {
                 self.scene.snapshots.relay.readings.remove(&reading);
             }
             // The device refuses it.
-            (Under::Read { asked, reading, .. }, Outcome::Failed(IoStatus::Io)) if self.may_fail(asked) => {
+            (PendingOp::Read { asked, reading, .. }, Outcome::Failed(IoStatus::Io)) if self.may_fail(asked) => {
                 self.scene.snapshots.relay.readings.remove(&reading);
             }
-            (Under::Read { .. }, outcome) => {
+            (PendingOp::Read { .. }, outcome) => {
                 self.violate(Invariant::Liveness, format!("a read of a snapshot ended with {outcome:?}"));
             }
         }
@@ -146,12 +146,12 @@ impl World {
     /// A request of the relay is not answered any more: its connection has ended.
     pub(crate) fn relay_unanswered(&mut self, token: u64) {
         let relay = &mut self.scene.snapshots.relay;
-        match relay.under.remove(&token) {
-            Some(Under::Write { cell, .. }) => {
+        match relay.pending.remove(&token) {
+            Some(PendingOp::Write { cell, .. }) => {
                 relay.lose(cell);
                 self.plan_relay(Duration::from_millis(1));
             }
-            Some(Under::Read { reading, .. }) => drop(relay.readings.remove(&reading)),
+            Some(PendingOp::Read { reading, .. }) => drop(relay.readings.remove(&reading)),
             None => {}
         }
     }
@@ -196,7 +196,7 @@ impl World {
             if let Some(name) = kept.names.get(cell.volume) {
                 relay.names += 1;
                 let (token, block) = (relay.names, cell.block);
-                relay.under.insert(token, Under::Read { asked: self.now, reading, cell: index, block });
+                relay.pending.insert(token, PendingOp::Read { asked: self.now, reading, cell: index, block });
                 asked.push((token, name.clone(), cell.sector()));
             }
         }

@@ -5,7 +5,7 @@ use azekura_base::Endpoint;
 
 /// What the copies of a group came to that a part was sent to.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct CopiesTried {
     /// Shards that could not read it; one as often as it could not.
     unable: Vec<Endpoint>,
     /// Shards that were asked to read it and have not answered, since the last time that this was said of all.
@@ -14,7 +14,7 @@ pub(super) struct Asked {
     primary_only: bool,
 }
 
-impl Asked {
+impl CopiesTried {
     /// The copy that answers the part next, of those that are `up`.
     pub(super) fn next(&mut self, group: &GroupView, me: Endpoint, up: impl Fn(Endpoint) -> bool) -> Option<Endpoint> {
         if self.primary_only {

@@ -1,6 +1,6 @@
 //! One part under way: what is asked, where it is, and what it has met.
 
-use super::asked::Asked;
+use super::copies_tried::CopiesTried;
 use super::patience::Patience;
 use crate::cut::Part;
 use crate::operations::OpId;
@@ -37,7 +37,7 @@ pub(crate) struct Wanted {
 }
 
 /// One part under way.
-pub(crate) struct Under {
+pub(crate) struct InFlight {
     wanted: Wanted,
     /// Where it was sent; `None` while it waits to be sent.
     at: Option<Endpoint>,
@@ -47,23 +47,23 @@ pub(crate) struct Under {
     asked_again: u32,
     /// Not to be sent before.
     retry_at: Duration,
-    asked: Asked,
+    asked: CopiesTried,
     patience: Patience,
     /// It has no number yet.
     in_backlog: bool,
 }
 
-impl Under {
+impl InFlight {
     /// A part that nobody has been asked for yet. A write waits for its number.
-    pub(crate) fn new(wanted: Wanted, now: Duration) -> Under {
-        Under {
+    pub(crate) fn new(wanted: Wanted, now: Duration) -> InFlight {
+        InFlight {
             in_backlog: matches!(wanted.ask, Ask::Write(_)),
             wanted,
             at: None,
             sent_at: Duration::ZERO,
             asked_again: 0,
             retry_at: Duration::ZERO,
-            asked: Asked::default(),
+            asked: CopiesTried::default(),
             patience: Patience::new(now),
         }
     }
