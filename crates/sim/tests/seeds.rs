@@ -141,6 +141,13 @@ fn a_second_device_hangs_only_when_the_first_has_done_what_it_crawled_over() {
     );
 }
 
+/// A device hung for 3 s and its primary handed over; 15 ms after it had answered again the successor's device hung,
+/// which had by then left the other copy behind. That was two devices at a time, and the simulator's fault.
+#[test]
+fn a_second_device_hangs_only_when_the_copies_on_the_first_are_back() {
+    run_as_drawn(Mode::Hangs, &[890_028_569]);
+}
+
 #[test]
 fn reads_of_a_device_that_lets_in_one_at_a_time_take_their_time() {
     run_as_drawn(Mode::Snapshots, &[216_536_499]);

@@ -121,3 +121,37 @@ fn zeros_pass_data_that_waits_for_space() {
     rig.settle();
     rig.check_accounts();
 }
+
+/// Prepares come on until their primaries hear that the device is full. A TRIM of the same group can't pass them, since
+/// it counts only when they do: so there has to be room for them.
+#[test]
+fn a_trim_behind_what_was_on_its_way_to_a_full_device_is_done() {
+    let options = Options { segments: 64, segment_blocks: 1024, batch_blocks_max: 64, ..Options::default() };
+    for size in [1, 64] {
+        let mut rig = Rig::format(&options);
+        let end = fill(&mut rig, 0, size, |_| true);
+        let on_its_way = 9 * 1024 / 2 / u64::from(size);
+        for index in end..end + on_its_way {
+            let (chunk, first) = place(index, size);
+            let record = rig.next_write(chunk % 3, 1, chunk, first, filled(index + 1, size), size);
+            rig.store.append(1, record);
+            rig.settle();
+        }
+        for index in (0..end).step_by(2) {
+            let (chunk, first) = place(index, size);
+            let zeros = rig.next_write(chunk % 3, 1, chunk, first, Body::Zero, size);
+            rig.store.append(2, zeros);
+            rig.settle();
+            assert_eq!(rig.store.statistics().records_waiting, 0, "records of {size}: {:?}", rig.store.space());
+        }
+        for group in (0..3).map(PgId) {
+            rig.store.commit(group, rig.store.group(group).prepared_end);
+        }
+        rig.settle();
+        assert!(!rig.store.space().full, "what was trimmed comes back");
+        for index in (0..end).step_by(4) {
+            write(&mut rig, index, size, filled(index + 1, size));
+        }
+        rig.check_accounts();
+    }
+}

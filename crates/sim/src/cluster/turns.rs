@@ -149,6 +149,7 @@ impl<S: Scene> Cluster<S> {
                 if hangs {
                     self.count("device found to hang");
                 }
+                self.devices.entry(device).and_modify(|device| device.avoided = hangs);
                 self.trace
                     .step(now, u64::from(device.0), || format!("{name:?} {device:?} hangs: {hangs}, {silence:?}"));
             }

@@ -104,6 +104,9 @@ pub(crate) struct Device {
     pub(crate) slow: (u32, Duration),
     pub(crate) refuses: Refusal,
     pub(crate) silent: Silence,
+    /// Its node lets nobody wait for it: it has kept silent, and must have worked for a while before its copies come
+    /// back (docs/decisions/0021).
+    pub(crate) avoided: bool,
     /// What it keeps silent about.
     held: Vec<(Life, IoId)>,
     /// The life whose map keeps silent.
@@ -165,6 +168,7 @@ impl Device {
             slow: (1, Duration::ZERO),
             refuses: Refusal::default(),
             silent: Silence::default(),
+            avoided: false,
             held: Vec::new(),
             held_map: None,
             crawling: BTreeSet::new(),
@@ -199,6 +203,7 @@ impl Device {
         let forgets = std::mem::take(&mut self.lies);
         self.held.clear();
         self.held_map = None;
+        self.avoided = false;
         self.crawling.clear();
         // Whoever opens it next may find out.
         self.hurt |= self.lost_writes;

@@ -10,6 +10,11 @@ use crate::store::Store;
 use crate::tools::{Inside, accounts_problems};
 use azekura_base::{BLOCK_SIZE, PgId};
 
+/// Segments that are not promised to anybody: data that primaries elsewhere had sent before they heard that the device
+/// is full must not wait for room, because what gives room back waits behind it in its group.
+const LATE_SEGMENTS: u32 = 2;
+/// Of a device of so few segments (not quite 2 GiB) that would be too much.
+const LATE_FROM_SEGMENTS: u32 = 60;
 /// The device counts as nearly full when less than this share of its capacity is left, in percent.
 const NEAR_FULL_PERCENT: u64 = 10;
 
@@ -107,7 +112,9 @@ impl Store {
 fn space_of(cx: &StoreCx, waiting: u64) -> Space {
     let options = cx.options();
     let block = BLOCK_SIZE as u64;
-    let ready = u64::from(cx.segments().ready().saturating_sub(GC_SEGMENTS + ZERO_SEGMENTS + 1));
+    let late = cx.segments().ready().saturating_sub(LATE_FROM_SEGMENTS).min(LATE_SEGMENTS);
+    let left_out = GC_SEGMENTS + ZERO_SEGMENTS + 1 + late;
+    let ready = u64::from(cx.segments().ready().saturating_sub(left_out));
     let capacity = ready * u64::from(cx.segments().promised_blocks()) * block;
     // What is on its way will be live soon.
     let waiting = waiting + cx.segments().pinned();
