@@ -9,6 +9,8 @@ usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--
        ./dev bench idle [--json FILE] [--record]
        ./dev bench snapshots [--snapshots 1000] [--secs N] [--rounds N] [--size 1G] [--json FILE] [--record]
        ./dev bench stuck [--secs N] [--rounds N] [--json FILE] [--record]
+       ./dev bench large [--minutes 10] [--secs N] [--rounds N] [--only REGEX] [--before BINARY] [--device-size 12GiB]
+                   [--memory SIZE] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
@@ -17,7 +19,11 @@ turn, and prints the ratios to it. --record writes the figures into docs/perform
 `sustained` writes at random for minutes over a volume that fills 70 % of its devices and shows the rate every
 10 seconds; `idle` shows what a node uses when nobody asks anything of it. `snapshots` reads and writes a volume with a thousand
 snapshots and one with none turn by turn, and writes to a volume with and without protection every ten seconds. `stuck`
-writes to a volume while another one of the same node waits for a node that is away, and while it does not.
+writes to a volume while another one of the same node waits for a node that is away, and while it does not. `large`
+compares volumes whose map is large with small ones: random writes to 6 GiB spread over 200 GiB, what the map costs a
+write, memory, dense data that is more than the map's cache holds, the restart of a killed node, large reads of what was
+written at random. --only chooses among its figures by name: rate, p99, afterwards, map_bytes, restart, dense,
+sequential. It needs 40 GiB of disk.
 TEXT
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tools.harness.document import PERFORMANCE, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import fio, idle, machine, report, snapshots, stuck, sustained
+from . import fio, idle, large, machine, report, snapshots, stuck, sustained
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
 from .targets import Azekura, Before, QemuNbd, Raw
@@ -25,24 +25,31 @@ def progress(text):
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=["tests", "sustained", "idle", "snapshots", "stuck"], default="tests"
+        "what", nargs="?", choices=["tests", "sustained", "idle", "snapshots", "stuck", "large"], default="tests"
     )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
     parser.add_argument("--rounds", type=int, default=1, help="rounds over all tests; the table shows medians")
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
-    parser.add_argument("--device-size", default="8GiB", help="size of each of the three devices (default 8GiB)")
+    parser.add_argument("--device-size", help="size of each of the three devices (default 8GiB; large: 12GiB)")
+    parser.add_argument("--memory", metavar="SIZE", help="large: start the nodes with this --memory")
     parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, qemu-nbd, raw")
     parser.add_argument(
         "--before", metavar="BINARY", help="also run this azekura binary, of another build, and compare"
     )
     parser.add_argument("--only", default="", metavar="REGEX", help="only the tests whose names match")
     parser.add_argument("--etcd", action="store_true", help="with etcd as configuration server")
-    parser.add_argument("--minutes", type=float, default=10, help="length of the sustained test (default 10)")
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="of the sustained test, and of the thin volume (default 10)"
+    )
     parser.add_argument("--snapshots", type=int, default=1000, help="in the snapshots test (default 1000)")
     parser.add_argument("--json", metavar="FILE", help="write machine, versions, commands and fio's raw output")
     parser.add_argument("--record", action="store_true", help="write the figures into docs/performance.md")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.what != "large":
+        # There each part has its own.
+        options.device_size = options.device_size or "8GiB"
+    return options
 
 
 def make_targets(options, folder):
@@ -157,6 +164,8 @@ def main():
             result = snapshots.run(options, folder, progress)
         elif options.what == "stuck":
             result = stuck.run(options, folder, progress)
+        elif options.what == "large":
+            result = large.run(options, folder, progress)
         else:
             result = idle.run(options, folder, progress)
     except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:

@@ -44,3 +44,13 @@ SUSTAINED_RATIO_MIN = 0.6
 SNAPSHOTS_RATIO_MIN = 0.95
 # With a volume of the same gateway whose only copies are away, beside none.
 STUCK_RATIO_MIN = 0.9
+# Of a volume whose map is large, beside a range of 2 GiB.
+LARGE_RATE_MIN = 0.7
+LARGE_P99_MAX = 3.0
+LARGE_AFTERWARDS_MIN = 0.97
+# Written to the map for each block on each of its copies.
+LARGE_MAP_BYTES_MAX = 1024
+LARGE_RESTART_S_MAX = 10.0
+# Over ten times the data whose map is held in memory, beside a range inside of it.
+LARGE_DENSE_MIN = 0.6
+LARGE_SEQUENTIAL_MIN = 0.5

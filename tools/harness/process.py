@@ -103,6 +103,13 @@ class Process:
                 return int(line.split()[1]) * 1024
         return 0
 
+    def written_bytes(self):
+        """Bytes that all threads have had written to devices; with direct I/O that is what they wrote."""
+        for line in Path(f"/proc/{self.pid}/io").read_text().splitlines():
+            if line.startswith("write_bytes:"):
+                return int(line.split()[1])
+        return 0
+
 
 def wait_until(condition, within_s, what):
     """Polls until `condition()` is true; its value. The time limit only bounds a hang, no test's verdict is a speed."""
