@@ -85,6 +85,12 @@ pub struct NodeArgs {
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub light_scrub_hours: u32,
 
+    /// Memory for the maps of all devices, which say where each block is: at least 4MiB a device. 64MiB are enough for
+    /// 20GiB written in small pieces, or ten times as much in a sparse volume; what is not in memory is read from the
+    /// device first [default: a sixteenth of the machine's memory, or 64MiB a device where that is more].
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+
     /// On the first start, make one device of this size in the data folder.
     #[arg(long, value_name = "SIZE")]
     pub device_size: Option<Size>,

@@ -4,7 +4,7 @@
 //! to be read whole after an unclean stop. The node serves what the others hold, and such a device follows when it is
 //! open.
 
-use crate::disk::device::{DeviceDir, DeviceLost};
+use crate::disk::device::{DeviceDir, DeviceLost, Limits};
 use crate::disk::layers_file;
 use crate::driver::messages::{Report, Reports};
 use anyhow::{Context, Result};
@@ -63,8 +63,8 @@ pub struct Opener {
     pub identity: Identity,
     /// How many shards it has.
     pub shards: NonZeroU8,
-    /// Writes have to be flushed.
-    pub flush: bool,
+    /// Of each device.
+    pub limits: Limits,
     /// A device that is not open after so long is out of service until it is.
     pub timeout: Duration,
     /// Where it is told what became of a device.
@@ -156,7 +156,7 @@ impl Opener {
             node: self.identity.endpoint.node,
             shard: *shard,
             name: name.clone(),
-            capacity_bytes: dir.options(true).device_bytes(),
+            capacity_bytes: dir.options().device_bytes(),
         };
         let id = self.client.register_device(&spec).await?.id;
         Ok(Some((id, dir)))
@@ -164,14 +164,14 @@ impl Opener {
 
     /// Opens a registered device, however long that takes.
     async fn open(self, shard: Shard, id: DeviceId, mut dir: DeviceDir) -> Option<ReadyDevice> {
-        let (cluster, flush) = (self.identity.cluster, self.flush);
+        let (cluster, limits) = (self.identity.cluster, self.limits);
         let path = dir.path().to_owned();
         let work = move || -> Result<ReadyDevice> {
             let parents = layers_file::read(dir.path()).unwrap_or_else(|error| {
                 tracing::warn!("the layers of {} can't be read: {error}", dir.path().display());
                 Vec::new()
             });
-            let (store, map) = dir.open_store(cluster, id, flush)?;
+            let (store, map) = dir.open_store(cluster, id, limits)?;
             Ok(ReadyDevice { id, shard, dir, parents, store, map })
         };
         let what = format!("device {id} ({})", path.display());

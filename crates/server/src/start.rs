@@ -8,6 +8,8 @@ use crate::bridge::reports;
 use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::disk::data_folder::DataFolder;
+use crate::disk::device::Limits;
+use crate::disk::memory::map_bytes;
 use crate::disk::seen::{self, Memory};
 use crate::driver::dataplane::Membership;
 use crate::driver::messages::{Command, Handle, Handles, Reports};
@@ -77,11 +79,13 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let device_folders = folder.devices(device_size, args.devices)?;
+    let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), device_folders.len())?;
+    let limits = Limits { flush: !args.power_loss_protected, map_bytes };
     let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
-    let opener = opener(&client, identity, &args, reports(Shard(0)));
+    let opener = opener(&client, identity, &args, limits, reports(Shard(0)));
     let Opened { ready: mut devices, late } = opener.open_all(device_folders, device_size).await?;
     let stop_initialising = Arc::new(AtomicBool::new(false));
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
@@ -161,10 +165,9 @@ fn shards(args: &NodeArgs, folder: &DataFolder) -> Result<NonZeroU8> {
 }
 
 /// What opens the node's devices.
-fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, reports: Reports) -> Opener {
+fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, limits: Limits, reports: Reports) -> Opener {
     let timeout = Duration::from_secs(args.device_timeout.0);
-    let flush = !args.power_loss_protected;
-    Opener { client: client.clone(), identity, shards: args.shards, flush, timeout, reports }
+    Opener { client: client.clone(), identity, shards: args.shards, limits, timeout, reports }
 }
 
 /// What clients may take. Of the descriptors, other nodes, devices and the control plane have one half.

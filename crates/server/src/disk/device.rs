@@ -67,6 +67,15 @@ impl ReadDevice for LogFile {
     }
 }
 
+/// What the command line says about every device.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Writes have to be flushed.
+    pub flush: bool,
+    /// Memory for the map, in bytes.
+    pub map_bytes: u64,
+}
+
 /// A device's folder, opened by this process.
 pub struct DeviceDir {
     path: PathBuf,
@@ -176,10 +185,10 @@ impl DeviceDir {
         &self.path
     }
 
-    /// Bytes that the store uses.
+    /// The geometry of its store, with the usual limits.
     #[must_use]
-    pub fn options(&self, flush: bool) -> Options {
-        Options { flush, ..Options::for_device(self.file.size) }
+    pub fn options(&self) -> Options {
+        Options::for_device(self.file.size)
     }
 
     /// Refuses another cluster than the one that the device belongs to.
@@ -202,7 +211,7 @@ impl DeviceDir {
     /// # Errors
     /// When the device belongs to another cluster, or can't be read or written; [`DeviceLost`] when the log or the map
     /// that it had is not there.
-    pub fn open_store(&mut self, cluster: u128, id: DeviceId, flush: bool) -> Result<(Store, CheckpointDb)> {
+    pub fn open_store(&mut self, cluster: u128, id: DeviceId, limits: Limits) -> Result<(Store, CheckpointDb)> {
         let hex = format!("{cluster:032x}");
         self.check_cluster(cluster)?;
         match self.file.id {
@@ -214,7 +223,8 @@ impl DeviceDir {
             ),
             _ => {}
         }
-        let options = self.options(flush);
+        let leaf_cache_bytes_max = usize::try_from(limits.map_bytes).unwrap_or(usize::MAX);
+        let options = Options { flush: limits.flush, leaf_cache_bytes_max, ..self.options() };
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");
         let formatted = self.file.cluster.is_some() || self.is_in_use(&identity)?;

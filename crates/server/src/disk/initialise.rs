@@ -89,7 +89,7 @@ struct Initialising {
 
 impl Initialising {
     fn run(&mut self) -> Result<()> {
-        let options = self.dir.options(true);
+        let options = self.dir.options();
         let log = self.dir.log()?;
         let mut told = false;
         while self.dir.file.segments_ready < options.segments && !self.stop.load(Ordering::Relaxed) {

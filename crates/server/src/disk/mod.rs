@@ -6,5 +6,6 @@ mod files;
 pub(crate) mod initialise;
 pub(crate) mod layers_file;
 pub(crate) mod map_thread;
+pub(crate) mod memory;
 mod room;
 pub(crate) mod seen;

@@ -1,0 +1,70 @@
+//! How much memory the maps of a node's devices may take.
+
+use anyhow::{Result, ensure};
+use std::path::Path;
+
+/// Memory for the map of one device, at the least: below it every write would wait for its leaf.
+pub const MAP_BYTES_MIN: u64 = 4 << 20;
+/// What the map of one device gets unless somebody says less, however small the machine is.
+const MAP_BYTES_USUAL: u64 = 64 << 20;
+/// Unless somebody says how much, maps get one in so many parts of the machine's memory.
+const SHARE: u64 = 16;
+
+/// Memory for the map of each of `devices` devices, in bytes: a part of what was said, or of the machine's memory.
+///
+/// # Errors
+/// When what was said is too little for so many.
+pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
+    let devices = devices.max(1) as u64;
+    let Some(said) = said else { return Ok((machine_bytes() / SHARE / devices).max(MAP_BYTES_USUAL)) };
+    ensure!(
+        said / devices >= MAP_BYTES_MIN,
+        "--memory {} MiB is too little for the maps of {devices} devices: give at least {} MiB",
+        said >> 20,
+        (MAP_BYTES_MIN * devices) >> 20
+    );
+    Ok(said / devices)
+}
+
+/// The machine's memory, or what this process's container may have of it, in bytes; 0 when nobody says.
+fn machine_bytes() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
+    let machine = total(&read("/proc/meminfo")).unwrap_or(0);
+    // A container sees its own group at the root: cgroup v2, v1. Without a limit there is "max", or a huge number.
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    limits.iter().filter_map(|path| read(path).trim().parse().ok()).fold(machine, u64::min)
+}
+
+/// `MemTotal` of /proc/meminfo (proc_meminfo(5)), in bytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn memory_is_divided_among_devices_and_too_little_is_refused() {
+        assert_eq!(map_bytes(Some(256 << 20), 4).unwrap(), 64 << 20);
+        assert_eq!(map_bytes(Some(8 << 20), 0).unwrap(), 8 << 20);
+        let error = map_bytes(Some(8 << 20), 3).unwrap_err().to_string();
+        assert!(error.contains("at least 12 MiB"), "{error}");
+        assert!(map_bytes(None, 50).unwrap() >= MAP_BYTES_USUAL);
+    }
+
+    #[test]
+    fn the_memory_of_the_machine_is_in_meminfo() {
+        assert_eq!(total("MemTotal:       24684120 kB\nMemFree:        21737800 kB\n"), Some(24_684_120 << 10));
+        for nonsense in
+            ["", "MemTotal:", "MemTotal: kB", "MemTotal: -1 kB", "MemTotal: 1 MB", "MemTotal: 99999999999999999999 kB"]
+        {
+            assert_eq!(total(nonsense), None, "{nonsense}");
+        }
+        assert!(machine_bytes() > 0);
+    }
+}
