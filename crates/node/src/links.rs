@@ -33,6 +33,15 @@ enum Inbound {
     From(Endpoint, u64),
 }
 
+/// Dials of which nobody has said yet how they went.
+#[derive(Debug, Default)]
+struct Dials {
+    under_way: u32,
+    /// Of those, the ones that were begun before the peer's node last greeted: what is heard of so many says nothing of
+    /// the process that has greeted.
+    outdated: u32,
+}
+
 /// All connections of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
@@ -41,6 +50,7 @@ pub(crate) struct Links {
     dialled_on: BTreeMap<ConnKey, Endpoint>,
     inbound: BTreeMap<ConnKey, Inbound>,
     dialled: u64,
+    dials: BTreeMap<Endpoint, Dials>,
     /// When each peer last answered anything.
     heard: BTreeMap<Endpoint, Duration>,
     /// The latest process of each node, of those that have greeted this shard.
@@ -78,6 +88,21 @@ impl Links {
         let latest = self.incarnations.entry(hello.from.node).or_default();
         *latest = hello.incarnation.max(*latest);
         self.refused.remove(&hello.from.node);
+        for (_, dials) in self.dials.iter_mut().filter(|(peer, _)| peer.node == hello.from.node) {
+            dials.outdated = dials.under_way;
+        }
+    }
+
+    /// It was heard how a dial went. False: it may have been begun before the peer's node last greeted.
+    fn dial_ends(&mut self, peer: Endpoint) -> bool {
+        let Some(dials) = self.dials.get_mut(&peer) else { return false };
+        let counts = dials.outdated == 0;
+        dials.outdated = dials.outdated.saturating_sub(1);
+        dials.under_way = dials.under_way.saturating_sub(1);
+        if dials.under_way == 0 {
+            self.dials.remove(&peer);
+        }
+        counts
     }
 
     /// The window of the connection to a peer.
@@ -142,6 +167,7 @@ impl Node {
                     };
                     if let Some(effect) = effect {
                         *state = Outbound::Dialling(now + DIAL_TIMEOUT);
+                        self.links.dials.entry(*peer).or_default().under_way += 1;
                         self.effects.push_back(effect);
                     }
                 }
@@ -182,6 +208,7 @@ impl Node {
 
     /// A dialled connection stands.
     pub fn connected(&mut self, peer: Endpoint, conn: ConnKey) {
+        self.links.dial_ends(peer);
         let Some(state) = self.links.out.get_mut(&peer).filter(|s| matches!(s, Outbound::Dialling(_))) else {
             self.hang_up(conn);
             return;
@@ -196,7 +223,8 @@ impl Node {
 
     /// A peer could not be reached; `refused`: its machine has answered that nobody listens there.
     pub fn connect_failed(&mut self, peer: Endpoint, refused: bool) {
-        if refused {
+        // A refusal that was long on its way is older than what has greeted meanwhile.
+        if self.links.dial_ends(peer) && refused {
             self.links.refused.insert(peer.node);
         }
         // A try that was given up says so late.

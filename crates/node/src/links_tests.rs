@@ -183,6 +183,20 @@ fn another_shard_than_the_one_that_was_looked_for_is_refused() {
 }
 
 #[test]
+fn a_refusal_of_a_dial_from_before_the_greeting_says_nothing() {
+    let mut node = node();
+    node.configure(view(&[(1, 1), (9, 1)]));
+    assert_eq!(dialled(&mut node, 0), [(first(1), address(1))]);
+    // The other process starts, and its own dial is faster than the answer that nobody listens there.
+    greet(&mut node, 2, hello(first(1), 2));
+    node.connect_failed(first(1), true);
+    assert!(!node.has_ended(NodeId(1), 2), "it has just greeted");
+    assert_eq!(dialled(&mut node, 300), [(first(1), address(1))]);
+    node.connect_failed(first(1), true);
+    assert!(node.has_ended(NodeId(1), 2));
+}
+
+#[test]
 fn every_shard_of_the_view_has_an_address_and_no_other() {
     for nodes in [&[][..], &[(0, 1)], &[(1, 2), (3, 1)], &[(2, 255), (8, 3)]] {
         let view = view(nodes);
