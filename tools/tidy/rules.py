@@ -166,12 +166,17 @@ def _there(root, crate, path):
     return inside if inside.exists() else root / path
 
 
-_DECISION = re.compile(r"\bdecisions?[ /](\d{4})\b|// (\d{4}): ")
+_DECISION = re.compile(r"\bdecisions?[ /](\d{4})\b|// (\d{4}): |//.*\((0\d{3})(?:, points? \d+)?[,;)]")
+_POINT = re.compile(r"\b(0\d{3}), point (\d+)\b")
 
 
 def missing_decisions(sources, _excuses):
-    """A decision that a comment names by number is on a page."""
-    pages = {match.group(1) for source in sources if (match := re.match(r"docs/decisions/(\d{4})-", source.path))}
+    """A decision that a comment names by number is on a page, and the page has the point that is named with it."""
+    pages = {
+        match.group(1): set(re.findall(r"^(\d+)\. ", source.text, re.MULTILINE))
+        for source in sources
+        if (match := re.match(r"docs/decisions/(\d{4})-", source.path))
+    }
     for source in sources:
         if not source.path.endswith((".rs", ".py", ".md")) or source.path.startswith("tools/tidy/"):
             continue
@@ -180,6 +185,9 @@ def missing_decisions(sources, _excuses):
                 decision = "".join(named)
                 if decision not in pages:
                     yield Finding(source.path, number, "missing-decision", f"there is no decision {decision}")
+            for decision, point in _POINT.findall(line):
+                if point not in pages.get(decision, {point}):
+                    yield Finding(source.path, number, "missing-decision", f"decision {decision} has no point {point}")
 
 
 # What the Python of a folder may import beside itself; ARCHITECTURE.md has the same as a table.

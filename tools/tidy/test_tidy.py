@@ -152,6 +152,13 @@ def test_decisions_exist(source):
     assert found == ["there is no decision 0002", "there is no decision 0003"]
 
 
+def test_decisions_have_the_points_that_are_named(source):
+    page = source("docs/decisions/0001-pages.md", "1. One.\n2. Two.\n")
+    code = source("crates/a/src/lib.rs", "// Yes (0001, point 2).\n// (0001, point 3)\nf(0004);\n/// Never (0002).\n")
+    found = [finding.text for finding in rules.missing_decisions([page, code], NONE)]
+    assert found == ["decision 0001 has no point 3", "there is no decision 0002"]
+
+
 def test_imports_go_one_way(source):
     test = source("tests/test_a.py", "from tools.harness.run import run\nfrom .b import x\nimport tools.bench.fio\n")
     harness = source("tools/harness/a.py", "import os\nfrom .run import run\nfrom ..bench import fio\nimport tests.b\n")

@@ -1,5 +1,5 @@
 //! Which volumes this node's clients have attached. A volume is attached for the first client that opens it, and given
-//! back when the last one has gone and nothing of it is under way.
+//! back when the last one has gone and nothing of it is under way (0009, point 2).
 //!
 //! | state | on | next |
 //! |---|---|---|

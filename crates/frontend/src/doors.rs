@@ -1,4 +1,4 @@
-//! How many clients there may be, and how long they may take to say what they want.
+//! How many clients there may be, and how long they may take to say what they want (0017).
 
 use crate::HANDSHAKE_MAX;
 use std::collections::BTreeMap;

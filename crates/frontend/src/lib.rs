@@ -43,31 +43,31 @@ pub use turns::{TurnLimits, Turns};
 
 use std::time::Duration;
 
-/// Connections of clients that a node takes, unless it is told otherwise.
+/// Connections of clients that a node takes, unless it is told otherwise (0017).
 pub const CLIENTS_MAX: usize = 4096;
-/// Time that a client may take for each step until it has opened what it wants to use.
+/// Time that a client may take for each step until it has opened what it wants to use (0017).
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// The longest read or write, in bytes (32 MiB).
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-/// Requests that one connection may have under way.
+/// Requests that one connection may have under way (0017).
 pub const CONNECTION_REQUESTS_MAX: usize = 1024;
 /// Bytes that the requests and answers of all clients of a node may take (256 MiB). One half is for requests of up to
-/// [`LARGE_REQUEST_BYTES`], the other for larger ones.
+/// [`LARGE_REQUEST_BYTES`], the other for larger ones (0017).
 pub const MEMORY_BYTES_MAX: usize = 256 << 20;
 /// The least of that: the longest request has to fit into one half of it.
 pub const MEMORY_BYTES_MIN: usize = 72 << 20;
-/// Bytes that every connection may take whatever the others have: so much for each comes on top of the budget.
+/// Bytes that every connection may take whatever the others have: so much for each comes on top of the budget (0017).
 pub const MEMORY_SHARE_BYTES: usize = 64 << 10;
-/// A request that takes more than this many bytes is a large one: 1 MiB, and what goes with it.
+/// A request that takes more than this many bytes is a large one: 1 MiB, and what goes with it (0017).
 pub const LARGE_REQUEST_BYTES: usize = (1 << 20) + 4096;
 /// Who holds memory that others wait for has to move [`STALL_BYTES_MIN`] in each period of this length.
 pub const STALL_PERIOD: Duration = Duration::from_secs(10);
 /// Bytes (160 KiB) that a client moves in a [`STALL_PERIOD`] at the least: who is slower than 16 KiB/s keeps others
-/// waiting.
+/// waiting (0017).
 pub const STALL_BYTES_MIN: usize = 160 << 10;
-/// Requests of one connection that are let in one after the other in its turn.
+/// Requests of one connection that are let in one after the other in its turn (0017).
 pub const TURN_REQUESTS_MAX: u32 = 8;
-/// Bytes after which a turn is over (256 KiB).
+/// Bytes after which a turn is over: 256 KiB (0017).
 pub const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// What a node's clients may take.

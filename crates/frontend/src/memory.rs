@@ -4,7 +4,7 @@
 //! A connection may always take [`MEMORY_SHARE_BYTES`]; what is more comes out of the budget, and waits when there is
 //! not enough. What waits longest goes first. Large requests have a half of their own, so that a few of them do not
 //! keep the many small ones waiting. And who holds memory that others wait for, and neither sends nor reads, is to be
-//! closed.
+//! closed (0017).
 
 use crate::{
     LARGE_REQUEST_BYTES, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, MEMORY_SHARE_BYTES, STALL_BYTES_MIN, STALL_PERIOD,

@@ -1,5 +1,5 @@
 //! Exports that clients ask for and this node does not know: the configuration may have them already, because another
-//! node has just made them. It is read before a client hears that there is none.
+//! node has just made them. It is read before a client hears that there is none (0009, point 6).
 
 use std::collections::BTreeSet;
 

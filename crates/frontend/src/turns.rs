@@ -1,5 +1,5 @@
 //! Whose request enters next: connections take turns, each with a few requests, and none takes more than its share of
-//! the window while others wait.
+//! the window while others wait (0017).
 
 use crate::{TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use std::collections::{BTreeMap, VecDeque};

@@ -4,7 +4,8 @@
 //! volume can take what the others need: each has a little of its own, and of the rest at most as much as is still free
 //! (the dynamic threshold of shared-memory switches: Choudhury and Hahne, 1998). One volume alone gets half, of two
 //! each a third, and however many hold what they have, the next gets half of what is left. A volume that waits for a
-//! group takes [`VOLUME_BYTES_STUCK_MAX`] at most: what it can use of the rest is little, and may get stuck as well.
+//! group takes [`VOLUME_BYTES_STUCK_MAX`] at most: what it can use of the rest is little, and may get stuck as well
+//! (0018).
 
 use crate::parts::InFlight;
 use crate::{

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-/// Groups of a node that bring copies up to date at once: its shards have equal parts, and each at least one.
+/// Groups of a node that bring copies up to date at once: its shards have equal parts, and each at least one (0008,
+/// point 1).
 const RESYNCS_MAX: usize = 4;
 /// Groups of a node that are scrubbed at once, likewise.
 const SCRUBS_MAX: usize = 2;

@@ -28,7 +28,7 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
-    /// True when requests of this attachment are to be refused.
+    /// True when requests of this attachment are to be refused (0009).
     pub(crate) fn refuse(&self, volume: VolumeId, attachment: Generation) -> bool {
         self.known.get(&volume).is_some_and(|known| known.ended(attachment))
     }

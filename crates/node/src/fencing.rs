@@ -214,7 +214,7 @@ impl Node {
         }
     }
 
-    /// Another shard, or this one, says that attachments have ended.
+    /// Another shard, or this one, says that attachments have ended (0009).
     pub(crate) fn fenced(&mut self, client: Client, fence: Fence) {
         let standing = fence.attachments.clone();
         self.learn_attachments(fence.volume, &Attachments { generation: fence.generation, standing });

@@ -1,4 +1,4 @@
-//! Devices that neither complete what they are asked for nor fail it.
+//! Devices that neither complete what they are asked for nor fail it (0021).
 //!
 //! What counts is silence, not slowness. A device under load may take long for each operation, and operations may wait
 //! long for their turn in the event loop's queue: as long as others of their kind end, the device works. So the silence

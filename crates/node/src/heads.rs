@@ -1,5 +1,5 @@
 //! Which layer is each volume's head, as far as this node knows: from the configuration, or because another node that
-//! knows a later one has said so.
+//! knows a later one has said so (0011).
 
 use crate::view::ClusterView;
 use azekura_base::{LayerId, VolumeId};

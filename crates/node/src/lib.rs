@@ -65,21 +65,22 @@ pub const LINK_SILENCE: Duration = Duration::from_millis(1500);
 pub const DAMAGED_BLOCKS_MAX: usize = 256;
 /// A device that has refused so many reads, since the process started, is failing.
 pub const REFUSED_READS_MAX: u32 = 16;
-/// A device that has not answered for so long is out of service, unless [`Node::set_device_timeout`] says otherwise.
+/// A device that has not answered for so long is out of service, unless [`Node::set_device_timeout`] says otherwise
+/// (0021).
 pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest such time: a device that hangs for a moment is to be left alone first.
 pub const DEVICE_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// Reads of clients that one device's store works on at a time; further ones wait. More than a device is given at once,
-/// so that it always has the next.
+/// so that it always has the next (0017).
 pub const DEVICE_READS_MAX: usize = 256;
 /// Blocks of those reads (16 MiB), the last one's not counted: each may be a read of its own on the device, with its
-/// buffer.
+/// buffer (0017).
 pub const DEVICE_READ_BLOCKS_MAX: usize = 4096;
 /// Reads that wait for one device, about 100 bytes each: the full windows of 128 gateways. Further ones are sent to
-/// another copy, or to ask again.
+/// another copy, or to ask again (0017).
 pub const DEVICE_READS_WAITING_MAX: usize = 1 << 18;
 /// Connections from other nodes.
 pub const INBOUND_MAX: usize = 4096;
 /// Connections from whomever that have not greeted yet. When there are more, the one that has been silent for longest
-/// makes room.
+/// makes room (0017).
 pub const UNGREETED_MAX: usize = 256;

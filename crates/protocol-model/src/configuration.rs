@@ -235,6 +235,12 @@ impl Run<'_> {
             node.bound = false;
         }
         node.following = reign.epoch.max(log_epoch);
+        if !self.model.rules.promises_name_their_epoch {
+            // The process goes on, and what it was promised is still on its books.
+            for node in self.s.nodes.iter_mut().filter(|node| node.leased_to & only(copy) != 0) {
+                node.outdated_leases |= only(copy);
+            }
+        }
         self.forget_reign(copy, reign.epoch);
     }
 
@@ -244,9 +250,7 @@ impl Run<'_> {
             if other != copy && node.following == epoch {
                 node.connected = false;
             }
-            if self.model.rules.promises_name_their_epoch {
-                node.leased_to &= !only(copy);
-            }
+            node.leased_to &= !only(copy);
         }
     }
 }

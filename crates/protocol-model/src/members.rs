@@ -141,6 +141,7 @@ impl Run<'_> {
             ..before
         };
         self.s.nodes[copy] = node;
+        self.s.nodes.iter_mut().for_each(|node| node.outdated_leases &= !only(copy));
         if let Some(reign) = before.reign {
             self.forget_reign(copy, reign.epoch);
         }

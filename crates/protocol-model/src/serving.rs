@@ -116,7 +116,7 @@ impl Run<'_> {
 pub(crate) fn may_serve(ack: AckRule, state: &State, copy: usize) -> bool {
     let node = &state.nodes[copy];
     let Some(reign) = node.reign.as_ref().filter(|reign| reign.is_open()) else { return false };
-    let leased = |other: usize| state.nodes[other].leased_to & only(copy) != 0;
+    let leased = |other: usize| (state.nodes[other].leased_to | state.nodes[other].outdated_leases) & only(copy) != 0;
     if ack == AckRule::All {
         let could_reign = |other: &usize| reign.peers[*other].standing == Standing::InSync || reign.peers[*other].named;
         return (0..COPIES).filter(could_reign).all(leased);

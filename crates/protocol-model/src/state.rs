@@ -271,6 +271,9 @@ pub struct Node {
     pub bound: bool,
     /// Copies whose primary may hold a lease that rests on this copy.
     pub leased_to: Set,
+    /// Copies that hold a lease for a former reign of theirs. It has not run out, and what it rests on binds this copy
+    /// no more, because that reign has ended. Only where promises do not name their epoch.
+    pub outdated_leases: Set,
     /// Every in-sync copy holds everything up to here, as far as it has heard.
     pub low_watermark: u8,
     /// A change of the configuration that it has proposed.
@@ -369,6 +372,7 @@ impl State {
             connected: true,
             bound: false,
             leased_to: 0,
+            outdated_leases: 0,
             low_watermark: 0,
             proposal: None,
             claim: None,

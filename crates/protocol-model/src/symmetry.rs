@@ -26,6 +26,7 @@ fn renumbered(state: &State, new: &[Id; COPIES]) -> State {
         let mut node = *old;
         node.config = config(node.config);
         node.leased_to = set(node.leased_to);
+        node.outdated_leases = set(node.outdated_leases);
         node.proposal = node.proposal.map(|proposal| Proposal { config: config(proposal.config), ..proposal });
         if let Some(claim) = &mut node.claim {
             claim.former = new[claim.former as usize];

@@ -63,3 +63,19 @@ fn a_copy_that_is_named_in_sync_before_it_holds_what_is_committed() {
     let rules = Rules { joiners_are_level: false, ..Rules::ALL };
     finds(AckRule::All, [1, 3, 1, 0], rules, &[KEPT, RETURNS_WHOLE]);
 }
+
+/// What was gathered counts as committed while the configuration still names copies in sync that do not hold it.
+#[test]
+fn a_new_primary_that_commits_before_its_in_sync_set_is_confirmed() {
+    let rules = Rules { confirms: false, ..Rules::ALL };
+    finds(AckRule::Majority, [2, 3, 1, 1], rules, &[KEPT]);
+    finds(AckRule::EachSite, [2, 3, 1, 1], rules, &[KEPT]);
+}
+
+/// It reigns for the second time, and counts what copies have promised it in its first reign. Those have followed
+/// another primary since, who knew that the first reign had ended.
+#[test]
+fn a_promise_that_counts_for_a_later_reign() {
+    let rules = Rules { promises_name_their_epoch: false, ..Rules::ALL };
+    finds(AckRule::All, [4, 4, 0, 0], rules, &[ONE_SERVES]);
+}

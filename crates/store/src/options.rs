@@ -88,7 +88,7 @@ impl Options {
 
     /// Payload blocks that garbage collection gets into one segment at the least: single blocks of as many leaves, each
     /// with an entry of its own, in batches half as large as they may be. Moves are cut where a segment ends, so that
-    /// nothing is lost there.
+    /// nothing is lost there (0016).
     pub(crate) fn packed_blocks(&self) -> u32 {
         let batch = self.batch_blocks_max.min(self.batch_records_max).min(self.gc_blocks_in_flight_max);
         let batch = (batch.div_ceil(2)).max(1);
@@ -102,14 +102,14 @@ impl Options {
         (1..self.segment_blocks).take_while(fits).last().unwrap_or(0)
     }
 
-    /// Needed blocks from which on a segment is not collected: to pack it better would win next to nothing.
+    /// Needed blocks from which on a segment is not collected: to pack it better would win next to nothing (0016).
     pub(crate) fn full_enough_blocks(&self) -> u32 {
         let packed = self.packed_blocks();
         packed.saturating_sub((packed / SLACK).max(1))
     }
 
     /// Blocks of a segment that clients may fill on average. It is less than what garbage collection leaves alone: as
-    /// long as there is no room for more, there is then a segment of which it wins some.
+    /// long as there is no room for more, there is then a segment of which it wins some (0016).
     pub(crate) fn promised_blocks(&self) -> u32 {
         let packed = self.packed_blocks();
         let without_reserve = self.segment_blocks * (100 - self.gc_reserve_percent) / 100;

@@ -12,7 +12,7 @@ use azekura_base::{Generation, IoStatus, PgId, VolumeId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A volume is stuck when a part of it has waited for so long.
+/// A volume is stuck when a part of it has waited for so long (0018).
 const STUCK_AFTER: Duration = Duration::from_secs(1);
 
 impl Gateway {

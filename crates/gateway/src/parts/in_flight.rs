@@ -10,7 +10,7 @@ use azekura_base::{Body, Endpoint, Generation, LayerId, PgId, RequestId, Session
 use azekura_wire::{Message, ReadRequest, StatusRequest, WriteRequest};
 use std::time::Duration;
 
-/// A part that was with a copy for so long was not refused when it arrived.
+/// A part that was with a copy for so long was not refused when it arrived (0018).
 const TAKEN_AFTER: Duration = Duration::from_secs(1);
 /// The wait for an answer is doubled so often at most.
 const DOUBLINGS_MAX: u32 = 5;

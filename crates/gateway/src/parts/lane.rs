@@ -1,4 +1,4 @@
-//! What a gateway has asked of one placement group.
+//! What a gateway has asked of one placement group, which has numbers and a window of its own (0018).
 
 use super::in_flight::InFlight;
 use crate::WRITE_WINDOW;

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A segment with something that can't be moved is left alone for this time.
+/// A segment with something that can't be moved is left alone for this time (0015).
 pub(super) const ALONE_PAUSE: Duration = Duration::from_secs(600);
 
 /// Blocks that are read, and moves that wait for a batch.

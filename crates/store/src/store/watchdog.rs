@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// The saved map is given up when it has done nothing for so long while it was asked for something.
+/// The saved map is given up when it has done nothing for so long while it was asked for something (0015).
 pub(super) const MAP_PATIENCE: Duration = Duration::from_secs(10);
-/// Longer between two ticks counts as this long: the whole process may have stood still, and the map with it.
+/// Longer between two ticks counts as this long: the whole process may have stood still, and the map with it (0015).
 const TICK_MAX: Duration = Duration::from_secs(1);
 
 /// See the module's description.
