@@ -1,6 +1,6 @@
 //! The parts under way: writes by their placement group, where they are numbered, and reads.
 //!
-//! - [`under`]: one part. [`patience`]: how long it waits. [`asked`]: what of a read has met at which copy.
+//! - [`in_flight`]: one part. [`patience`]: how long it waits. [`copies_tried`]: what of a read has met at which copy.
 //! - [`lane`]: the writes of one group.
 
 mod copies_tried;
