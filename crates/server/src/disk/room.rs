@@ -1,12 +1,13 @@
 //! The room that a device needs on its file system: asked for before anything is made, and reserved for what grows
 //! later.
 
-use crate::disk::device::SIZE_MIN;
 use anyhow::{Context, Result, ensure};
 use azekura_base::Size;
 use std::fs::OpenOptions;
 use std::path::Path;
 
+/// Smallest device.
+pub const SIZE_MIN: u64 = 320 << 20;
 /// The map of a full device takes some 0.4 % of it: images of 16 KiB for each 4 MiB. One in so many bytes is reserved,
 /// so that there is also room for what a transaction writes before it gives up what it replaces.
 const MAP_SHARE: u64 = 200;
