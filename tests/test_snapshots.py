@@ -121,17 +121,6 @@ def test_reverts_and_clones(cluster, make_volume):
         assert client.size == 512 * MIB and client.read(500 * MIB, BLOCK) == bytes(BLOCK)
 
 
-def test_of_several_snapshots_all_are_deleted_or_none(cluster, make_volume):
-    volume = make_volume("64MiB")
-    for name in ("x", "y"):
-        cluster.cli("snapshot", "create", f"{volume}@{name}")
-    said = refused(cluster, "snapshot", "delete", f"{volume}@x", f"{volume}@nosuch")
-    assert "nosuch" in said, said
-    assert sorted(snapshots_of(cluster, volume)) == ["x", "y"]
-    cluster.cli("snapshot", "delete", f"{volume}@x", f"{volume}@y")
-    assert snapshots_of(cluster, volume) == []
-
-
 def test_two_volumes_at_one_instant(cluster, make_volume):
     """A write to the second volume begins when that to the first is acknowledged: no snapshot has the second alone."""
     one, two = make_volume("64MiB"), make_volume("64MiB")
