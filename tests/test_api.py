@@ -56,3 +56,14 @@ def test_the_program_serves_the_description_of_the_page(cluster):
     command = ["curl", "-s", f"{cluster.first.api}/v1/openapi.json"]
     served = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
     assert served == json.loads((PAGE.parent / "api" / "openapi.json").read_text(encoding="utf-8"))
+
+
+def test_a_protection_of_nothing_is_told_what_is_missing(cluster):
+    cluster.cli("volume", "create", "bare", "64MiB")
+    command = ["curl", "-s", "-w", "\n%{http_code}", "-H", "content-type: application/json", "-d", "{}"]
+    command.append(f"{cluster.first.api}/v1/volumes/bare/protect")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    body, status = done.stdout.rsplit("\n", 1)
+    assert status.startswith("4"), done.stdout
+    error = json.loads(body)
+    assert "every_seconds" in str(error) and "keep_seconds" in str(error), error

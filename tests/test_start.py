@@ -1,8 +1,13 @@
 """Starts that must fail with one clear line, starts that must wait, and nodes that are told to be what they are not."""
 
+import os
+import re
+import signal
 import socket
 import subprocess
 import time
+
+import pytest
 
 from tools.harness.cluster import Cluster, binary, run_cli
 from tools.harness.process import wait_until
@@ -123,3 +128,37 @@ def test_a_clean_stop_ends_with_code_zero_and_soon(make_cluster):
     cluster.stop()
     for client in clients:
         client.close()
+
+
+def test_a_device_that_does_not_fit_is_refused_with_the_size_that_would(folder):
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    small = folder / "small"
+    small.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=600m", "none", small)
+    try:
+        cluster = Cluster(folder / "c", nodes=1, device_size="4GiB")
+        node = cluster.nodes[0]
+        node.data = small
+        said = start_that_fails(node)
+        assert str(small) in said and "make room, or give a --device-size of at most" in said, said
+        # What it names is a size that works.
+        cluster.device_size = re.search(r"at most (\d+MiB)", said).group(1)
+        try:
+            cluster.start()
+        finally:
+            cluster.destroy()
+    finally:
+        # The kernel lets go of an ended process' files a moment later.
+        run("umount", "--lazy", small)
+
+
+def test_a_node_that_stands_still_keeps_no_command_waiting(make_cluster):
+    cluster = make_cluster(nodes=1)
+    cluster.first.process.signal(signal.SIGSTOP)
+    try:
+        done = run_cli("status", api=cluster.first.api, within_s=50)
+    finally:
+        cluster.first.process.signal(signal.SIGCONT)
+    assert done.returncode != 0 and cluster.first.api in done.stderr, done.stderr
+    assert "is it running" in done.stderr or "another node" in done.stderr, done.stderr

@@ -123,3 +123,15 @@ def test_help_version_and_completion():
         done = run_cli("completion", shell)
         assert done.returncode == 0 and "azekura" in done.stdout
     json.loads(run_cli("version", "--json").stdout)
+
+
+def test_of_several_snapshots_all_are_deleted_or_none(shared_cluster):
+    shared_cluster.cli("volume", "create", "several", "64MiB")
+    names = ["several@x", "several@y"]
+    for name in names:
+        shared_cluster.cli("snapshot", "create", name)
+    assert "nosuch" in refusal(shared_cluster, "snapshot", "delete", "several@x", "several@nosuch")
+    assert len(shared_cluster.json("snapshot", "list", "several")) == 2
+    shared_cluster.cli("snapshot", "delete", *names)
+    assert shared_cluster.json("snapshot", "list", "several") == []
+    shared_cluster.delete_volume("several")

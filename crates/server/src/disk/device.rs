@@ -20,8 +20,6 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Smallest device.
-pub const SIZE_MIN: u64 = 320 << 20;
 /// What of a device can be used: block addresses reach no further.
 const SIZE_MAX: u64 = 16 << 40;
 
@@ -125,7 +123,11 @@ impl DeviceDir {
     /// # Errors
     /// When the size is too small, there is no room for it, or the folder can't be made: what was begun is removed.
     pub fn create(path: &Path, size: u64) -> Result<DeviceDir> {
-        ensure!(size >= SIZE_MIN, "a device of {size} bytes is too small: at least {} MiB are needed", SIZE_MIN >> 20);
+        ensure!(
+            size >= room::SIZE_MIN,
+            "a device of {size} bytes is too small: at least {} MiB are needed",
+            room::SIZE_MIN >> 20
+        );
         if size > SIZE_MAX {
             tracing::warn!(
                 "{} uses 16 TiB of the {} GiB that it may have: more devices (--devices) use the rest",

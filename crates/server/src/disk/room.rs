@@ -6,6 +6,8 @@ use azekura_base::Size;
 use std::fs::OpenOptions;
 use std::path::Path;
 
+/// Smallest device.
+pub const SIZE_MIN: u64 = 320 << 20;
 /// The map of a full device takes some 0.4 % of it: images of 16 KiB for each 4 MiB. One in so many bytes is reserved,
 /// so that there is also room for what a transaction writes before it gives up what it replaces.
 const MAP_SHARE: u64 = 200;
@@ -35,10 +37,15 @@ fn enough(path: &Path, free: u64, size: u64, count: u32) -> Result<()> {
     let count = u64::from(count.max(1));
     // The largest size for which there would be room, in whole MiB.
     let most = ((free / count).saturating_sub(MAP_MIN) / (MAP_SHARE + 1) * MAP_SHARE) >> 20;
+    // A size that would be refused is no way out.
+    let smaller = if most >= SIZE_MIN >> 20 {
+        format!("make room, or give a --device-size of at most {most}MiB")
+    } else {
+        format!("make room: a device has at least {}MiB", SIZE_MIN >> 20)
+    };
     ensure!(
         each.checked_mul(count).is_some_and(|needed| needed <= free),
-        "there is no room in {} for {count} device(s) of {}: each takes {} with its map, and {} are free; make room, or give a \
-         --device-size of at most {most}MiB",
+        "there is no room in {} for {count} device(s) of {}: each takes {} with its map, and {} are free; {smaller}",
         path.display(),
         Size::new(size),
         Size::new(each),
@@ -77,7 +84,10 @@ mod tests {
         enough(path, free, (most + 4) << 20, 1).unwrap_err();
         enough(path, free, (most << 20) / 2, 2).unwrap_err();
         enough(path, free, u64::MAX, u32::MAX).unwrap_err();
-        enough(path, 0, 1, 1).unwrap_err();
+        for free in [0, 300 << 20] {
+            let error = enough(path, free, 1 << 30, 1).unwrap_err().to_string();
+            assert!(error.ends_with("make room: a device has at least 320MiB"), "{error}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl World {
         self.cue_at(self.now + next, Cue::Hang);
         let now = self.now;
         // What a device was asked for while it crawled still takes seconds when that is over: with a second device that
-        // hangs meanwhile it would be two at a time. So would it be while the copies on a device stay away that has only
+        // hangs meanwhile it would be two at a time. So it would while the copies on a device stay away that has only
         // just begun to answer: then the other device has the only ones.
         let trouble = |device: &Device| device.silent.is_on(now) || now < device.crawls_until(now) || device.avoided;
         let hangs = self.devices.values().any(trouble);
