@@ -38,7 +38,8 @@ fn leaf(chunk: u64, blocks: u64, address: u64) -> LeafImage {
     let mut leaf = Leaf { modified: Sequence(chunk + 1), ..Leaf::default() };
     for block in 0..blocks {
         let at = (block * CHUNK_BLOCKS as u64 / blocks) as usize;
-        leaf.entries[at] = Entry::own((address + block) as u32, Checksum((chunk * blocks + block) as u32));
+        let checksum = Checksum((chunk * blocks + block) as u32);
+        leaf.entries.set(at, Entry::own((address + block) as u32, checksum));
     }
     Arc::new(leaf)
 }

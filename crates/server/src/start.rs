@@ -26,6 +26,7 @@ use azekura_meta::server::EmbeddedServer;
 use azekura_model::{EtcdError, Kind, MetaError};
 use azekura_node::Identity;
 use std::num::NonZeroU8;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -78,9 +79,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
-    let device_folders = folder.devices(device_size, args.devices)?;
-    let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), device_folders.len())?;
-    let limits = Limits { flush: !args.power_loss_protected, map_bytes };
+    let (device_folders, limits) = device_folders(&folder, &args)?;
     let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
@@ -162,6 +161,13 @@ fn shards(args: &NodeArgs, folder: &DataFolder) -> Result<NonZeroU8> {
         args.shards
     );
     Ok(most)
+}
+
+/// The names and folders of the node's devices, and what each of them may take.
+fn device_folders(folder: &DataFolder, args: &NodeArgs) -> Result<(Vec<(String, PathBuf)>, Limits)> {
+    let folders = folder.devices(args.device_size.map(|size| size.bytes()), args.devices)?;
+    let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), folders.len())?;
+    Ok((folders, Limits { flush: !args.power_loss_protected, map_bytes }))
 }
 
 /// What opens the node's devices.

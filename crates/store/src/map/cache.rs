@@ -280,9 +280,9 @@ impl LeafCache {
     }
 
     /// Takes dirty leaves for a checkpoint: all with changes from generations before `floor`; and at most `limit`
-    /// others, of as many bytes, the longest dirty first, with changes from generations before `before` or that gave up blocks in a
-    /// segment for which `emptied` is true. Calls `save` with each slot, which counts as clean from here on but stays
-    /// in memory.
+    /// others, of as many bytes, the longest dirty first, with changes from generations before `before` or that gave up
+    /// blocks in a segment for which `emptied` is true. Calls `save` with each slot, which counts as clean from here on
+    /// but stays in memory.
     pub fn take_dirty(
         &mut self,
         (limit, bytes_max): (usize, usize),

@@ -8,7 +8,8 @@ use crate::map::leaf::LeafKey;
 use azekura_base::LayerId;
 
 /// Which leaves a checkpoint takes: all with changes from generations before `floor`; and at most `limit` others, of
-/// at most `bytes_max` bytes of memory and one leaf more, the longest dirty first, with changes from generations before `before`.
+/// at most `bytes_max` bytes of memory and one leaf more, the longest dirty first, with changes from generations before
+/// `before`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub limit: usize,
