@@ -33,7 +33,11 @@ fn acknowledgements_before_a_write_is_durable_are_noticed() {
 #[test]
 fn writes_that_are_applied_twice_are_noticed() {
     let caught = caught(Lie::DoubledWrites, Mode::Crash, 5);
-    assert!(caught.iter().all(|invariant| *invariant == Invariant::Linearizable) && caught.len() >= 4, "{caught:?}");
+    let linearizable = caught.iter().filter(|invariant| **invariant == Invariant::Linearizable).count();
+    // The second write has a session that nobody has. Where groups remember only three, it takes a guest's place before
+    // anything is read, and that guest waits for ever: of forty seeds five end so.
+    let others = caught.iter().all(|invariant| matches!(invariant, Invariant::Linearizable | Invariant::Liveness));
+    assert!(linearizable >= 4 && others, "{caught:?}");
 }
 
 #[test]
@@ -47,7 +51,9 @@ fn groups_that_forget_gateways_are_noticed() {
 #[test]
 fn groups_that_take_writes_of_nodes_which_they_have_forgotten_are_noticed() {
     // Who is let in again takes a place that others wait for, or what it sends again is applied again.
-    let plan = |seed| Plan { lie: Some(Lie::UnfencedNodes), ..Plan::draw(Mode::Crash, seed).with_guests() };
+    // That takes a node which is given up with a write on its way: of forty seeds four notice it in this mode, and of
+    // 240 in six modes ten.
+    let plan = |seed| Plan { lie: Some(Lie::UnfencedNodes), ..Plan::draw(Mode::Connections, seed).with_guests() };
     assert!(first_caught(plan).is_some());
 }
 
