@@ -15,7 +15,8 @@ fn saved() -> Rig {
     }
     rig.store.set_parent(LayerId(11), LayerId(10));
     rig.write(1, 11, 0, 0, filled(9, 1), 1);
-    rig.checkpoint();
+    // Each checkpoint saves a part of what has changed.
+    (0..3).for_each(|_| rig.checkpoint());
     rig
 }
 
