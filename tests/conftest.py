@@ -6,9 +6,24 @@ import shutil
 import pytest
 
 from tools.harness.cluster import Cluster, binary
-from tools.harness.folders import new_folder
+from tools.harness.folders import base_folder, new_folder, sweep
 
 _volume_numbers = itertools.count(1)
+# What the largest test may come to use, with what the file systems and databases in the lab's tests insist on.
+ROOM_BYTES = 20 * 2**30
+
+
+def pytest_sessionstart(session):
+    """Stops before the first test where the disk is too small: tests fail in odd ways when it fills up."""
+    base = base_folder()
+    sweep(base)
+    free = shutil.disk_usage(base).free
+    if free < ROOM_BYTES:
+        pytest.exit(
+            f"the end-to-end tests need {ROOM_BYTES / 2**30:.0f} GiB of disk in {base}, which has {free / 2**30:.1f}: "
+            "make room, or name a folder on another disk with AZEKURA_TEST_DIR",
+            returncode=2,
+        )
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -151,6 +152,8 @@ def run_tests(options, folder, facts):
 
 def main():
     options = arguments()
+    # A stop by signal takes the servers and their devices away like any other end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Asked first: the load of a machine is what it was before the benchmark.
     facts = {"machine": machine.describe(), "versions": machine.versions()}
     folder = new_folder("azk-bench-")

@@ -1,9 +1,23 @@
-"""Folders for devices and sockets: on a real disk, with a short path, away from the source tree."""
+"""Folders for devices and sockets: on a real disk, with a short path, away from the source tree.
 
+Who makes a folder holds a lock on it until it ends. A run that was killed can't clean up after itself, and its devices
+are tens of gigabytes: the next run removes the folders that nobody holds and no process names.
+"""
+
+import fcntl
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
+
+PREFIXES = ("azk-", "azt-", "azlab-")
+# A folder that is younger may not be locked yet by who makes it.
+YOUNG_S = 60
+# Folders of this process, and the descriptors that hold their locks.
+_held = {}
 
 
 def filesystem_of(folder):
@@ -21,4 +35,57 @@ def base_folder():
 
 def new_folder(prefix="azk-"):
     """A new, empty folder. Its path is short: a unix socket's path has at most 107 bytes."""
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=base_folder()))
+    for path in [path for path in _held if not path.exists()]:
+        os.close(_held.pop(path))
+    base = base_folder()
+    sweep(base)
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+    _held[path] = _lock(path)
+    return path
+
+
+def sweep(base):
+    """Removes what runs that were killed have left in `base`, and tells what."""
+    for path in abandoned(base):
+        size = sum(file.lstat().st_blocks * 512 for file in path.rglob("*") if not file.is_dir())
+        shutil.rmtree(path, ignore_errors=True)
+        print(f"removed {path}, which a run that was killed had left: {size / 2**30:.1f} GiB", file=sys.stderr)
+
+
+def abandoned(base, young_s=YOUNG_S):
+    """The folders in `base` that were made here, by this user, by processes that have ended."""
+    found = []
+    for path in sorted(path for prefix in PREFIXES for path in base.glob(f"{prefix}*")):
+        try:
+            about = path.lstat()
+            if about.st_uid != os.getuid() or time.time() - about.st_mtime < young_s:
+                continue
+            lock = _lock(path)
+        except OSError:  # Its owner has just removed it, or it is no folder.
+            continue
+        if lock is not None:
+            os.close(lock)
+            found.append(path)
+    return [path for path in found if not _named_by_a_process(path)]
+
+
+def _lock(path):
+    """A descriptor that holds the lock of a folder; None when another process holds it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _named_by_a_process(path):
+    """Nodes outlive a benchmark that was killed: their folder is theirs as long as they run."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.fsencode(path) in (process / "cmdline").read_bytes():
+                return True
+        except OSError:
+            pass  # It has ended, or is another user's.
+    return False

@@ -4,12 +4,11 @@ import itertools
 import os
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from tools.bench import machine
-from tools.harness.folders import base_folder
+from tools.harness.folders import new_folder
 
 from . import packages, results, targets
 from .experiments import lookup as experiment
@@ -145,7 +144,7 @@ def now():
 def _run_group(setup, group, kept, progress):
     """Starts the target, runs the steps on it, stops it. Whatever goes wrong is noted with each step that it hit."""
     progress.starting(setup)
-    stage = _Stage(setup, tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=base_folder()))
+    stage = _Stage(setup, str(new_folder(FOLDER_PREFIX)))
     failed = 0
     try:
         live = refusal = None

@@ -6,13 +6,14 @@ first alone and then beside the return of a node of which every block has change
 
 import argparse
 import json
+import shutil
 import subprocess
-import tempfile
 import threading
 import time
 
 from tools.harness.cluster import Cluster, run_cli
 from tools.harness.document import RELIABILITY, circumstances, replace_part, set_figures
+from tools.harness.folders import new_folder
 from tools.harness.process import wait_until
 
 CHUNK_S = 10
@@ -65,12 +66,13 @@ def main():
     parser.add_argument("--longest", type=int, default=600, help="seconds after which the resync is not waited for")
     parser.add_argument("--record", action="store_true", help="put the figures into docs/reliability.md")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="azk-") as folder:
-        cluster = Cluster(folder, device_size="12GiB")
-        try:
-            rows, ratio = measure(cluster, arguments)
-        finally:
-            cluster.destroy()
+    folder = new_folder()
+    cluster = Cluster(folder, device_size="12GiB")
+    try:
+        rows, ratio = measure(cluster, arguments)
+    finally:
+        cluster.destroy()
+        shutil.rmtree(folder, ignore_errors=True)
     print(rows)
     if arguments.record:
         replace_part(RELIABILITY, "beside", rows)

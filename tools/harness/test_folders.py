@@ -1,0 +1,50 @@
+import os
+import subprocess
+import sys
+import time
+
+from . import folders
+
+
+def old(path):
+    """Makes a folder look as if it had been made long ago."""
+    long_ago = time.time() - 3600
+    os.utime(path, (long_ago, long_ago))
+    return path
+
+
+def test_a_folder_is_held_by_its_maker_until_it_ends(tmp_path, monkeypatch):
+    monkeypatch.setenv("AZEKURA_TEST_DIR", str(tmp_path))
+    make = "from tools.harness.folders import new_folder; print(new_folder(), flush=True); input()"
+    maker = subprocess.Popen([sys.executable, "-c", make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    made = old(tmp_path / maker.stdout.readline().strip())
+    assert folders.abandoned(tmp_path) == []
+    maker.kill()
+    maker.wait()
+    assert folders.abandoned(tmp_path) == [made]
+
+
+def test_a_new_folder_removes_abandoned_ones_and_tells(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AZEKURA_TEST_DIR", str(tmp_path))
+    left = tmp_path / "azk-bench-left"
+    left.mkdir()
+    (left / "log").write_bytes(bytes(4096))
+    old(left)
+    mine = folders.new_folder()
+    assert list(tmp_path.iterdir()) == [mine]
+    assert str(left) in capsys.readouterr().err
+
+
+def test_what_a_process_names_and_what_is_young_or_of_others_stays(tmp_path):
+    named, young, other = (tmp_path / name for name in ("azt-named", "azk-young", "mine"))
+    for path in (named, young, other):
+        path.mkdir()
+    old(named)
+    old(other)
+    node = subprocess.Popen([sys.executable, "-c", "input()", str(named / "n1")], stdin=subprocess.PIPE)
+    try:
+        assert folders.abandoned(tmp_path) == []
+    finally:
+        node.kill()
+        node.wait()
+    assert folders.abandoned(tmp_path) == [named]
