@@ -143,9 +143,9 @@ impl Map {
         let mut run = (0, 0);
         let mut own = 0;
         for (index, block) in blocks.indexes().enumerate() {
-            let entry = leaf.entries[block];
-            if entry.is_own() {
-                let segment = s.cx.segments().segment_of(entry.address);
+            let replaced = leaf.entries.replace(block, data.map_or(Entry::default(), |payload| payload.entry(index)));
+            if replaced.is_own() {
+                let segment = s.cx.segments().segment_of(replaced.address);
                 if segment != run.0 && run.1 > 0 {
                     s.cx.segments_mut().remove_live(LiveRight::LEAF, run.0, run.1);
                     delta.push((run.0, -(run.1 as i32)));
@@ -154,7 +154,6 @@ impl Map {
                 run = (segment, run.1 + 1);
                 own -= 1;
             }
-            leaf.entries.set(block, data.map_or(Entry::default(), |payload| payload.entry(index)));
         }
         if run.1 > 0 {
             s.cx.segments_mut().remove_live(LiveRight::LEAF, run.0, run.1);

@@ -30,6 +30,8 @@ pub(crate) struct Slot {
     pub dirty: Option<u64>,
     /// Own blocks gained and lost in each segment since the leaf was last saved.
     pub delta: Vec<(u32, i32)>,
+    /// So many deltas are merged.
+    merge_at: usize,
     /// Blocks that a leaf owned which was damaged; in which segments is not known. Not saved yet.
     pub ghosts: u32,
     /// Leaves that must be saved with this one, if they have changed.
@@ -64,7 +66,8 @@ pub(crate) struct LeafCache {
     pub misses: u64,
 }
 
-/// Deltas are merged when a leaf has gathered so many.
+/// Deltas are merged when a leaf has gathered so many, and twice as many as were left of them the last time: a leaf
+/// whose blocks lay in many segments would otherwise sort them anew with each change.
 const DELTAS_MAX: usize = 64;
 
 impl LeafCache {
@@ -138,7 +141,7 @@ impl LeafCache {
             Content::Present(leaf) => leaf.memory_bytes(),
             _ => 0,
         };
-        let (before, now) = (entry.bytes, SLOT_BYTES + leaf);
+        let (before, now) = (entry.bytes, SLOT_BYTES + leaf + deltas_bytes(&entry.delta));
         entry.bytes = now;
         self.bytes = self.bytes - before + now;
         if entry.dirty.is_some() {
@@ -160,6 +163,7 @@ impl LeafCache {
             content: Content::Loading,
             dirty: None,
             delta: Vec::new(),
+            merge_at: DELTAS_MAX,
             ghosts: 0,
             needs: Vec::new(),
             bytes: SLOT_BYTES,
@@ -219,8 +223,9 @@ impl LeafCache {
         self.changed = Some(slot);
         self.mark_dirty(slot, generation);
         let entry = &mut self.slots[slot as usize];
-        if entry.delta.len() >= DELTAS_MAX {
+        if entry.delta.len() >= entry.merge_at {
             merge_deltas(&mut entry.delta);
+            entry.merge_at = DELTAS_MAX.max(entry.delta.len() * 2);
         }
         match &mut entry.content {
             Content::Present(leaf) => (Arc::make_mut(leaf), &mut entry.delta),
@@ -315,7 +320,10 @@ impl LeafCache {
             entry.saving = true;
             merge_deltas(&mut entry.delta);
             save(entry);
-            entry.delta.clear();
+            let deltas = deltas_bytes(&std::mem::take(&mut entry.delta));
+            entry.bytes -= deltas;
+            self.bytes -= deltas;
+            entry.merge_at = DELTAS_MAX;
             entry.ghosts = 0;
             for other in std::mem::take(&mut entry.needs) {
                 let slot = self.index.get(&(other.layer, other.chunk)).copied();
@@ -366,6 +374,11 @@ impl LeafCache {
         keys.sort_unstable();
         keys
     }
+}
+
+#[expect(clippy::ptr_arg, reason = "its capacity is what counts")]
+fn deltas_bytes(delta: &Vec<(u32, i32)>) -> usize {
+    delta.capacity() * size_of::<(u32, i32)>()
 }
 
 fn merge_deltas(delta: &mut Vec<(u32, i32)>) {

@@ -21,6 +21,9 @@ const ROOM_SHARE: usize = 8;
 pub struct Entries {
     /// A bit for each block, the lowest first: it has an entry in `packed`.
     present: [u64; WORDS],
+    /// How many bits are set before each word. Each write to a chunk looks for its entries; counting all bits before
+    /// them was a fortieth of the processor time of a random write.
+    before: [u16; WORDS],
     /// The entries of those blocks, in block order.
     packed: Vec<Entry>,
 }
@@ -30,7 +33,7 @@ impl Entries {
     #[must_use]
     pub fn all(entry: Entry) -> Entries {
         match entry.has_contents() {
-            true => Entries { present: [u64::MAX; WORDS], packed: vec![entry; CHUNK_BLOCKS] },
+            true => Entries::of_words([u64::MAX; WORDS], vec![entry; CHUNK_BLOCKS]),
             false => Entries::default(),
         }
     }
@@ -44,9 +47,18 @@ impl Entries {
         for (word, bytes) in present.iter_mut().zip(bitmap.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        let bits: u32 = present.iter().map(|word| word.count_ones()).sum();
-        assert_eq!(bits as usize, packed.len(), "an entry for each bit");
-        Entries { present, packed }
+        Entries::of_words(present, packed)
+    }
+
+    fn of_words(present: [u64; WORDS], packed: Vec<Entry>) -> Entries {
+        let mut before = [0; WORDS];
+        let mut bits = 0;
+        for (before, word) in before.iter_mut().zip(present) {
+            *before = bits;
+            bits += word.count_ones() as u16;
+        }
+        assert_eq!(usize::from(bits), packed.len(), "an entry for each bit");
+        Entries { present, before, packed }
     }
 
     /// A bit for each block, the lowest first: it has contents.
@@ -83,8 +95,17 @@ impl Entries {
     /// How many blocks before this one have contents.
     fn rank(&self, block: usize) -> usize {
         let (word, bit) = (block / WORD_BITS, block % WORD_BITS);
-        let before: u32 = self.present[..word].iter().map(|word| word.count_ones()).sum();
-        (before + (self.present[word] & ((1 << bit) - 1)).count_ones()) as usize
+        usize::from(self.before[word]) + (self.present[word] & ((1 << bit) - 1)).count_ones() as usize
+    }
+
+    /// Turns a block's bit over.
+    fn flip(&mut self, block: usize) {
+        let (word, bit) = (block / WORD_BITS, block % WORD_BITS);
+        self.present[word] ^= 1 << bit;
+        let set = self.present[word] & (1 << bit) != 0;
+        for before in &mut self.before[word + 1..] {
+            *before = if set { *before + 1 } else { *before - 1 };
+        }
     }
 
     /// Gives a block an entry; one without contents takes its entry away.
@@ -92,23 +113,31 @@ impl Entries {
     /// # Panics
     /// When a chunk has no such block.
     pub fn set(&mut self, block: usize, entry: Entry) {
+        self.replace(block, entry);
+    }
+
+    /// Gives a block an entry, as `set` does, and gives back the one that the block had.
+    ///
+    /// # Panics
+    /// When a chunk has no such block.
+    pub fn replace(&mut self, block: usize, entry: Entry) -> Entry {
         let at = self.rank(block);
-        let bit = 1 << (block % WORD_BITS);
         match (self.has(block), entry.has_contents()) {
-            (true, true) => self.packed[at] = entry,
+            (true, true) => std::mem::replace(&mut self.packed[at], entry),
             (true, false) => {
-                self.present[block / WORD_BITS] &= !bit;
-                self.packed.remove(at);
+                self.flip(block);
+                self.packed.remove(at)
             }
             (false, true) => {
                 if self.packed.len() == self.packed.capacity() {
                     let room = (self.packed.len() / ROOM_SHARE).max(ROOM_MIN);
                     self.packed.reserve_exact(room.min(CHUNK_BLOCKS - self.packed.len()));
                 }
-                self.present[block / WORD_BITS] |= bit;
+                self.flip(block);
                 self.packed.insert(at, entry);
+                NOWHERE
             }
-            (false, false) => {}
+            (false, false) => NOWHERE,
         }
     }
 
