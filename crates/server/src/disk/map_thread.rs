@@ -130,63 +130,16 @@ mod tests {
     use azekura_store::{CheckpointBatch, CheckpointRoot, Heir, LeafImage, LeafKey, SavedLeaf};
     use std::time::Duration;
 
-    /// A database that meets a page it does not understand.
-    #[derive(Clone)]
-    struct Panicking;
-
-    impl SavedMap for Panicking {
-        fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
-            Ok(None)
-        }
-        fn checkpoint(&mut self, _: CheckpointBatch) -> Result<(), MapError> {
-            Ok(())
-        }
-        fn load_leaves(&self, _: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError> {
-            panic!("internal error: entered unreachable code")
-        }
-        fn scan_layer(&self, _: LayerId, _: ChunkIndex, _: usize) -> Result<Vec<LeafKey>, MapError> {
-            Ok(Vec::new())
-        }
-        fn scan_modified(
-            &self,
-            _: PgId,
-            _: Sequence,
-            _: (LayerId, ChunkIndex),
-            _: usize,
-        ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
-            Ok(Vec::new())
-        }
-        fn load_heirs(&self, _: u32) -> Result<Vec<Heir>, MapError> {
-            Ok(Vec::new())
-        }
-        fn compare_totals(&self, _: PgId) -> Result<Option<String>, MapError> {
-            Ok(None)
-        }
-        fn for_each_leaf(&self, _: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
-            Ok(())
-        }
+    /// An empty database in which some things don't go as usual.
+    #[derive(Clone, Default)]
+    struct Unusual {
+        /// It does not understand its pages, and panics when it looks up a leaf.
+        panics: bool,
+        /// Heirs are listed only when it is let.
+        let_heirs: Option<Arc<Mutex<mpsc::Receiver<()>>>>,
     }
 
-    #[test]
-    fn after_a_panic_of_the_database_every_effect_ends_with_an_error() {
-        let (sender, told) = mpsc::channel();
-        let reports = move |io, done| sender.send((io, done)).unwrap();
-        let thread = MapThread::spawn("map", &Panicking, &reports).unwrap();
-        let heirs = |io| Effect::LoadHeirs { io: IoId(io), segment: 0 };
-        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
-        thread.perform(heirs(1));
-        assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
-        thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
-        assert!(matches!(next(), (IoId(2), Done::Leaves(Err(MapError::Failed(why)))) if why.contains("panicked")));
-        thread.perform(heirs(3));
-        assert!(matches!(next(), (IoId(3), Done::Heirs(Err(MapError::Failed(_))))));
-    }
-
-    /// A database that saves a checkpoint only when it is let.
-    #[derive(Clone)]
-    struct Saving(Arc<Mutex<mpsc::Receiver<()>>>);
-
-    impl SavedMap for Saving {
+    impl SavedMap for Unusual {
         fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
             Ok(None)
         }
@@ -194,6 +147,7 @@ mod tests {
             Ok(())
         }
         fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError> {
+            assert!(!self.panics, "internal error: entered unreachable code");
             Ok(vec![SavedLeaf::Absent; keys.len()])
         }
         fn scan_layer(&self, _: LayerId, _: ChunkIndex, _: usize) -> Result<Vec<LeafKey>, MapError> {
@@ -209,7 +163,9 @@ mod tests {
             Ok(Vec::new())
         }
         fn load_heirs(&self, _: u32) -> Result<Vec<Heir>, MapError> {
-            self.0.lock().unwrap().recv().unwrap();
+            if let Some(let_heirs) = &self.let_heirs {
+                let_heirs.lock().unwrap().recv().unwrap();
+            }
             Ok(Vec::new())
         }
         fn compare_totals(&self, _: PgId) -> Result<Option<String>, MapError> {
@@ -221,11 +177,27 @@ mod tests {
     }
 
     #[test]
+    fn after_a_panic_of_the_database_every_effect_ends_with_an_error() {
+        let (sender, told) = mpsc::channel();
+        let reports = move |io, done| sender.send((io, done)).unwrap();
+        let thread = MapThread::spawn("map", &Unusual { panics: true, ..Unusual::default() }, &reports).unwrap();
+        let heirs = |io| Effect::LoadHeirs { io: IoId(io), segment: 0 };
+        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        thread.perform(heirs(1));
+        assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
+        thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
+        assert!(matches!(next(), (IoId(2), Done::Leaves(Err(MapError::Failed(why)))) if why.contains("panicked")));
+        thread.perform(heirs(3));
+        assert!(matches!(next(), (IoId(3), Done::Heirs(Err(MapError::Failed(_))))));
+    }
+
+    #[test]
     fn leaves_are_looked_up_while_something_else_takes_its_time() {
         let (sender, told) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let (let_go, waits) = mpsc::channel();
-        let thread = MapThread::spawn("map", &Saving(Arc::new(Mutex::new(waits))), &reports).unwrap();
+        let map = Unusual { let_heirs: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
+        let thread = MapThread::spawn("map", &map, &reports).unwrap();
         let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
         thread.perform(Effect::LoadHeirs { io: IoId(1), segment: 0 });
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
