@@ -52,6 +52,8 @@ pub struct GroupReport {
     pub prepared: Sequence,
     /// Everything up to here is durable on the copy's device.
     pub durable: Sequence,
+    /// The last write that the copy, as primary, has acknowledged to a gateway since its process began.
+    pub acknowledged: Sequence,
     /// Its condition.
     pub state: GroupState,
     /// It answers readers as primary now, whomever it waits for.
@@ -209,6 +211,7 @@ impl Node {
             committed: group.committed(),
             prepared: group.prepared(),
             durable: group.durable(),
+            acknowledged: group.acknowledged(),
             state: group.state(self.now),
             serving: group.is_serving(self.now),
             sessions: group.sessions(),

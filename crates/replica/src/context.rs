@@ -37,6 +37,8 @@ pub(crate) struct GroupCx {
     pub(crate) tail: Tail,
     /// Everything up to here is durable in this copy's log.
     pub(crate) durable: Sequence,
+    /// The last write that this copy has acknowledged to a gateway since the process began.
+    acknowledged: Sequence,
     pub(crate) completeness: Completeness,
     pub(crate) sessions: Sessions,
     pub(crate) links: Links,
@@ -88,6 +90,7 @@ impl GroupCx {
             epochs: Epochs::recovered(recovered.epoch, config.epoch, now),
             log_life: 0,
             durable: tail.end(),
+            acknowledged: Sequence::ZERO,
             tail,
             completeness: Completeness::recovered(recovered.incomplete),
             sessions,
@@ -211,6 +214,9 @@ impl GroupCx {
             self.sessions.committed(write.header.session, write.header.request, write.oldest);
             if let Some(client) = write.client {
                 self.note_write_time(write.ordered_at);
+                if answer.is_ok() {
+                    self.acknowledged = write.header.sequence;
+                }
                 self.actions.push_back(Action::AnswerWrite(client, write.header.request, answer));
             }
         }
@@ -218,6 +224,16 @@ impl GroupCx {
         let answers = self.actions.iter().rev().take_while(|a| matches!(a, Action::AnswerWrite(..))).count();
         let at = self.actions.len() - answers;
         self.actions.insert(at, Action::Commit(upto));
+    }
+
+    /// Everything that is committed counts as acknowledged: a gateway asks again for a write of which only that is known.
+    pub(crate) fn acknowledge_past(&mut self) {
+        self.acknowledged = self.tail.committed();
+    }
+
+    /// The last write that this copy has acknowledged to a gateway since the process began.
+    pub(crate) fn acknowledged(&self) -> Sequence {
+        self.acknowledged
     }
 
     /// Records an epoch. Prepared writes after `keep` are void.

@@ -187,6 +187,7 @@ impl Scene for Stage {
     fn turned(world: &mut World, life: Life) {
         world.check_serving(life);
         world.check_windows(life);
+        world.check_acknowledged(life);
     }
 
     fn acts_as_primary(world: &mut World, life: Life, device: DeviceId, (group, epoch): (PgId, Epoch)) {

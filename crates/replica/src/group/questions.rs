@@ -57,6 +57,12 @@ impl Group {
         self.cx.durable
     }
 
+    /// The last write that this copy has acknowledged to a gateway since the process began.
+    #[must_use]
+    pub fn acknowledged(&self) -> Sequence {
+        self.cx.acknowledged()
+    }
+
     /// Of how many gateways it is remembered which writes are committed.
     #[must_use]
     pub fn sessions(&self) -> usize {

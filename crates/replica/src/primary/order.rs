@@ -34,6 +34,7 @@ impl Primary {
             return;
         }
         if cx.sessions.is_committed(write.session, write.request) {
+            cx.acknowledge_past();
             cx.act(answer(Ok(())));
             return;
         }

@@ -41,9 +41,28 @@ impl World {
         }
     }
 
+    /// A process has done something: what its primaries have acknowledged must be held by enough copies, whoever asked.
+    pub(crate) fn check_acknowledged(&mut self, life: Life) {
+        if self.plan.copies_min < 2 {
+            return;
+        }
+        let at = self.machines.get(&life.node).and_then(|machine| machine.at(life.shard));
+        let groups = at.into_iter().flat_map(|at| at.node.groups());
+        let said: Vec<_> = groups.map(|group| ((group.pg, group.device), group.acknowledged)).collect();
+        for (copy, upto) in said {
+            if self.scene.minimum.looks_at(copy, life, upto) {
+                self.held_by_enough(life, copy.0, upto, "everything");
+            }
+        }
+    }
+
     fn acknowledged(&mut self, life: Life, pg: PgId, name: (SessionId, RequestId)) {
-        // One that no primary has sent to another copy came there as a repair.
+        // Of one that no primary has sent to another copy the place is not known here.
         let Some(place) = self.scene.order.place_of(pg, name) else { return };
+        self.held_by_enough(life, pg, place, &format!("{name:?}"));
+    }
+
+    fn held_by_enough(&mut self, life: Life, pg: PgId, place: Sequence, what: &str) {
         let said = self.scene.minimum.held.iter().filter(|((group, _), upto)| *group == pg && **upto >= place);
         let mut devices: BTreeSet<DeviceId> = said.map(|((_, device), _)| *device).collect();
         // Of a group that a restore has just closed, the configuration does not say who was in sync.
@@ -58,7 +77,7 @@ impl World {
             place,
         ));
         if devices.len() < self.plan.copies_min as usize {
-            let what = format!("{life:?} acknowledges {name:?} at {place:?} of {pg:?}, which is on {devices:?} only");
+            let what = format!("{life:?} acknowledges {what} up to {place:?} of {pg:?}, which is on {devices:?} only");
             self.violate(Invariant::Acknowledged, what);
         }
     }
@@ -95,6 +114,7 @@ mod tests {
             prepared: Sequence(durable),
             sessions: 0,
             durable: Sequence(durable),
+            acknowledged: Sequence::ZERO,
             state: GroupState::Following,
             serving: false,
             resyncs: Vec::new(),
