@@ -69,6 +69,10 @@ struct NodeRates {
     memory_bytes: u64,
     /// Share of blocks read from the read cache; none were read: null.
     cache_hit_ratio: Option<f64>,
+    /// Memory in the leaves of the devices' maps; `--memory` of `azekura node` bounds it.
+    map_bytes: u64,
+    /// Share of the map's lookups that found their leaf in memory; there were none: null.
+    map_hit_ratio: Option<f64>,
     log_mib_per_second: f64,
     gc_mib_per_second: f64,
     problem: Option<String>,
@@ -157,14 +161,16 @@ fn measure(before: &ClusterStats, after: &ClusterStats, seconds: f64) -> Measure
             let sum = |snapshot: &NodeSnapshot| snapshot.devices.iter().map(value).sum::<u64>();
             sum(now).saturating_sub(sum(former)) as f64
         };
-        let (hits, misses) = (grown(|device| device.cache_hits), grown(|device| device.cache_misses));
+        let ratio = |hits: f64, misses: f64| (hits + misses > 0.0).then(|| hits / (hits + misses));
         nodes.push(NodeRates {
             name: stats.name.clone(),
             read: rate(&reads, seconds),
             write: rate(&writes, seconds),
             cpu_percent: (now.cpu_seconds - former.cpu_seconds).max(0.0) / seconds * 100.0,
             memory_bytes: now.memory_bytes,
-            cache_hit_ratio: (hits + misses > 0.0).then(|| hits / (hits + misses)),
+            cache_hit_ratio: ratio(grown(|device| device.cache_hits), grown(|device| device.cache_misses)),
+            map_bytes: now.devices.iter().map(|device| device.leaf_bytes).sum(),
+            map_hit_ratio: ratio(grown(|device| device.leaf_hits), grown(|device| device.leaf_misses)),
             log_mib_per_second: grown(|device| device.log_bytes) / MIB / seconds,
             gc_mib_per_second: grown(|device| device.gc_bytes) / MIB / seconds,
             problem: stats.problem.clone(),
@@ -191,6 +197,7 @@ fn describe(measured: &Measurement) -> String {
         us if us < 1_000_000.0 => format!("{:.1}ms", us / 1_000.0),
         us => format!("{:.1}s", us / 1_000_000.0),
     };
+    let share = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.1}%", ratio * 100.0));
     let mut volumes = Table::new(&[
         ("VOLUME", Align::Left),
         ("R IOPS", Align::Right),
@@ -221,6 +228,8 @@ fn describe(measured: &Measurement) -> String {
         ("CPU%", Align::Right),
         ("MEMORY", Align::Right),
         ("CACHE HITS", Align::Right),
+        ("MAP", Align::Right),
+        ("MAP HITS", Align::Right),
         ("LOG MiB/s", Align::Right),
         ("GC MiB/s", Align::Right),
         ("PROBLEM", Align::Left),
@@ -235,7 +244,9 @@ fn describe(measured: &Measurement) -> String {
             number(node.write.mib_per_second),
             number(node.cpu_percent),
             Size::new(node.memory_bytes).to_string(),
-            node.cache_hit_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.1}%", ratio * 100.0)),
+            share(node.cache_hit_ratio),
+            Size::new(node.map_bytes).to_string(),
+            share(node.map_hit_ratio),
             number(node.log_mib_per_second),
             number(node.gc_mib_per_second),
             node.problem.clone().unwrap_or_default(),
@@ -263,7 +274,14 @@ mod tests {
             latency: vec![0, 0, 0, 0, 0, 0, 0, count],
             ..RequestCounters::default()
         };
-        let device = DeviceSnapshot { cache_hits: hits, cache_misses: 100, ..DeviceSnapshot::default() };
+        let device = DeviceSnapshot {
+            cache_hits: hits,
+            cache_misses: 100,
+            leaf_bytes: 64 << 20,
+            leaf_hits: hits * 3,
+            leaf_misses: hits,
+            ..DeviceSnapshot::default()
+        };
         let snapshot = NodeSnapshot {
             uptime_seconds: uptime,
             cpu_seconds: uptime / 2.0,
@@ -284,9 +302,11 @@ mod tests {
         assert!((volume.write.mib_per_second - 3.90625).abs() < 1e-9);
         assert!((measured.nodes[0].cpu_percent - 50.0).abs() < 1e-9);
         assert_eq!(measured.nodes[0].cache_hit_ratio, Some(1.0));
+        assert_eq!((measured.nodes[0].map_bytes, measured.nodes[0].map_hit_ratio), (64 << 20, Some(0.75)));
         assert_eq!(measured.nodes[1].problem.as_deref(), Some("away"));
         let text = describe(&measured);
         assert!(text.contains("1000") && text.contains("100us") && text.contains("away"), "{text}");
+        assert!(text.contains("64MiB") && text.contains("75.0%"), "{text}");
         // A restarted node counts from 0, a new one has no rates.
         assert_eq!(measure(&look(10.0, 5_000, 0), &look(1.0, 200, 0), 1.0).volumes[0].write.iops, 200.0);
         let none = ClusterStats::default();
