@@ -25,7 +25,8 @@ THIN_WRITES = f"{WRITES} --ba=128k {FREELY}"
 # what is held the data has.
 DENSE_SHARE, DENSE_SAMPLE, DENSE_TIMES = 0.6, "64M", 10
 DENSE = "dense"
-DENSE_MEMORY = "256M"
+# The least that a node takes for one device: ten times what it holds still fits on devices of 12 GiB.
+DENSE_MEMORY = "2M"
 # Of what the cache holds: the range that is sure to lie within it.
 INSIDE_SHARE = 0.5
 

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use std::path::Path;
 
 /// Memory for the map of one device, at the least: below it every write would wait for its leaf.
-pub const MAP_BYTES_MIN: u64 = 4 << 20;
+pub const MAP_BYTES_MIN: u64 = 2 << 20;
 /// What the map of one device gets unless somebody says less, however small the machine is.
 const MAP_BYTES_USUAL: u64 = 64 << 20;
 /// Unless somebody says how much, maps get one in so many parts of the machine's memory.
@@ -52,8 +52,8 @@ mod tests {
     fn memory_is_divided_among_devices_and_too_little_is_refused() {
         assert_eq!(map_bytes(Some(256 << 20), 4).unwrap(), 64 << 20);
         assert_eq!(map_bytes(Some(8 << 20), 0).unwrap(), 8 << 20);
-        let error = map_bytes(Some(8 << 20), 3).unwrap_err().to_string();
-        assert!(error.contains("at least 12 MiB"), "{error}");
+        let error = map_bytes(Some(5 << 20), 3).unwrap_err().to_string();
+        assert!(error.contains("at least 6 MiB"), "{error}");
         assert!(map_bytes(None, 50).unwrap() >= MAP_BYTES_USUAL);
     }
 
