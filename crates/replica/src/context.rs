@@ -226,7 +226,8 @@ impl GroupCx {
         self.actions.insert(at, Action::Commit(upto));
     }
 
-    /// Everything that is committed counts as acknowledged: a gateway asks again for a write of which only that is known.
+    /// Everything that is committed counts as acknowledged: a gateway asks again for a write of which only that is
+    /// known.
     pub(crate) fn acknowledge_past(&mut self) {
         self.acknowledged = self.tail.committed();
     }
