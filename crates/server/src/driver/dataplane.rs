@@ -1,8 +1,8 @@
 //! A shard of the data plane: a thread with one io_uring event loop that performs what the [`Node`] asks for.
 //!
 //! The loop owns its sockets and devices. Other threads, those of other shards included, reach it through
-//! [`Handle`](crate::driver::messages::Handle): they send a [`Command`] and wake it. It reports through a channel. It
-//! blocks when there is nothing to do.
+//! [`Handle`]: they send a [`Command`] and wake the loop. It reports through a channel, and blocks when there is
+//! nothing to do.
 
 use crate::bridge::attachments::{Fence, Freeze};
 use crate::bridge::layer_questions::LayerQuestions;
