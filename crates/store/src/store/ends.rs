@@ -55,10 +55,10 @@ impl Store {
     fn batch_written(&mut self, io: IoId) {
         self.log.on_written(io);
         let mut advanced = false;
-        while let Some(landings) = self.log.next_durable(self.engine.cx_mut()) {
+        while let Some(records) = self.log.next_durable(self.engine.cx_mut()) {
             advanced = true;
-            for (token, landing) in landings {
-                self.engine.land(landing);
+            for (token, record) in records {
+                self.engine.record_is_durable(record);
                 if let Some(token) = token {
                     self.engine.cx_mut().complete(Completion::Durable { token });
                 }
