@@ -109,7 +109,7 @@ pub(crate) fn number(key: &[u8], row: &[u8]) -> Option<u64> {
 }
 
 /// The key of a row of `heirs`, as its checksum covers it.
-pub(crate) fn heir_key(segment: u32, layer: u64) -> [u8; 12] {
+pub(crate) fn merged_owner_key(segment: u32, layer: u64) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&segment.to_le_bytes());
     bytes[4..].copy_from_slice(&layer.to_le_bytes());

@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
     use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-    use azekura_store::{CheckpointBatch, CheckpointRoot, Heir, LeafImage, LeafKey, SavedLeaf};
+    use azekura_store::{CheckpointBatch, CheckpointRoot, LeafImage, LeafKey, MergedOwner, SavedLeaf};
     use std::time::Duration;
 
     /// An empty database in which some things don't go as usual.
@@ -135,8 +135,8 @@ mod tests {
     struct Unusual {
         /// It does not understand its pages, and panics when it looks up a leaf.
         panics: bool,
-        /// Heirs are listed only when it is let.
-        let_heirs: Option<Arc<Mutex<mpsc::Receiver<()>>>>,
+        /// Merged owners are listed only when it is let.
+        let_merged_owners: Option<Arc<Mutex<mpsc::Receiver<()>>>>,
     }
 
     impl SavedMap for Unusual {
@@ -162,9 +162,9 @@ mod tests {
         ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
             Ok(Vec::new())
         }
-        fn load_heirs(&self, _: u32) -> Result<Vec<Heir>, MapError> {
-            if let Some(let_heirs) = &self.let_heirs {
-                let_heirs.lock().unwrap().recv().unwrap();
+        fn load_merged_owners(&self, _: u32) -> Result<Vec<MergedOwner>, MapError> {
+            if let Some(let_merged_owners) = &self.let_merged_owners {
+                let_merged_owners.lock().unwrap().recv().unwrap();
             }
             Ok(Vec::new())
         }
@@ -181,14 +181,14 @@ mod tests {
         let (sender, told) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let thread = MapThread::spawn("map", &Unusual { panics: true, ..Unusual::default() }, &reports).unwrap();
-        let heirs = |io| Effect::LoadHeirs { io: IoId(io), segment: 0 };
+        let merged_owners = |io| Effect::LoadMergedOwners { io: IoId(io), segment: 0 };
         let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
-        thread.perform(heirs(1));
-        assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
+        thread.perform(merged_owners(1));
+        assert!(matches!(next(), (IoId(1), Done::MergedOwners(Ok(_)))));
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
         assert!(matches!(next(), (IoId(2), Done::Leaves(Err(MapError::Failed(why)))) if why.contains("panicked")));
-        thread.perform(heirs(3));
-        assert!(matches!(next(), (IoId(3), Done::Heirs(Err(MapError::Failed(_))))));
+        thread.perform(merged_owners(3));
+        assert!(matches!(next(), (IoId(3), Done::MergedOwners(Err(MapError::Failed(_))))));
     }
 
     #[test]
@@ -196,13 +196,13 @@ mod tests {
         let (sender, told) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let (let_go, waits) = mpsc::channel();
-        let map = Unusual { let_heirs: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
+        let map = Unusual { let_merged_owners: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
         let thread = MapThread::spawn("map", &map, &reports).unwrap();
         let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
-        thread.perform(Effect::LoadHeirs { io: IoId(1), segment: 0 });
+        thread.perform(Effect::LoadMergedOwners { io: IoId(1), segment: 0 });
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
         assert!(matches!(next(), (IoId(2), Done::Leaves(Ok(_)))));
         let_go.send(()).unwrap();
-        assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
+        assert!(matches!(next(), (IoId(1), Done::MergedOwners(Ok(_)))));
     }
 }

@@ -144,8 +144,8 @@ impl Checkpointer {
             leaves: Vec::new(),
             removed: Vec::new(),
             layers: Vec::new(),
-            heirs_gone: Vec::new(),
-            heirs: Vec::new(),
+            merged_owners_gone: Vec::new(),
+            merged_owners: Vec::new(),
         };
         let bytes_max = cx.options().checkpoint_bytes_max;
         let wanted = Wanted { limit: leaves_max, bytes_max, floor, before };
@@ -155,8 +155,8 @@ impl Checkpointer {
         batch.root.position = position_of(cx, position);
         save_pending(cx, groups, position, &mut batch.root.groups);
         batch.segments = cx.segments_mut().begin_checkpoint(position);
-        batch.heirs_gone = cx.segments().freeing().to_vec();
-        cleaner.forget_segments(cx, &batch.heirs_gone);
+        batch.merged_owners_gone = cx.segments().freeing().to_vec();
+        cleaner.forget_segments(cx, &batch.merged_owners_gone);
         map.take_rows(&mut batch);
         let over = jobs.over(position, map.oldest_dirty(), groups);
         for job in &over {

@@ -133,7 +133,7 @@ impl Map {
             let owner = self.cache.slot(slot).key.layer;
             let layer = moved.range.layer;
             if owner != layer && s.jobs.merged_into(layer) != Some(owner) {
-                self.heirs.add(place.segment, layer, owner);
+                self.merged_owners.add(place.segment, layer, owner);
             }
         }
         self.save_with_unsaved_below(slot);
@@ -229,8 +229,8 @@ impl Map {
         if s.groups.get_mut(key.pg).is_forgotten() {
             return Step::Done;
         }
-        let heir = LeafKey { layer: into, ..key };
-        let (from, to) = match (self.leaf_here(s, key), self.leaf_here(s, heir)) {
+        let child = LeafKey { layer: into, ..key };
+        let (from, to) = match (self.leaf_here(s, key), self.leaf_here(s, child)) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(step), _) | (_, Err(step)) => return step,
         };
@@ -247,7 +247,7 @@ impl Map {
             Some(to) => to,
             None => {
                 // The child reads all of it: it gets a leaf that inherits everything.
-                let slot = self.cache.find(heir).expect("its absence was found just now");
+                let slot = self.cache.find(child).expect("its absence was found just now");
                 self.cache.create(slot, source.child());
                 self.layers.leaf_made(into);
                 slot
@@ -279,7 +279,7 @@ impl Map {
             delta.extend(moved.iter().chain(&freed).map(|(segment, blocks)| (*segment, -blocks)));
         }
         // The layer's leaf may be saved as empty only with, or after, the child's.
-        self.cache.save_with(from, heir);
+        self.cache.save_with(from, child);
         // What a copy brought to the layer counts as the child's own from here on. Replay gives a copy's blocks to
         // those that lie below only as long as the child inherits them: the child is saved with all that have got them.
         self.cache.save_with_needs_of(to, from);
@@ -289,7 +289,7 @@ impl Map {
         freed
             .iter()
             .for_each(|(segment, blocks)| s.cx.segments_mut().remove_live(LiveRight::LEAF, *segment, *blocks as u32));
-        moved.iter().for_each(|(segment, _)| self.heirs.add(*segment, key.layer, into));
+        moved.iter().for_each(|(segment, _)| self.merged_owners.add(*segment, key.layer, into));
         Step::Done
     }
 }

@@ -53,15 +53,15 @@ impl Map {
         taken
     }
 
-    /// Takes the rows of layers and heirs that belong to it, without those of segments that it makes free.
+    /// Takes the rows of layers and merged owners that belong to it, without those of segments that it makes free.
     pub fn take_rows(&mut self, batch: &mut CheckpointBatch) {
         batch.layers = self.layers.take_changed();
-        batch.heirs = self.heirs.take(&batch.heirs_gone);
+        batch.merged_owners = self.merged_owners.take(&batch.merged_owners_gone);
     }
 
     /// The checkpoint with these leaves is saved.
     pub fn saved(&mut self, leaves: &[LeafKey]) {
         self.cache.saved(leaves);
-        self.heirs.saved();
+        self.merged_owners.saved();
     }
 }
