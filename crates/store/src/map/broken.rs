@@ -96,7 +96,7 @@ impl Map {
         let first = group.and_then(|group| group.pending().find(waits)).filter(|_| s.cx.is_running());
         let modified =
             first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
-        LeafStamps { modified, log_upto, copied_upto: log_upto }
+        LeafStamps { modified, log_upto, repaired_upto: log_upto }
     }
 
     /// The saved map does not give a leaf now, for which changes wait: it is asked for again. If it
