@@ -237,7 +237,7 @@ impl Configuration {
             version: next.version,
             epoch: next.epoch,
             primary: next.primary,
-            reign: next.primary_incarnation,
+            primary_incarnation: next.primary_incarnation,
             in_sync: next.in_sync.into_iter().collect(),
             away: next.away,
             members: next.members.into_iter().collect(),
