@@ -40,14 +40,14 @@ impl MapThread {
         map: impl SavedMap + Clone + Send + 'static,
         data_plane: Handle,
     ) -> io::Result<MapThread> {
-        let told = move |io, done| data_plane.send(Command::MapDone(device, io, done));
-        MapThread::spawn(&format!("map-{device}"), &map, &told)
+        let report = move |io, done| data_plane.send(Command::MapDone(device, io, done));
+        MapThread::spawn(&format!("map-{device}"), &map, &report)
     }
 
     fn spawn<M: SavedMap + Clone + Send + 'static>(
         name: &str,
         map: &M,
-        told: &(impl Fn(IoId, Done) + Clone + Send + 'static),
+        report: &(impl Fn(IoId, Done) + Clone + Send + 'static),
     ) -> io::Result<MapThread> {
         // After a panic nothing is known of what the database has in memory: it is not asked again.
         let panicked = Arc::new(AtomicBool::new(false));
@@ -56,19 +56,19 @@ impl MapThread {
         let wanted = Arc::new(Mutex::new(wanted));
         let mut threads = Vec::new();
         let mut work = Work { map: map.clone(), panicked: panicked.clone() };
-        let reports = told.clone();
+        let report_done = report.clone();
         threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(effect) = effects.recv() {
-                work.perform(effect).into_iter().for_each(|(io, done)| reports(io, done));
+                work.perform(effect).into_iter().for_each(|(io, done)| report_done(io, done));
             }
         })?);
         for reader in 0..READERS {
             let mut work = Work { map: map.clone(), panicked: panicked.clone() };
-            let (wanted, reports) = (wanted.clone(), told.clone());
+            let (wanted, report_done) = (wanted.clone(), report.clone());
             let next = move || wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
             threads.push(std::thread::Builder::new().name(format!("{name}-r{reader}")).spawn(move || {
                 while let Ok(effect) = next() {
-                    work.perform(effect).into_iter().for_each(|(io, done)| reports(io, done));
+                    work.perform(effect).into_iter().for_each(|(io, done)| report_done(io, done));
                 }
             })?);
         }
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn after_a_panic_of_the_database_every_effect_ends_with_an_error() {
-        let (sender, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let thread = MapThread::spawn("map", &Unusual { panics: true, ..Unusual::default() }, &reports).unwrap();
         let merged_owners = |io| Effect::LoadMergedOwners { io: IoId(io), segment: 0 };
-        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let next = || received.recv_timeout(Duration::from_secs(60)).unwrap();
         thread.perform(merged_owners(1));
         assert!(matches!(next(), (IoId(1), Done::MergedOwners(Ok(_)))));
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
@@ -193,12 +193,12 @@ mod tests {
 
     #[test]
     fn leaves_are_looked_up_while_something_else_takes_its_time() {
-        let (sender, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let (let_go, waits) = mpsc::channel();
         let map = Unusual { let_merged_owners: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
         let thread = MapThread::spawn("map", &map, &reports).unwrap();
-        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let next = || received.recv_timeout(Duration::from_secs(60)).unwrap();
         thread.perform(Effect::LoadMergedOwners { io: IoId(1), segment: 0 });
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
         assert!(matches!(next(), (IoId(2), Done::Leaves(Ok(_)))));
