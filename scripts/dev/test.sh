@@ -9,7 +9,7 @@ Runs, in this order, and stops at the first that fails:
   shell     shellcheck of this command's own scripts
   tidy      ./dev tidy
   format    cargo fmt --check
-  lint      cargo clippy, warnings are errors
+  lint      cargo clippy and cargo doc, warnings are errors
   unit      cargo test of the whole workspace: unit tests, properties, crash models, simulator
   e2e       pytest: clusters of real processes with fio, qemu, nbdcopy and file systems as clients, once with the
             embedded configuration server and once with etcd; the lab's experiments, each as short as it goes
@@ -31,6 +31,12 @@ stage() {
 
 # -x follows the files that `dev` sources, so that all of them are seen as the one program that they are.
 run_shellcheck() { shellcheck -x dev .ci/run; }
+
+# The documentation is that of all items, so that links of private ones are checked as well.
+run_lint() {
+    cargo clippy --workspace --all-targets -- -D warnings &&
+        RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+}
 
 run_e2e() {
     AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 "$PYTHON" -m pytest "$@"
@@ -69,7 +75,7 @@ command_test() {
         stage tidy run_tidy
     fi
     stage format cargo fmt --all --check
-    stage lint cargo clippy --workspace --all-targets -- -D warnings
+    stage lint run_lint
     # Properties are tried from one fixed seed, so that a failure is the change's and not the dice's; another:
     # PROPTEST_RNG_SEED=N.
     stage unit env "PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20261121}" cargo test --workspace

@@ -3,8 +3,8 @@
 
 help_torment() {
     cat <<'TEXT'
-usage: ./dev torment [--minutes M] [--seed S] [--nodes N] [--faults KIND,KIND...] [--light] [--record]
-                     [--logs FOLDER]
+usage: ./dev torment [--minutes M] [--seed S] [--nodes N] [--shards N|draw] [--faults KIND,KIND...] [--light]
+                     [--record] [--logs FOLDER]
        ./dev torment --figures [FIGURE...] [--minutes M]
 
 A cluster of real processes, each node in a network namespace of its own, three members of etcd, devices on small file
@@ -14,6 +14,8 @@ writers and readers (one of a class that wants both of two copies), fio and a Po
 acknowledged may be missing. Needs root.
   --minutes M   how long (default 10)
   --seed S      the same faults in the same order; without it, another each time
+  --shards ...  how many shards each node has, and as many devices, which share its space: 1 to 4, or draw: 1 or 2 for
+                each node, as the seed says (default; with --figures 1)
   --faults ...  only these kinds
   --record      writes the result into docs/reliability.md
   --light       only the writers and readers, no fio and no PostgreSQL

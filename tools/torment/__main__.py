@@ -12,7 +12,7 @@ from tools.harness.cluster import binary
 from tools.harness.document import RELIABILITY, circumstances, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import faults, isolation
+from . import faults, isolation, shards
 from .figures import Figures
 from .programs import Fio, Postgres
 from .rig import Rig
@@ -24,6 +24,7 @@ def parse():
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--shards", type=shards.parse, help="of each node, or 'draw' (the default, but for figures)")
     parser.add_argument(
         "--faults", help="only these kinds, separated by commas: " + ", ".join(sorted(faults.CATALOGUE))
     )
@@ -56,7 +57,9 @@ def main():
 
 def run(arguments, seed, folder):
     say(f"binary {binary()}, seed {seed}, folder {folder}")
-    rig = Rig(folder / "rig", arguments.nodes if arguments.figures is None else 3)
+    counts = shards_of(arguments, seed)
+    say(f"shards: {shards.described(counts)}")
+    rig = Rig(folder / "rig", counts)
     programs = []
     try:
         rig.start()
@@ -72,7 +75,7 @@ def run(arguments, seed, folder):
         torment = Torment(rig, seed, programs, kinds)
         plan = arguments.plan.split(",") if arguments.plan else None
         outcome = torment.run(arguments.minutes * 60, plan)
-        result = f"{torment.table()} Minutes: {arguments.minutes:g}, seed {seed}. Problems: {len(outcome.problems)}."
+        result = result_of(torment, arguments.minutes, counts)
         print(result, flush=True)
         if arguments.record:
             replace_part(RELIABILITY, "torment", f"{circumstances(arguments.nodes)}\n\n{result}")
@@ -82,7 +85,8 @@ def run(arguments, seed, folder):
             if hangs:
                 figures["torment hangs"] = f"{max(hangs):.2f} s"
             set_figures(RELIABILITY, figures)
-        say(f"seed {seed}: {len(outcome.problems)} problems, {sum(outcome.injected.values())} faults")
+        faults_done = sum(outcome.injected.values())
+        say(f"seed {seed}: {len(outcome.problems)} problems, {faults_done} faults; shards: {shards.described(counts)}")
         for text in outcome.problems:
             print(f"  {text}")
         return 1 if outcome.problems else 0
@@ -90,6 +94,20 @@ def run(arguments, seed, folder):
         for program in programs:
             program.close()
         rig.destroy_processes()
+
+
+def shards_of(arguments, seed):
+    """The shards of each node: drawn, unless a number is given or figures are measured, which are compared."""
+    measures = arguments.figures is not None
+    wanted = arguments.shards or (1 if measures else shards.DRAW)
+    return shards.of_nodes(wanted, seed, 3 if measures else arguments.nodes)
+
+
+def result_of(torment, minutes, counts):
+    """The result as Markdown; its last line says how it came about."""
+    problems = len(torment.outcome.problems)
+    how = f"Minutes: {minutes:g}, seed {torment.seed}, shards: {shards.described(counts)}."
+    return f"{torment.table()} {how} Problems: {problems}."
 
 
 # Kinds of faults in which a device stands still.

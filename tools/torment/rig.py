@@ -25,13 +25,16 @@ def mib(size):
 
 
 class RigNode(Node):
-    """A node on its machine. Its data folder is a file system of its own, little larger than its device."""
+    """A node on its machine. Its data folder is a file system of its own, little larger than its devices.
 
-    def __init__(self, cluster, number, machine):
+    Each of its shards has a device, and all devices together have the size that one alone has.
+    """
+
+    def __init__(self, cluster, number, machine, shards=1):
         super().__init__(cluster, number)
-        self.machine = machine
+        self.machine, self.shards = machine, shards
         self.mounted = False
-        # The node's device, if that can be made to hang.
+        # The node's first device, if that can be made to hang.
         self.hanging = None
 
     @property
@@ -43,11 +46,16 @@ class RigNode(Node):
             return f"nbd://{self.machine.address}:10809/{volume}"
         return super().uri(volume)
 
+    @property
+    def device_mib(self):
+        return mib(self.cluster.device_size) // self.shards
+
     def arguments(self):
         address = self.machine.address
         words = ["node", "--name", self.name, "--data", self.data, "--listen", f"{address}:7101"]
         words += ["--api", f"{address}:7180", "--nbd", f"{address}:10809", "--nbd-socket", self.socket]
-        words += ["--config", self.cluster.config_url, "--device-size", self.cluster.device_size]
+        words += ["--config", self.cluster.config_url, "--device-size", f"{self.device_mib}MiB"]
+        words += ["--devices", self.shards, "--shards", self.shards]
         return [str(word) for word in words]
 
     def start(self):
@@ -60,7 +68,8 @@ class RigNode(Node):
     def _make_file_system(self):
         image = self.cluster.folder / f"{self.name}.img"
         with open(image, "wb") as file:
-            os.truncate(file.fileno(), mib(self.cluster.device_size) * 2**20 * 17 // 16 + SPARE_BYTES)
+            device_bytes = self.device_mib * 2**20 * 17 // 16 + SPARE_BYTES
+            os.truncate(file.fileno(), self.shards * device_bytes)
         run("mkfs.ext4", "-q", "-F", "-m", "0", image)
         self.data.mkdir()
         # The loop device goes with the mount.
@@ -68,7 +77,7 @@ class RigNode(Node):
         self.mounted = True
 
     def put_device_behind_server(self):
-        """From now on the node's device can be made to hang (`self.hanging`)."""
+        """From now on the node's first device can be made to hang (`self.hanging`)."""
         self.stop()
         self.hanging = HangingFile(log_files(self)[0], self.cluster.folder / f"{self.name}-device")
         self.start()
@@ -143,11 +152,13 @@ class EtcdMember:
 class Rig(Cluster):
     """Nodes n1… on machines m1…, etcd on the first three of them."""
 
-    def __init__(self, folder, nodes=4, device_size="2GiB"):
+    def __init__(self, folder, shards=(1, 1, 1, 1), device_size="2GiB"):
+        """`shards` has the number of each node."""
         super().__init__(folder, nodes=0, config="etcd", device_size=device_size)
         network.make_bridge()
-        self.machines = [network.Machine(number) for number in range(1, nodes + 1)]
-        self.nodes = [RigNode(self, number, machine) for number, machine in enumerate(self.machines, 1)]
+        self.machines = [network.Machine(number) for number in range(1, len(shards) + 1)]
+        nodes = enumerate(zip(self.machines, shards, strict=True), 1)
+        self.nodes = [RigNode(self, number, machine, count) for number, (machine, count) in nodes]
         self.members = [EtcdMember(self, i + 1, self.machines[i]) for i in range(ETCD_MEMBERS)]
 
     @property

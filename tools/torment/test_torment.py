@@ -68,6 +68,6 @@ def test_histories_that_are_not_linearizable(history):
 def test_short_torment(tmp_path):
     """In namespaces of its own; the faults come in this order, and whatever is missing afterwards is in the output."""
     command = [sys.executable, "-m", "tools.torment", "--plan", "kill,stand_still,cut_off", "--light", "--seed", "1"]
-    command += ["--nodes", "3", "--logs", tmp_path]
+    command += ["--nodes", "3", "--shards", "2", "--logs", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -83,12 +83,12 @@ class Torment:
         deadline = time.monotonic() + seconds
         for kind in plan or ():
             self.one_round([kind])
-        while plan is None and time.monotonic() < deadline and not self.hopeless():
+        while plan is None and time.monotonic() < deadline and not self.has_failed():
             self.one_round(self.draw_round())
         self.judge()
         return self.outcome
 
-    def hopeless(self):
+    def has_failed(self):
         return len(self.outcome.problems) >= 20
 
     def draw_round(self):

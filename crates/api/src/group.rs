@@ -29,7 +29,7 @@ pub struct GroupView {
     pub id: PgId,
     /// Its class.
     pub class: String,
-    /// The reign of its primary.
+    /// The epoch of its primary.
     pub epoch: u64,
     /// The device that orders its writes.
     #[cfg_attr(test, schemars(with = "u32"))]

@@ -47,6 +47,9 @@ pub struct NodeView {
     pub rack: String,
     /// Number of its devices.
     pub devices: usize,
+    /// How many shards its data plane has, each on a thread of its own: those of its last start.
+    #[serde(default = "one_shard")]
+    pub shards: u8,
     /// Whether it leads the control plane.
     pub leader: bool,
     /// Resident memory, bytes, if its statistics could be had.
@@ -55,6 +58,10 @@ pub struct NodeView {
     pub uptime_seconds: Option<f64>,
     /// Version of its program, likewise.
     pub version: Option<String>,
+}
+
+fn one_shard() -> u8 {
+    1
 }
 
 /// Whether a device takes data.

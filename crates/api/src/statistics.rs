@@ -205,7 +205,7 @@ pub struct GroupSnapshot {
     pub role: String,
     /// What it does: `active` when it takes part in I/O, else a word for why not.
     pub state: String,
-    /// The reign that it knows of.
+    /// The epoch that it knows of.
     pub epoch: u64,
     /// The newest write that it knows of.
     pub sequence: u64,

@@ -54,9 +54,9 @@ pub struct MeasureLayer {
     #[cfg_attr(feature = "schemars", schemars(with = "u64"))]
     pub layer: LayerId,
     /// The layer that gets what it shows of it; without one, nothing of it is needed any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "heir", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(with = "Option<u64>"))]
-    pub heir: Option<LayerId>,
+    pub merged_into: Option<LayerId>,
     /// The first chunk.
     #[cfg_attr(feature = "schemars", schemars(with = "u32"))]
     pub from: ChunkIndex,
@@ -68,7 +68,7 @@ pub struct MeasureLayer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Measured {
-    /// Bytes of blocks that the layer owns and its heir does not show.
+    /// Bytes of blocks that the layer owns and the layer that it is merged into does not show.
     pub bytes: u64,
     /// The chunk with which it goes on; `None`: that was all.
     pub next: Option<u32>,

@@ -131,17 +131,17 @@ impl Pages {
 
 /// Tells people now and then how far it is.
 struct Progress {
-    told: Instant,
+    shown_at: Instant,
 }
 
 impl Progress {
     fn new() -> Progress {
-        Progress { told: Instant::now() }
+        Progress { shown_at: Instant::now() }
     }
 
     fn tell(&mut self, page: &DiffView, sums: &Sums) {
-        let Some(offset) = page.next_offset_bytes.filter(|_| self.told.elapsed() >= PROGRESS_PAUSE) else { return };
-        self.told = Instant::now();
+        let Some(offset) = page.next_offset_bytes.filter(|_| self.shown_at.elapsed() >= PROGRESS_PAUSE) else { return };
+        self.shown_at = Instant::now();
         let percent = offset as f64 * 100.0 / page.size_bytes.max(1) as f64;
         let found = Size::new(sums.data_bytes + sums.zero_bytes);
         // Progress for people; if it can't be shown, the outcome still is.

@@ -96,6 +96,7 @@ pub fn nodes(nodes: &[NodeView]) -> String {
         ("ID", Align::Right),
         ("ALIVE", Align::Left),
         ("DEVICES", Align::Right),
+        ("SHARDS", Align::Right),
         ("DATA", Align::Left),
         ("API", Align::Left),
         ("CLIENTS", Align::Left),
@@ -117,6 +118,7 @@ pub fn nodes(nodes: &[NodeView]) -> String {
             }
             .to_owned(),
             node.devices.to_string(),
+            node.shards.to_string(),
             node.data_address.clone(),
             node.api_address.clone(),
             endpoints::by_protocol(&node.endpoints),
@@ -203,4 +205,32 @@ fn groups(groups: &[GroupView]) -> String {
         ]);
     }
     table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_listed_with_their_shards() {
+        let node = |name: &str| {
+            serde_json::json!({
+                "id": 1, "name": name, "alive": true, "alive_since": null, "data_address": "127.0.0.1:7101",
+                "api_address": "127.0.0.1:7180", "site": "", "rack": "", "devices": 3, "leader": false,
+                "memory_bytes": null, "uptime_seconds": null, "version": null,
+            })
+        };
+        let of_today = {
+            let mut node = node("n1");
+            node["shards"] = 2.into();
+            node
+        };
+        // The second answer is that of a node from before shards.
+        let nodes: Vec<NodeView> = [of_today, node("n2")].map(|node| serde_json::from_value(node).unwrap()).into();
+        let table = super::nodes(&nodes);
+        let cells: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        let column = cells[0].iter().position(|title| *title == "SHARDS").unwrap();
+        assert_eq!((cells[0][column - 1], cells[1][column - 1]), ("DEVICES", "3"));
+        assert_eq!((cells[1][column], cells[2][column]), ("2", "1"));
+    }
 }

@@ -10,14 +10,14 @@ pub struct Progress<W: Write = Stderr> {
     lines: W,
     /// Where the last line can be changed.
     bar: Option<ProgressBar>,
-    told: String,
+    last: String,
 }
 
 impl Progress {
     /// On standard error.
     pub fn new() -> Progress {
         let bar = ProgressBar::no_length();
-        Progress { lines: stderr(), bar: (!bar.is_hidden()).then_some(bar), told: String::new() }
+        Progress { lines: stderr(), bar: (!bar.is_hidden()).then_some(bar), last: String::new() }
     }
 }
 
@@ -34,7 +34,7 @@ impl<W: Write> Progress<W> {
     }
 
     fn show(&mut self, text: String, part: Option<(u64, u64)>) {
-        if text == self.told {
+        if text == self.last {
             return;
         }
         match (&self.bar, part) {
@@ -50,7 +50,7 @@ impl<W: Write> Progress<W> {
                 bar.set_message(text.clone());
             }
         }
-        self.told = text;
+        self.last = text;
     }
 }
 
@@ -73,18 +73,18 @@ mod tests {
 
     #[test]
     fn without_a_terminal_each_change_has_a_line() {
-        let mut progress = Progress { lines: Vec::new(), bar: None, told: String::new() };
+        let mut progress = Progress { lines: Vec::new(), bar: None, last: String::new() };
         progress.tell("waiting: n2".into());
         progress.tell("waiting: n2".into());
         progress.part(1, 4, "scrubbing: 3 of 4 groups left".into());
-        let told = String::from_utf8(std::mem::take(&mut progress.lines)).unwrap();
-        assert_eq!(told, "waiting: n2\nscrubbing: 3 of 4 groups left\n");
+        let shown = String::from_utf8(std::mem::take(&mut progress.lines)).unwrap();
+        assert_eq!(shown, "waiting: n2\nscrubbing: 3 of 4 groups left\n");
     }
 
     #[test]
     fn on_a_terminal_one_line_changes_and_goes() {
         let bar = ProgressBar::hidden();
-        let mut progress = Progress { lines: Vec::new(), bar: Some(bar.clone()), told: String::new() };
+        let mut progress = Progress { lines: Vec::new(), bar: Some(bar.clone()), last: String::new() };
         progress.tell("waiting: n2".into());
         assert_eq!((bar.message(), bar.length()), ("waiting: n2".into(), None));
         progress.part(1, 4, "scrubbing: 3 of 4 groups left".into());

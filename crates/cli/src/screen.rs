@@ -31,10 +31,10 @@ impl Screen {
     /// Standard output. `COLUMNS` goes before the terminal's own width. Colours are for terminals, where neither
     /// `NO_COLOR` nor `TERM=dumb` is set.
     pub fn stdout() -> Screen {
-        let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|columns| *columns > 0);
+        let set = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).filter(|columns| *columns > 0);
         let found = || terminal_size::terminal_size_of(stdout()).map(|(width, _)| width.0);
         let colours = stdout().is_terminal() && AutoStream::choice(&stdout()) != ColorChoice::Never;
-        Screen { columns: told.or_else(found), colours }
+        Screen { columns: set.or_else(found), colours }
     }
 
     /// A text in its colour.

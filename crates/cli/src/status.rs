@@ -74,7 +74,7 @@ fn look(client: &Client, nodes: Option<usize>) -> Result<ClusterStatus, CliError
 fn wait(client: &Client, nodes: Option<usize>, time: Duration) -> Result<ClusterStatus, CliError> {
     let deadline = Instant::now() + time;
     let mut progress = Progress::new();
-    let mut told = String::new();
+    let mut shown = String::new();
     let mut resync: Option<(ResyncStatus, Instant)> = None;
     loop {
         let outcome = look(client, nodes);
@@ -87,9 +87,9 @@ fn wait(client: &Client, nodes: Option<usize>, time: Duration) -> Result<Cluster
             return outcome;
         }
         // Beside a resync, whose lines are told more often, it is told when it changes.
-        if waiting_for != told {
+        if waiting_for != shown {
             progress.tell(format!("waiting: {waiting_for}"));
-            told = waiting_for;
+            shown = waiting_for;
         }
         if let Ok(ClusterStatus { resync: Some(now), .. }) = &outcome
             && resync.as_ref().is_none_or(|(_, looked)| looked.elapsed() >= RESYNC_STEP)

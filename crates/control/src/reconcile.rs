@@ -29,7 +29,7 @@ const ROUND_INTERVAL: Duration = Duration::from_secs(30);
 const _: () = assert!(cuts::PATIENCE.as_secs() > FREEZE_WAIT.as_secs());
 
 /// One node's time as the leader.
-struct Reign {
+struct Leadership {
     meta: MetaClient,
     snapshots: Snapshots,
     leader: Leader,
@@ -45,15 +45,15 @@ pub async fn run(meta: MetaClient, mut leads: watch::Receiver<bool>, snapshots: 
         if leads.wait_for(|leads| *leads).await.is_err() {
             return;
         }
-        let mut reign = Reign::new(meta.clone(), snapshots.clone());
+        let mut leadership = Leadership::new(meta.clone(), snapshots.clone());
         while *leads.borrow() {
             let model: Arc<Model> = models.borrow_and_update().clone();
-            let all_done = reign.round(&model).await;
+            let all_done = leadership.round(&model).await;
             tokio::time::sleep(if all_done { ROUND_PAUSE } else { FAILURE_PAUSE }).await;
             // A failed round is taken again at the next change or, without one, at the latest after the interval.
-            let interval = reign.now().elapsed + ROUND_INTERVAL;
-            let due = reign.leader.next(&model, reign.now()).unwrap_or(interval).min(interval);
-            let changed = tokio::time::timeout_at(reign.begun + due, models.changed());
+            let interval = leadership.now().elapsed + ROUND_INTERVAL;
+            let due = leadership.leader.next(&model, leadership.now()).unwrap_or(interval).min(interval);
+            let changed = tokio::time::timeout_at(leadership.begun + due, models.changed());
             tokio::select! {
                 outcome = changed => if matches!(outcome, Ok(Err(_))) { return },
                 outcome = leads.changed() => if outcome.is_err() { return },
@@ -62,9 +62,9 @@ pub async fn run(meta: MetaClient, mut leads: watch::Receiver<bool>, snapshots: 
     }
 }
 
-impl Reign {
-    fn new(meta: MetaClient, snapshots: Snapshots) -> Reign {
-        Reign { meta, snapshots, leader: Leader::default(), begun: Instant::now(), making: JoinSet::new() }
+impl Leadership {
+    fn new(meta: MetaClient, snapshots: Snapshots) -> Leadership {
+        Leadership { meta, snapshots, leader: Leader::default(), begun: Instant::now(), making: JoinSet::new() }
     }
 
     fn now(&self) -> Moment {

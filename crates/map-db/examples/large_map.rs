@@ -70,8 +70,8 @@ fn fill(map: &mut CheckpointDb, leaves: u64, blocks: u64) {
             leaves: saved,
             removed: Vec::new(),
             layers: Vec::new(),
-            heirs: Vec::new(),
-            heirs_gone: Vec::new(),
+            merged_owners: Vec::new(),
+            merged_owners_gone: Vec::new(),
         })
         .unwrap();
         if told.elapsed() >= TELL_EVERY {

@@ -11,11 +11,13 @@
 use crate::file::{MapFile, Troubles, Watched};
 use crate::rows::IndexRow;
 use crate::tables::{
-    INDEX, LEAVES, PlaceKey, Wrong, in_index, key_of, place, read_heirs, read_root, read_totals, saved_leaf, table,
-    write,
+    INDEX, LEAVES, PlaceKey, Wrong, in_index, key_of, place, read_merged_owners, read_root, read_totals, saved_leaf,
+    table, write,
 };
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-use azekura_store::{CheckpointBatch, CheckpointRoot, Heir, Leaf, LeafImage, LeafKey, MapError, SavedLeaf, SavedMap};
+use azekura_store::{
+    CheckpointBatch, CheckpointRoot, Leaf, LeafImage, LeafKey, MapError, MergedOwner, SavedLeaf, SavedMap,
+};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend};
 use std::collections::BTreeSet;
 use std::io;
@@ -247,8 +249,8 @@ impl SavedMap for CheckpointDb {
         Ok(())
     }
 
-    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
-        self.read("the heirs of a segment", |transaction| read_heirs(transaction, segment))
+    fn load_merged_owners(&self, segment: u32) -> Result<Vec<MergedOwner>, MapError> {
+        self.read("the merged owners of a segment", |transaction| read_merged_owners(transaction, segment))
     }
 
     fn compare_totals(&self, pg: PgId) -> Result<Option<String>, MapError> {

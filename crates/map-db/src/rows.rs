@@ -56,7 +56,7 @@ impl IndexRow {
         let mut out = Vec::with_capacity(36);
         out.extend_from_slice(&self.stamps.modified.0.to_le_bytes());
         out.extend_from_slice(&self.stamps.log_upto.to_le_bytes());
-        out.extend_from_slice(&self.stamps.copied_upto.to_le_bytes());
+        out.extend_from_slice(&self.stamps.repaired_upto.to_le_bytes());
         out.extend_from_slice(&self.own.to_le_bytes());
         out.extend_from_slice(&self.image_crc.to_le_bytes());
         sealed(&IndexRow::key(key), out)
@@ -67,7 +67,7 @@ impl IndexRow {
         let stamps = LeafStamps {
             modified: Sequence(u64_at(value, 0)?),
             log_upto: u64_at(value, 8)?,
-            copied_upto: u64_at(value, 16)?,
+            repaired_upto: u64_at(value, 16)?,
         };
         Some(IndexRow { stamps, own: u32_at(value, 24)?, image_crc: u32_at(value, 28)? })
     }
@@ -109,7 +109,7 @@ pub(crate) fn number(key: &[u8], row: &[u8]) -> Option<u64> {
 }
 
 /// The key of a row of `heirs`, as its checksum covers it.
-pub(crate) fn heir_key(segment: u32, layer: u64) -> [u8; 12] {
+pub(crate) fn merged_owner_key(segment: u32, layer: u64) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&segment.to_le_bytes());
     bytes[4..].copy_from_slice(&layer.to_le_bytes());
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn rows_have_their_checksums_at_the_end() {
         let key = LeafKey { layer: LayerId(7), chunk: ChunkIndex(3), pg: PgId(2) };
-        let stamps = LeafStamps { modified: Sequence(5), log_upto: 6, copied_upto: 7 };
+        let stamps = LeafStamps { modified: Sequence(5), log_upto: 6, repaired_upto: 7 };
         let row = IndexRow { stamps, own: 12, image_crc: 0x1234_5678 };
         assert_eq!(hex(&row.encode(&key)), "0500000000000000060000000000000007000000000000000c0000007856341272ddd774");
         let totals = Totals { rows: 3, sum: 0x1_2345_6789 };
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_row_under_another_key_or_with_a_flipped_bit_is_noticed() {
         let key = LeafKey { layer: LayerId(7), chunk: ChunkIndex(3), pg: PgId(2) };
-        let stamps = LeafStamps { modified: Sequence(5), log_upto: 6, copied_upto: 7 };
+        let stamps = LeafStamps { modified: Sequence(5), log_upto: 6, repaired_upto: 7 };
         let row = IndexRow { stamps, own: 12, image_crc: 0x1234_5678 };
         let bytes = row.encode(&key);
         assert_eq!(IndexRow::decode(&key, &bytes), Some(row));

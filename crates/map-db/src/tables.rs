@@ -1,10 +1,11 @@
 //! The tables of the saved map (docs/formats/map.md): what a checkpoint writes, and what of it is believed when it is
 //! read.
 
-use crate::rows::{IndexRow, Totals, heir_key, number, opened, sealed};
+use crate::rows::{IndexRow, Totals, merged_owner_key, number, opened, sealed};
 use azekura_base::{ChunkIndex, LayerId, PgId};
 use azekura_store::{
-    CheckpointBatch, CheckpointRoot, DamagedLeaf, Heir, Leaf, LeafError, LeafKey, MapError, Root, SavedLeaf, SegmentRow,
+    CheckpointBatch, CheckpointRoot, DamagedLeaf, Leaf, LeafError, LeafKey, MapError, MergedOwner, Root, SavedLeaf,
+    SegmentRow,
 };
 use redb::{
     Database, ReadTransaction, ReadableTable, ReadableTableMetadata, Table, TableDefinition, TableError,
@@ -34,7 +35,7 @@ pub(crate) const DAMAGED: TableDefinition<PlaceKey, ()> = TableDefinition::new("
 pub(crate) const LAYERS: [TableDefinition<u64, &[u8]>; 2] =
     [TableDefinition::new("layers"), TableDefinition::new("layers copy")];
 /// Segment and layer to the layer that it was merged into; and once more.
-pub(crate) const HEIRS: [TableDefinition<(u32, u64), &[u8]>; 2] =
+pub(crate) const MERGED_OWNERS: [TableDefinition<(u32, u64), &[u8]>; 2] =
     [TableDefinition::new("heirs"), TableDefinition::new("heirs copy")];
 
 pub(crate) const ROOT_KEY: &str = "root";
@@ -97,15 +98,15 @@ pub(crate) fn write(database: &Database, batch: &CheckpointBatch) -> Result<(), 
                 }
             };
         }
-        let mut heirs = transaction.open_table(HEIRS[copy])?;
-        if !heirs.is_empty()? {
-            for segment in &batch.heirs_gone {
-                heirs.retain_in((*segment, 0)..=(*segment, u64::MAX), |_, _| false)?;
+        let mut merged_owners = transaction.open_table(MERGED_OWNERS[copy])?;
+        if !merged_owners.is_empty()? {
+            for segment in &batch.merged_owners_gone {
+                merged_owners.retain_in((*segment, 0)..=(*segment, u64::MAX), |_, _| false)?;
             }
         }
-        for heir in &batch.heirs {
-            let row = sealed(&heir_key(heir.segment, heir.layer.0), heir.heir.0.to_le_bytes().to_vec());
-            heirs.insert((heir.segment, heir.layer.0), &row[..])?;
+        for merged in &batch.merged_owners {
+            let row = sealed(&merged_owner_key(merged.segment, merged.layer.0), merged.owner.0.to_le_bytes().to_vec());
+            merged_owners.insert((merged.segment, merged.layer.0), &row[..])?;
         }
     }
     write_leaves(&transaction, batch)?;
@@ -301,23 +302,26 @@ pub(crate) fn read_root(transaction: &ReadTransaction) -> Result<Option<Checkpoi
     Ok(Some(CheckpointRoot { root, segments, layers, damaged }))
 }
 
-pub(crate) fn read_heirs(transaction: &ReadTransaction, segment: u32) -> Result<Vec<Heir>, Wrong> {
-    let mut heirs: BTreeMap<u64, Option<u64>> = BTreeMap::new();
-    for definition in HEIRS {
+pub(crate) fn read_merged_owners(transaction: &ReadTransaction, segment: u32) -> Result<Vec<MergedOwner>, Wrong> {
+    let mut merged_owners: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+    for definition in MERGED_OWNERS {
         let Some(table) = table(transaction, definition)? else { continue };
         for row in table.range((segment, 0)..=(segment, u64::MAX))? {
             let (key, row) = row?;
             let (_, layer) = key.value();
-            let heir = number(&heir_key(segment, layer), row.value());
-            heirs.entry(layer).and_modify(|known| *known = known.or(heir)).or_insert(heir);
+            let owner = number(&merged_owner_key(segment, layer), row.value());
+            merged_owners.entry(layer).and_modify(|known| *known = known.or(owner)).or_insert(owner);
         }
     }
-    let whole = |(layer, heir): (u64, Option<u64>)| {
-        let what =
-            || Wrong::Failed(MapError::Refused(format!("the heir of layer {layer} in segment {segment} is damaged")));
-        heir.map(|heir| Heir { segment, layer: LayerId(layer), heir: LayerId(heir) }).ok_or_else(what)
+    let whole = |(layer, owner): (u64, Option<u64>)| {
+        let what = || {
+            Wrong::Failed(MapError::Refused(format!(
+                "the merged owner of layer {layer} in segment {segment} is damaged"
+            )))
+        };
+        owner.map(|owner| MergedOwner { segment, layer: LayerId(layer), owner: LayerId(owner) }).ok_or_else(what)
     };
-    heirs.into_iter().map(whole).collect()
+    merged_owners.into_iter().map(whole).collect()
 }
 
 pub(crate) fn read_totals(transaction: &ReadTransaction, pg: PgId) -> Result<Option<String>, Wrong> {

@@ -7,7 +7,7 @@ mod common;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_map_db::CheckpointDb;
 use azekura_store::{
-    CheckpointBatch, Entry, Heir, InMemoryMap, Leaf, LeafKey, MapError, SavedLeaf, SavedMap, SegmentRow, Store,
+    CheckpointBatch, Entry, InMemoryMap, Leaf, LeafKey, MapError, MergedOwner, SavedLeaf, SavedMap, SegmentRow, Store,
 };
 use common::*;
 use redb::StorageBackend;
@@ -57,8 +57,8 @@ fn a_store_opens_from_the_database_as_from_memory() {
         leaves,
         removed: Vec::new(),
         layers: copied.layers.clone(),
-        heirs_gone: Vec::new(),
-        heirs: vec![Heir { segment: 3, layer: LayerId(5), heir: LayerId(6) }],
+        merged_owners_gone: Vec::new(),
+        merged_owners: vec![MergedOwner { segment: 3, layer: LayerId(5), owner: LayerId(6) }],
     };
     database.checkpoint(batch).unwrap();
     drop(database);
@@ -68,8 +68,8 @@ fn a_store_opens_from_the_database_as_from_memory() {
     assert_eq!(read.segments, copied.segments);
     assert_eq!(read.layers, copied.layers);
     assert_eq!(read.layers, rig.store.layers().collect::<Vec<_>>());
-    assert_eq!(database.load_heirs(3).unwrap().len(), 1);
-    assert!(database.load_heirs(4).unwrap().is_empty());
+    assert_eq!(database.load_merged_owners(3).unwrap().len(), 1);
+    assert!(database.load_merged_owners(4).unwrap().is_empty());
     assert_eq!(database.load_leaves(&keys).unwrap(), rig.map.load_leaves(&keys).unwrap());
     for layer in [LayerId(10), LayerId(11)] {
         for from in [0, 3, 19, 20] {
@@ -201,7 +201,7 @@ fn leaf(modified: u64) -> Arc<Leaf> {
     Arc::new(leaf)
 }
 
-/// A checkpoint with some leaves, two segments, a layer and an heir.
+/// A checkpoint with some leaves, two segments, a layer and a merged owner.
 fn batch(leaves: impl IntoIterator<Item = (u32, u64)>) -> CheckpointBatch {
     let format = Store::format(&tiny(), &IDENTITY).unwrap();
     let row = |live| SegmentRow { generation: 77, live, used: true };
@@ -209,7 +209,7 @@ fn batch(leaves: impl IntoIterator<Item = (u32, u64)>) -> CheckpointBatch {
         segments: vec![(0, row(0x5a5a)), (1, row(0x1234))],
         leaves: leaves.into_iter().map(|(chunk, modified)| (key(chunk), leaf(modified))).collect(),
         layers: vec![(LayerId(10), 0x7777_1111)],
-        heirs: vec![Heir { segment: 1, layer: LayerId(5), heir: LayerId(0x6666_2222) }],
+        merged_owners: vec![MergedOwner { segment: 1, layer: LayerId(5), owner: LayerId(0x6666_2222) }],
         ..format.checkpoint
     }
 }
@@ -309,7 +309,7 @@ fn a_flipped_bit_in_a_small_row_is_no_loss_and_in_both_copies_an_error() {
             let backend = Backend::default();
             let mut map = backend.open();
             map.checkpoint(batch([(3, 5)])).unwrap();
-            let (whole, heirs) = (map.root().unwrap().unwrap(), map.load_heirs(1).unwrap());
+            let (whole, merged_owners) = (map.root().unwrap().unwrap(), map.load_merged_owners(1).unwrap());
             drop(map);
             let places = backend.places(row);
             assert!(places.len() >= 2, "{row:02x?} is at {places:?}");
@@ -317,14 +317,14 @@ fn a_flipped_bit_in_a_small_row_is_no_loss_and_in_both_copies_an_error() {
             let damaged = if bad == 1 { &places[..1] } else { &places[..] };
             damaged.iter().for_each(|at| backend.flip(at + 3));
             let map = backend.open();
-            match (map.root(), map.load_heirs(1)) {
+            match (map.root(), map.load_merged_owners(1)) {
                 (Ok(root), Ok(now)) => {
                     assert_eq!(bad, 1, "both copies of {row:02x?}");
-                    assert_eq!((root.unwrap().segments, now), (whole.segments, heirs));
+                    assert_eq!((root.unwrap().segments, now), (whole.segments, merged_owners));
                 }
                 (Err(error), _) if index < 3 => assert!(bad == 2 && error.to_string().contains("damaged"), "{error}"),
                 (_, Err(error)) => assert!(bad == 2 && matches!(error, MapError::Refused(_)), "{error}"),
-                (root, heirs) => panic!("{root:?} {heirs:?}"),
+                (root, merged_owners) => panic!("{root:?} {merged_owners:?}"),
             }
         }
     }

@@ -182,13 +182,13 @@ pub struct GroupRecord {
     /// Raised by one at every change.
     #[serde(default)]
     pub version: u64,
-    /// The reign of the primary.
+    /// The epoch of the primary.
     pub epoch: Epoch,
     /// The device whose node orders the writes.
     pub primary: DeviceId,
     /// The process that reigns, by its incarnation; 0 when the primary has yet to claim the epoch.
-    #[serde(default)]
-    pub reign: u64,
+    #[serde(default, rename = "reign")]
+    pub primary_incarnation: u64,
     /// Devices that hold every acknowledged write.
     pub in_sync: Vec<DeviceId>,
     /// Devices that did, and how far in the group's order each had come when it was left behind.

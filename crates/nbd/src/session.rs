@@ -292,7 +292,8 @@ impl Session {
         self.in_flight -= 1;
     }
 
-    /// Answers a [`Command::Read`] with `pieces`, which it takes out of the vector; data goes out by reference.
+    /// Answers a [`Command::Read`](crate::Command::Read) with `pieces`, which it takes out of the vector; data goes out
+    /// by reference.
     ///
     /// # Panics
     /// When the request was no read, or the pieces are not as long as was asked for.
@@ -308,8 +309,8 @@ impl Session {
         }
     }
 
-    /// Answers a [`Command::BlockStatus`] with the states of what follows its offset: as much as is known, at best all
-    /// that was asked for.
+    /// Answers a [`Command::BlockStatus`](crate::Command::BlockStatus) with the states of what follows its offset: as
+    /// much as is known, at best all that was asked for.
     ///
     /// # Panics
     /// When the request was no block status.

@@ -267,7 +267,7 @@ impl Node {
         }
         self.follow_links();
         self.send_back_writes(&closed);
-        self.reign_where_accepted();
+        self.tell_accepted_claims();
         self.run_early_freezes();
     }
 
@@ -290,7 +290,7 @@ impl Node {
     pub fn known_up_to(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
         self.heads.forget_told(self.revision);
-        self.reign_where_accepted();
+        self.tell_accepted_claims();
         self.run_early_freezes();
     }
 
@@ -308,7 +308,7 @@ impl Node {
         }
     }
 
-    fn reign_where_accepted(&mut self) {
+    fn tell_accepted_claims(&mut self) {
         let known = self.revision;
         let due: Vec<Accepted> = self.accepted_claims.extract_if(.., |claim| claim.revision <= known).collect();
         for Accepted { pg, device, version, .. } in due {

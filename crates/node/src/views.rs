@@ -158,7 +158,7 @@ pub fn group_config(model: &Model, record: &GroupRecord, class: &ClassRecord) ->
         version: record.version,
         epoch: record.epoch,
         primary: record.primary,
-        primary_incarnation: record.reign,
+        primary_incarnation: record.primary_incarnation,
         in_sync: record.in_sync.iter().copied().collect(),
         away: record.away.clone(),
         members: record.members.iter().copied().collect(),
@@ -177,7 +177,7 @@ pub fn proposal_of(config: &GroupConfig) -> GroupProposal {
         version: config.version,
         epoch: config.epoch,
         primary: config.primary,
-        reign: config.primary_incarnation,
+        primary_incarnation: config.primary_incarnation,
         in_sync: config.in_sync.iter().copied().collect(),
         away: config.away.clone(),
     }

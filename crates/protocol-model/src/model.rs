@@ -14,7 +14,7 @@ pub struct Bounds {
     pub epochs: u8,
     /// The highest version of the configuration; the first is 1.
     pub versions: u8,
-    /// Writes, at most [`PLACES`].
+    /// Writes, at most two: a log has no more places.
     pub writes: u8,
     /// Processes that end.
     pub restarts: u8,

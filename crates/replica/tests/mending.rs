@@ -134,9 +134,9 @@ fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
     cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
     cluster.run(device(0));
     cluster.pass(SECOND);
-    let hopeless =
+    let unrepairable =
         |told: &Action| matches!(told, Action::NoGoodCopy { range: BlockRange { first: BlockIndex(3), .. }, .. });
-    assert!(cluster.told.iter().any(hopeless), "{:?}", cluster.told);
+    assert!(cluster.told.iter().any(unrepairable), "{:?}", cluster.told);
     cluster.write(blocks(10, 3, 1)).unwrap();
     cluster.settle();
     assert_eq!(cluster.answered[&RequestId(10)], Ok(()));

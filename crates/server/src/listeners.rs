@@ -100,11 +100,11 @@ mod tests {
         let command = NodeArgs::augment_args(Command::new("node").no_binary_name(true));
         let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
         let endpoints: Vec<Endpoint> = ClientListener::all(&args).iter().map(ClientListener::endpoint).collect();
-        let told: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.address.as_str(), endpoint.uri("v"))).collect();
+        let shown: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.address.as_str(), endpoint.uri("v"))).collect();
         let expected = [
             ("127.0.0.1:10809", Some("nbd://127.0.0.1:10809/v".to_owned())),
             ("unix:/run/a.nbd", Some("nbd+unix:///v?socket=/run/a.nbd".to_owned())),
         ];
-        assert_eq!(told, expected, "the protocol calls itself what the configuration calls it");
+        assert_eq!(shown, expected, "the protocol calls itself what the configuration calls it");
     }
 }

@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// The node starts without devices that are not open after so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// While a device is being opened, people are told so often.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A device whose store is ready to be driven.
 pub struct ReadyDevice {
@@ -208,9 +208,9 @@ impl Opener {
         let mut work = std::pin::pin!(work);
         let mut reported = false;
         loop {
-            let told_every = if reported { TOLD_EVERY } else { TOLD_EVERY.min(self.timeout) };
-            if let Ok(done) = timeout(told_every, &mut work).await {
-                if began.elapsed() >= TOLD_EVERY {
+            let report_interval = if reported { REPORT_INTERVAL } else { REPORT_INTERVAL.min(self.timeout) };
+            if let Ok(done) = timeout(report_interval, &mut work).await {
+                if began.elapsed() >= REPORT_INTERVAL {
                     tracing::info!("{what} is open after {} s", began.elapsed().as_secs());
                 }
                 return done;

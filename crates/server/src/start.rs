@@ -100,7 +100,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         shards: shards.clone(),
     });
     let holdings = tokio::spawn(holdings::tell(client.clone(), shards.clone(), following.known()));
-    let told = following.told();
+    let configured = following.configured();
     let mut follow = tokio::spawn(following.run(late));
     let scrubs = tokio::spawn(scrubs::run(client.clone(), shards.clone(), node, Intervals::of(&args)));
     let alive = client.keep_alive(node);
@@ -108,7 +108,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let statistics = Statistics { shards: shards.clone(), name, failures: Arc::clone(&failures), started };
     let plane = Plane { shards: shards.clone(), incarnation: identity.incarnation };
     let attacher = Attacher::new(client.clone(), Arc::new(plane));
-    let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), told, node, identity.incarnation);
+    let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);
     let control = azekura_control::start(api, client.clone(), node, Arc::new(statistics), attacher);
     let reports = reports::carry_out(client.clone(), shards.clone(), failures, keeper, report_receiver);
     let reports = tokio::spawn(reports);

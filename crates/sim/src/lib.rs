@@ -10,7 +10,7 @@
 //! - `workloads/`: who uses the cluster, and for what.
 //! - `checks/`: what must hold.
 //!
-//! A run ([`run`]) has two parts: clients work while faults happen; then faults end, everything must come to rest,
+//! A run ([`run()`]) has two parts: clients work while faults happen; then faults end, everything must come to rest,
 //! everything is read back, and the checks (`checks/`) look at the whole history and at all copies; then all nodes
 //! lose power once more, and it is all looked at again.
 

@@ -189,7 +189,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
 fn gather(arguments: &Arguments, started: Instant, left: &Mutex<Range<u64>>, outcomes: &Receiver<Outcome>) -> Total {
     let limit = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
     let mut total = Total::default();
-    let mut told = Instant::now();
+    let mut shown_at = Instant::now();
     let stop = || *left.lock().unwrap_or_else(PoisonError::into_inner) = 0..0;
     loop {
         match outcomes.recv_timeout(PROGRESS_INTERVAL) {
@@ -209,8 +209,8 @@ fn gather(arguments: &Arguments, started: Instant, left: &Mutex<Range<u64>>, out
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return total,
         }
-        if told.elapsed() > PROGRESS_INTERVAL {
-            told = Instant::now();
+        if shown_at.elapsed() > PROGRESS_INTERVAL {
+            shown_at = Instant::now();
             progress(&total, started);
         }
         if limit.is_some_and(|limit| started.elapsed() > limit) {

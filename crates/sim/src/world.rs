@@ -191,7 +191,7 @@ impl Scene for Stage {
     }
 
     fn acts_as_primary(world: &mut World, life: Life, device: DeviceId, (group, epoch): (PgId, Epoch)) {
-        if let Err(what) = world.scene.order.reigns(group, epoch, Owner { life, device }) {
+        if let Err(what) = world.scene.order.acts_as_primary(group, epoch, Owner { life, device }) {
             world.violate(Invariant::OnePrimary, what);
         }
     }

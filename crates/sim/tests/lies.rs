@@ -95,8 +95,8 @@ fn a_copy_that_forgets_its_vote_is_noticed() {
     };
     let caught: Vec<Invariant> = (1..=20).filter_map(violation).map(|violation| violation.invariant).collect();
     // Two serve, or what one of them has acknowledged is read no more.
-    let told = |invariant: &Invariant| matches!(invariant, Invariant::OnePrimary | Invariant::Linearizable);
-    assert!(caught.iter().any(told), "{caught:?}");
+    let expected = |invariant: &Invariant| matches!(invariant, Invariant::OnePrimary | Invariant::Linearizable);
+    assert!(caught.iter().any(expected), "{caught:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the store asks for, what it is told, and what it tells.
 
 use crate::checkpoint::CheckpointBatch;
-use crate::map::Heir;
+use crate::map::MergedOwner;
 use crate::map::{LeafKey, SavedLeaf};
 use azekura_base::{BlockIndex, Body, ChunkIndex, Extent, LayerId, PgId, Run, Sequence};
 use bytes::Bytes;
@@ -71,7 +71,7 @@ pub enum Effect {
         limit: usize,
     },
     /// The layers of a segment that were merged into others are listed.
-    LoadHeirs {
+    LoadMergedOwners {
         /// Its name.
         io: IoId,
         /// The segment.
@@ -101,7 +101,7 @@ impl Effect {
             Effect::LoadLeaves { io, .. } => Some((*io, Done::Leaves(Err(error)))),
             Effect::ScanLayer { io, .. } => Some((*io, Done::Layer(Err(error)))),
             Effect::ScanModified { io, .. } => Some((*io, Done::Modified(Err(error)))),
-            Effect::LoadHeirs { io, .. } => Some((*io, Done::Heirs(Err(error)))),
+            Effect::LoadMergedOwners { io, .. } => Some((*io, Done::MergedOwners(Err(error)))),
             Effect::CompareTotals { io, .. } => Some((*io, Done::Totals(Err(error)))),
             Effect::Checkpoint { io, .. } => Some((*io, Done::Checkpointed(Err(error)))),
             Effect::Write { .. } | Effect::Read { .. } | Effect::Flush { .. } => None,
@@ -124,8 +124,8 @@ pub enum Done {
     Layer(Result<Vec<LeafKey>, MapError>),
     /// Of [`Effect::ScanModified`].
     Modified(Result<Vec<(LeafKey, Sequence)>, MapError>),
-    /// Of [`Effect::LoadHeirs`].
-    Heirs(Result<Vec<Heir>, MapError>),
+    /// Of [`Effect::LoadMergedOwners`].
+    MergedOwners(Result<Vec<MergedOwner>, MapError>),
     /// Of [`Effect::CompareTotals`]: what differs, if something does.
     Totals(Result<Option<String>, MapError>),
     /// Of [`Effect::Checkpoint`].
@@ -139,7 +139,7 @@ impl Done {
             Done::Leaves(result) => result.as_ref().err(),
             Done::Layer(result) => result.as_ref().err(),
             Done::Modified(result) => result.as_ref().err(),
-            Done::Heirs(result) => result.as_ref().err(),
+            Done::MergedOwners(result) => result.as_ref().err(),
             Done::Totals(result) => result.as_ref().err(),
             Done::Checkpointed(result) => result.as_ref().err(),
             Done::Written(_) | Done::Read(_) | Done::Flushed(_) => None,

@@ -347,9 +347,10 @@ fn a_check_finds_a_block_with_two_owners() {
     let own = Entry { flags: 0, ..leaf.entries[0] };
     leaf.entries.set(0, own);
     let root = map.root().unwrap().unwrap().root;
-    let (segments, removed, layers, heirs_gone, heirs) = (vec![], vec![], vec![], vec![], vec![]);
+    let (segments, removed, layers, merged_owners_gone, merged_owners) = (vec![], vec![], vec![], vec![], vec![]);
     let leaves = vec![(key, std::sync::Arc::new(leaf))];
-    map.checkpoint(CheckpointBatch { root, segments, leaves, removed, layers, heirs_gone, heirs }).unwrap();
+    map.checkpoint(CheckpointBatch { root, segments, leaves, removed, layers, merged_owners_gone, merged_owners })
+        .unwrap();
     let report = check(&disk, &map, &[(LayerId(11), LayerId(10)), (LayerId(12), LayerId(11))], false);
     assert!(report.findings.iter().any(|f| f.what.contains("belongs to another leaf, too")), "{report:?}");
 }

@@ -146,7 +146,7 @@ fn summary() {
 
 #[test]
 fn leaf() {
-    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
+    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, repaired_upto: 0x20_0001, ..Leaf::default() };
     leaf.entries.set(0, Entry::own(300, Checksum(0xdead_beef)));
     leaf.entries.set(9, Entry::own(301, Checksum(0x0bad_cafe)).inherited());
     leaf.entries.set(1023, Entry::own(302, Checksum(0x1234_5678)));
@@ -160,7 +160,7 @@ fn leaf() {
 /// So is one that does not know where some of its blocks are.
 #[test]
 fn leaf_with_an_unknown_block() {
-    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
+    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, repaired_upto: 0x20_0001, ..Leaf::default() };
     leaf.entries.set(0, Entry::own(300, Checksum(0xdead_beef)));
     leaf.entries.set(9, Entry::unknown());
     let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
@@ -172,7 +172,7 @@ fn leaf_with_an_unknown_block() {
 /// A leaf with a block that is lost is of a version that older programs refuse.
 #[test]
 fn leaf_with_a_lost_block() {
-    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, copied_upto: 0x20_0001, ..Leaf::default() };
+    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, repaired_upto: 0x20_0001, ..Leaf::default() };
     leaf.entries.set(0, Entry::own(300, Checksum(0xdead_beef)));
     leaf.entries.set(9, Entry { flags: Entry::LOST, ..Entry::own(301, Checksum(0x0bad_cafe)) });
     leaf.entries.set(10, leaf.entries[9].inherited());

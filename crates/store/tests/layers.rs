@@ -58,11 +58,11 @@ fn compare(rig: &mut Rig, from: u64, to: u64, limit: u32) -> Found {
 }
 
 /// What the end of a layer would give back, in pages of about so many leaves.
-fn measure(rig: &mut Rig, layer: u64, heir: Option<u64>, leaves_max: u32) -> u64 {
+fn measure(rig: &mut Rig, layer: u64, merged_into: Option<u64>, leaves_max: u32) -> u64 {
     let (mut blocks, mut from) = (0, ChunkIndex(0));
     loop {
-        let (device, layer, heir) = (IDENTITY.device, LayerId(layer), heir.map(LayerId));
-        rig.store.measure_layer(6, MeasureLayer { revision: 0, device, layer, heir, from, leaves_max });
+        let (device, layer, merged_into) = (IDENTITY.device, LayerId(layer), merged_into.map(LayerId));
+        rig.store.measure_layer(6, MeasureLayer { revision: 0, device, layer, merged_into, from, leaves_max });
         rig.settle();
         let told = rig.reports.iter().position(|report| matches!(report, Report::Measured { token: 6, .. }));
         let Some(Report::Measured { result, .. }) = told.map(|index| rig.reports.remove(index)) else {

@@ -21,8 +21,8 @@ proptest! {
         modified in any::<u64>(), log_upto in any::<u64>(), flip in any::<prop::sample::Index>(), cut in any::<prop::sample::Index>(),
     ) {
         let key = LeafKey { layer: LayerId(77), chunk: ChunkIndex(5), pg: PgId(9) };
-        let copied_upto = log_upto / 3;
-        let mut leaf = Leaf { modified: Sequence(modified), log_upto, copied_upto, ..Leaf::default() };
+        let repaired_upto = log_upto / 3;
+        let mut leaf = Leaf { modified: Sequence(modified), log_upto, repaired_upto, ..Leaf::default() };
         for (block, (address, checksum, length, flags)) in entries {
             leaf.entries.set(block, Entry { address, checksum, length, flags });
         }

@@ -1,7 +1,7 @@
 //! What nodes say to each other: messages, and how they are framed on a TCP connection.
 //!
 //! A shard dials one connection to every peer. Its requests (as gateway and as primary) go out on that connection and
-//! the answers come back on it, in any order. The layout is in docs/formats/wire.md; [`Message::encode`] and
+//! the answers come back on it, in any order. The layout is in docs/formats/wire.md; [`encode()`] and
 //! [`Decoder`] are its implementation. Every frame's header and body are covered by a CRC-32C; block payloads are
 //! covered by the block checksums in the body, which whoever uses the blocks verifies.
 

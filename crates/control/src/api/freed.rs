@@ -30,7 +30,8 @@ pub(super) struct Freed {
 pub(super) async fn measure(api: &Api, model: &Model, snapshot: LayerId, patience: Duration) -> Freed {
     let ends = ends_with(model, snapshot);
     let Some(record) = model.layers.get(&snapshot).filter(|_| !ends.is_empty()) else { return Freed::default() };
-    let named: Vec<LayerId> = ends.iter().flat_map(|(layer, heir)| [Some(*layer), *heir]).flatten().collect();
+    let named: Vec<LayerId> =
+        ends.iter().flat_map(|(layer, merged_into)| [Some(*layer), *merged_into]).flatten().collect();
     let revision = known_since(model, &named);
     let until = Instant::now() + patience;
     let mut asked = JoinSet::new();
@@ -68,14 +69,20 @@ async fn measure_device(
     until: Instant,
 ) -> (u64, Option<String>) {
     let mut bytes = 0;
-    for (layer, heir) in ends {
+    for (layer, merged_into) in ends {
         let mut from = Some(ChunkIndex(0));
         while let Some(chunk) = from {
             if Instant::now() >= until {
                 return (bytes, Some("there was not enough time to measure all of it".to_owned()));
             }
-            let asked =
-                MeasureLayer { revision, device, layer: *layer, heir: *heir, from: chunk, leaves_max: LEAVES_MAX };
+            let asked = MeasureLayer {
+                revision,
+                device,
+                layer: *layer,
+                merged_into: *merged_into,
+                from: chunk,
+                leaves_max: LEAVES_MAX,
+            };
             match ask_to_measure(api, node, asked).await {
                 Ok(Ok(measured)) => {
                     bytes += measured.bytes;

@@ -12,8 +12,8 @@ pub(super) async fn metrics(Call { api, .. }: Call<Metrics>) -> Answer<Metrics> 
     let (model, me) = (api.meta.model(), api.node);
     let snapshot = super::stats::own(&api).await?;
     let here = |device| model.devices.get(device).is_some_and(|device| device.node == me);
-    let reigns = model.groups.values().map(|group| &group.record).filter(|group| here(&group.primary));
-    Ok(Prometheus(render(&snapshot, scrub::last(reigns))).into())
+    let primaries = model.groups.values().map(|group| &group.record).filter(|group| here(&group.primary));
+    Ok(Prometheus(render(&snapshot, scrub::last(primaries))).into())
 }
 
 /// The text under construction.

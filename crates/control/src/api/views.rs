@@ -96,6 +96,7 @@ pub(super) fn nodes(model: &Model, stats: &ClusterStats) -> Vec<NodeView> {
                 site: node.site.clone(),
                 rack: node.rack.clone(),
                 devices: model.devices.values().filter(|device| device.node == node.id).count(),
+                shards: node.shards.get(),
                 leader: leader == Some(node.id),
                 memory_bytes: snapshot.map(|snapshot| snapshot.memory_bytes),
                 uptime_seconds: snapshot.map(|snapshot| snapshot.uptime_seconds),

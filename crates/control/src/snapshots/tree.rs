@@ -44,7 +44,7 @@ enum Fate {
 /// the snapshot's own, and those below it that no snapshot names and that only wait for it, or are being merged. None
 /// when two others lie on it: then it stays until one of them is gone.
 ///
-/// What comes back is what these layers own and their heirs do not show.
+/// What comes back is what these layers own and those that they are merged into do not show.
 #[must_use]
 pub fn ends_with(model: &Model, snapshot: LayerId) -> Vec<(LayerId, Option<LayerId>)> {
     let mut fates: BTreeMap<LayerId, Fate> = BTreeMap::new();
@@ -55,21 +55,21 @@ pub fn ends_with(model: &Model, snapshot: LayerId) -> Vec<(LayerId, Option<Layer
             children.entry(parent).or_default().push(*layer);
         }
         let named = matches!(record.state, LayerState::Head | LayerState::Next | LayerState::Frozen);
-        let heirs = children.get(layer).into_iter().flatten().filter_map(|child| match fates.get(child) {
+        let targets = children.get(layer).into_iter().flatten().filter_map(|child| match fates.get(child) {
             Some(Fate::Stays) | None => Some(*child),
-            Some(Fate::Ends(heir)) => *heir,
+            Some(Fate::Ends(merged_into)) => *merged_into,
         });
-        let heirs: Vec<LayerId> = heirs.collect();
-        let fate = match heirs[..] {
+        let targets: Vec<LayerId> = targets.collect();
+        let fate = match targets[..] {
             _ if named && *layer != snapshot => Fate::Stays,
             [] => Fate::Ends(None),
-            [heir] => Fate::Ends(Some(heir)),
+            [only] => Fate::Ends(Some(only)),
             _ => Fate::Stays,
         };
         fates.insert(*layer, fate);
     }
     let fate = |layer: LayerId| match fates.get(&layer) {
-        Some(Fate::Ends(heir)) => Some((layer, *heir)),
+        Some(Fate::Ends(merged_into)) => Some((layer, *merged_into)),
         _ => None,
     };
     path(model, snapshot).map_while(fate).collect()
@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn ends(model: &Model, snapshot: u64) -> Vec<(u64, Option<u64>)> {
-        ends_with(model, LayerId(snapshot)).iter().map(|(layer, heir)| (layer.0, heir.map(|heir| heir.0))).collect()
+        ends_with(model, LayerId(snapshot)).iter().map(|(layer, into)| (layer.0, into.map(|into| into.0))).collect()
     }
 
     #[test]

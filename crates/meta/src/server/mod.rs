@@ -3,10 +3,10 @@
 //!
 //! What it is not: replicated. A cluster that must outlive a machine uses etcd itself.
 //!
-//! Life of a request: [`services`] and [`watch`] take it from gRPC; what reads is answered from the memory image
-//! ([`state`]); what writes goes through the queue to the [`writer`] thread, which checks and executes it ([`check`],
-//! [`execute`]), commits it to the [`database`] together with what else waits, and only then lets it be seen and
-//! answered. Leases that nobody renews end in the same way ([`expiry`]).
+//! Life of a request: `services` and `watch` take it from gRPC; what reads is answered from the memory image
+//! (`state`); what writes goes through the queue to the `writer` thread, which checks and executes it (`check`,
+//! `execute`), commits it to the `database` together with what else waits, and only then lets it be seen and
+//! answered. Leases that nobody renews end in the same way (`expiry`).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

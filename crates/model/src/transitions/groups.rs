@@ -26,7 +26,7 @@ impl NewGroup {
             class: class.to_owned(),
             version: 1,
             epoch: Epoch(1),
-            reign: 0,
+            primary_incarnation: 0,
             away: BTreeMap::new(),
             scrub: ScrubRecord { deep: new_scrub, light: new_scrub, ..ScrubRecord::default() },
             primary: self.primary,
@@ -44,12 +44,12 @@ impl NewGroup {
 pub struct GroupProposal {
     /// One more than that of the record that it was made from.
     pub version: u64,
-    /// The reign.
+    /// The epoch.
     pub epoch: Epoch,
-    /// The device that reigns.
+    /// The primary's device.
     pub primary: DeviceId,
     /// Its process, by its incarnation.
-    pub reign: u64,
+    pub primary_incarnation: u64,
     /// Devices that hold every acknowledged write.
     pub in_sync: Vec<DeviceId>,
     /// Devices that did, and how far each had come.
@@ -71,8 +71,8 @@ pub enum Proposed {
 #[must_use]
 pub fn propose(model: &Model, group: PgId, proposal: &GroupProposal) -> Proposed {
     let Some(current) = model.groups.get(&group) else { return Proposed::Void };
-    let GroupProposal { version, epoch, primary, reign, in_sync, away } = proposal.clone();
-    let wanted = GroupRecord { version, epoch, primary, reign, away, in_sync, ..current.record.clone() };
+    let GroupProposal { version, epoch, primary, primary_incarnation, in_sync, away } = proposal.clone();
+    let wanted = GroupRecord { version, epoch, primary, primary_incarnation, away, in_sync, ..current.record.clone() };
     if current.record == wanted {
         return Proposed::Stands;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 const DAMAGED_MAX: usize = 1024;
 
 /// A block that no copy could give may have been written since, after this time.
-const HOPELESS_FOR: Duration = Duration::from_secs(10);
+const UNREPAIRABLE_FOR: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(super) struct Mend {
@@ -32,7 +32,7 @@ pub(crate) struct Mending {
     /// Blocks without a good copy that people were told of: every reader finds them again.
     pub(super) reported: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     /// When each block was last found to be damaged in every copy that could be asked (decision 0014).
-    pub(super) hopeless: BTreeMap<(LayerId, ChunkIndex, BlockIndex), Duration>,
+    pub(super) unrepairable: BTreeMap<(LayerId, ChunkIndex, BlockIndex), Duration>,
 }
 
 impl Mending {
@@ -68,15 +68,15 @@ impl Mending {
     }
 
     /// This copy can't give these blocks, and every other one in sync has been asked.
-    pub(super) fn give_hope_up(&mut self, blocks: &BlockRange, now: Duration) {
-        self.hopeless.retain(|_, at| now.saturating_sub(*at) < HOPELESS_FOR);
-        self.hopeless.insert((blocks.layer, blocks.chunk, blocks.first), now);
+    pub(super) fn note_unrepairable(&mut self, blocks: &BlockRange, now: Duration) {
+        self.unrepairable.retain(|_, at| now.saturating_sub(*at) < UNREPAIRABLE_FOR);
+        self.unrepairable.insert((blocks.layer, blocks.chunk, blocks.first), now);
     }
 
     /// Of late, no copy in sync could give this block.
-    pub(crate) fn is_hopeless(&self, blocks: &BlockRange, now: Duration) -> bool {
-        let at = self.hopeless.get(&(blocks.layer, blocks.chunk, blocks.first));
-        blocks.count == 1 && at.is_some_and(|at| now.saturating_sub(*at) < HOPELESS_FOR)
+    pub(crate) fn is_unrepairable(&self, blocks: &BlockRange, now: Duration) -> bool {
+        let at = self.unrepairable.get(&(blocks.layer, blocks.chunk, blocks.first));
+        blocks.count == 1 && at.is_some_and(|at| now.saturating_sub(*at) < UNREPAIRABLE_FOR)
     }
 
     /// What was asked for at copies that do not answer any more is asked for again.

@@ -91,7 +91,7 @@ impl Primary {
             } else if range.count > 1 {
                 self.repair.mending.wait_alone(&mend);
             } else {
-                self.repair.mending.give_hope_up(&mend.blocks, cx.now);
+                self.repair.mending.note_unrepairable(&mend.blocks, cx.now);
                 let scrubbing = self.repair.scrub.is_some();
                 cx.act_all(self.repair.mending.no_good_copy(&mend.blocks, scrubbing));
             }

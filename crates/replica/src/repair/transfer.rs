@@ -34,7 +34,7 @@ impl Primary {
         contents: Result<Vec<Extent>, IoStatus>,
     ) {
         let now = cx.now;
-        let hopeless = self.repair.mending.is_hopeless(&blocks, now);
+        let unrepairable = self.repair.mending.is_unrepairable(&blocks, now);
         if contents.is_ok() {
             self.repair.repairs.refused.retain(|refused, _| !refused.overlaps(&blocks));
         }
@@ -42,7 +42,7 @@ impl Primary {
         let Ok(extents) = contents else {
             resync.repairing.remove(&id);
             let is_mark = resync.marks.contains(&(blocks.layer, blocks.chunk, blocks.first));
-            if is_mark || !hopeless {
+            if is_mark || !unrepairable {
                 resync.withhold(blocks);
                 if !is_mark && self.repair.repairs.is_refused_for_long(&blocks, now) {
                     // Another copy may have it; if none has, it is lost.

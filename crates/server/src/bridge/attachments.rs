@@ -144,42 +144,43 @@ pub struct Keeper {
     client: MetaClient,
     shards: Handles,
     /// Up to which revision the data plane has been told of the configuration.
-    told: watch::Receiver<u64>,
+    configured: watch::Receiver<u64>,
     node: NodeId,
     incarnation: u64,
     holders: Arc<Mutex<Holders>>,
 }
 
 impl Keeper {
-    /// A keeper for this process. `told` follows the revision of the configuration that all shards have been told last.
+    /// A keeper for this process. `configured` follows the revision of the configuration that all shards have been
+    /// told last.
     pub fn new(
         attacher: Attacher,
         client: MetaClient,
         shards: Handles,
-        told: watch::Receiver<u64>,
+        configured: watch::Receiver<u64>,
         node: NodeId,
         incarnation: u64,
     ) -> Keeper {
-        Keeper { attacher, client, shards, told, node, incarnation, holders: Arc::default() }
+        Keeper { attacher, client, shards, configured, node, incarnation, holders: Arc::default() }
     }
 
     /// Clients of a shard want a volume.
     pub fn wanted(&self, shard: Shard, volume: &str) {
-        self.told_of(|holders| holders.wanted(shard, volume));
+        self.tell_holders(|holders| holders.wanted(shard, volume));
     }
 
     /// No client of a shard uses an attachment any more.
     pub fn idle(&self, shard: Shard, volume: &str, attachment: Generation) {
-        self.told_of(|holders| holders.idle(shard, volume, attachment));
+        self.tell_holders(|holders| holders.idle(shard, volume, attachment));
     }
 
     /// A shard has found that an attachment has ended.
     pub fn ended(&self, shard: Shard, volume: &str, attachment: Generation) {
-        self.told_of(|holders| holders.ended(shard, volume, attachment));
+        self.tell_holders(|holders| holders.ended(shard, volume, attachment));
     }
 
     /// Takes news, and does what follows. Each shard is told things in their order: under the lock.
-    fn told_of(&self, news: impl FnOnce(&mut Holders)) {
+    fn tell_holders(&self, news: impl FnOnce(&mut Holders)) {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         news(&mut holders);
         while let Some(errand) = holders.next_errand() {
@@ -197,14 +198,14 @@ impl Keeper {
     /// Waits until the data plane knows the configuration in which a volume is attached: before, it may know an older
     /// head of the volume, and read what was there before a revert.
     async fn until_known(&self, volume: VolumeId, attachment: Generation) -> Result<(), String> {
-        let (mut models, mut told) = (self.client.watch_model(), self.told.clone());
+        let (mut models, mut configured) = (self.client.watch_model(), self.configured.clone());
         let known = async {
             let stands = |model: &Arc<azekura_model::Model>| {
                 model.attachments.get(&volume).is_some_and(|attachments| attachments.record.generation >= attachment)
             };
             let revision = models.wait_for(stands).await.ok().and_then(|model| u64::try_from(model.revision).ok());
             let revision = revision.unwrap_or(u64::MAX);
-            told.wait_for(|told| *told >= revision).await.is_ok()
+            configured.wait_for(|upto| *upto >= revision).await.is_ok()
         };
         match tokio::time::timeout(KNOWN_WITHIN, known).await {
             Ok(true) => Ok(()),
@@ -214,7 +215,7 @@ impl Keeper {
 
     async fn attach(self, volume: String) {
         let outcome = self.try_to_attach(&volume).await;
-        self.told_of(|holders| holders.attached(&volume, outcome));
+        self.tell_holders(|holders| holders.attached(&volume, outcome));
     }
 
     async fn try_to_attach(&self, volume: &str) -> Result<Attachment, Refusal> {
@@ -233,6 +234,6 @@ impl Keeper {
             tracing::warn!("can't give volume {volume} back: {error}");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
-        self.told_of(|holders| holders.given_back(&volume));
+        self.tell_holders(|holders| holders.given_back(&volume));
     }
 }

@@ -24,13 +24,13 @@ pub(crate) struct Following {
     memory: Memory,
     views: Views,
     /// Up to which revision the data plane has been told.
-    told: watch::Sender<u64>,
+    configured: watch::Sender<u64>,
     /// What the data plane was told last: all its shards have it together.
     last: Option<Arc<ClusterView>>,
     /// The tree of layers as the folders of the data plane's devices had it when they were opened.
     known: Parents,
     /// The same, told when the data plane has the devices.
-    known_told: watch::Sender<Parents>,
+    known_sender: watch::Sender<Parents>,
     notes: Vec<Note>,
     stop_initialising: Arc<AtomicBool>,
 }
@@ -48,23 +48,23 @@ impl Following {
             shards,
             memory,
             views: Views::default(),
-            told: watch::Sender::new(0),
+            configured: watch::Sender::new(0),
             last: None,
             known: Parents::new(),
-            known_told: watch::Sender::new(Parents::new()),
+            known_sender: watch::Sender::new(Parents::new()),
             notes: Vec::new(),
             stop_initialising,
         }
     }
 
     /// Up to which revision of the configuration the data plane has been told.
-    pub(crate) fn told(&self) -> watch::Receiver<u64> {
-        self.told.subscribe()
+    pub(crate) fn configured(&self) -> watch::Receiver<u64> {
+        self.configured.subscribe()
     }
 
     /// The tree of layers as the devices' folders have it, renewed when a device has been taken in.
     pub(crate) fn known(&self) -> watch::Receiver<Parents> {
-        self.known_told.subscribe()
+        self.known_sender.subscribe()
     }
 
     /// A shard has this device.
@@ -76,7 +76,7 @@ impl Following {
     /// From now on a device's folder is told of layers; the rest of its log is initialised.
     fn attend(&mut self, shard: Shard, id: DeviceId, folder: &Path) {
         self.notes.push(Note::new(folder.to_owned()));
-        self.known_told.send_replace(self.known.clone());
+        self.known_sender.send_replace(self.known.clone());
         let Some(handle) = self.shards.of(shard).cloned() else { return };
         match DeviceDir::open(folder) {
             Ok(dir) => initialise::start(dir, id, handle, Arc::clone(&self.stop_initialising)),
@@ -132,7 +132,7 @@ impl Following {
             self.shards.all().for_each(|shard| shard.send(Command::Configure(Arc::clone(&view))));
             self.last = Some(view);
         }
-        self.told.send_replace(revision);
+        self.configured.send_replace(revision);
         Ok(())
     }
 

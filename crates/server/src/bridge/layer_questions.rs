@@ -39,14 +39,14 @@ async fn ask<T>(shards: &Handles, question: impl Fn(Asker<T>) -> LayerQuestion) 
         answer
     };
     let answers: Vec<oneshot::Receiver<Result<T, NotTold>>> = shards.all().map(put).collect();
-    let mut told = Err(NotTold::Later);
+    let mut found = Err(NotTold::Later);
     for answer in answers {
         match answer.await.unwrap_or(Err(NotTold::Later)) {
             Err(NotTold::Later) => {}
-            answer => told = answer,
+            answer => found = answer,
         }
     }
-    told
+    found
 }
 
 /// The questions that the node has not answered yet.

@@ -91,13 +91,13 @@ impl Initialising {
     fn run(&mut self) -> Result<()> {
         let options = self.dir.options();
         let log = self.dir.log()?;
-        let mut told = false;
+        let mut reported = false;
         while self.dir.file.segments_ready < options.segments && !self.stop.load(Ordering::Relaxed) {
             match self.initialise(&log, self.dir.file.segments_ready, &options) {
-                Ok(()) => told = false,
+                Ok(()) => reported = false,
                 // The log has its room from the start, except where a file system copies what is written.
                 Err(error) if lacks_room(&error) => {
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut reported, true) {
                         tracing::warn!("device {}: initialising the log waits for room: {error:#}", self.id);
                     }
                     std::thread::sleep(REST_MAX);

@@ -40,14 +40,14 @@ impl MapThread {
         map: impl SavedMap + Clone + Send + 'static,
         data_plane: Handle,
     ) -> io::Result<MapThread> {
-        let told = move |io, done| data_plane.send(Command::MapDone(device, io, done));
-        MapThread::spawn(&format!("map-{device}"), &map, &told)
+        let report = move |io, done| data_plane.send(Command::MapDone(device, io, done));
+        MapThread::spawn(&format!("map-{device}"), &map, &report)
     }
 
     fn spawn<M: SavedMap + Clone + Send + 'static>(
         name: &str,
         map: &M,
-        told: &(impl Fn(IoId, Done) + Clone + Send + 'static),
+        report: &(impl Fn(IoId, Done) + Clone + Send + 'static),
     ) -> io::Result<MapThread> {
         // After a panic nothing is known of what the database has in memory: it is not asked again.
         let panicked = Arc::new(AtomicBool::new(false));
@@ -56,19 +56,19 @@ impl MapThread {
         let wanted = Arc::new(Mutex::new(wanted));
         let mut threads = Vec::new();
         let mut work = Work { map: map.clone(), panicked: panicked.clone() };
-        let reports = told.clone();
+        let report_done = report.clone();
         threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(effect) = effects.recv() {
-                work.perform(effect).into_iter().for_each(|(io, done)| reports(io, done));
+                work.perform(effect).into_iter().for_each(|(io, done)| report_done(io, done));
             }
         })?);
         for reader in 0..READERS {
             let mut work = Work { map: map.clone(), panicked: panicked.clone() };
-            let (wanted, reports) = (wanted.clone(), told.clone());
+            let (wanted, report_done) = (wanted.clone(), report.clone());
             let next = move || wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
             threads.push(std::thread::Builder::new().name(format!("{name}-r{reader}")).spawn(move || {
                 while let Ok(effect) = next() {
-                    work.perform(effect).into_iter().for_each(|(io, done)| reports(io, done));
+                    work.perform(effect).into_iter().for_each(|(io, done)| report_done(io, done));
                 }
             })?);
         }
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
     use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-    use azekura_store::{CheckpointBatch, CheckpointRoot, Heir, LeafImage, LeafKey, SavedLeaf};
+    use azekura_store::{CheckpointBatch, CheckpointRoot, LeafImage, LeafKey, MergedOwner, SavedLeaf};
     use std::time::Duration;
 
     /// An empty database in which some things don't go as usual.
@@ -135,8 +135,8 @@ mod tests {
     struct Unusual {
         /// It does not understand its pages, and panics when it looks up a leaf.
         panics: bool,
-        /// Heirs are listed only when it is let.
-        let_heirs: Option<Arc<Mutex<mpsc::Receiver<()>>>>,
+        /// Merged owners are listed only when it is let.
+        let_merged_owners: Option<Arc<Mutex<mpsc::Receiver<()>>>>,
     }
 
     impl SavedMap for Unusual {
@@ -162,9 +162,9 @@ mod tests {
         ) -> Result<Vec<(LeafKey, Sequence)>, MapError> {
             Ok(Vec::new())
         }
-        fn load_heirs(&self, _: u32) -> Result<Vec<Heir>, MapError> {
-            if let Some(let_heirs) = &self.let_heirs {
-                let_heirs.lock().unwrap().recv().unwrap();
+        fn load_merged_owners(&self, _: u32) -> Result<Vec<MergedOwner>, MapError> {
+            if let Some(let_merged_owners) = &self.let_merged_owners {
+                let_merged_owners.lock().unwrap().recv().unwrap();
             }
             Ok(Vec::new())
         }
@@ -178,31 +178,31 @@ mod tests {
 
     #[test]
     fn after_a_panic_of_the_database_every_effect_ends_with_an_error() {
-        let (sender, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let thread = MapThread::spawn("map", &Unusual { panics: true, ..Unusual::default() }, &reports).unwrap();
-        let heirs = |io| Effect::LoadHeirs { io: IoId(io), segment: 0 };
-        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
-        thread.perform(heirs(1));
-        assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
+        let merged_owners = |io| Effect::LoadMergedOwners { io: IoId(io), segment: 0 };
+        let next = || received.recv_timeout(Duration::from_secs(60)).unwrap();
+        thread.perform(merged_owners(1));
+        assert!(matches!(next(), (IoId(1), Done::MergedOwners(Ok(_)))));
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
         assert!(matches!(next(), (IoId(2), Done::Leaves(Err(MapError::Failed(why)))) if why.contains("panicked")));
-        thread.perform(heirs(3));
-        assert!(matches!(next(), (IoId(3), Done::Heirs(Err(MapError::Failed(_))))));
+        thread.perform(merged_owners(3));
+        assert!(matches!(next(), (IoId(3), Done::MergedOwners(Err(MapError::Failed(_))))));
     }
 
     #[test]
     fn leaves_are_looked_up_while_something_else_takes_its_time() {
-        let (sender, told) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let (let_go, waits) = mpsc::channel();
-        let map = Unusual { let_heirs: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
+        let map = Unusual { let_merged_owners: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
         let thread = MapThread::spawn("map", &map, &reports).unwrap();
-        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
-        thread.perform(Effect::LoadHeirs { io: IoId(1), segment: 0 });
+        let next = || received.recv_timeout(Duration::from_secs(60)).unwrap();
+        thread.perform(Effect::LoadMergedOwners { io: IoId(1), segment: 0 });
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new() });
         assert!(matches!(next(), (IoId(2), Done::Leaves(Ok(_)))));
         let_go.send(()).unwrap();
-        assert!(matches!(next(), (IoId(1), Done::Heirs(Ok(_)))));
+        assert!(matches!(next(), (IoId(1), Done::MergedOwners(Ok(_)))));
     }
 }

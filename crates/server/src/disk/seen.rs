@@ -36,7 +36,7 @@ pub struct Memory {
     /// The last model that was believed.
     believed: Option<Arc<Model>>,
     copies: watch::Sender<Option<Arc<Model>>>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// Reads the copy of the configuration in a data folder; `None`: there is none.
@@ -84,7 +84,7 @@ impl Memory {
             seen,
             believed: None,
             copies: watch::Sender::new(None),
-            is_told: false,
+            is_reported: false,
         })
     }
 
@@ -111,7 +111,7 @@ impl Memory {
                 check(&seen, copy.as_ref().map(Copied::changes).as_ref(), &model, &self.uuid)
             }
         };
-        self.told(client, outcome).await
+        self.spread_doubt(client, outcome).await
     }
 
     /// The next model of the running node: whether it may be believed. What was seen is noted before this returns.
@@ -130,7 +130,7 @@ impl Memory {
             }
             None => unknown_but_sound(model),
         };
-        self.told(client, outcome).await?;
+        self.spread_doubt(client, outcome).await?;
         self.believed = Some(Arc::clone(model));
         self.note(model).await;
         self.copies.send_replace(Some(Arc::clone(model)));
@@ -154,17 +154,17 @@ impl Memory {
         let path = self.folder.join(SEEN);
         let written = tokio::task::spawn_blocking(move || write_json(&path, &seen)).await;
         match written {
-            Ok(Err(error)) if !self.is_told => {
-                self.is_told = true;
+            Ok(Err(error)) if !self.is_reported => {
+                self.is_reported = true;
                 tracing::warn!("{error:#}; the node goes on, but might not notice a configuration that goes back");
             }
-            Ok(Ok(())) => self.is_told = false,
+            Ok(Ok(())) => self.is_reported = false,
             _ => {}
         }
     }
 
     /// Lets all nodes know what this one has found.
-    async fn told(&self, client: &MetaClient, outcome: Result<(), MetaError>) -> Result<(), MetaError> {
+    async fn spread_doubt(&self, client: &MetaClient, outcome: Result<(), MetaError>) -> Result<(), MetaError> {
         if let (Err(MetaError::WentBack { reason }), Some(seen)) = (&outcome, &self.seen) {
             let doubt = DoubtRecord {
                 node: self.name.clone(),

@@ -1,14 +1,14 @@
 //! A shard of the data plane: a thread with one io_uring event loop that performs what the [`Node`] asks for.
 //!
 //! The loop owns its sockets and devices. Other threads, those of other shards included, reach it through
-//! [`Handle`](crate::driver::messages::Handle): they send a [`Command`] and wake it. It reports through a channel. It
-//! blocks when there is nothing to do.
+//! [`Handle`]: they send a [`Command`] and wake the loop. It reports through a channel, and blocks when there is
+//! nothing to do.
 
 use crate::bridge::attachments::{Fence, Freeze};
 use crate::bridge::layer_questions::LayerQuestions;
 use crate::driver::clients::{Places, Share};
 use crate::driver::clock::Clock;
-use crate::driver::devices::{OpenDevice, told};
+use crate::driver::devices::{OpenDevice, device_result};
 use crate::driver::messages::{Command, Handle, Handles, Inspection, Report, Reports};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
@@ -247,9 +247,9 @@ impl DataPlane {
                 None => {}
             },
             Event::Closed { conn, reason } => self.closed(conn, &reason),
-            Event::DeviceRead { token, result } => self.io_done(token, store::Done::Read(told(result))),
-            Event::DeviceWritten { token, result } => self.io_done(token, store::Done::Written(told(result))),
-            Event::DeviceSynced { token, result } => self.io_done(token, store::Done::Flushed(told(result))),
+            Event::DeviceRead { token, result } => self.io_done(token, store::Done::Read(device_result(result))),
+            Event::DeviceWritten { token, result } => self.io_done(token, store::Done::Written(device_result(result))),
+            Event::DeviceSynced { token, result } => self.io_done(token, store::Done::Flushed(device_result(result))),
             Event::Woken => {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);

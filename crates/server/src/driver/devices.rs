@@ -56,6 +56,6 @@ impl DataPlane {
 }
 
 /// What a device did, as its store is told.
-pub(super) fn told<T>(result: io::Result<T>) -> Result<T, store::DeviceError> {
+pub(super) fn device_result<T>(result: io::Result<T>) -> Result<T, store::DeviceError> {
     result.map_err(|error| store::DeviceError(error.to_string()))
 }

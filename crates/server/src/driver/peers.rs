@@ -8,7 +8,7 @@ use azekura_reactor::{Close, ConnId, Released};
 use azekura_wire::{Hello, Message, VERSION};
 
 /// The node is told of so many bytes that wait to be sent to another one.
-const UNSENT_TOLD: usize = 4 << 20;
+const UNSENT_REPORT_BYTES: usize = 4 << 20;
 
 impl DataPlane {
     pub(super) fn add_peer(&mut self, conn: ConnId) -> ConnKey {
@@ -79,8 +79,8 @@ impl DataPlane {
     pub(super) fn tell_unsent(&mut self, conn: ConnId) {
         let unsent = self.reactor.unsent_bytes(conn);
         let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
-        if unsent.max(peer.unsent_told) >= UNSENT_TOLD {
-            peer.unsent_told = unsent;
+        if unsent.max(peer.unsent_reported) >= UNSENT_REPORT_BYTES {
+            peer.unsent_reported = unsent;
             let key = peer.key;
             self.node.unsent(key, unsent);
         }

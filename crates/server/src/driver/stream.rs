@@ -25,7 +25,7 @@ pub struct PeerConn {
     /// Where the last frame ended.
     pub decoder: Decoder,
     /// Bytes of the outbox, as the node was told last.
-    pub unsent_told: usize,
+    pub unsent_reported: usize,
 }
 
 impl Stream for Conn {
@@ -49,6 +49,6 @@ impl Conn {
     #[must_use]
     pub fn peer(key: ConnKey) -> Conn {
         let (inbox, outbox, decoder) = (Inbox::new(), Outbox::new(), Decoder::default());
-        Conn::Peer(Box::new(PeerConn { key, inbox, outbox, decoder, unsent_told: 0 }))
+        Conn::Peer(Box::new(PeerConn { key, inbox, outbox, decoder, unsent_reported: 0 }))
     }
 }

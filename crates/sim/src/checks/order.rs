@@ -42,7 +42,7 @@ impl Order {
     ///
     /// # Errors
     /// When somebody else has.
-    pub(crate) fn reigns(&mut self, pg: PgId, epoch: Epoch, owner: Owner) -> Result<(), String> {
+    pub(crate) fn acts_as_primary(&mut self, pg: PgId, epoch: Epoch, owner: Owner) -> Result<(), String> {
         let first = *self.owners.entry((pg, epoch)).or_insert(owner);
         if first == owner {
             Ok(())

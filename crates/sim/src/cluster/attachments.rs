@@ -69,7 +69,7 @@ pub(crate) struct Holders {
     /// An operator ends attachments of the volume by force.
     pub(crate) on: bool,
     /// What front ends were told last of the volumes that they have asked for.
-    told: BTreeMap<(Life, String), (VolumeId, Generation)>,
+    attached: BTreeMap<(Life, String), (VolumeId, Generation)>,
     /// What the front ends of a process have asked for, one thing a volume at a time: an attachment is the process's.
     errands: BTreeMap<(Process, String), VecDeque<(Life, Errand)>>,
     unheard: Vec<Unheard>,
@@ -88,7 +88,7 @@ impl Holders {
         Holders {
             recorded: on || plan.mode == Mode::Fsx,
             on,
-            told: BTreeMap::new(),
+            attached: BTreeMap::new(),
             errands: BTreeMap::new(),
             unheard: Vec::new(),
             ended: BTreeMap::new(),
@@ -116,15 +116,15 @@ impl Holders {
     }
 
     /// The attachment under which a process has a volume, as it was told last.
-    pub(crate) fn told(&self, life: Life, name: &str) -> Option<Generation> {
-        self.told.get(&(life, name.to_owned())).map(|(_, attachment)| *attachment)
+    pub(crate) fn attached_as(&self, life: Life, name: &str) -> Option<Generation> {
+        self.attached.get(&(life, name.to_owned())).map(|(_, attachment)| *attachment)
     }
 
     /// A front end has no more use for an attachment. True when no other shard of its process has it.
     fn give_up(&mut self, life: Life, name: &str, attachment: Generation) -> bool {
-        let Some(given) = self.told.remove(&(life, name.to_owned())) else { return true };
-        let shared = self.told.iter().any(|((other, volume), told)| {
-            other.process() == life.process() && volume == name && *told == given && given.1 == attachment
+        let Some(given) = self.attached.remove(&(life, name.to_owned())) else { return true };
+        let shared = self.attached.iter().any(|((other, volume), attached)| {
+            other.process() == life.process() && volume == name && *attached == given && given.1 == attachment
         });
         !shared
     }

@@ -36,7 +36,7 @@ pub(crate) struct Configuration {
     /// How long requests on volumes wait: also times that are no whole seconds, as the records have them.
     io_timeouts: BTreeMap<String, Duration>,
     /// The latest news that each process has had: news that it overtook is void.
-    told: BTreeMap<Life, u64>,
+    known: BTreeMap<Life, u64>,
     /// Until when nodes do not reach the store.
     away: BTreeMap<NodeId, Duration>,
     /// It answers at once, and loses nothing.
@@ -65,7 +65,7 @@ impl Configuration {
             views: Views::default(),
             view: Arc::default(),
             io_timeouts,
-            told: BTreeMap::new(),
+            known: BTreeMap::new(),
             away: BTreeMap::new(),
             is_quick: false,
             far,
@@ -237,7 +237,7 @@ impl Configuration {
             version: next.version,
             epoch: next.epoch,
             primary: next.primary,
-            reign: next.primary_incarnation,
+            primary_incarnation: next.primary_incarnation,
             in_sync: next.in_sync.into_iter().collect(),
             away: next.away,
             members: next.members.into_iter().collect(),
@@ -256,7 +256,7 @@ impl Configuration {
 
     /// Up to which revision a process knows the configuration.
     pub(crate) fn known_by(&self, life: Life) -> u64 {
-        self.told.get(&life).copied().unwrap_or(0)
+        self.known.get(&life).copied().unwrap_or(0)
     }
 
     /// A node does not reach the store until then.

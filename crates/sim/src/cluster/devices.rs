@@ -120,7 +120,7 @@ fn describe(effect: &Effect) -> String {
         Effect::LoadLeaves { keys, .. } => format!("load {} leaves", keys.len()),
         Effect::ScanLayer { layer, .. } => format!("scan {layer:?}"),
         Effect::ScanModified { pg, .. } => format!("scan {pg:?}"),
-        Effect::LoadHeirs { segment, .. } => format!("load heirs of segment {segment}"),
+        Effect::LoadMergedOwners { segment, .. } => format!("load merged owners of segment {segment}"),
         Effect::CompareTotals { pg, .. } => format!("compare totals of {pg:?}"),
         _ => String::new(),
     }

@@ -70,7 +70,7 @@ pub(crate) enum Event<C> {
 
 impl<C> Event<C> {
     /// The process that is told of it at once: it waits while that process stands still.
-    pub(crate) fn told(&self, network: &Network, rings: &Rings) -> Option<Life> {
+    pub(crate) fn receiver(&self, network: &Network, rings: &Rings) -> Option<Life> {
         match self {
             Event::Turn(life)
             | Event::Disk(_, life, _)

@@ -193,8 +193,8 @@ impl<S: Scene> Cluster<S> {
     /// A process closes its end `key`.
     pub(crate) fn close(&mut self, key: ConnKey) {
         if let Some((id, side)) = end_of(key).filter(|(id, _)| is_ring(*id)) {
-            let told = self.rings.close(id, side, self.now);
-            return told.into_iter().for_each(|at| self.queue.push(at, Event::Ring(id, side.other())));
+            let notices = self.rings.close(id, side, self.now);
+            return notices.into_iter().for_each(|at| self.queue.push(at, Event::Ring(id, side.other())));
         }
         let coming = self.network.close(key, self.now);
         self.expect(coming);

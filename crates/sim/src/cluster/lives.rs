@@ -179,7 +179,7 @@ impl<S: Scene> Cluster<S> {
 
     /// What a process is told while it stands still, it hears afterwards. Gives back other events.
     pub(crate) fn put_off(&mut self, event: Event<S::Cue>) -> Option<Event<S::Cue>> {
-        let Some(until) = event.told(&self.network, &self.rings).and_then(|life| self.stalled(life)) else {
+        let Some(until) = event.receiver(&self.network, &self.rings).and_then(|life| self.stalled(life)) else {
             return Some(event);
         };
         let now = self.now;

@@ -1,7 +1,7 @@
 //! What the records say of nodes and devices, changed by the transitions of `azekura_model`: signs of life, what is
 //! wrong with devices, which of them are drained and taken out of the cluster.
 
-use crate::cluster::operator::Reign;
+use crate::cluster::operator::Leadership;
 use crate::cluster::{Cluster, Scene};
 use crate::plan::Lie;
 use crate::report::Invariant;
@@ -39,17 +39,17 @@ impl<S: Scene> Cluster<S> {
     /// Somebody leads the control plane: who did, until that is over, and then another process that reaches the store.
     /// True when the leader can do something now.
     pub(crate) fn elect(&mut self) -> bool {
-        if let Some(Reign { life, renewed, .. }) = self.operator.reign {
+        if let Some(Leadership { life, renewed, .. }) = self.operator.leadership {
             let awake = self.is_alive(life) && self.stalled(life).is_none();
             if awake && self.configuration.away(life.node, self.now).is_none() {
-                self.operator.reign.iter_mut().for_each(|reign| reign.renewed = self.now);
+                self.operator.leadership.iter_mut().for_each(|leadership| leadership.renewed = self.now);
                 return true;
             }
             if self.now < renewed + LIFE {
                 return false;
             }
             self.configuration.end(Claim::Leader(life.node));
-            self.operator.reign = None;
+            self.operator.leadership = None;
         }
         let mut candidates = self.reaching();
         candidates.retain(|life| life.shard == Shard(0) && self.stalled(*life).is_none());
@@ -59,7 +59,7 @@ impl<S: Scene> Cluster<S> {
         let life = *self.operator.random.pick(&candidates);
         self.configuration.claim(Claim::Leader(life.node));
         self.trace.step(self.now, u64::from(life.node.0), || format!("{life:?} leads the control plane"));
-        self.operator.reign = Some(Reign { life, renewed: self.now, leader: Leader::default() });
+        self.operator.leadership = Some(Leadership { life, renewed: self.now, leader: Leader::default() });
         true
     }
 

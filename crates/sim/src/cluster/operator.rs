@@ -28,7 +28,7 @@ pub(crate) struct Operator {
     /// What new devices look like.
     options: Options,
     /// Who leads.
-    pub(in crate::cluster) reign: Option<Reign>,
+    pub(in crate::cluster) leadership: Option<Leadership>,
     /// Devices that are gone for good. Of those that are named false, their node has not found out yet.
     pub(crate) lost: BTreeMap<DeviceId, bool>,
     /// Devices that their nodes do without.
@@ -47,7 +47,7 @@ pub(crate) struct Operator {
 
 /// A process's time as the leader of the control plane.
 #[derive(Debug)]
-pub(crate) struct Reign {
+pub(crate) struct Leadership {
     pub(in crate::cluster) life: Life,
     /// When it last reached the configuration store.
     pub(in crate::cluster) renewed: Duration,
@@ -59,7 +59,7 @@ impl Operator {
     pub(crate) fn new(plan: &Plan, options: Options, nodes: BTreeMap<DeviceId, NodeId>, random: Random) -> Operator {
         Operator {
             on: plan.devices_fail,
-            reign: None,
+            leadership: None,
             random,
             options,
             lost: BTreeMap::new(),

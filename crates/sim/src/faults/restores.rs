@@ -64,8 +64,8 @@ impl World {
                     self.trace.step(self.now, next.version, || format!("{pg:?} opens again: {next:?} of {heard:?}"));
                     self.configuration.reopen(pg, next);
                 }
-                Err(told) => {
-                    let what = format!("{pg:?} can't open again: {told:?} of {heard:?}");
+                Err(contradiction) => {
+                    let what = format!("{pg:?} can't open again: {contradiction:?} of {heard:?}");
                     return self.violate(Invariant::Liveness, what);
                 }
             }

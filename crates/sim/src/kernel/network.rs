@@ -463,9 +463,9 @@ impl Network {
     /// An end learns that its connection has ended. Gives the process that has to be told.
     pub(crate) fn end_learns(&mut self, id: ConnId, side: Side) -> Option<Life> {
         let end = self.conns.get_mut(&id)?.end(side);
-        let told = std::mem::take(&mut end.open).then_some(end.life);
+        let learner = std::mem::take(&mut end.open).then_some(end.life);
         self.forget_if_over(id);
-        told
+        learner
     }
 
     /// All ends of a process are gone with it.

@@ -4,7 +4,7 @@
 use crate::checkpoint::rows::{Root, SegmentRow};
 use crate::checkpoint::saved_map::{CheckpointBatch, CheckpointRoot, SavedMap};
 use crate::effect::MapError;
-use crate::map::Heir;
+use crate::map::MergedOwner;
 use crate::map::{DamagedLeaf, LeafImage, LeafKey, SavedLeaf};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +27,8 @@ pub enum MapRow {
     Segment(u32),
     /// Of a layer: how many blocks it owns.
     Layer(LayerId),
-    /// Of a layer's heir in a segment.
-    Heir(u32, LayerId),
+    /// Of a layer's merged owner in a segment.
+    MergedOwner(u32, LayerId),
 }
 
 /// A saved map in memory. Clone it to keep an image of this instant.
@@ -38,7 +38,7 @@ pub struct InMemoryMap {
     segments: BTreeMap<u32, SegmentRow>,
     leaves: BTreeMap<(LayerId, ChunkIndex), (PgId, LeafImage)>,
     layers: BTreeMap<LayerId, u64>,
-    heirs: BTreeMap<(u32, LayerId), LayerId>,
+    merged_owners: BTreeMap<(u32, LayerId), LayerId>,
     damaged: BTreeMap<(LayerId, ChunkIndex), MapDamage>,
     /// Groups of which leaves are lost.
     lost: BTreeSet<PgId>,
@@ -75,7 +75,7 @@ impl InMemoryMap {
         let is_there = match row {
             MapRow::Segment(segment) => self.segments.contains_key(&segment),
             MapRow::Layer(layer) => self.layers.contains_key(&layer),
-            MapRow::Heir(segment, layer) => self.heirs.contains_key(&(segment, layer)),
+            MapRow::MergedOwner(segment, layer) => self.merged_owners.contains_key(&(segment, layer)),
         };
         if is_there {
             self.rows.entry(row).and_modify(|both| *both = true).or_insert(false);
@@ -103,12 +103,12 @@ impl InMemoryMap {
 
 impl SavedMap for InMemoryMap {
     fn root(&self) -> Result<Option<CheckpointRoot>, MapError> {
-        match self.damaged_row(|row| !matches!(row, MapRow::Heir(..))) {
+        match self.damaged_row(|row| !matches!(row, MapRow::MergedOwner(..))) {
             Some(MapRow::Segment(segment)) => {
                 return Err(MapError::both_damaged(&format!("the row of segment {segment}")));
             }
             Some(MapRow::Layer(layer)) => return Err(MapError::both_damaged(&format!("the row of layer {layer}"))),
-            Some(MapRow::Heir(..)) | None => {}
+            Some(MapRow::MergedOwner(..)) | None => {}
         }
         let segments = self.segments.iter().map(|(segment, row)| (*segment, *row)).collect();
         let layers = self.layers.iter().map(|(layer, blocks)| (*layer, *blocks)).collect();
@@ -124,10 +124,12 @@ impl SavedMap for InMemoryMap {
         for (layer, _) in &batch.layers {
             self.rows.remove(&MapRow::Layer(*layer));
         }
-        for heir in &batch.heirs {
-            self.rows.remove(&MapRow::Heir(heir.segment, heir.layer));
+        for row in &batch.merged_owners {
+            self.rows.remove(&MapRow::MergedOwner(row.segment, row.layer));
         }
-        self.rows.retain(|row, _| !matches!(row, MapRow::Heir(segment, _) if batch.heirs_gone.contains(segment)));
+        self.rows.retain(
+            |row, _| !matches!(row, MapRow::MergedOwner(segment, _) if batch.merged_owners_gone.contains(segment)),
+        );
         self.segments.extend(batch.segments);
         for key in batch.removed {
             self.leaves.remove(&(key.layer, key.chunk));
@@ -139,8 +141,8 @@ impl SavedMap for InMemoryMap {
         }
         self.layers.extend(batch.layers);
         self.layers.retain(|_, blocks| *blocks > 0);
-        self.heirs.retain(|(segment, _), _| !batch.heirs_gone.contains(segment));
-        self.heirs.extend(batch.heirs.iter().map(|heir| ((heir.segment, heir.layer), heir.heir)));
+        self.merged_owners.retain(|(segment, _), _| !batch.merged_owners_gone.contains(segment));
+        self.merged_owners.extend(batch.merged_owners.iter().map(|row| ((row.segment, row.layer), row.owner)));
         Ok(())
     }
 
@@ -187,13 +189,17 @@ impl SavedMap for InMemoryMap {
         Ok(self.leaves().map(modified).filter(wanted).take(limit).collect())
     }
 
-    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
-        if let Some(MapRow::Heir(segment, layer)) =
-            self.damaged_row(|row| matches!(row, MapRow::Heir(of, _) if *of == segment))
+    fn load_merged_owners(&self, segment: u32) -> Result<Vec<MergedOwner>, MapError> {
+        if let Some(MapRow::MergedOwner(segment, layer)) =
+            self.damaged_row(|row| matches!(row, MapRow::MergedOwner(of, _) if *of == segment))
         {
-            return Err(MapError::Refused(format!("the heir of layer {layer} in segment {segment} is damaged")));
+            return Err(MapError::Refused(format!(
+                "the merged owner of layer {layer} in segment {segment} is damaged"
+            )));
         }
-        let heirs = self.heirs.range((segment, LayerId(0))..=(segment, LayerId(u64::MAX)));
-        Ok(heirs.map(|((segment, layer), heir)| Heir { segment: *segment, layer: *layer, heir: *heir }).collect())
+        let merged_owners = self.merged_owners.range((segment, LayerId(0))..=(segment, LayerId(u64::MAX)));
+        Ok(merged_owners
+            .map(|((segment, layer), owner)| MergedOwner { segment: *segment, layer: *layer, owner: *owner })
+            .collect())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::rows::{Root, SegmentRow};
 use crate::effect::{Done, Effect, IoId, MapError};
-use crate::map::Heir;
+use crate::map::MergedOwner;
 use crate::map::{LeafImage, LeafKey, SavedLeaf};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 
@@ -19,10 +19,10 @@ pub struct CheckpointBatch {
     pub removed: Vec<LeafKey>,
     /// Layers whose count of owned blocks changed; 0 removes the row.
     pub layers: Vec<(LayerId, u64)>,
-    /// Segments that become free: their heirs are removed, before new ones are added.
-    pub heirs_gone: Vec<u32>,
-    /// Heirs to add.
-    pub heirs: Vec<Heir>,
+    /// Segments that become free: their merged owners are removed, before new ones are added.
+    pub merged_owners_gone: Vec<u32>,
+    /// Merged owners to add.
+    pub merged_owners: Vec<MergedOwner>,
 }
 
 /// What the saved map gives at open.
@@ -77,11 +77,11 @@ pub trait SavedMap {
         limit: usize,
     ) -> Result<Vec<(LeafKey, Sequence)>, MapError>;
 
-    /// Lists the heirs of a segment.
+    /// Lists the merged owners of a segment.
     ///
     /// # Errors
     /// When they can't be read.
-    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError>;
+    fn load_merged_owners(&self, segment: u32) -> Result<Vec<MergedOwner>, MapError>;
 
     /// Compares what there is of a group with how much it should be, and says what differs: then leaves of it were
     /// saved, and are not there any more without a trace.
@@ -106,7 +106,7 @@ pub trait SavedMap {
             Effect::ScanModified { io, pg, after, from, limit } => {
                 (io, Done::Modified(self.scan_modified(pg, after, from, limit)))
             }
-            Effect::LoadHeirs { io, segment } => (io, Done::Heirs(self.load_heirs(segment))),
+            Effect::LoadMergedOwners { io, segment } => (io, Done::MergedOwners(self.load_merged_owners(segment))),
             Effect::CompareTotals { io, pg } => (io, Done::Totals(self.compare_totals(pg))),
             Effect::Checkpoint { io, batch } => (io, Done::Checkpointed(self.checkpoint(*batch))),
             other => return Err(other),

@@ -135,28 +135,28 @@ impl Checkpointer {
                 group.take_note(note);
             }
         }
-        let floor = cx.segments().chain().front().copied().or_else(|| cx.log().replaying());
-        let floor = floor.map_or(0, |link| link.generation);
-        let before = self.changed_before(cx, map, groups, jobs, floor);
+        let replay_from = cx.segments().chain().front().copied().or_else(|| cx.log().replaying());
+        let replay_from = replay_from.map_or(0, |link| link.generation);
+        let before = self.changed_before(cx, map, groups, jobs, replay_from);
         let mut batch = CheckpointBatch {
             root: root(cx, groups, jobs),
             segments: Vec::new(),
             leaves: Vec::new(),
             removed: Vec::new(),
             layers: Vec::new(),
-            heirs_gone: Vec::new(),
-            heirs: Vec::new(),
+            merged_owners_gone: Vec::new(),
+            merged_owners: Vec::new(),
         };
         let bytes_max = cx.options().checkpoint_bytes_max;
-        let wanted = Wanted { limit: leaves_max, bytes_max, floor, before };
+        let wanted = Wanted { limit: leaves_max, bytes_max, replay_from, before };
         let leaves = map.take_leaves(cx, wanted, &mut batch);
         let oldest = oldest_unsettled(cx, groups);
         let position = map.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
         batch.root.position = position_of(cx, position);
         save_pending(cx, groups, position, &mut batch.root.groups);
         batch.segments = cx.segments_mut().begin_checkpoint(position);
-        batch.heirs_gone = cx.segments().freeing().to_vec();
-        cleaner.forget_segments(cx, &batch.heirs_gone);
+        batch.merged_owners_gone = cx.segments().freeing().to_vec();
+        cleaner.forget_segments(cx, &batch.merged_owners_gone);
         map.take_rows(&mut batch);
         let over = jobs.over(position, map.oldest_dirty(), groups);
         for job in &over {
@@ -177,13 +177,13 @@ impl Checkpointer {
     }
 
     /// Leaves are to be saved that were changed in log generations before this.
-    fn changed_before(&self, cx: &StoreCx, map: &Map, groups: &Groups, jobs: &Jobs, floor: u64) -> u64 {
+    fn changed_before(&self, cx: &StoreCx, map: &Map, groups: &Groups, jobs: &Jobs, replay_from: u64) -> u64 {
         if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max || is_short(cx) || self.is_old(cx) {
             return u64::MAX;
         }
         // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
         // If it is about space, the position has to get past a segment that can be freed.
-        let half = floor + (cx.segments().chain().len() as u64 / 2).max(1);
+        let half = replay_from + (cx.segments().chain().len() as u64 / 2).max(1);
         let oldest = oldest_unsettled(cx, groups);
         let freeable = cx.segments().reclaimable(oldest);
         let job = jobs.wants_position(oldest);

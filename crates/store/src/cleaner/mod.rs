@@ -5,7 +5,7 @@
 //! becomes free at a later checkpoint, when neither the saved map nor replay needs it any more.
 //!
 //! ```text
-//!   choose ─► footer ─► summary ─► heirs ─► probing ─► reading ─► done
+//!   choose ─► footer ─► summary ─► merged owners ─► probing ─► reading ─► done
 //!                │          │        │         │          │
 //!                └──────────┴────────┴─────────┴──────────┴─► put off, or left alone: not what was written
 //! ```
@@ -30,7 +30,7 @@ use crate::jobs::Jobs;
 use crate::log::Queued;
 use crate::log::format::{Summary, footer_blocks};
 use crate::map::Leaf;
-use crate::map::{Heir, Heirs};
+use crate::map::{MergedOwner, MergedOwners};
 use crate::segments::{GC_SEGMENTS, State};
 use azekura_base::LayerId;
 use bytes::Bytes;
@@ -239,14 +239,14 @@ impl Cleaner {
                 match summary.filter(|s| s.header.generation == victim.generation) {
                     Some(summary) => {
                         let segment = victim.segment;
-                        victim.stage = Stage::Heirs(summary);
-                        let io = cx.new_io(Io::Heirs(segment));
-                        cx.ask(Effect::LoadHeirs { io, segment });
+                        victim.stage = Stage::MergedOwners(summary);
+                        let io = cx.new_io(Io::MergedOwners(segment));
+                        cx.ask(Effect::LoadMergedOwners { io, segment });
                     }
                     None => self.give_up(cx),
                 }
             }
-            Stage::Heirs(_) | Stage::Probing => {}
+            Stage::MergedOwners(_) | Stage::Probing => {}
             Stage::Reading => {
                 victim.reads -= 1;
                 victim.read = true;
@@ -257,26 +257,26 @@ impl Cleaner {
     }
 
     /// The saved map has listed who owns the blocks of merged layers in the victim. True: the map is to be asked now.
-    pub fn heirs_listed(
+    pub fn merged_owners_listed(
         &mut self,
         cx: &mut StoreCx,
-        heirs: &Heirs,
+        merged_owners: &MergedOwners,
         jobs: &Jobs,
         segment: u32,
-        result: Result<Vec<Heir>, MapError>,
+        result: Result<Vec<MergedOwner>, MapError>,
     ) -> bool {
         let Some(victim) = self.victim.as_mut().filter(|v| v.segment == segment) else { return false };
         // An answer may be for an earlier victim in the same place.
-        if !matches!(victim.stage, Stage::Heirs(_)) {
+        if !matches!(victim.stage, Stage::MergedOwners(_)) {
             return false;
         }
-        let Stage::Heirs(summary) = std::mem::replace(&mut victim.stage, Stage::Probing) else { return false };
+        let Stage::MergedOwners(summary) = std::mem::replace(&mut victim.stage, Stage::Probing) else { return false };
         let Ok(saved) = result else {
             self.put_off(cx);
             return false;
         };
-        let saved: BTreeMap<LayerId, LayerId> = saved.iter().map(|heir| (heir.layer, heir.heir)).collect();
-        let owners = |layer| owners(segment, layer, heirs, &saved, jobs);
+        let saved: BTreeMap<LayerId, LayerId> = saved.iter().map(|row| (row.layer, row.owner)).collect();
+        let owners = |layer| owners(segment, layer, merged_owners, &saved, jobs);
         victim.ask_about(candidates(cx.segments(), segment, &summary, owners));
         true
     }

@@ -2,7 +2,7 @@
 
 use crate::jobs::Jobs;
 use crate::log::format::{Entries, Kind, Summary};
-use crate::map::Heirs;
+use crate::map::MergedOwners;
 use crate::map::{Leaf, LeafKey};
 use crate::segments::Segments;
 use azekura_base::{BlockIndex, BlockRange, Checksum, Checksums, LayerId, Prepared, Sequence};
@@ -69,7 +69,7 @@ pub(super) enum Stage {
     Footer,
     Summary,
     /// Its summary has been read; who owns now what it names is being looked up.
-    Heirs(Summary),
+    MergedOwners(Summary),
     /// The map is being asked.
     Probing,
     /// Live blocks are being read.
@@ -202,11 +202,11 @@ pub(super) fn candidates(
     candidates
 }
 
-/// The layers that may own what `layer` wrote into `segment`. `saved` are the heirs that the map has saved.
+/// The layers that may own what `layer` wrote into `segment`. `saved` are the merged owners that the map has saved.
 pub(super) fn owners(
     segment: u32,
     layer: LayerId,
-    heirs: &Heirs,
+    merged_owners: &MergedOwners,
     saved: &BTreeMap<LayerId, LayerId>,
     jobs: &Jobs,
 ) -> Vec<LayerId> {
@@ -215,7 +215,7 @@ pub(super) fn owners(
     let mut next = Some(layer);
     // Damaged rows must not lead in circles.
     while let Some(layer) = next.filter(|layer| seen.insert(*layer)) {
-        next = heirs.get(segment, layer).or_else(|| saved.get(&layer).copied());
+        next = merged_owners.get(segment, layer).or_else(|| saved.get(&layer).copied());
         if next.is_none() || jobs.is_merging(layer) {
             owners.push(layer);
         }

@@ -17,7 +17,7 @@ pub(crate) enum Io {
     Job(Job),
     Measure(u64),
     Comparison(u64),
-    Heirs(u32),
+    MergedOwners(u32),
     Changed(ChangedQuery),
     Totals(PgId),
     Collect,

@@ -6,7 +6,7 @@ use crate::effect::{DeviceError, IoId, MapError};
 use crate::engine::Engine;
 use crate::engine::op::Op;
 use crate::jobs::Job;
-use crate::map::{Heir, LeafKey, Step};
+use crate::map::{LeafKey, MergedOwner, Step};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -22,9 +22,9 @@ impl Engine {
         self.cleaner.on_read(&mut self.cx, &self.jobs, io, result);
     }
 
-    /// The saved map has listed the heirs of a segment that is being emptied.
-    pub fn heirs_listed(&mut self, segment: u32, result: Result<Vec<Heir>, MapError>) {
-        if self.cleaner.heirs_listed(&mut self.cx, self.map.heirs(), &self.jobs, segment, result) {
+    /// The saved map has listed the merged owners of a segment that is being emptied.
+    pub fn merged_owners_listed(&mut self, segment: u32, result: Result<Vec<MergedOwner>, MapError>) {
+        if self.cleaner.merged_owners_listed(&mut self.cx, self.map.merged_owners(), &self.jobs, segment, result) {
             self.probe_more();
         }
     }

@@ -3,18 +3,18 @@
 use crate::engine::Engine;
 use crate::engine::op::Op;
 use crate::groups::Place;
-use crate::log::{Landing, Move};
+use crate::log::{DurableRecord, Move};
 use crate::record::Repair;
 use azekura_base::{PgId, Sequence};
 
 impl Engine {
-    /// A record is durable. When all that have become so have landed, [`Engine::more_is_durable`] is to be called.
-    pub fn land(&mut self, landing: Landing) {
-        match landing {
-            Landing::Write { pg, sequence, id } => self.groups.get_mut(pg).write_is_durable(sequence, id),
-            Landing::Repair | Landing::Note => {}
-            Landing::Relocate { moved, place, position } => self.relocate(moved, place, position),
-            Landing::WriteAgain { pg, sequence, id, place, count } => {
+    /// A record is durable. When this was called for all of a batch, [`Engine::more_is_durable`] is to be called.
+    pub fn record_is_durable(&mut self, record: DurableRecord) {
+        match record {
+            DurableRecord::Write { pg, sequence, id } => self.groups.get_mut(pg).write_is_durable(sequence, id),
+            DurableRecord::Repair | DurableRecord::Note => {}
+            DurableRecord::Relocate { moved, place, position } => self.relocate(moved, place, position),
+            DurableRecord::WriteAgain { pg, sequence, id, place, count } => {
                 let waits = self.groups.get_mut(pg).find(sequence).is_some_and(|p| p.id == id && !p.applied);
                 if waits {
                     self.write_moved(pg, sequence, id, place);
@@ -22,14 +22,14 @@ impl Engine {
                     self.cx.segments_mut().unpin(place.segment, u32::from(count));
                 }
             }
-            Landing::Epoch { id, pg, epoch, committed, incomplete } => {
+            DurableRecord::Epoch { id, pg, epoch, committed, incomplete } => {
                 for pending in self.groups.epoch_has_begun(id) {
                     pending.unpin(self.cx.segments_mut());
                 }
                 self.groups.get_mut(pg).epoch_is_durable(epoch, committed, incomplete);
             }
-            Landing::Complete { pg } => self.groups.get_mut(pg).complete_is_durable(),
-            Landing::Job { job, segment } => self.begin_job(job, segment),
+            DurableRecord::Complete { pg } => self.groups.get_mut(pg).complete_is_durable(),
+            DurableRecord::Job { job, segment } => self.begin_job(job, segment),
         }
     }
 

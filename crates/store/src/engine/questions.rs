@@ -74,9 +74,9 @@ impl Engine {
     }
 
     pub(super) fn step_measure(&mut self, token: u64, key: LeafKey) -> Step {
-        let Some(heir) = self.queries.measured_heir(token) else { return Step::Done };
+        let Some(merged_into) = self.queries.merged_into(token) else { return Step::Done };
         let (map, mut s) = self.with_map();
-        let shown = heir.map_or(Ok(None), |heir| map.nearest(&mut s, LeafKey { layer: heir, ..key }));
+        let shown = merged_into.map_or(Ok(None), |layer| map.nearest(&mut s, LeafKey { layer, ..key }));
         let (own, shown) = match (map.leaf_here(&mut s, key), shown) {
             (Ok(own), Ok(shown)) => (own, shown),
             (Err(step), _) | (_, Err(step)) => return step,

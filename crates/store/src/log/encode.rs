@@ -5,7 +5,7 @@ use crate::cx::{StoreCx, log_position};
 use crate::groups::{Groups, Place};
 use crate::jobs::Job;
 use crate::log::format::{EntryHead, Kind};
-use crate::log::queue::{Item, Landing, Move, Queued};
+use crate::log::queue::{DurableRecord, Item, Move, Queued};
 use crate::map::Repairs;
 use crate::record::{Repair, stored};
 use azekura_base::{Body, Checksums, Prepared, Write, WriteHeader};
@@ -24,7 +24,7 @@ pub(super) struct Encoder<'a> {
 
 impl Encoder<'_> {
     /// Encodes one record, gives it its place, and says what it does when durable. `index` counts the batch's records.
-    pub fn add(&mut self, queued: Queued, place: Place, index: usize) -> Landing {
+    pub fn add(&mut self, queued: Queued, place: Place, index: usize) -> DurableRecord {
         let id = queued.id;
         match queued.item {
             Item::Write(write) => self.write(write, id, place),
@@ -42,13 +42,13 @@ impl Encoder<'_> {
                 head.sequence = committed_before.0;
                 head.commit = committed.0;
                 self.head(&head);
-                Landing::Epoch { id, pg, epoch, committed, incomplete }
+                DurableRecord::Epoch { id, pg, epoch, committed, incomplete }
             }
             Item::Complete { pg } => {
                 let mut head = EntryHead::new(Kind::Complete);
                 head.pg = pg.0;
                 self.head(&head);
-                Landing::Complete { pg }
+                DurableRecord::Complete { pg }
             }
             Item::Note { pg, version, note } => {
                 let mut head = EntryHead::new(Kind::Note);
@@ -58,13 +58,13 @@ impl Encoder<'_> {
                 self.head(&head);
                 self.entries.extend_from_slice(&note);
                 self.entries.resize(self.entries.len().next_multiple_of(4), 0);
-                Landing::Note
+                DurableRecord::Note
             }
             Item::Job { job } => self.job(job, place),
         }
     }
 
-    fn write(&mut self, write: Write, id: u64, place: Place) -> Landing {
+    fn write(&mut self, write: Write, id: u64, place: Place) -> DurableRecord {
         let kind = if matches!(write.body, Body::Zero) { Kind::WriteZero } else { Kind::Write };
         let header = &write.header;
         self.head(&EntryHead::of_write(kind, header));
@@ -75,10 +75,10 @@ impl Encoder<'_> {
             pending.origin = place.generation;
             place.pin(self.cx.segments_mut(), header.range.count);
         }
-        Landing::Write { pg: header.pg, sequence: header.sequence, id }
+        DurableRecord::Write { pg: header.pg, sequence: header.sequence, id }
     }
 
-    fn repair(&mut self, repair: Repair, id: u64, place: Place, index: usize) -> Landing {
+    fn repair(&mut self, repair: Repair, id: u64, place: Place, index: usize) -> DurableRecord {
         let kind = match repair.body {
             // A repair of no blocks is a mark.
             Body::Zero if repair.range.count == 0 => Kind::Mark,
@@ -103,14 +103,14 @@ impl Encoder<'_> {
         self.repair_placed(repair.pg, id, place, index)
     }
 
-    fn repair_placed(&mut self, pg: azekura_base::PgId, id: u64, place: Place, index: usize) -> Landing {
+    fn repair_placed(&mut self, pg: azekura_base::PgId, id: u64, place: Place, index: usize) -> DurableRecord {
         self.groups.get_mut(pg).repair_placed();
         self.repairs.place(id, place, log_position(place.log, index));
         self.cx.segments_mut().hold(place.segment);
-        Landing::Repair
+        DurableRecord::Repair
     }
 
-    fn relocation(&mut self, moved: Move, place: Place, index: usize) -> Landing {
+    fn relocation(&mut self, moved: Move, place: Place, index: usize) -> DurableRecord {
         let mut head = EntryHead::of_range(Kind::Relocate, moved.pg, &moved.range);
         head.commit = self.groups.get(moved.pg).map_or(0, |g| g.committed_ahead().0);
         head.session = u64::from(moved.old);
@@ -118,12 +118,12 @@ impl Encoder<'_> {
         self.checksums(&moved.checksums);
         self.pieces.push(moved.bytes.clone());
         self.cx.segments_mut().hold(place.segment);
-        Landing::Relocate { moved, place, position: log_position(place.log, index) }
+        DurableRecord::Relocate { moved, place, position: log_position(place.log, index) }
     }
 
     /// Encodes a prepared write whose blocks are moved. If it has been committed or dropped meanwhile, the entry has
     /// the sequence 0, and nothing comes of it.
-    fn write_again(&mut self, info: &Prepared, id: u64, bytes: &Bytes, place: Place) -> Landing {
+    fn write_again(&mut self, info: &Prepared, id: u64, bytes: &Bytes, place: Place) -> DurableRecord {
         let (pg, sequence, count) = (info.header.pg, info.header.sequence, info.header.range.count);
         let group = self.groups.get_mut(pg);
         let (commit, committed) = (group.committed_ahead(), group.committed());
@@ -134,13 +134,13 @@ impl Encoder<'_> {
         self.head(&head);
         self.checksums(&azekura_base::block_checksums(bytes).collect());
         if head.sequence == 0 {
-            return Landing::Note;
+            return DurableRecord::Note;
         }
         place.pin(self.cx.segments_mut(), count);
-        Landing::WriteAgain { pg, sequence, id, place, count }
+        DurableRecord::WriteAgain { pg, sequence, id, place, count }
     }
 
-    fn job(&mut self, job: Job, place: Place) -> Landing {
+    fn job(&mut self, job: Job, place: Place) -> DurableRecord {
         let mut head = EntryHead::new(match job {
             Job::DropLayer(_) => Kind::DropLayer,
             Job::MergeLayer { .. } => Kind::MergeLayer,
@@ -153,7 +153,7 @@ impl Encoder<'_> {
         }
         self.head(&head);
         self.cx.segments_mut().hold(place.segment);
-        Landing::Job { job, segment: place.segment }
+        DurableRecord::Job { job, segment: place.segment }
     }
 
     fn head(&mut self, head: &EntryHead) {

@@ -7,5 +7,5 @@ mod queue;
 mod space;
 mod writer;
 
-pub(crate) use queue::{Item, Landing, Move, Queued};
+pub(crate) use queue::{DurableRecord, Item, Move, Queued};
 pub(crate) use writer::{LogWriter, Sealing};

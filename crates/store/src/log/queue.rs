@@ -94,9 +94,9 @@ pub(crate) struct Queued {
     pub item: Item,
 }
 
-/// What a record does once it is durable.
+/// A record that is durable once its batch is written, and what follows from that.
 #[derive(Debug)]
-pub(crate) enum Landing {
+pub(crate) enum DurableRecord {
     Write { pg: PgId, sequence: Sequence, id: u64 },
     Repair,
     Relocate { moved: Move, place: Place, position: u64 },

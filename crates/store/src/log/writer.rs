@@ -13,7 +13,7 @@ use crate::jobs::Jobs;
 use crate::log::encode::Encoder;
 use crate::log::format::{BatchHeader, BatchKind, SummaryBuilder, header_blocks};
 use crate::log::plan::{Head, Plan};
-use crate::log::queue::{Item, Landing, Queued};
+use crate::log::queue::{DurableRecord, Item, Queued};
 use crate::map::{Map, Repairs};
 use crate::segments::{Link, Segments};
 use azekura_base::BLOCK_SIZE;
@@ -33,7 +33,7 @@ pub(crate) struct Sealing<'a> {
 }
 
 /// What the records of a batch do once they are durable, and what to tell then.
-type Landings = Vec<(Option<u64>, Landing)>;
+type DurableRecords = Vec<(Option<u64>, DurableRecord)>;
 
 /// A batch on its way to the device.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct InFlight {
     sequence: u64,
     generation: u64,
     done: bool,
-    landings: Landings,
+    records: DurableRecords,
 }
 
 /// The writing end of the log. See the module's description.
@@ -200,7 +200,7 @@ impl LogWriter {
         entries.clear();
         let mut pieces = Vec::with_capacity(1 + plan.clients + plan.gc);
         pieces.push(Bytes::new());
-        let mut landings = Vec::with_capacity(plan.clients + plan.gc);
+        let mut records = Vec::with_capacity(plan.clients + plan.gc);
         let head = self.head.as_ref().expect("a plan is made for an open segment");
         let (link, block) = (head.link, head.block);
         let sequence = self.next_sequence;
@@ -226,7 +226,7 @@ impl LogWriter {
                 generation: link.generation,
             };
             let token = queued.token;
-            landings.push((token, encoder.add(queued, place, index)));
+            records.push((token, encoder.add(queued, place, index)));
             address += blocks;
         }
         let Encoder { entries, mut pieces, .. } = encoder;
@@ -244,8 +244,8 @@ impl LogWriter {
             s.cleaner.on_written(s.cx, s.groups, header.blocks());
         }
         s.cx.counters().batches += 1;
-        s.cx.counters().records += landings.len() as u64;
-        self.send_batch(s.cx, &header, pieces, landings);
+        s.cx.counters().records += records.len() as u64;
+        self.send_batch(s.cx, &header, pieces, records);
     }
 
     fn batch_header(&self, cx: &StoreCx, kind: BatchKind, link: Link, block: u32) -> BatchHeader {
@@ -261,13 +261,13 @@ impl LogWriter {
         }
     }
 
-    fn send_batch(&mut self, cx: &mut StoreCx, header: &BatchHeader, pieces: Vec<Bytes>, landings: Landings) {
+    fn send_batch(&mut self, cx: &mut StoreCx, header: &BatchHeader, pieces: Vec<Bytes>, records: DurableRecords) {
         self.next_sequence += 1;
         self.last_crc = header.crc;
         cx.counters().log_bytes += u64::from(header.blocks()) * BLOCK_SIZE as u64;
         let io = cx.new_io(Io::Batch);
         let (sequence, generation) = (header.sequence, header.generation);
-        self.in_flight.push_back(InFlight { io, sequence, generation, done: false, landings });
+        self.in_flight.push_back(InFlight { io, sequence, generation, done: false, records });
         self.tell_under_way(cx);
         let offset = Segments::offset(cx.segments().address(header.segment, header.block));
         let durable = cx.options().flush;
@@ -311,12 +311,12 @@ impl LogWriter {
     }
 
     /// The next batch that has become durable: what its records do now.
-    pub fn next_durable(&mut self, cx: &mut StoreCx) -> Option<Landings> {
+    pub fn next_durable(&mut self, cx: &mut StoreCx) -> Option<DurableRecords> {
         self.in_flight.front().filter(|batch| batch.done)?;
         let batch = self.in_flight.pop_front()?;
         cx.log_mut().set_durable(batch.sequence);
         self.tell_under_way(cx);
-        Some(batch.landings)
+        Some(batch.records)
     }
 
     /// For tests that hold records back.

@@ -74,11 +74,11 @@ impl Map {
                 Err(step) => return step,
             };
             if let Some(slot) = slot {
-                let inheritors = match self.copy_inheritors(s, key, slot, range.first, range.count, position) {
+                let inheritors = match self.repair_inheritors(s, key, slot, range.first, range.count, position) {
                     Ok(inheritors) => inheritors,
                     Err(step) => return step,
                 };
-                if self.cache.leaf(slot).is_some_and(|leaf| leaf.copied_upto < position) {
+                if self.cache.leaf(slot).is_some_and(|leaf| leaf.repaired_upto < position) {
                     self.put_repair(s, &state.repair, slot, &inheritors, place, position);
                 }
             }
@@ -108,7 +108,7 @@ impl Map {
         if !inheritors.is_empty() {
             let before = self.entries_of(slot, &blocks);
             for inheritor in inheritors {
-                self.inherit_copy(inheritor, place, blocks.first, &before, data, position);
+                self.inherit_repair(inheritor, place, blocks.first, &before, data, position);
                 // What the owner had before is forgotten once it is saved: replay could not do this again.
                 let other = self.cache.slot(inheritor.0).key;
                 self.cache.save_with(slot, other);
@@ -139,7 +139,7 @@ impl Map {
         let (leaf, delta) = self.cache.change(slot, place.generation);
         leaf.modified = leaf.modified.max(seen.modified);
         leaf.log_upto = leaf.log_upto.max(seen.stamp);
-        leaf.copied_upto = leaf.copied_upto.max(seen.stamp);
+        leaf.repaired_upto = leaf.repaired_upto.max(seen.stamp);
         let mut run = (0, 0);
         let mut own = 0;
         for (index, block) in blocks.indexes().enumerate() {

@@ -43,7 +43,7 @@ impl Map {
     pub(super) fn replace_broken(&mut self, s: &mut MapCx<'_>, slot: SlotId) -> Result<(), Step> {
         let key = self.cache.slot(slot).key;
         let Content::Broken(damaged) = self.cache.slot(slot).content.clone() else { return Ok(()) };
-        let heirs = self.leaves_below(s, key)?;
+        let inheritors = self.leaves_below(s, key)?;
         let generation = s.cx.segments().chain().back().map_or(0, |link| link.generation);
         let stamps = damaged.stamps.unwrap_or_else(|| self.latest_stamps(s, key));
         let ghosts = damaged.own.unwrap_or(0);
@@ -51,11 +51,11 @@ impl Map {
         s.cx.segments_mut().add_ghosts(LiveRight::LEAF, ghosts);
         self.layers.own(key.layer, -i64::from(ghosts));
         self.layers.leaf_made(key.layer);
-        for heir in heirs {
-            let (leaf, _) = self.cache.change(heir, generation);
+        for inheritor in inheritors {
+            let (leaf, _) = self.cache.change(inheritor, generation);
             let inherited = |entry: &&mut Entry| entry.is_allocated() && !entry.is_own();
             leaf.entries.present_mut().filter(inherited).for_each(|entry| *entry = Entry::unknown());
-            let other = self.cache.slot(heir).key;
+            let other = self.cache.slot(inheritor).key;
             self.cache.save_with(slot, other);
         }
         self.damage.found(key);
@@ -96,7 +96,7 @@ impl Map {
         let first = group.and_then(|group| group.pending().find(waits)).filter(|_| s.cx.is_running());
         let modified =
             first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
-        LeafStamps { modified, log_upto, copied_upto: log_upto }
+        LeafStamps { modified, log_upto, repaired_upto: log_upto }
     }
 
     /// The saved map does not give a leaf now, for which changes wait: it is asked for again. If it

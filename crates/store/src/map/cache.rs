@@ -284,14 +284,14 @@ impl LeafCache {
         self.dirty.insert((generation, slot));
     }
 
-    /// Takes dirty leaves for a checkpoint: all with changes from generations before `floor`; and at most `limit`
+    /// Takes dirty leaves for a checkpoint: all with changes from generations before `replay_from`; and at most `limit`
     /// others, of as many bytes, the longest dirty first, with changes from generations before `before` or that gave up
     /// blocks in a segment for which `emptied` is true. Calls `save` with each slot, which counts as clean from here on
     /// but stays in memory.
     pub fn take_dirty(
         &mut self,
         (limit, bytes_max): (usize, usize),
-        floor: u64,
+        replay_from: u64,
         before: u64,
         emptied: impl Fn(u32) -> bool,
         mut save: impl FnMut(&Slot),
@@ -301,14 +301,14 @@ impl LeafCache {
             let delta = &self.slots[*slot as usize].delta;
             *since < before || delta.iter().any(|(segment, blocks)| *blocks < 0 && emptied(*segment))
         };
-        let mut taken: Vec<(u64, SlotId)> = self.dirty.range(..(floor, 0)).copied().collect();
+        let mut taken: Vec<(u64, SlotId)> = self.dirty.range(..(replay_from, 0)).copied().collect();
         let mut bytes = 0;
         let fits = |(_, slot): &&(u64, SlotId)| {
             let fits = bytes < bytes_max;
             bytes += self.slots[*slot as usize].bytes;
             fits
         };
-        taken.extend(self.dirty.range((floor, 0)..).filter(wanted).take(limit).take_while(fits));
+        taken.extend(self.dirty.range((replay_from, 0)..).filter(wanted).take(limit).take_while(fits));
         while let Some(key) = taken.pop() {
             // It may have been taken for the sake of another one.
             if !self.dirty.remove(&key) {

@@ -2,7 +2,7 @@
 //!
 //! A leaf's descendants hold the same address until they are written themselves. Whatever changes a block's address in
 //! the owner's leaf without changing what the descendants should read must change it in theirs: relocation by garbage
-//! collection, and copies from another replica into a layer that has children. The merging of a layer into its only
+//! collection, and repairs of a layer that has children. The merging of a layer into its only
 //! child changes who owns.
 
 use crate::groups::Place;
@@ -16,7 +16,7 @@ use crate::map::{Map, MapCx};
 use azekura_base::{BlockIndex, LayerId};
 use std::rc::Rc;
 
-/// A leaf, and which of a copy's blocks it inherits.
+/// A leaf, and which of a repair's blocks it inherits.
 pub(crate) type Inheritor = (SlotId, Rc<[bool]>);
 
 impl Map {
@@ -133,16 +133,16 @@ impl Map {
             let owner = self.cache.slot(slot).key.layer;
             let layer = moved.range.layer;
             if owner != layer && s.jobs.merged_into(layer) != Some(owner) {
-                self.heirs.add(place.segment, layer, owner);
+                self.merged_owners.add(place.segment, layer, owner);
             }
         }
         self.save_with_unsaved_below(slot);
     }
 
-    /// Before a copy replaces blocks in the leaf of `key`, in `slot`: gives the leaves that hold the same as it does in
-    /// some of them, and which: those get what the copy brings. Below a leaf that owns one of the blocks nobody
-    /// inherits it from here, even where both show zeros.
-    pub(super) fn copy_inheritors(
+    /// Before a repair replaces blocks in the leaf of `key`, in `slot`: gives the leaves that hold the same as that
+    /// leaf in some of the blocks, and in which: those get what the repair brings. Below a leaf that owns one of the
+    /// blocks nobody inherits that block from here, even where both show zeros.
+    pub(super) fn repair_inheritors(
         &mut self,
         s: &mut MapCx<'_>,
         key: LeafKey,
@@ -173,10 +173,10 @@ impl Map {
                 }
                 Some(Content::Absent) => blocks,
                 Some(Content::Present(leaf)) => {
-                    // A leaf that has seen the copy may have been changed since, and needs nothing; what it inherits,
-                    // others that have not seen it may inherit as well. One of a layer that ends has been emptied, or
-                    // is being.
-                    let seen = leaf.copied_upto >= position;
+                    // A leaf that has seen the repair may have been changed since, and needs nothing; what it inherits,
+                    // others that have not seen the repair may inherit as well. One of a layer that ends has been
+                    // emptied, or is being.
+                    let seen = leaf.repaired_upto >= position;
                     let emptied = s.jobs.is_merging(layer) || s.jobs.is_dropped(layer);
                     let entries = || leaf.entries.of(range.clone()).zip(&before).zip(blocks.iter());
                     let inherited: Rc<[bool]> =
@@ -198,8 +198,9 @@ impl Map {
         if missing { Err(Step::Loading) } else { Ok(inheritors) }
     }
 
-    /// Gives an inheritor the blocks that a copy has brought to the leaf it inherits from; `before` is what that had.
-    pub(super) fn inherit_copy(
+    /// Gives an inheritor the blocks that a repair has brought to the leaf it inherits from; `before` is what that leaf
+    /// had.
+    pub(super) fn inherit_repair(
         &mut self,
         (slot, blocks): &Inheritor,
         place: Place,
@@ -208,12 +209,12 @@ impl Map {
         data: Option<Payload<'_>>,
         position: u64,
     ) {
-        if self.cache.leaf(*slot).is_none_or(|leaf| leaf.copied_upto >= position) {
+        if self.cache.leaf(*slot).is_none_or(|leaf| leaf.repaired_upto >= position) {
             return;
         }
         let (leaf, _) = self.cache.change(*slot, place.generation);
         leaf.log_upto = leaf.log_upto.max(position);
-        leaf.copied_upto = position;
+        leaf.repaired_upto = position;
         for (index, old) in before.iter().enumerate().filter(|(index, _)| blocks[*index]) {
             let block = usize::from(first.0) + index;
             let entry = &leaf.entries[block];
@@ -229,8 +230,8 @@ impl Map {
         if s.groups.get_mut(key.pg).is_forgotten() {
             return Step::Done;
         }
-        let heir = LeafKey { layer: into, ..key };
-        let (from, to) = match (self.leaf_here(s, key), self.leaf_here(s, heir)) {
+        let child = LeafKey { layer: into, ..key };
+        let (from, to) = match (self.leaf_here(s, key), self.leaf_here(s, child)) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(step), _) | (_, Err(step)) => return step,
         };
@@ -247,7 +248,7 @@ impl Map {
             Some(to) => to,
             None => {
                 // The child reads all of it: it gets a leaf that inherits everything.
-                let slot = self.cache.find(heir).expect("its absence was found just now");
+                let slot = self.cache.find(child).expect("its absence was found just now");
                 self.cache.create(slot, source.child());
                 self.layers.leaf_made(into);
                 slot
@@ -279,8 +280,8 @@ impl Map {
             delta.extend(moved.iter().chain(&freed).map(|(segment, blocks)| (*segment, -blocks)));
         }
         // The layer's leaf may be saved as empty only with, or after, the child's.
-        self.cache.save_with(from, heir);
-        // What a copy brought to the layer counts as the child's own from here on. Replay gives a copy's blocks to
+        self.cache.save_with(from, child);
+        // What a repair brought to the layer counts as the child's own from here on. Replay gives a repair's blocks to
         // those that lie below only as long as the child inherits them: the child is saved with all that have got them.
         self.cache.save_with_needs_of(to, from);
         let blocks = |deltas: &[(u32, i32)]| deltas.iter().map(|(_, blocks)| i64::from(*blocks)).sum::<i64>();
@@ -289,7 +290,7 @@ impl Map {
         freed
             .iter()
             .for_each(|(segment, blocks)| s.cx.segments_mut().remove_live(LiveRight::LEAF, *segment, *blocks as u32));
-        moved.iter().for_each(|(segment, _)| self.heirs.add(*segment, key.layer, into));
+        moved.iter().for_each(|(segment, _)| self.merged_owners.add(*segment, key.layer, into));
         Step::Done
     }
 }

@@ -141,8 +141,8 @@ pub struct LeafStamps {
     pub modified: Sequence,
     /// [`Leaf::log_upto`].
     pub log_upto: u64,
-    /// [`Leaf::copied_upto`].
-    pub copied_upto: u64,
+    /// [`Leaf::repaired_upto`].
+    pub repaired_upto: u64,
 }
 
 impl LeafStamps {
@@ -152,7 +152,7 @@ impl LeafStamps {
         LeafStamps {
             modified: self.modified.max(other.modified),
             log_upto: self.log_upto.max(other.log_upto),
-            copied_upto: self.copied_upto.max(other.copied_upto),
+            repaired_upto: self.repaired_upto.max(other.repaired_upto),
         }
     }
 }
@@ -184,10 +184,10 @@ pub struct DamagedLeaf {
 pub struct Leaf {
     /// The last committed write of the group that touched the chunk in this layer.
     pub modified: Sequence,
-    /// Relocations and copies up to this log sequence have been considered: replay skips them.
+    /// Relocations and repairs up to this log sequence have been considered: replay skips them.
     pub log_upto: u64,
-    /// The same for copies from another replica.
-    pub copied_upto: u64,
+    /// The same for repairs alone.
+    pub repaired_upto: u64,
     /// One entry a block.
     pub entries: Entries,
 }
@@ -217,7 +217,7 @@ struct ImageHeader {
     reserved: u32,
     modified: u64,
     log_upto: u64,
-    copied_upto: u64,
+    repaired_upto: u64,
     allocated: [u8; BITMAP_BYTES],
 }
 
@@ -227,14 +227,14 @@ impl Leaf {
     /// A leaf of which only the stamps are known.
     #[must_use]
     pub fn unknown(stamps: LeafStamps) -> Leaf {
-        let LeafStamps { modified, log_upto, copied_upto } = stamps;
-        Leaf { modified, log_upto, copied_upto, entries: Entries::all(Entry::unknown()) }
+        let LeafStamps { modified, log_upto, repaired_upto } = stamps;
+        Leaf { modified, log_upto, repaired_upto, entries: Entries::all(Entry::unknown()) }
     }
 
     /// Up to where the log is in the leaf.
     #[must_use]
     pub fn stamps(&self) -> LeafStamps {
-        LeafStamps { modified: self.modified, log_upto: self.log_upto, copied_upto: self.copied_upto }
+        LeafStamps { modified: self.modified, log_upto: self.log_upto, repaired_upto: self.repaired_upto }
     }
 
     /// Blocks that the leaf owns.
@@ -263,7 +263,7 @@ impl Leaf {
         Some(LeafKey { layer: LayerId(layer), chunk: ChunkIndex(u32_at(24)?), pg: PgId(u32_at(12)?) })
     }
 
-    /// A leaf of a child layer: the same blocks, all inherited, with the relocations and copies that they have seen.
+    /// A leaf of a child layer: the same blocks, all inherited, with the relocations and repairs that they have seen.
     #[must_use]
     pub fn child(&self) -> Leaf {
         let mut child = self.clone();
@@ -305,7 +305,7 @@ impl Leaf {
         header.chunk = key.chunk.0.to_le();
         header.modified = self.modified.0.to_le();
         header.log_upto = self.log_upto.to_le();
-        header.copied_upto = self.copied_upto.to_le();
+        header.repaired_upto = self.repaired_upto.to_le();
         let mut image = Vec::with_capacity(self.image_bytes());
         image.extend_from_slice(bytemuck::bytes_of(&header));
         for (_, entry) in self.entries.present() {
@@ -370,7 +370,7 @@ impl Leaf {
         let leaf = Leaf {
             modified: Sequence(u64::from_le(header.modified)),
             log_upto: u64::from_le(header.log_upto),
-            copied_upto: u64::from_le(header.copied_upto),
+            repaired_upto: u64::from_le(header.repaired_upto),
             entries: Entries::packed(&header.allocated, entries),
         };
         let key = LeafKey {

@@ -73,8 +73,8 @@ impl Map {
             Some(ancestor) => {
                 let mut leaf = self.cache.leaf(ancestor).map(Leaf::child).unwrap_or_default();
                 if !s.cx.is_running() {
-                    // At replay the ancestor may have been saved after copies into the child that are still to be done.
-                    leaf.copied_upto = 0;
+                    // At replay the ancestor may have been saved after repairs of the child that are still to be done.
+                    leaf.repaired_upto = 0;
                 }
                 leaf
             }

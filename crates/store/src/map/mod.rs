@@ -3,7 +3,7 @@
 //! - *Leaves*: one for each chunk of a layer (`leaf.rs`), in memory within a bound (`cache.rs`), found or asked for
 //!   (`lookup.rs`).
 //! - *Changes*: what committed writes and repairs do to them (`apply.rs`, `repairs.rs`); what relocations, merges and
-//!   repairs do to layers that lie on one another (`inheritance.rs`, `layers.rs`, `heirs.rs`).
+//!   repairs do to layers that lie on one another (`inheritance.rs`, `layers.rs`, `merged_owners.rs`).
 //! - *Checkpoints*: which changed leaves are saved together (`saving.rs`).
 //! - *Damage*: leaves that can't be used (`damage.rs`, `broken.rs`).
 //!
@@ -16,11 +16,11 @@ mod broken;
 mod cache;
 mod damage;
 mod entries;
-mod heirs;
 mod inheritance;
 mod layers;
 mod leaf;
 mod lookup;
+mod merged_owners;
 mod payload;
 mod repairs;
 mod right;
@@ -30,9 +30,9 @@ mod step;
 pub(crate) use cache::{Content, Slot, SlotId};
 pub use damage::UnknownBlocks;
 pub use entries::Entries;
-pub use heirs::Heir;
-pub(crate) use heirs::Heirs;
 pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
+pub use merged_owners::MergedOwner;
+pub(crate) use merged_owners::MergedOwners;
 pub(crate) use repairs::Repairs;
 pub(crate) use right::LiveRight;
 pub(crate) use saving::Wanted;
@@ -63,7 +63,7 @@ pub(crate) struct MapCx<'a> {
 pub(crate) struct Map {
     cache: LeafCache,
     layers: Layers,
-    heirs: Heirs,
+    merged_owners: MergedOwners,
     damage: Damage,
     /// Leaves to ask for with the next effects.
     loads_wanted: Vec<LeafKey>,
@@ -75,7 +75,7 @@ impl Map {
         Map {
             cache: LeafCache::new(options.leaf_cache_bytes_max),
             layers: Layers::new(&checkpoint.layers),
-            heirs: Heirs::default(),
+            merged_owners: MergedOwners::default(),
             damage: Damage::new(&checkpoint.damaged),
             loads_wanted: Vec::new(),
         }
@@ -155,8 +155,8 @@ impl Map {
     }
 
     /// Who owns the blocks of merged layers, as far as it is not saved.
-    pub fn heirs(&self) -> &Heirs {
-        &self.heirs
+    pub fn merged_owners(&self) -> &MergedOwners {
+        &self.merged_owners
     }
 
     /// A layer that was to give up more than it owns: then the saved map is wrong.

@@ -7,14 +7,14 @@ use crate::map::cache::Content;
 use crate::map::leaf::LeafKey;
 use azekura_base::LayerId;
 
-/// Which leaves a checkpoint takes: all with changes from generations before `floor`; and at most `limit` others, of
-/// at most `bytes_max` bytes of memory and one leaf more, the longest dirty first, with changes from generations before
-/// `before`.
+/// Which leaves a checkpoint takes: all with changes from generations before `replay_from`; and at most `limit` others,
+/// of at most `bytes_max` bytes of memory and one leaf more, the longest dirty first, with changes from generations
+/// before `before`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub limit: usize,
     pub bytes_max: usize,
-    pub floor: u64,
+    pub replay_from: u64,
     pub before: u64,
 }
 
@@ -26,7 +26,7 @@ impl Map {
         let mut owned: Vec<(LayerId, i64)> = Vec::new();
         let (segments, damage) = (cx.segments(), &mut self.damage);
         let emptied = |segment: u32| segments.get(segment).live == 0;
-        self.cache.take_dirty((wanted.limit, wanted.bytes_max), wanted.floor, wanted.before, emptied, |slot| {
+        self.cache.take_dirty((wanted.limit, wanted.bytes_max), wanted.replay_from, wanted.before, emptied, |slot| {
             taken.push(slot.key);
             deltas.extend_from_slice(&slot.delta);
             let gained: i64 = slot.delta.iter().map(|(_, blocks)| i64::from(*blocks)).sum();
@@ -53,15 +53,15 @@ impl Map {
         taken
     }
 
-    /// Takes the rows of layers and heirs that belong to it, without those of segments that it makes free.
+    /// Takes the rows of layers and merged owners that belong to it, without those of segments that it makes free.
     pub fn take_rows(&mut self, batch: &mut CheckpointBatch) {
         batch.layers = self.layers.take_changed();
-        batch.heirs = self.heirs.take(&batch.heirs_gone);
+        batch.merged_owners = self.merged_owners.take(&batch.merged_owners_gone);
     }
 
     /// The checkpoint with these leaves is saved.
     pub fn saved(&mut self, leaves: &[LeafKey]) {
         self.cache.saved(leaves);
-        self.heirs.saved();
+        self.merged_owners.saved();
     }
 }

@@ -72,12 +72,12 @@ impl Queries {
         self.leaf_measured(cx, token, 0);
     }
 
-    /// The heir of the layer that is being measured; the outer `None`: nothing is.
-    pub fn measured_heir(&self, token: u64) -> Option<Option<LayerId>> {
-        self.measurements.get(&token).map(|measurement| measurement.asked.heir)
+    /// The layer that the one that is being measured is merged into; the outer `None`: nothing is being measured.
+    pub fn merged_into(&self, token: u64) -> Option<Option<LayerId>> {
+        self.measurements.get(&token).map(|measurement| measurement.asked.merged_into)
     }
 
-    /// Counts the blocks of a layer's leaf that `shown`, the heir's, does not show.
+    /// Counts the blocks of a layer's leaf that `shown`, the leaf of the layer it is merged into, does not show.
     pub fn measure_leaf(&mut self, cx: &mut StoreCx, token: u64, own: Option<&Leaf>, shown: Option<&Leaf>) {
         let mut blocks = 0;
         if let Some(leaf) = own {

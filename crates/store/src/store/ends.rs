@@ -34,8 +34,8 @@ impl Store {
             (Io::Measure(token), Done::Layer(result)) => self.engine.measure_listed(token, result),
             (Io::Comparison(token), Done::Modified(result)) => self.engine.differences_listed(token, result),
             (Io::Changed(query), Done::Modified(result)) => self.engine.changed_listed(&query, result),
-            (Io::Heirs(segment), Done::Heirs(result)) => {
-                self.engine.heirs_listed(segment, result);
+            (Io::MergedOwners(segment), Done::MergedOwners(result)) => {
+                self.engine.merged_owners_listed(segment, result);
                 self.seal_batches();
             }
             (Io::Totals(pg), Done::Totals(result)) => {
@@ -55,10 +55,10 @@ impl Store {
     fn batch_written(&mut self, io: IoId) {
         self.log.on_written(io);
         let mut advanced = false;
-        while let Some(landings) = self.log.next_durable(self.engine.cx_mut()) {
+        while let Some(records) = self.log.next_durable(self.engine.cx_mut()) {
             advanced = true;
-            for (token, landing) in landings {
-                self.engine.land(landing);
+            for (token, record) in records {
+                self.engine.record_is_durable(record);
                 if let Some(token) = token {
                     self.engine.cx_mut().complete(Completion::Durable { token });
                 }

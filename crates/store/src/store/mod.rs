@@ -111,8 +111,8 @@ impl Store {
             leaves: Vec::new(),
             removed: Vec::new(),
             layers: Vec::new(),
-            heirs: Vec::new(),
-            heirs_gone: Vec::new(),
+            merged_owners: Vec::new(),
+            merged_owners_gone: Vec::new(),
         };
         Ok(Format { offset: 0, pieces: vec![Superblock::encode(options, identity)], checkpoint })
     }

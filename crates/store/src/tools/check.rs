@@ -5,7 +5,7 @@
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, InMemoryMap, SavedMap};
 use crate::effect::{Completion, Done, Effect, MapError, OpenError};
-use crate::map::{Content, Heir, Leaf, LeafImage, LeafKey, SavedLeaf};
+use crate::map::{Content, Leaf, LeafImage, LeafKey, MergedOwner, SavedLeaf};
 use crate::read::first_bad;
 use crate::segments::{Segments, State};
 use crate::store::Store;
@@ -131,8 +131,8 @@ impl<M: SavedMap> SavedMap for Overlay<'_, M> {
         self.base.scan_modified(pg, after, from, limit)
     }
 
-    fn load_heirs(&self, segment: u32) -> Result<Vec<Heir>, MapError> {
-        self.base.load_heirs(segment)
+    fn load_merged_owners(&self, segment: u32) -> Result<Vec<MergedOwner>, MapError> {
+        self.base.load_merged_owners(segment)
     }
 
     fn compare_totals(&self, pg: PgId) -> Result<Option<String>, MapError> {

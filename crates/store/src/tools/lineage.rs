@@ -27,7 +27,7 @@ impl<'a> Lineage<'a> {
 
     /// Notes what `leaf` owns, and gives the first block of it that another leaf owns, too.
     pub fn own(&mut self, key: &LeafKey, leaf: &Leaf) -> Option<usize> {
-        // A crash in the middle of a merge may have brought back what is the heir's already.
+        // A crash in the middle of a merge may have brought back what is the child's already.
         if self.is_ending(key.layer) {
             return None;
         }

@@ -178,7 +178,7 @@ fn a_copy_goes_into_a_leaf_that_replay_makes() {
 }
 
 #[test]
-fn a_relocation_reaches_all_heirs_whatever_was_saved() {
+fn a_relocation_reaches_all_inheritors_whatever_was_saved() {
     replay(include_str!("../histories/leaves-of-different-age.txt"), small());
 }
 

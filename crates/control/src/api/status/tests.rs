@@ -205,6 +205,16 @@ fn a_volume_whose_former_users_may_still_write_is_named() {
 }
 
 #[test]
+fn nodes_have_the_shards_that_their_records_say() {
+    let mut model = model();
+    let key = b"/azekura/v1/nodes/2".to_vec();
+    let value = NODE.replace("ID", "2").replace('}', r#","shards":3}"#).into_bytes();
+    model.apply(&[azekura_model::Change::Put(KeyValue { key, value, ..KeyValue::default() })], 2);
+    let status = serde_json::to_value(judged(&model, &stats())).unwrap();
+    assert_eq!((&status["nodes"][0]["shards"], &status["nodes"][1]["shards"]), (&1.into(), &3.into()));
+}
+
+#[test]
 fn a_failed_device_is_told_with_its_reason_until_it_holds_nothing() {
     for (kind, word) in [("stopped", "has failed: smoke; after 10 min"), ("lost", "has failed: smoke; its copies get")]
     {

@@ -238,7 +238,7 @@ impl<S: Scene> Cluster<S> {
     /// A front end is told what has become of its wish.
     fn attached(&mut self, life: Life, name: &str, attached: Result<(VolumeId, Generation), String>) {
         if let Ok(attached) = attached {
-            self.holders.told.insert((life, name.to_owned()), attached);
+            self.holders.attached.insert((life, name.to_owned()), attached);
         }
         self.front(life, |frontend, context| frontend.volume_attached(name, attached, context));
     }
@@ -250,8 +250,8 @@ impl<S: Scene> Cluster<S> {
 
     /// A process is gone, and its wishes with it.
     pub(crate) fn holders_lose(&mut self, life: Life) {
-        let Holders { told, errands, unheard, fences, .. } = &mut self.holders;
-        told.retain(|(at, _), _| *at != life);
+        let Holders { attached, errands, unheard, fences, .. } = &mut self.holders;
+        attached.retain(|(at, _), _| *at != life);
         errands.retain(|(process, _), _| *process != life.process());
         unheard.retain(|unheard| unheard.life != life);
         fences.retain(|_, fence| fence.from != life);

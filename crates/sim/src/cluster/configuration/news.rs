@@ -31,9 +31,9 @@ impl<S: Scene> Cluster<S> {
     /// News has come.
     pub(crate) fn configure(&mut self, life: Life, view: &ClusterView) {
         let unheard = self.plan.lie == Some(Lie::UnheardDeletions);
-        let told = self.configuration.told.entry(life).or_default();
-        if view.revision >= *told {
-            *told = view.revision;
+        let known = self.configuration.known.entry(life).or_default();
+        if view.revision >= *known {
+            *known = view.revision;
             self.tell(life, |node| node.configure(view.clone()));
             self.front(life, |frontend, context| match unheard {
                 true => frontend.known(context),

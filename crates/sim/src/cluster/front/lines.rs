@@ -118,7 +118,8 @@ impl<S: Scene> Cluster<S> {
         };
         match stage {
             Stage::Open(volume, attached) if connection.opened.is_none() => {
-                let attachment = if attached { self.holders.told(connection.life, &connection.name) } else { None };
+                let attachment =
+                    if attached { self.holders.attached_as(connection.life, &connection.name) } else { None };
                 connection.opened = Some((volume, attachment.unwrap_or_default()));
             }
             Stage::Refused(why) => {

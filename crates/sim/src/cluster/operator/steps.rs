@@ -1,6 +1,6 @@
 //! What the operator does with the cluster.
 
-use super::{Operator, Reign, TRUST_AGAIN};
+use super::{Leadership, Operator, TRUST_AGAIN};
 use crate::cluster::devices::identity;
 use crate::cluster::events::Event;
 use crate::cluster::machine::{Machine, shards_of_later};
@@ -63,7 +63,7 @@ impl<S: Scene> Cluster<S> {
     /// The leader looks, and does what is next.
     fn lead(&mut self) {
         let (model, now) = (self.configuration.model().clone(), self.moment());
-        let Some(Reign { leader, .. }) = &mut self.operator.reign else { return };
+        let Some(Leadership { leader, .. }) = &mut self.operator.leadership else { return };
         let round = leader.step(&model, now);
         let mut changed = false;
         for plan in round.plans {
@@ -114,7 +114,7 @@ impl<S: Scene> Cluster<S> {
             return true;
         }
         let model = self.configuration.model();
-        let Some(Reign { life, leader, .. }) = &self.operator.reign else { return false };
+        let Some(Leadership { life, leader, .. }) = &self.operator.leadership else { return false };
         self.is_alive(*life)
             && self.machines.keys().all(|node| model.alive.contains_key(node))
             && leader.moves(model, self.moment()).is_empty()

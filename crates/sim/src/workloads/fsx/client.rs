@@ -279,8 +279,8 @@ impl World {
                 let life = *self.scene.fsx.random.pick(&awake);
                 let line = self.line_to(life, Who("reader", 0), name);
                 let limit = self.now + LOOK_PATIENCE;
-                let told = |world: &World| line.is_none_or(|line| world.connections().opened(line).is_some());
-                self.run_until(limit, told);
+                let opened = |world: &World| line.is_none_or(|line| world.connections().opened(line).is_some());
+                self.run_until(limit, opened);
             }
             if !self.fsx_wait("a node can read a snapshot", |world| !ready(world).is_empty()) {
                 return None;

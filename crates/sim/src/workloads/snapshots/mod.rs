@@ -6,8 +6,7 @@
 //! acknowledged by then and is missing is noticed, whatever group it is in. What is read of a clone, which nobody
 //! writes, is read of its snapshot. A second volume is cut with the first or alone: [`relay`] looks at both.
 //!
-//! - [`cuts`]: how snapshots are made.
-//! - [`ends`]: how snapshots, volumes and layers come and go.
+//! - `steps`: what the operator does.
 //! - [`relay`]: writes that depend on each other, in all groups and both volumes.
 
 mod steps;
