@@ -376,7 +376,6 @@ impl LeafCache {
     }
 }
 
-#[expect(clippy::ptr_arg, reason = "its capacity is what counts")]
 fn deltas_bytes(delta: &Vec<(u32, i32)>) -> usize {
     delta.capacity() * size_of::<(u32, i32)>()
 }
