@@ -66,9 +66,9 @@ impl World {
         let said = self.scene.minimum.held.iter().filter(|((group, _), upto)| *group == pg && **upto >= place);
         let mut devices: BTreeSet<DeviceId> = said.map(|((_, device), _)| *device).collect();
         // Of a group that a restore has just closed, the configuration does not say who was in sync.
-        if !self.configuration.view().groups.contains_key(&pg) {
-            return;
-        }
+        let Some(config) = self.configuration.view().groups.get(&pg) else { return };
+        // Other classes may demand fewer than the first.
+        let demanded = config.copies_min as usize;
         let copies: Vec<GroupReport> = self.nodes().flat_map(Node::groups).filter(|copy| copy.pg == pg).collect();
         // What the configuration says of the copies does not matter: it may have left them behind a moment ago.
         devices.extend(hold_in_silence(
@@ -76,7 +76,7 @@ impl World {
             |device| self.node_of(device) == life.node && self.shard_of(device) == life.shard,
             place,
         ));
-        if devices.len() < self.plan.copies_min as usize {
+        if devices.len() < demanded {
             let what = format!("{life:?} acknowledges {what} up to {place:?} of {pg:?}, which is on {devices:?} only");
             self.violate(Invariant::Acknowledged, what);
         }
