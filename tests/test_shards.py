@@ -118,7 +118,9 @@ def test_the_statistics_of_shards_add_up(cluster):
     volume = cluster.create_volume(size="64MiB", copies=2)
     node = cluster.first
     assert threads_of(node) == ["data", "data-1", "data-2", "data-3"]
-    assert [listed["shards"] for listed in cluster.json("node", "list")] == SHARDS
+    # Nodes are listed in the order in which they were registered.
+    listed = {entry["name"]: entry["shards"] for entry in cluster.json("node", "list")}
+    assert [listed[node.name] for node in cluster.nodes] == SHARDS
     clients = [Client(node.uri(volume, tcp=number % 2 == 1)) for number in range(16)]
     for number, client in enumerate(clients):
         for turn in range(5):
