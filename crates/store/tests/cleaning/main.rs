@@ -1,0 +1,118 @@
+//! What cleaning costs: blocks moved for each block of a client's, where some blocks are written again and others stay.
+//!
+//! It is counted, not timed, so it is the same on each machine. The table of decision 0036:
+//!
+//!     cargo test --release -p azekura-store --test cleaning -- --ignored --nocapture
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod load;
+
+use azekura_store::Options;
+use load::{Cost, Load, Range};
+
+/// Blocks that are moved for each that clients write at the most, a little more than there are.
+const THIN_MOVED_MAX: f64 = 1.15;
+const BESIDE_MOVED_MAX: f64 = 1.29;
+
+/// A device of 384 segments, as one of 12 GiB has. What counts blocks or bytes is smaller as its segments are. A batch
+/// has more room beside clients' writes than there would be in so small a segment otherwise.
+fn like_twelve_gib(segment_blocks: u32) -> Options {
+    let times = 8192 / segment_blocks;
+    Options {
+        segments: 384,
+        segment_blocks,
+        batch_blocks_max: 64,
+        batch_records_max: 64,
+        gc_blocks_in_flight_max: 64,
+        leaf_cache_bytes_max: (64 << 20) / times as usize,
+        read_cache_bytes_max: 0,
+        replay_bytes_max: (1 << 30) / u64::from(times),
+        checkpoint_leaves_max: (32 << 10) / times as usize,
+        checkpoint_bytes_max: (12 << 20) / times as usize,
+        ..Options::default()
+    }
+}
+
+/// As many blocks of the device as `gib` GiB are of one of 12 GiB.
+fn share(options: &Options, gib: u64) -> u64 {
+    u64::from(options.segments) * u64::from(options.segment_blocks) * gib / 12
+}
+
+/// What writing a hot range costs before there is thin data beside it, what writing that costs, and the hot range
+/// again: a figure for each time that as much has been written as there is.
+struct Beside {
+    before: Vec<Cost>,
+    thin: Vec<Cost>,
+    after: Vec<Cost>,
+}
+
+fn hot_beside_thin(options: &Options, rounds: [u32; 3]) -> Beside {
+    let mut load = Load::new(options);
+    let hot = Range { layer: 1, blocks: share(options, 2), every: 1 };
+    let thin = Range { layer: 2, blocks: share(options, 6), every: 32 };
+    load.fill(hot);
+    let before = (0..rounds[0]).map(|_| load.overwrite(hot, hot.blocks)).collect();
+    load.fill(thin);
+    let between = (0..rounds[1]).map(|_| load.overwrite(thin, thin.blocks)).collect();
+    let after = (0..rounds[2]).map(|_| load.overwrite(hot, hot.blocks)).collect();
+    load.check();
+    Beside { before, thin: between, after }
+}
+
+fn uniform(options: &Options, percent: u64, rounds: u32) -> Vec<Cost> {
+    let mut load = Load::new(options);
+    let blocks = u64::from(options.segments) * u64::from(options.segment_blocks) * percent / 100;
+    let range = Range { layer: 1, blocks, every: 1 };
+    load.fill(range);
+    let costs = (0..rounds).map(|_| load.overwrite(range, blocks)).collect();
+    load.check();
+    costs
+}
+
+/// Nine writes of ten go to a tenth of the blocks.
+fn skewed(options: &Options, percent: u64, rounds: u32) -> Vec<Cost> {
+    let mut load = Load::new(options);
+    let blocks = u64::from(options.segments) * u64::from(options.segment_blocks) * percent / 100;
+    let range = Range { layer: 1, blocks, every: 1 };
+    load.fill(range);
+    let costs = (0..rounds).map(|_| load.overwrite_skewed(range, blocks)).collect();
+    load.check();
+    costs
+}
+
+fn print(what: &str, costs: &[Cost]) {
+    for (round, cost) in costs.iter().enumerate() {
+        println!("{what} {round}: {cost}");
+    }
+}
+
+#[test]
+#[ignore = "prints the table of decision 0036"]
+fn table() {
+    let options = like_twelve_gib(512);
+    let Beside { before, thin, after } = hot_beside_thin(&options, [4, 6, 24]);
+    print("hot alone", &before);
+    print("thin", &thin);
+    print("hot beside thin", &after);
+    print("uniform, 70 %", &uniform(&options, 70, 6));
+    print("uniform, 85 %", &uniform(&options, 85, 6));
+    print("nine of ten to a tenth, 70 %", &skewed(&options, 70, 6));
+}
+
+/// A bound of what it is, not of what it should be: see decision 0036 for what moved blocks apart would make of it.
+#[test]
+fn a_hot_range_beside_thin_data_costs_no_more_than_it_did() {
+    let Beside { before, thin, after } = hot_beside_thin(&like_twelve_gib(128), [1, 2, 8]);
+    let last = |costs: &[Cost]| costs.last().unwrap().moved;
+    println!(
+        "{:.3} moved for a block of a range alone, {:.3} of thin data, {:.3} beside it",
+        last(&before),
+        last(&thin),
+        last(&after)
+    );
+    assert!(last(&before) < 0.01, "what is written again and again leaves nothing to move: {:.3}", last(&before));
+    assert!(last(&thin) < THIN_MOVED_MAX, "{:.3} blocks were moved for each of the thin data", last(&thin));
+    assert!(last(&after) < BESIDE_MOVED_MAX, "{:.3} blocks were moved for each of the hot range", last(&after));
+}
