@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+# Of every folder that is made here.
 PREFIXES = ("azk-", "azt-", "azlab-")
 # A folder that is younger may not be locked yet by who makes it.
 YOUNG_S = 60
@@ -35,6 +36,7 @@ def base_folder():
 
 def new_folder(prefix="azk-"):
     """A new, empty folder. Its path is short: a unix socket's path has at most 107 bytes."""
+    assert prefix.startswith(PREFIXES), f"nobody would ever remove what a killed run left of {prefix}"
     for path in [path for path in _held if not path.exists()]:
         os.close(_held.pop(path))
     base = base_folder()
@@ -47,9 +49,14 @@ def new_folder(prefix="azk-"):
 def sweep(base):
     """Removes what runs that were killed have left in `base`, and tells what."""
     for path in abandoned(base):
-        size = sum(file.lstat().st_blocks * 512 for file in path.rglob("*") if not file.is_dir())
+        free = shutil.disk_usage(base).free
         shutil.rmtree(path, ignore_errors=True)
-        print(f"removed {path}, which a run that was killed had left: {size / 2**30:.1f} GiB", file=sys.stderr)
+        if path.exists():
+            # A mount of the killed run, for example, whose server is gone.
+            print(f"can't remove all of {path}, which a run that was killed had left: look there", file=sys.stderr)
+            continue
+        gained = max(0, shutil.disk_usage(base).free - free) / 2**30
+        print(f"removed {path}, which a run that was killed had left: {gained:.1f} GiB", file=sys.stderr)
 
 
 def abandoned(base, young_s=YOUNG_S):
