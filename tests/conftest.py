@@ -9,7 +9,7 @@ from tools.harness.cluster import Cluster, binary
 from tools.harness.folders import base_folder, new_folder, sweep
 
 _volume_numbers = itertools.count(1)
-# What the largest test may come to use, with what the file systems and databases in the lab's tests insist on.
+# The largest tests come to 13 GiB (two clusters of three devices); the lab's want 8 that stay free.
 ROOM_BYTES = 20 * 2**30
 
 

@@ -177,8 +177,8 @@ def test_snapshots_under_a_verified_load(cluster, make_volume):
         assert len(client.read(0, MIB)) == MIB
 
 
-def test_deleting_in_any_order_gives_back_what_only_that_held(module_cluster):
-    cluster = module_cluster()
+def test_deleting_in_any_order_gives_back_what_only_that_held(make_cluster):
+    cluster = make_cluster()
     cluster.create_volume("v", "256MiB")
     copies = 2
     # Snapshot n holds MiB n as it was, which the next one has overwritten: 1 MiB a snapshot that only it has.
@@ -215,9 +215,9 @@ def test_deleting_in_any_order_gives_back_what_only_that_held(module_cluster):
     assert cluster.unsound() == 0
 
 
-def test_what_a_deletion_gives_back_is_foretold(module_cluster):
+def test_what_a_deletion_gives_back_is_foretold(make_cluster):
     """Random writes and trims, a revert and a clone: each deletion gives back exactly what was measured before."""
-    cluster = module_cluster()
+    cluster = make_cluster()
     cluster.create_volume("v", "32MiB")
     draw = random.Random(11)
     images = {"now": bytearray(32 * MIB)}
@@ -430,8 +430,8 @@ def made(cluster, snapshot):
     return True
 
 
-def test_a_diff_is_right_after_a_copy_was_away(module_cluster):
-    cluster = module_cluster()
+def test_a_diff_is_right_after_a_copy_was_away(make_cluster):
+    cluster = make_cluster()
     cluster.create_volume("v", "32MiB")
     draw = random.Random(5)
     now = bytearray(32 * MIB)
@@ -516,8 +516,8 @@ def test_protection_makes_and_thins_snapshots(cluster, make_volume):
     assert "its oldest is of" in refused(cluster, "volume", "revert", volume, "--at", "2 hours ago")
 
 
-def test_what_is_shown_adds_up(module_cluster):
-    cluster = module_cluster()
+def test_what_is_shown_adds_up(make_cluster):
+    cluster = make_cluster()
     cluster.create_volume("v", "64MiB")
     with Client(cluster.first.uri("v")) as client:
         for number in range(8):
