@@ -41,7 +41,11 @@ def test_what_a_process_names_and_what_is_young_or_of_others_stays(tmp_path):
         path.mkdir()
     old(named)
     old(other)
-    node = subprocess.Popen([sys.executable, "-c", "input()", str(named / "n1")], stdin=subprocess.PIPE)
+    code = "print(flush=True); input()"
+    command = [sys.executable, "-c", code, str(named / "n1")]
+    node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # Only then is its command line to be seen for sure.
+    node.stdout.readline()
     try:
         assert folders.abandoned(tmp_path) == []
     finally:
