@@ -203,7 +203,7 @@ impl<K: Copy + Ord> Frontend<K> {
                     None => {
                         // A refusal has been told; whoever asks again gets another answer.
                         self.attaching.forget_refusal(conn);
-                        self.missing.told(conn);
+                        self.missing.answered(conn);
                         self.doors.heard(conn, cx.now);
                         return;
                     }
