@@ -361,7 +361,7 @@ impl Cleaner {
     fn read_more(&mut self, cx: &mut StoreCx, jobs: &Jobs) {
         loop {
             let Some(victim) = &mut self.victim else { return };
-            if self.mover.blocks() >= cx.options().gc_blocks_in_flight_max {
+            if self.mover.blocks() >= cx.options().cleaning_blocks_in_flight_max {
                 return;
             }
             let Some((read, blocks)) = victim.next_read() else {

@@ -61,7 +61,7 @@ impl Mover {
     pub fn read(&mut self, cx: &mut StoreCx, read: CollectRead, blocks: u32) {
         cx.segments_mut().read_begins(read.segment);
         let offset = Segments::offset(read.address);
-        let io = cx.new_io(Io::Collect);
+        let io = cx.new_io(Io::Clean);
         self.blocks += blocks_of(&read.runs);
         self.reads.insert(io, read);
         cx.ask(Effect::Read { io, offset, len: blocks as usize * BLOCK_SIZE });

@@ -26,7 +26,7 @@ const RATIO_MAX: f64 = 16.0;
 /// wins: what a free segment costs goes with the inverse square of what is not live.
 pub(crate) fn freed_at_once(cx: &StoreCx) -> u32 {
     let ready = u64::from(cx.segments().ready());
-    let share = ready * u64::from(cx.options().gc_reserve_percent) / 250;
+    let share = ready * u64::from(cx.options().cleaning_reserve_percent) / 250;
     let live = cx.segments().live().div_ceil(u64::from(cx.options().segment_blocks));
     let slack = ready.saturating_sub(live + u64::from(TARGET_MIN));
     share.min(slack * slack * 5 / (ready * 8).max(1)).min(u64::from(FREED_AT_ONCE_MAX)) as u32

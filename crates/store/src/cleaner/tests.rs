@@ -65,7 +65,7 @@ fn cleaner(rig: &mut Rig) -> &mut Cleaner {
     rig.store.parts().0.parts().3
 }
 
-/// A device with a block in segment 0, which is sealed, and garbage collection has read the block and waits to move it.
+/// A device with a block in segment 0, which is sealed, and the cleaner has read the block and waits to move it.
 /// Gives the block's address.
 fn with_a_move_that_waits() -> (Rig, u32) {
     let mut rig = Rig::format(&tiny());
@@ -139,7 +139,7 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     rig.check_accounts();
 }
 
-/// One bad block keeps neither its neighbours in the segment nor the segment out of collection for ever.
+/// One bad block keeps neither its neighbours in the segment nor the segment out of cleaning for ever.
 #[test]
 fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     let mut rig = Rig::format(&tiny());

@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Repair = 3,
     /// Zeros copied from another replica.
     RepairZero = 4,
-    /// Live blocks moved by garbage collection.
+    /// Live blocks moved by the cleaner.
     Relocate = 5,
     /// The start of an epoch.
     Epoch = 6,
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Note = 7,
     /// The end of a layer.
     DropLayer = 8,
-    /// A prepared write whose blocks garbage collection has moved.
+    /// A prepared write whose blocks the cleaner has moved.
     WriteAgain = 9,
     /// A chunk is level with another replica's.
     Mark = 10,
