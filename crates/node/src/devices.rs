@@ -420,6 +420,7 @@ impl Node {
             (Some((layer, chunk)), ReadError::Checksum { block }) => {
                 format!("{}: the block fails its checksum", self.view.place_of(layer, chunk, *block))
             }
+            // Decision 0014: clients get an error, and people hear which block the group has given up.
             (Some((layer, chunk)), ReadError::Lost { block }) => {
                 format!("{}: the block is lost: no copy could give it", self.view.place_of(layer, chunk, *block))
             }

@@ -32,7 +32,8 @@ pub struct Options {
     pub replay_bytes_max: u64,
     /// Leaves that one checkpoint saves at most.
     pub checkpoint_leaves_max: usize,
-    /// Memory of the leaves that one checkpoint saves, in bytes: one leaf more at most.
+    /// Memory of the leaves that one checkpoint saves, in bytes: one leaf more at most. Memory is what bounds a
+    /// checkpoint, not the number of leaves (decision 0035).
     pub checkpoint_bytes_max: usize,
     /// Writes are flushed to stable storage before they count as durable. False only for devices whose cache
     /// survives a power loss.
@@ -143,6 +144,7 @@ impl Default for Options {
             read_cache_bytes_max: 32 << 20,
             cleaning_reserve_percent: 10,
             cleaning_blocks_in_flight_max: 512,
+            // Decision 0035 has what a longer replay wins, and what it costs at a restart.
             replay_bytes_max: 1 << 30,
             checkpoint_leaves_max: 32 << 10,
             checkpoint_bytes_max: 12 << 20,

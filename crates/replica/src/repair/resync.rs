@@ -8,7 +8,7 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// A block that the device refuses to read counts as damaged after this time.
+/// A block that the device refuses to read counts as damaged after this time (decision 0014).
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
 /// Such blocks that are remembered.

@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     ForgetGroup = 12,
     /// The end of a layer, whose blocks go to its only child.
     MergeLayer = 13,
-    /// Blocks that no replica could give: zeros in their place, and the checksums of what they held.
+    /// Blocks that no replica could give: zeros in their place, and the checksums of what they held (decision 0014).
     RepairLost = 14,
 }
 
