@@ -57,7 +57,7 @@ pub(super) type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(Prepar
 
 /// What a read of live blocks is for.
 #[derive(Debug)]
-pub(super) struct CollectRead {
+pub(super) struct VictimRead {
     pub segment: u32,
     /// Of the first block that is read.
     pub address: u32,
@@ -155,7 +155,7 @@ impl Victim {
     }
 
     /// The next live blocks to read at once, with what of them is live, and how many blocks that is in all.
-    pub fn next_read(&mut self) -> Option<(CollectRead, u32)> {
+    pub fn next_read(&mut self) -> Option<(VictimRead, u32)> {
         let (start, run) = self.live.pop_first()?;
         let mut end = run.end();
         let mut runs = vec![run];
@@ -169,7 +169,7 @@ impl Victim {
         }
         let runs: Vec<LiveRunOf> =
             runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into(), r.prepared)).collect();
-        Some((CollectRead { segment: self.segment, address: start, runs }, end - start))
+        Some((VictimRead { segment: self.segment, address: start, runs }, end - start))
     }
 }
 
