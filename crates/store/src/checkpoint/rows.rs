@@ -84,7 +84,7 @@ pub struct SegmentRow {
     pub generation: u64,
     /// Blocks in it that the saved leaves own.
     pub live: u32,
-    /// It holds log; otherwise it is free.
+    /// The segment holds log; otherwise the segment is free.
     pub used: bool,
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Sources<'a> {
 #[derive(Debug)]
 struct Saving {
     checkpoint: Checkpoint,
-    /// What is saved: it may have to be tried again.
+    /// What is saved: the batch may have to be tried again.
     batch: Box<CheckpointBatch>,
     /// When it is tried again, and how long that was put off.
     retry: Option<(Duration, Duration)>,
@@ -85,7 +85,7 @@ impl Checkpointer {
         self.saving.is_some()
     }
 
-    /// There was no room for a checkpoint: it is tried again.
+    /// There was no room for a checkpoint: the checkpoint is tried again.
     pub fn waits_for_room(&self) -> bool {
         self.saving.as_ref().is_some_and(|saving| saving.retry.is_some() && saving.full)
     }

@@ -71,7 +71,7 @@ impl Pace {
     }
 
     /// Clients have written `blocks` blocks of log. To stay level, emptying victims that are `fullness` full takes
-    /// fullness / (1 - fullness) blocks for each of them; it is 0.8 to 2.4 times that, by urgency.
+    /// fullness / (1 - fullness) blocks for each of them; the cleaner may move 0.8 to 2.4 times as many, by urgency.
     pub fn earn(&mut self, cx: &StoreCx, groups: &Groups, blocks: u32) {
         self.last_client = cx.now();
         self.moved_idle = 0;

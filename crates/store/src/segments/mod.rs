@@ -248,12 +248,12 @@ impl Segments {
         self.get_mut(segment).readers += 1;
     }
 
-    /// It has ended.
+    /// A device read of the segment has ended.
     pub fn read_ends(&mut self, segment: u32) {
         self.get_mut(segment).readers -= 1;
     }
 
-    /// Something in the segment is not what was written: it is not cleaned before then.
+    /// Something in the segment is not what was written: the segment is not cleaned before `until`.
     pub fn leave_alone(&mut self, segment: u32, until: Duration) {
         self.get_mut(segment).alone_until = until;
     }
@@ -412,8 +412,8 @@ impl Segments {
         freed
     }
 
-    /// Generation of the oldest segment that a checkpoint could free once the replay position has passed it, if it is
-    /// before `oldest`.
+    /// Generation of the oldest segment that a checkpoint could free once the replay position has passed it, if that
+    /// generation is before `oldest`.
     pub fn reclaimable(&self, oldest: u64) -> Option<u64> {
         self.classes[0].first().map(|(generation, _)| *generation).filter(|generation| *generation < oldest)
     }
