@@ -28,7 +28,7 @@ pub struct Options {
     /// Blocks that the cleaner holds in memory at once.
     pub cleaning_blocks_in_flight_max: u32,
     /// Bytes of log after which a leaf's changes are saved, so that a restart replays about as much. Appending pauses
-    /// when it would be twice as much.
+    /// when a restart would replay twice as much.
     pub replay_bytes_max: u64,
     /// Leaves that one checkpoint saves at most.
     pub checkpoint_leaves_max: usize,
@@ -109,8 +109,8 @@ impl Options {
         packed.saturating_sub((packed / SLACK).max(1))
     }
 
-    /// Blocks of a segment that clients may fill on average. It is less than what the cleaner leaves alone: as
-    /// long as there is no room for more, there is then a segment of which the cleaner wins some (0016).
+    /// Blocks of a segment that clients may fill on average. This average is less than what the cleaner leaves alone:
+    /// as long as there is no room for more, there is then a segment of which the cleaner wins some (0016).
     pub(crate) fn promised_blocks(&self) -> u32 {
         let packed = self.packed_blocks();
         let without_reserve = self.segment_blocks * (100 - self.cleaning_reserve_percent) / 100;
@@ -153,8 +153,8 @@ impl Default for Options {
     }
 }
 
-/// Whose device this is. It is in the superblock and in every batch header, so that a device or a piece of one that
-/// ended up in the wrong place is recognised.
+/// Whose device this is. The identity is in the superblock and in every batch header, so that a device or a piece of
+/// one that ended up in the wrong place is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.

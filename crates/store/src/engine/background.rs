@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 
 impl Engine {
-    /// Goes on with cleaning, if it is needed.
+    /// Goes on with cleaning, if cleaning is needed.
     pub fn clean(&mut self) {
         self.cleaner.go_on(&mut self.cx, &self.groups, &self.jobs);
         self.probe_more();

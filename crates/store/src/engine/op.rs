@@ -62,7 +62,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// It changes leaves, and must not be lost.
+    /// The operation changes leaves, and must not be lost.
     pub fn is_change(&self) -> bool {
         matches!(self, Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Job { .. })
     }
@@ -139,8 +139,8 @@ impl OpQueue {
             Op::Apply { pg, sequence, .. } => place(*pg, *sequence).is_none_or(|place| place.log > durable),
             _ => false,
         };
-        // A repair that comes earlier in the log has to be done before, with all that it waits for: that is earlier
-        // in the log as well.
+        // A repair that comes earlier in the log has to be done before, with all that the repair waits for: those
+        // operations are earlier in the log as well.
         let before =
             |op: &Op| matches!(op, Op::Repair { id } if repairs.position(*id).is_some_and(|repair| repair < position));
         let first = queue.iter().position(waits).unwrap_or(queue.len());

@@ -57,7 +57,8 @@ impl Store {
 
     /// Compares the live counts with the whole map, and whether each block has one owner: `saved` are all leaves of the
     /// saved map. Of groups for which `is_kept` is not true, what they inherit is not looked at: their copies are to be
-    /// given up, and nothing need be known of their layers any more. For tests and tools: it looks at every leaf.
+    /// given up, and nothing need be known of their layers any more. For tests and tools: the comparison looks at every
+    /// leaf.
     ///
     /// # Panics
     /// When they differ.

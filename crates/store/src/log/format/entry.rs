@@ -88,7 +88,7 @@ impl Kind {
         matches!(self, Kind::Write | Kind::Repair | Kind::RepairLost | Kind::Relocate | Kind::WriteAgain)
     }
 
-    /// It names blocks of a chunk.
+    /// An entry of this kind names blocks of a chunk.
     pub fn has_range(self) -> bool {
         self.has_payload() || matches!(self, Kind::WriteZero | Kind::RepairZero)
     }
