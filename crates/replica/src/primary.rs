@@ -59,7 +59,7 @@ use share::Retries;
 /// (`limits.rs`, and the constants of each file).
 pub(crate) struct Primary {
     epoch: Epoch,
-    /// How far it has come on its way to an open epoch.
+    /// How far this primary has come on its way to an open epoch.
     pub(crate) takeover: TakeOver,
     pub(crate) peers: BTreeMap<DeviceId, Peer>,
     /// The in-sync sets that were proposed, by version, and may stand unheard: what is enough must be enough in each.

@@ -150,7 +150,7 @@ impl Group {
     /// since their checksums were made.
     ///
     /// # Errors
-    /// When it is damaged or out of order: the connection must be closed.
+    /// When the write is damaged or out of order: the connection must be closed.
     pub fn prepare(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         match &mut self.role {
             Role::Primary(primary) => {
@@ -166,8 +166,8 @@ impl Group {
     /// A prepared write refers to blocks that this node's gateway does not hold (any more).
     ///
     /// # Errors
-    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be
-    /// late.
+    /// When the write is from the primary that this copy follows: the connection must be closed. A former
+    /// primary's may be late.
     pub fn refuse_reference(&mut self, from: Client, epoch: Epoch) -> Result<(), Mismatch> {
         let follows = self.as_secondary(|secondary, cx| secondary.is_from_primary(cx, from, epoch));
         if follows == Some(true) { Err(Mismatch::NotOurs) } else { Ok(()) }

@@ -56,11 +56,11 @@ pub(crate) struct Leases {
 /// When a copy has shown that it is there.
 #[derive(Debug)]
 pub(crate) struct Signs {
-    /// When it last said anything.
+    /// When the copy last said anything.
     pub(crate) heard: Duration,
-    /// When it was last asked how far it is.
+    /// When the copy was last asked how far it is.
     pub(crate) asked: Duration,
-    /// When it last had nothing to make durable, or made something durable.
+    /// When the copy last had nothing to make durable, or made something durable.
     pub(crate) moved: Duration,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Peer {
     /// The copy's log is not a beginning of this primary's, because it has lost writes or has others: the log is good
     /// up to here.
     pub(crate) diverged_at: Option<Sequence>,
-    /// Its device takes no more data.
+    /// The copy's device takes no more data.
     pub(crate) full: bool,
     /// The copy has said that it is about to stop, or to be given up, or that its device hangs: the copy answers no
     /// reader any more.

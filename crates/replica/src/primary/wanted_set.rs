@@ -25,7 +25,7 @@ pub(crate) struct CopyView {
     follows: bool,
     /// The copy may be left behind: it is silent, stuck, slow, about to stop, or lags too far.
     failed: bool,
-    /// Its log is not the primary's beyond this place.
+    /// The copy's log is not the primary's beyond this place.
     diverged_at: Option<Sequence>,
     /// Everything up to here is durable there.
     acked: Sequence,

@@ -175,7 +175,7 @@ pub(super) struct Reading {
 #[derive(Debug)]
 pub(crate) struct Repairs {
     pub(super) reading: BTreeMap<u64, Reading>,
-    /// Those of them that can't be read, and of which the checksums are being looked up.
+    /// Blocks among them that can't be read, and of which the checksums are being looked up.
     pub(super) losing: BTreeSet<u64>,
     /// Single blocks that can't be read, and since when.
     pub(super) refused: BTreeMap<BlockRange, Duration>,

@@ -77,7 +77,7 @@ impl Scrub {
         Scrub { listing, report: ScrubReport { kind, ..ScrubReport::default() }, ..Scrub::default() }
     }
 
-    /// How far it has come.
+    /// How far the scrub has come.
     pub(super) fn report(&self) -> ScrubReport {
         self.report
     }

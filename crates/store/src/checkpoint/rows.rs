@@ -80,7 +80,7 @@ pub struct Root {
 /// A segment's state at a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentRow {
-    /// Its generation when it was last opened.
+    /// The generation of the segment when it was last opened.
     pub generation: u64,
     /// Blocks in it that the saved leaves own.
     pub live: u32,

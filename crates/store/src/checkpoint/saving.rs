@@ -49,7 +49,7 @@ struct Saving {
     checkpoint: Checkpoint,
     /// What is saved: the batch may have to be tried again.
     batch: Box<CheckpointBatch>,
-    /// When it is tried again, and how long that was put off.
+    /// When the checkpoint is tried again, and how long the try was put off.
     retry: Option<(Duration, Duration)>,
     /// The last try failed for want of room.
     full: bool,

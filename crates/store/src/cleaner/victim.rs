@@ -42,7 +42,7 @@ pub(super) struct LiveRun {
     pub first: BlockIndex,
     pub address: u32,
     pub checksums: Vec<Checksum>,
-    /// They are a write's that is not committed yet: what it is, and which append it was.
+    /// The blocks are a write's that is not committed yet: which write, and which append of it.
     pub prepared: Option<(Prepared, u64)>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct VictimRead {
 pub(super) enum Stage {
     Footer,
     Summary,
-    /// Its summary has been read; who owns now what it names is being looked up.
+    /// The summary has been read; who owns now what the summary names is being looked up.
     MergedOwners(Summary),
     /// The map is being asked.
     Probing,

@@ -103,7 +103,7 @@ impl OpQueue {
         if self.waiting.is_empty() { None } else { self.waiting.get_mut(&chunk) }
     }
 
-    /// These wait for the chunk from here on.
+    /// These operations wait for the chunk from here on.
     pub fn wait(&mut self, chunk: ChunkKey, ops: VecDeque<Op>) {
         self.waiting.insert(chunk, ops);
     }

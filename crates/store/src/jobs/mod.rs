@@ -331,7 +331,7 @@ impl Jobs {
                     groups.remove(pg);
                     cx.report(Report::Forgotten { pg });
                 }
-                // Its leaves are empty now: what is left is to remove them.
+                // The layer's leaves are empty now: what is left is to remove them.
                 Job::MergeLayer { layer, .. } => {
                     self.dropped.insert(layer);
                     self.jobs

@@ -75,7 +75,7 @@ pub(crate) struct Recovery {
     unreadable: BTreeSet<u32>,
     /// The first segment that has not been replayed.
     current: Link,
-    /// Its summary, not yet proven.
+    /// The summary of `current`, not yet proven.
     summary: Option<Summary>,
     chain: Chain,
     /// Everything is replayed: what is left is to save the new incarnation.

@@ -83,7 +83,7 @@ impl Kind {
         })
     }
 
-    /// Its payload is `count` blocks, and `count` checksums follow the head.
+    /// The payload of an entry of this kind is `count` blocks, and `count` checksums follow the head.
     pub fn has_payload(self) -> bool {
         matches!(self, Kind::Write | Kind::Repair | Kind::RepairLost | Kind::Relocate | Kind::WriteAgain)
     }
