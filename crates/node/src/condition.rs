@@ -25,11 +25,9 @@ impl Node {
             self.give_up_leaves(id);
         }
         let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
-        let due = !device.notes_wanted.is_empty() || (look && device.store.checkpoint_due());
-        if due && !device.checkpointing {
-            let groups = &self.groups;
-            device.checkpointing = true;
-            device.notes_saving = std::mem::take(&mut device.notes_wanted);
+        let store = &device.store;
+        if device.checkpoints.begin(|| look && store.checkpoint_due()) {
+            let groups = &self.copies.groups;
             device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
         }
         if look {
@@ -47,10 +45,10 @@ impl Node {
     /// Tells a device's groups when it takes no more data from clients, or takes some again.
     pub(crate) fn note_fullness(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let full = is_full(&device.store.space(), self.view.full_percent);
+        let full = is_full(&device.store.space(), self.directory.view.full_percent);
         if full != device.full {
             device.full = full;
-            self.groups.iter_mut().filter(|(key, _)| key.1 == id).for_each(|(_, group)| group.set_full(full));
+            self.copies.groups.iter_mut().filter(|(key, _)| key.1 == id).for_each(|(_, group)| group.set_full(full));
         }
     }
 

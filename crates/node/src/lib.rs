@@ -7,20 +7,27 @@
 //!
 //! A write's way through the files: the client's request enters at `clients.rs` and leaves the gateway as a message;
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`; `local.rs` for shards of
-//! the same process), and performs what groups ask for;
-//! `devices.rs` holds the stores and matches their completions; `reads.rs` keeps readers from crowding them.
-//! `heartbeat.rs` keeps leases alive and lets groups notice who has fallen silent; `balance.rs` decides which of them
-//! bring copies up to date, and which hand over; `throttle.rs` how much of that there may be beside clients' requests.
+//! the same process), and `actions.rs` performs what groups ask for;
+//! `devices.rs` holds the stores and matches their completions with what was asked (`pending.rs`); `reads.rs` keeps
+//! readers from crowding them. `heartbeat.rs` keeps leases alive and lets groups notice who has fallen silent;
+//! `balance.rs` decides which of them bring copies up to date, and which hand over; `throttle.rs` how much of that
+//! there may be beside clients' requests.
 //! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all
 //! groups of a volume have stopped before a snapshot is made. `heads.rs` knows which layer takes a volume's writes,
 //! `layers.rs` the tree of layers; `questions.rs` answers what the control plane asks about them. `views.rs` makes of
 //! the configuration's records what a node needs to know of them.
+//!
+//! A file that has state has no steps of the node: these are in `steps.rs` in the folder of its name.
 
+mod actions;
 mod balance;
 mod clients;
 mod condition;
+mod copies;
 mod devices;
+mod directory;
 mod effect;
+mod errors;
 mod fences;
 mod fencing;
 mod hanging;
@@ -29,7 +36,9 @@ mod heartbeat;
 mod layers;
 mod links;
 mod local;
+mod mesh;
 mod node;
+mod pending;
 mod questions;
 mod reads;
 mod routing;

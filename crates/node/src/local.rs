@@ -4,12 +4,12 @@
 //! Everything else is as on other connections: such a one is dialled, greets, is closed when its other end keeps silent
 //! for too long, and dialled anew. So nothing that depends on connections is different between shards of one process.
 
-use crate::effect::{ConnKey, Effect};
-use crate::node::Node;
+use crate::effect::ConnKey;
 use azekura_base::{Endpoint, Shard};
-use azekura_replica::Client;
 use std::collections::BTreeSet;
 use std::num::NonZeroU8;
+
+mod steps;
 
 /// What a shard knows of those beside it.
 #[derive(Debug, Default)]
@@ -44,45 +44,13 @@ impl Local {
     }
 }
 
-impl Node {
-    /// The process has so many shards, which are reached without the network ([`Effect::ConnectLocal`]): before the
-    /// first turn.
-    pub fn join(&mut self, shards: NonZeroU8) {
-        self.links.local.shards = Some(shards);
-    }
-
-    /// A shard of the same process has joined this one.
-    pub fn accepted_local(&mut self, conn: ConnKey) {
-        self.links.local.conns.insert(conn);
-        self.accepted(conn);
-    }
-
-    /// A shard of the same process is joined.
-    pub fn connected_local(&mut self, peer: Endpoint, conn: ConnKey) {
-        self.links.local.conns.insert(conn);
-        self.connected(peer, conn);
-    }
-
-    /// Closes a connection.
-    pub(crate) fn hang_up(&mut self, conn: ConnKey) {
-        self.links.local.forget(conn);
-        self.effects.push_back(Effect::Close(conn));
-    }
-
-    /// What comes from there has not left this process since its checksums were made or compared.
-    pub(crate) fn is_trusted(&self, client: Client) -> bool {
-        match client {
-            Client::Own => true,
-            Client::Conn(conn) => self.links.local.has(ConnKey(conn)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Node;
     use crate::{Identity, RECONNECT_INTERVAL};
-    use azekura_base::{NodeId, Shard};
+    use azekura_base::NodeId;
+    use azekura_replica::Client;
     use azekura_wire::{Hello, Message, VERSION};
     use std::time::Duration;
 

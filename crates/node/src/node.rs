@@ -1,14 +1,12 @@
 //! The node: its parts, and one turn of work.
 
 use crate::balance::Balance;
+use crate::copies::Copies;
 use crate::devices::Device;
+use crate::directory::Directory;
 use crate::effect::Effect;
-use crate::fences::Fences;
 use crate::fencing::Fencing;
-use crate::heads::Heads;
-use crate::heartbeat::Beats;
-use crate::layers::Layers;
-use crate::links::Links;
+use crate::mesh::Mesh;
 use crate::reads::ReadLimits;
 use crate::slow::ReportedSlow;
 use crate::view::ClusterView;
@@ -18,7 +16,6 @@ use azekura_gateway::{Gateway, GroupView};
 use azekura_replica::{
     AckRule, Client, Group, GroupConfig, GroupState, Recovered, ResyncProgress, SESSIONS_MAX, ScrubReport,
 };
-use azekura_wire::{Freeze, Message, NewEpoch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -66,51 +63,86 @@ pub struct GroupReport {
     pub scrub: Option<ScrubReport>,
 }
 
-/// A claim of one of this node's copies that stands in the configuration.
+/// What a node was told to keep to.
 #[derive(Clone, Copy, Debug)]
-struct Accepted {
-    revision: u64,
-    pg: PgId,
-    device: DeviceId,
-    version: u64,
+pub(crate) struct Limits {
+    /// Gateways whose committed writes each group remembers, at most.
+    sessions_max: usize,
+    /// Clients' reads that each device takes.
+    pub(crate) reads: ReadLimits,
+    /// A device that has not answered for so long is out of service.
+    pub(crate) device_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { sessions_max: SESSIONS_MAX, reads: ReadLimits::default(), device_timeout: DEVICE_TIMEOUT }
+    }
 }
 
 /// A node's data plane, or one shard of it, which has everything for itself. See the crate's description.
+///
+/// # How it is driven
+/// An event loop owns the node, its sockets and its files, and goes round like this:
+///
+/// 1. It waits for events, at most until [`Node::next_wake`].
+/// 2. It says what time it is, once for all events that it has: [`Node::advance`].
+/// 3. It tells the node of each event: [`Node::received`], [`Node::connected`], [`Node::closed`], [`Node::store_done`],
+///    [`Node::submit`], [`Node::configure`] and so on. These note what came, and may let groups act; nothing is sent or
+///    written yet.
+/// 4. It calls [`Node::poll`]. Groups, stores and the gateway work on what the others have for them until none has
+///    anything left to do. Only then do stores hand out what they have collected, so that one write to a device carries
+///    all that a turn brought.
+/// 5. It takes every [`Effect`] that [`Node::next_effect`] has, and performs them in this order. Messages of a
+///    connection must not overtake each other, nor what is written to a device.
+///
+/// Time comes in by `advance` and `poll` alone, and nothing here is random, so the same calls give the same effects.
+///
+/// # What it is made of
+/// | part | what is in it |
+/// |---|---|
+/// | `Directory` | the configuration, and what others know beyond it of attachments, heads and layers |
+/// | `Mesh` | connections, heartbeats, messages to itself |
+/// | `Copies` | the groups that have a copy here, and which of them have something to do |
+/// | `Device` | a store, what it was asked for, its readers, its errors and its silences |
+/// | `Fencing`, `Balance`, `Gateway` | wishes to fence and freeze; work in the background; clients' requests |
+///
+/// Each part is a file without a step in it. Steps through several parts are methods of the node, in `steps.rs` below
+/// the part that they are about, and no file imports one of these.
+///
+/// # Its states
+/// The node has none of its own. What has some:
+///
+/// ```text
+/// a device      added --Recovered--> open --fails, silent for long--> gone, with its copies
+///                 |                  hangs <--> answers, while open: its copies take leave, and come back
+///                 '--can't be recovered--> gone
+/// a connection  idle --Connect--> dialling --connected--> greeting --Welcome--> up
+///   out           ^------- failed, refused, closed, too long: dialled anew -----'
+/// a connection  accepted --Hello--> from a peer --closed, or a later one of the peer--> gone
+///   in
+/// a copy        none --named in the configuration, and its device open--> there --not named any more--> forgotten
+/// ```
+///
+/// What a copy is in its group, primary or secondary, is [`azekura_replica::Group`]'s matter.
+///
+/// # What that costs
+/// A turn without events looks at every device, and every [`azekura_replica::TICK`] at every copy; apart from that,
+/// work is in proportion to what came. Only copies that something came for are asked for actions. A message finds its
+/// copy by one look-up in a tree, a completion finds whoever waits for it by one in a slab. A read that a device has no
+/// room for costs about 100 bytes until its turn comes; blocks are passed on, and never copied here.
 pub struct Node {
     pub(crate) identity: Identity,
-    /// The configuration, which all shards of a process have together.
-    pub(crate) view: Arc<ClusterView>,
-    /// It has not changed up to this revision.
-    pub(crate) revision: u64,
+    pub(crate) directory: Directory,
+    pub(crate) mesh: Mesh,
     pub(crate) gateway: Gateway,
+    pub(crate) copies: Copies,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
-    pub(crate) groups: BTreeMap<(PgId, DeviceId), Group>,
-    pub(crate) links: Links,
-    pub(crate) beats: Beats,
-    pub(crate) balance: Balance,
-    pub(crate) fences: Fences,
     pub(crate) fencing: Fencing,
-    pub(crate) heads: Heads,
-    pub(crate) layers: Layers,
-    /// Freezes of revisions that are not known here yet.
-    pub(crate) early_freezes: Vec<(Client, Freeze)>,
-    /// Claims to reign that have been accepted in a revision that is not known here yet.
-    accepted_claims: Vec<Accepted>,
-    /// Messages from this node to itself.
-    pub(crate) local: VecDeque<Message>,
-    /// Questions of primaries to copies whose store is not open yet.
-    pub(crate) early_new_epochs: BTreeMap<(PgId, DeviceId), (Client, NewEpoch)>,
-    /// Groups that may have something to do.
-    pub(crate) awake: VecDeque<(PgId, DeviceId)>,
-    /// Groups that may owe their primary an acknowledgement at the end of the turn.
-    pub(crate) owing: BTreeSet<(PgId, DeviceId)>,
-    pub(crate) effects: VecDeque<Effect>,
-    pub(crate) read_limits: ReadLimits,
+    pub(crate) balance: Balance,
     pub(crate) reported_slow: ReportedSlow,
-    /// Gateways whose committed writes each group remembers, at most.
-    sessions_max: usize,
-    /// A device that has not answered for so long is out of service.
-    pub(crate) device_timeout: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) effects: VecDeque<Effect>,
     pub(crate) now: Duration,
 }
 
@@ -120,29 +152,16 @@ impl Node {
     pub fn new(identity: Identity, now: Duration) -> Node {
         Node {
             identity,
-            view: Arc::default(),
-            revision: 0,
+            directory: Directory::default(),
+            mesh: Mesh::new(now),
             gateway: Gateway::new(identity.endpoint, SessionId::new(identity.endpoint, identity.incarnation)),
+            copies: Copies::default(),
             devices: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            links: Links::default(),
-            beats: Beats::new(now),
-            balance: Balance::new(now),
-            fences: Fences::default(),
             fencing: Fencing::default(),
-            heads: Heads::default(),
-            layers: Layers::default(),
-            early_freezes: Vec::new(),
-            accepted_claims: Vec::new(),
+            balance: Balance::new(now),
             reported_slow: ReportedSlow::default(),
-            sessions_max: SESSIONS_MAX,
-            local: VecDeque::new(),
-            early_new_epochs: BTreeMap::new(),
-            awake: VecDeque::new(),
-            owing: BTreeSet::new(),
+            limits: Limits::default(),
             effects: VecDeque::new(),
-            read_limits: ReadLimits::default(),
-            device_timeout: DEVICE_TIMEOUT,
             now,
         }
     }
@@ -150,19 +169,19 @@ impl Node {
     /// Puts devices out of service that have not answered for `timeout`, or for [`DEVICE_TIMEOUT_MIN`] if that is
     /// longer.
     pub fn set_device_timeout(&mut self, timeout: Duration) {
-        self.device_timeout = timeout.max(DEVICE_TIMEOUT_MIN);
+        self.limits.device_timeout = timeout.max(DEVICE_TIMEOUT_MIN);
     }
 
     /// Lets each group remember the committed writes of so many gateways: before the first device.
     pub fn limit_sessions(&mut self, limit: usize) {
-        self.sessions_max = limit;
+        self.limits.sessions_max = limit;
     }
 
     /// A copy of a group, as its store has it, which knows the nodes that there are.
     pub(crate) fn new_copy(&self, pg: PgId, device: DeviceId, config: GroupConfig, recovered: Recovered) -> Group {
         let mut group = Group::new(pg, device, self.identity.incarnation, config, recovered, self.now);
-        group.limit_sessions(self.sessions_max);
-        group.follow_nodes(self.view.roll.clone());
+        group.limit_sessions(self.limits.sessions_max);
+        group.follow_nodes(self.directory.view.roll.clone());
         group
     }
 
@@ -203,7 +222,7 @@ impl Node {
 
     /// The condition of every copy on this node.
     pub fn groups(&self) -> impl Iterator<Item = GroupReport> + '_ {
-        self.groups.iter().map(|((pg, device), group)| GroupReport {
+        self.copies.groups.iter().map(|((pg, device), group)| GroupReport {
             pg: *pg,
             device: *device,
             primary: group.config().primary == *device,
@@ -223,24 +242,24 @@ impl Node {
     /// The revision of the cluster's configuration that this node works by.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.revision
+        self.directory.revision
     }
 
     /// The cluster's configuration changed.
     pub fn configure(&mut self, view: impl Into<Arc<ClusterView>>) {
         let mut view = view.into();
-        if view.revision < self.revision {
-            Arc::make_mut(&mut view).revision = self.revision;
+        if view.revision < self.directory.revision {
+            Arc::make_mut(&mut view).revision = self.directory.revision;
         }
-        self.revision = view.revision;
-        let before = std::mem::replace(&mut self.view, view);
+        self.directory.revision = view.revision;
+        let before = std::mem::replace(&mut self.directory.view, view);
         // First of all: a copy that begins to reign refuses what was fenced, or frozen, before its claim.
-        if self.fences.follow(&before.attachments, &self.view.attachments) {
+        if self.directory.fences.follow(&before.attachments, &self.directory.view.attachments) {
             self.attachments_ended();
         }
         let closed = self.follow_layers(&before);
-        let place_of = |device: &DeviceId| self.view.devices.get(device).copied();
-        let groups = self.view.groups.iter().filter_map(|(pg, config)| {
+        let place_of = |device: &DeviceId| self.directory.view.devices.get(device).copied();
+        let groups = self.directory.view.groups.iter().filter_map(|(pg, config)| {
             let primary = place_of(&config.primary)?;
             // Where not every copy has to hold a write before it is acknowledged, none knows alone what is.
             let primary_reads = config.ack != AckRule::All;
@@ -249,15 +268,15 @@ impl Node {
             Some((*pg, GroupView { primary, copies: copies.into_iter().collect(), primary_reads }))
         });
         let groups = groups.collect();
-        self.gateway.configure(self.view.volumes.clone(), groups);
+        self.gateway.configure(self.directory.view.volumes.clone(), groups);
         // A copy that begins to reign knows of the nodes that had left before its claim.
-        if self.view.roll != before.roll {
-            self.groups.values_mut().for_each(|group| group.follow_nodes(self.view.roll.clone()));
+        if self.directory.view.roll != before.roll {
+            self.copies.groups.values_mut().for_each(|group| group.follow_nodes(self.directory.view.roll.clone()));
         }
-        for (key, group) in &mut self.groups {
-            if let Some(config) = self.view.groups.get(&key.0) {
+        for (key, group) in &mut self.copies.groups {
+            if let Some(config) = self.directory.view.groups.get(&key.0) {
                 group.configure(config.clone());
-                self.awake.push_back(*key);
+                self.copies.awake.push_back(*key);
             }
         }
         self.meet_new_devices(&before);
@@ -273,23 +292,23 @@ impl Node {
 
     /// A shard may have been reached before it was known which devices it has.
     fn meet_new_devices(&mut self, before: &ClusterView) {
-        let mut reachable: BTreeSet<Endpoint> = self.links.up_peers().collect();
+        let mut reachable: BTreeSet<Endpoint> = self.mesh.links.up_peers().collect();
         reachable.insert(self.identity.endpoint);
-        let new = self.view.devices.iter().filter(|(device, at)| before.devices.get(device) != Some(at));
+        let new = self.directory.view.devices.iter().filter(|(device, at)| before.devices.get(device) != Some(at));
         for (device, at) in new.filter(|(_, at)| reachable.contains(at)) {
-            let window = self.links.window(*at);
-            for (key, group) in self.groups.iter_mut().filter(|(key, _)| key.1 != *device) {
+            let window = self.mesh.links.window(*at);
+            for (key, group) in self.copies.groups.iter_mut().filter(|(key, _)| key.1 != *device) {
                 group.share_window(*device, window.clone());
                 group.peer_up(*device);
-                self.awake.push_back(*key);
+                self.copies.awake.push_back(*key);
             }
         }
     }
 
     /// The configuration that this node knows is that of a later revision, too.
     pub fn known_up_to(&mut self, revision: u64) {
-        self.revision = self.revision.max(revision);
-        self.heads.forget_learned(self.revision);
+        self.directory.revision = self.directory.revision.max(revision);
+        self.directory.heads.forget_learned(self.directory.revision);
         self.tell_accepted_claims();
         self.run_early_freezes();
     }
@@ -299,27 +318,25 @@ impl Node {
     /// A copy reigns only when this node knows the configuration up to its claim: attachments that were ended before
     /// are fenced from the first moment on.
     pub fn proposal_done(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64>) {
-        let claiming = self.groups.get(&(pg, device)).is_some_and(Group::is_claiming);
+        let claiming = self.copies.groups.get(&(pg, device)).is_some_and(Group::is_claiming);
         match accepted {
-            Some(revision) if claiming && revision > self.revision => {
-                self.accepted_claims.push(Accepted { revision, pg, device, version });
+            Some(revision) if claiming && revision > self.directory.revision => {
+                self.copies.accept_later(revision, (pg, device), version);
             }
             _ => self.tell_outcome(pg, device, version, accepted.is_some()),
         }
     }
 
     fn tell_accepted_claims(&mut self) {
-        let known = self.revision;
-        let due: Vec<Accepted> = self.accepted_claims.extract_if(.., |claim| claim.revision <= known).collect();
-        for Accepted { pg, device, version, .. } in due {
+        for ((pg, device), version) in self.copies.take_accepted(self.directory.revision) {
             self.tell_outcome(pg, device, version, true);
         }
     }
 
     fn tell_outcome(&mut self, pg: PgId, device: DeviceId, version: u64, accepted: bool) {
-        if let Some(group) = self.groups.get_mut(&(pg, device)) {
+        if let Some(group) = self.copies.groups.get_mut(&(pg, device)) {
             group.proposal_done(version, accepted);
-            self.awake.push_back((pg, device));
+            self.copies.awake.push_back((pg, device));
         }
     }
 
@@ -332,14 +349,14 @@ impl Node {
     /// This process and its clock may have stood still for a time that nobody can tell: no lease from before counts any
     /// more. Promises that this node's copies have made last longer by that, which harms nobody.
     pub fn void_leases(&mut self) {
-        self.beats.void_stamps(self.now);
-        self.groups.values_mut().for_each(Group::void_leases);
+        self.mesh.beats.void_stamps(self.now);
+        self.copies.groups.values_mut().for_each(Group::void_leases);
         self.beats_soon();
     }
 
     /// The groups that this node would answer as primary at time `now`.
     pub fn serving(&self, now: Duration) -> impl Iterator<Item = PgId> + '_ {
-        self.groups.iter().filter(move |(_, group)| group.is_serving(now)).map(|((pg, _), _)| *pg)
+        self.copies.groups.iter().filter(move |(_, group)| group.is_serving(now)).map(|((pg, _), _)| *pg)
     }
 
     /// Does everything that can be done at time `now`, which never goes back. To be called after the node was told
@@ -362,11 +379,11 @@ impl Node {
             devices.iter().for_each(|device| self.run_completions(*device));
             devices.iter().for_each(|device| self.let_reads_in(*device));
             let me = self.identity.endpoint;
-            if let Some(message) = self.local.pop_front() {
+            if let Some(message) = self.mesh.to_self.pop_front() {
                 self.deliver(me, Client::Own, message);
                 continue;
             }
-            if self.awake.is_empty() && !self.flush_acks() {
+            if self.copies.awake.is_empty() && !self.flush_acks() {
                 break;
             }
         }
@@ -375,11 +392,11 @@ impl Node {
 
     /// Lets secondaries tell their primaries what has become durable. False when none had to.
     fn flush_acks(&mut self) -> bool {
-        let owing = std::mem::take(&mut self.owing);
+        let owing = std::mem::take(&mut self.copies.owing);
         for key in &owing {
-            if let Some(group) = self.groups.get_mut(key) {
+            if let Some(group) = self.copies.groups.get_mut(key) {
                 group.flush_acks();
-                self.awake.push_back(*key);
+                self.copies.awake.push_back(*key);
             }
         }
         !owing.is_empty()
@@ -393,14 +410,14 @@ impl Node {
     /// When [`Node::poll`] is to be called at the latest, even if nothing happens.
     #[must_use]
     pub fn next_wake(&self) -> Duration {
-        let mut wake = self.beats.next().min(self.balance.next());
+        let mut wake = self.mesh.beats.next().min(self.balance.next());
         if let Some(retry) = self.gateway.next_tick() {
             wake = wake.min(retry);
         }
         if let Some(ask) = self.fencing.next() {
             wake = wake.min(ask);
         }
-        if let Some(dial) = self.links.next_dial() {
+        if let Some(dial) = self.mesh.links.next_dial() {
             wake = wake.min(dial);
         }
         wake

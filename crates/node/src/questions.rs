@@ -4,9 +4,9 @@
 //! question names the revision of the configuration that it was made from: a node that does not know it yet may not
 //! know on what a layer lies.
 
-use crate::devices::PendingOp;
 use crate::effect::Effect;
 use crate::node::Node;
+use crate::pending::PendingOp;
 use azekura_base::{CompareLayers, DeviceId, Differences, LayerId, MeasureLayer, Measured, NotTold};
 
 impl Node {
@@ -20,7 +20,7 @@ impl Node {
     }
 
     fn begin_comparison(&mut self, token: u64, asked: CompareLayers) -> Result<(), NotTold> {
-        if asked.revision > self.revision {
+        if asked.revision > self.directory.revision {
             return Err(NotTold::Later);
         }
         let key = self.primary_copy(asked.pg).ok_or(NotTold::Later)?;
@@ -52,7 +52,7 @@ impl Node {
     /// revision that it names or later. [`Effect::Measured`] with `token` answers:
     /// [`azekura_store::Store::measure_layer`] says what is in it.
     pub fn measure_layer(&mut self, token: u64, asked: MeasureLayer) {
-        if asked.revision > self.revision || self.store(asked.device).is_none() {
+        if asked.revision > self.directory.revision || self.store(asked.device).is_none() {
             self.effects.push_back(Effect::Measured(token, Err(NotTold::Later)));
             return;
         }

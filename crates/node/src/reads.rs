@@ -5,12 +5,13 @@
 //! writes of parts of blocks, for copies that are brought up to date, for cleaning) waits behind few of them, and no
 //! queue further down is ever so long that something in it would have to fail (0017).
 
-use crate::node::Node;
 use crate::{DEVICE_READ_BLOCKS_MAX, DEVICE_READS_MAX, DEVICE_READS_WAITING_MAX};
-use azekura_base::{DeviceId, IoStatus, PgId, RequestId};
+use azekura_base::{PgId, RequestId};
 use azekura_replica::Client;
 use azekura_wire::ReadRequest;
 use std::collections::{BTreeMap, VecDeque};
+
+mod steps;
 
 type Name = (Client, RequestId);
 
@@ -130,53 +131,6 @@ impl Reads {
     /// Those that wait, when the device is given up.
     pub(crate) fn into_waiting(self) -> impl Iterator<Item = Name> {
         self.turns.into_iter()
-    }
-}
-
-impl Node {
-    /// Other limits for the devices that are added from now on, for simulations: small ones are met often.
-    pub fn limit_reads(&mut self, limits: ReadLimits) {
-        self.read_limits = limits;
-    }
-
-    /// A client's read for a copy that may be on this node.
-    pub(crate) fn read_arrived(&mut self, client: Client, read: ReadRequest) {
-        let request = read.request;
-        let device = self.any_copy(read.pg).and_then(|(_, device)| self.devices.get_mut(&device));
-        match device.map(|device| device.reads.arrived(client, read)) {
-            Some(Entry::In(read)) => self.start_read(client, read),
-            Some(Entry::Waits) => {}
-            // Another copy may have room; the gateway asks again a little later.
-            Some(Entry::TooMany) | None => self.refuse_read(client, request, IoStatus::Redirect),
-        }
-    }
-
-    fn start_read(&mut self, client: Client, read: ReadRequest) {
-        let request = read.request;
-        let key = self.any_copy(read.pg);
-        if key.and_then(|key| self.with_group(key, |group, now| group.read(client, read, now))).is_none() {
-            self.refuse_read(client, request, IoStatus::Redirect);
-        }
-    }
-
-    /// Lets reads in that have waited, as far as there is room now. To be called when the groups have done what they
-    /// were asked for.
-    pub(crate) fn let_reads_in(&mut self, id: DeviceId) {
-        let Some(device) = self.devices.get_mut(&id) else { return };
-        device.reads.settled();
-        while let Some((client, read)) = self.devices.get_mut(&id).and_then(|device| device.reads.next()) {
-            // What was looked at when it came may have changed.
-            if client != Client::Own && self.peer_of(client).is_none() {
-                continue;
-            }
-            if self.fences.refuse(read.volume, read.attachment) {
-                self.refuse_read(client, read.request, IoStatus::Fenced);
-            } else if !self.heads.answers_reads(read.volume, read.range.layer) {
-                self.refuse_read(client, read.request, IoStatus::Stale);
-            } else {
-                self.start_read(client, read);
-            }
-        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Devices that are much slower than others: people are told when a primary does not wait for a copy any more.
 
-use crate::effect::Effect;
-use crate::node::Node;
 use azekura_base::DeviceId;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+mod steps;
 
 /// A slow device is reported once in this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -20,14 +20,5 @@ impl ReportedSlow {
         let news = !self.0.contains_key(&device);
         self.0.entry(device).or_insert(now);
         news
-    }
-}
-
-impl Node {
-    /// A primary on this node does not wait for a copy any more: it has been slow for long.
-    pub(crate) fn report_slow(&mut self, device: DeviceId, time: Duration) {
-        if self.reported_slow.is_due(device, self.now) {
-            self.effects.push_back(Effect::DeviceSlow(device, time));
-        }
     }
 }

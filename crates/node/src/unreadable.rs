@@ -21,14 +21,19 @@ impl Node {
         let Some(device) = self.devices.get_mut(&id) else { return };
         let overdue = device.store.overdue_leaves();
         for (key, refused_for) in &overdue {
-            let group = self.groups.get(&(key.pg, id)).map(Group::config).or_else(|| self.view.groups.get(&key.pg));
+            let group = self
+                .copies
+                .groups
+                .get(&(key.pg, id))
+                .map(Group::config)
+                .or_else(|| self.directory.view.groups.get(&key.pg));
             let another_has_it = group.is_none_or(|config| config.in_sync.iter().any(|other| *other != id));
             if another_has_it && *refused_for >= GIVEN_UP_AFTER {
                 device.store.give_up_leaf(key);
             }
         }
         if let Some((first, refused_for)) = overdue.first() {
-            let place = self.view.place_of(first.layer, first.chunk, BlockIndex(0));
+            let place = self.directory.view.place_of(first.layer, first.chunk, BlockIndex(0));
             self.effects.push_back(Effect::Warn(format!(
                 "device {id}: its saved map has not been readable for {} s: what was written to {} chunks (the first at \
                  {place}) can be read from other copies only until the device can be read again",

@@ -6,16 +6,15 @@
 
 use crate::disk::device::{DeviceDir, DeviceLost, Limits};
 use crate::disk::layers_file;
+use crate::driver::commands::ReadyDevice;
 use crate::driver::messages::{Report, Reports};
 use anyhow::{Context, Result};
-use azekura_base::{DeviceId, LayerId, Shard};
-use azekura_map_db::CheckpointDb;
+use azekura_base::{DeviceId, Shard};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::DeviceSpec;
 use azekura_meta::time::now_rfc3339;
 use azekura_model::{DeviceFailure, DeviceRecord, FailureKind, Kind, MetaError};
 use azekura_node::{Breakdown, Identity};
-use azekura_store::Store;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroU8;
@@ -29,22 +28,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// While a device is being opened, people are told so often.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-
-/// A device whose store is ready to be driven.
-pub struct ReadyDevice {
-    /// Its number in the cluster.
-    pub id: DeviceId,
-    /// The shard that has it.
-    pub shard: Shard,
-    /// Its folder.
-    pub dir: DeviceDir,
-    /// The layers below layers, as the folder has them.
-    pub parents: Vec<(LayerId, LayerId)>,
-    /// The store, which has yet to be recovered.
-    pub store: Store,
-    /// The store's map.
-    pub map: CheckpointDb,
-}
 
 /// The devices of a node that starts.
 pub struct Opened {

@@ -2,8 +2,9 @@
 
 use crate::args::NodeArgs;
 use crate::driver::clients::Share;
+use crate::driver::commands::Command;
 use crate::driver::dataplane::{ClientsListener, DataPlane, Listeners, Membership};
-use crate::driver::messages::{Command, Handle, Handles};
+use crate::driver::messages::{Handle, Handles};
 use crate::driver::stream::Conn;
 use crate::listeners::{ClientListener, ListenAddress};
 use anyhow::{Context, Result, anyhow};

@@ -39,7 +39,7 @@ impl Primary {
         let Some((resync, heard)) = self.resync(device) else { return };
         let Ok(blocks) = digests else {
             if let Some(Comparison { layer, chunk, .. }) = resync.comparing.remove(&id) {
-                resync.unreadable.push((layer, chunk));
+                resync.put_off(layer, chunk);
             }
             return;
         };
@@ -68,7 +68,7 @@ impl Primary {
             self.forget_learner(device);
             return;
         }
-        resync.progress.chunks_done += u64::from(!of_descendant);
+        resync.compared(of_descendant);
         if ok.differing.is_empty() && !of_descendant {
             // The copy must know of the change all the same: the copy may be the source of another resync one day.
             // Zeros say that the chunk has changed, and take no space.

@@ -14,6 +14,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(600);
 /// Such blocks that are remembered.
 const REFUSED_MAX: usize = 1024;
 
+/// What could not be read is tried again after this time.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
 /// How far a copy has been brought up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResyncProgress {
@@ -26,7 +29,7 @@ pub struct ResyncProgress {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+enum Phase {
     /// The copy was asked to start.
     Asked,
     /// The changed chunks are being listed.
@@ -38,32 +41,32 @@ pub(super) enum Phase {
 /// One copy that is being brought up to date.
 #[derive(Debug)]
 pub(crate) struct Resync {
-    pub(super) phase: Phase,
-    pub(super) base: Sequence,
+    phase: Phase,
+    base: Sequence,
     /// Names the listing of changes.
-    pub(super) listing: u64,
+    listing: u64,
     /// The copy has kept which writes it need not apply again.
-    pub(super) noted: bool,
+    noted: bool,
     /// The copy had nothing to begin with.
-    pub(super) is_new: bool,
-    pub(super) todo: VecDeque<(LayerId, ChunkIndex)>,
+    is_new: bool,
+    todo: VecDeque<(LayerId, ChunkIndex)>,
     /// Chunks of layers that inherit what was sent, and may have been written since the changes were listed.
-    pub(super) descendants: BTreeSet<(ChunkIndex, LayerId)>,
+    descendants: BTreeSet<(ChunkIndex, LayerId)>,
     /// Chunks that are being read or compared, and the digests of this copy's blocks once read.
     pub(super) comparing: BTreeMap<u64, Comparison>,
     /// Chunks of which not even the map can be read here, and those that come behind such a chunk, or behind a withheld
     /// block: they are tried again.
-    pub(super) unreadable: Vec<(LayerId, ChunkIndex)>,
+    unreadable: Vec<(LayerId, ChunkIndex)>,
     /// Blocks that differ and are damaged here: they are tried again.
-    pub(super) withheld: Vec<BlockRange>,
-    pub(super) try_at: Duration,
+    withheld: Vec<BlockRange>,
+    try_at: Duration,
     /// Repairs of one block that are only to leave word of a change: any block of the chunk will do.
-    pub(super) marks: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
+    marks: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     /// Blocks that differ.
     pub(super) found: VecDeque<BlockRange>,
     /// Repairs under way.
     pub(super) repairing: BTreeMap<u64, BlockRange>,
-    pub(super) progress: ResyncProgress,
+    progress: ResyncProgress,
 }
 
 impl Resync {
@@ -84,6 +87,65 @@ impl Resync {
             found: VecDeque::new(),
             repairing: BTreeMap::new(),
             progress: ResyncProgress::default(),
+        }
+    }
+
+    /// The copy has not begun yet.
+    pub(super) fn is_asked(&self) -> bool {
+        self.phase == Phase::Asked
+    }
+
+    /// Up to where the copy is brought; what is ordered later it is sent as a secondary.
+    pub(super) fn base(&self) -> Sequence {
+        self.base
+    }
+
+    /// The copy had nothing to begin with.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Names the listing of changes.
+    pub(super) fn listing(&self) -> u64 {
+        self.listing
+    }
+
+    pub(super) fn progress(&self) -> ResyncProgress {
+        self.progress
+    }
+
+    /// The copy begins with everything up to `complete`; what changed since then is listed under this name.
+    pub(super) fn begin(&mut self, complete: Sequence, listing: u64) {
+        self.phase = Phase::Listing;
+        self.is_new = complete == Sequence::ZERO;
+        self.listing = listing;
+    }
+
+    /// The copy has kept which writes it need not apply again.
+    pub(super) fn note_kept(&mut self) {
+        self.noted = true;
+    }
+
+    /// The changed chunks are these, if nobody has said so before.
+    pub(super) fn listed(&mut self, changes: Vec<(LayerId, ChunkIndex)>) {
+        if self.phase == Phase::Listing {
+            self.phase = Phase::Copying;
+            self.progress.chunks = changes.len() as u64;
+            self.todo = changes.into();
+        }
+    }
+
+    /// These layers inherit what is sent of a chunk, and may have been written since the changes were listed.
+    pub(super) fn compare_too(&mut self, chunk: ChunkIndex, layers: impl IntoIterator<Item = LayerId>) {
+        self.descendants.extend(layers.into_iter().map(|layer| (chunk, layer)));
+    }
+
+    /// Time has passed: what could not be read is tried again, now and then.
+    pub(super) fn try_again(&mut self, now: Duration) {
+        if now >= self.try_at {
+            self.try_at = now + TRY_AGAIN;
+            self.todo.extend(self.unreadable.drain(..));
+            self.found.extend(self.withheld.drain(..));
         }
     }
 
@@ -137,6 +199,27 @@ impl Resync {
     pub(super) fn mark(&mut self, layer: LayerId, chunk: ChunkIndex, first: BlockIndex) {
         self.marks.insert((layer, chunk, first));
         self.found.push_back(BlockRange { layer, chunk, first, count: 1 });
+    }
+
+    /// The block is sent only for word of a change.
+    pub(super) fn is_mark(&self, blocks: &BlockRange) -> bool {
+        self.marks.contains(&(blocks.layer, blocks.chunk, blocks.first))
+    }
+
+    /// Not even the map of this chunk can be read here.
+    pub(super) fn put_off(&mut self, layer: LayerId, chunk: ChunkIndex) {
+        self.unreadable.push((layer, chunk));
+    }
+
+    /// A chunk has been compared.
+    pub(super) fn compared(&mut self, of_descendant: bool) {
+        self.progress.chunks_done += u64::from(!of_descendant);
+    }
+
+    /// Blocks are sent, with so many bytes in them.
+    pub(super) fn sent(&mut self, blocks: &BlockRange, bytes: u64) {
+        self.marks.remove(&(blocks.layer, blocks.chunk, blocks.first));
+        self.progress.bytes += bytes;
     }
 
     /// Blocks that are to be repaired can't be read here. Alone, most of them can.

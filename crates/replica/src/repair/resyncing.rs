@@ -15,7 +15,7 @@
 //! it after all. A block that this copy's device refuses may be there again in a moment: the block counts as damaged
 //! only after a while.
 
-use super::resync::{Comparison, Phase, Reading, Resync, ResyncProgress};
+use super::resync::{Comparison, Reading, Resync, ResyncProgress};
 use crate::action::Action;
 use crate::context::GroupCx;
 use crate::primary::Primary;
@@ -45,9 +45,6 @@ const FIRST_WORD: Duration = Duration::from_secs(1);
 /// A copy that has committed more than its primary is asked again after this time.
 const AHEAD_AGAIN: Duration = Duration::from_secs(10);
 
-/// What could not be read is tried again after this time.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
-
 /// A copy is in reach of the others when it lacks at most so many writes.
 const BEHIND_MAX: u64 = 256;
 
@@ -65,7 +62,7 @@ impl Primary {
     /// How far the copies are that are being brought up to date.
     pub(crate) fn resyncs(&self) -> impl Iterator<Item = (DeviceId, ResyncProgress)> + '_ {
         self.peers.iter().filter_map(|(device, peer)| match &peer.standing {
-            Standing::Learning(resync) => Some((*device, resync.progress)),
+            Standing::Learning(resync) => Some((*device, resync.progress())),
             _ => None,
         })
     }
@@ -82,14 +79,14 @@ impl Primary {
         let failed = |peer: &Peer| {
             let waits = match &peer.standing {
                 Standing::Learning(resync) => {
-                    resync.phase == Phase::Asked
+                    resync.is_asked()
                         || !resync.repairing.is_empty()
                         || resync.comparing.values().any(|comparison| comparison.digests.is_some())
                         || peer.stream.acked < peer.stream.sent
                 }
                 _ => false,
             };
-            let asked = matches!(&peer.standing, Standing::Learning(resync) if resync.phase == Phase::Asked);
+            let asked = matches!(&peer.standing, Standing::Learning(resync) if resync.is_asked());
             let patience = if asked { FIRST_WORD } else { PATIENCE };
             waits && now >= peer.signs.heard + patience || !peer.counts() && peer.stream.sent < committed
         };
@@ -97,12 +94,8 @@ impl Primary {
         failed.into_iter().for_each(|device| self.forget_learner(device));
         self.watch_shares(now);
         for peer in self.peers.values_mut() {
-            if let Standing::Learning(resync) = &mut peer.standing
-                && now >= resync.try_at
-            {
-                resync.try_at = now + TRY_AGAIN;
-                resync.todo.extend(resync.unreadable.drain(..));
-                resync.found.extend(resync.withheld.drain(..));
+            if let Standing::Learning(resync) = &mut peer.standing {
+                resync.try_again(now);
             }
         }
         if self.repair.may_resync {
@@ -132,17 +125,15 @@ impl Primary {
         let now = cx.now;
         let id = self.repair.repairs.name();
         let Some(resync) = self.heard_learner(cx, device, ok.epoch, now) else { return };
-        let asked = resync.phase == Phase::Asked;
-        if asked && ok.base > resync.base {
+        let asked = resync.is_asked();
+        if asked && ok.base > resync.base() {
             return self.leave_alone(cx, device);
         }
-        if asked && resync.base == ok.base {
-            resync.phase = Phase::Listing;
-            resync.is_new = ok.complete == Sequence::ZERO;
-            resync.listing = id;
+        if asked && resync.base() == ok.base {
+            resync.begin(ok.complete, id);
             cx.act(Action::ListChanges { id, device, after: ok.complete });
-        } else if resync.base == ok.base {
-            resync.noted = true;
+        } else if resync.base() == ok.base {
+            resync.note_kept();
             self.run_resyncs(cx);
         }
     }
@@ -166,16 +157,12 @@ impl Primary {
             self.scrub_listed(cx, id, changes);
             return;
         }
-        let Some((resync, _)) = self.resync(device).filter(|(resync, _)| resync.listing == id) else { return };
+        let Some((resync, _)) = self.resync(device).filter(|(resync, _)| resync.listing() == id) else { return };
         let Some(changes) = changes else {
             self.forget_learner(device);
             return;
         };
-        if resync.phase == Phase::Listing {
-            resync.phase = Phase::Copying;
-            resync.progress.chunks = changes.len() as u64;
-            resync.todo = changes.into();
-        }
+        resync.listed(changes);
         self.run_resyncs(cx);
     }
 
@@ -243,7 +230,7 @@ impl Primary {
         layers: impl IntoIterator<Item = LayerId>,
     ) {
         if let Some((resync, _)) = self.resync(device) {
-            resync.descendants.extend(layers.into_iter().map(|layer| (chunk, layer)));
+            resync.compare_too(chunk, layers);
         }
     }
 

@@ -41,7 +41,7 @@ impl Primary {
         let Some((resync, heard)) = self.resync(device) else { return };
         let Ok(extents) = contents else {
             resync.repairing.remove(&id);
-            let is_mark = resync.marks.contains(&(blocks.layer, blocks.chunk, blocks.first));
+            let is_mark = resync.is_mark(&blocks);
             if is_mark || !unrepairable {
                 resync.withhold(blocks);
                 if !is_mark && self.repair.repairs.is_refused_for_long(&blocks, now) {
@@ -59,12 +59,9 @@ impl Primary {
             return;
         };
         *heard = cx.now;
-        resync.marks.remove(&(blocks.layer, blocks.chunk, blocks.first));
-        for extent in &extents {
-            if let Extent::Data { bytes, .. } = extent {
-                resync.progress.bytes += bytes.len() as u64;
-            }
-        }
+        let bytes =
+            extents.iter().map(|extent| if let Extent::Data { bytes, .. } = extent { bytes.len() as u64 } else { 0 });
+        resync.sent(&blocks, bytes.sum());
         if let Some(peer) = self.peers.get_mut(&device) {
             peer.stream.backlog.repair_sent(id, &extents);
         }
@@ -90,7 +87,7 @@ impl Primary {
             match sum {
                 // Nobody knows what it should be. What a copy had before may be the last that there is of it; a new one
                 // has nothing to give up, and the rest of the group must not wait for this.
-                Some(Some(sum)) if sum == UNKNOWN_CHECKSUM && !resync.is_new => {
+                Some(Some(sum)) if sum == UNKNOWN_CHECKSUM && !resync.is_new() => {
                     resync.repairing.remove(&id);
                     resync.withhold(blocks);
                 }

@@ -1,7 +1,8 @@
 //! Attachments and snapshots: between the data plane and the control plane.
 
 use crate::bridge::layer_questions;
-use crate::driver::messages::{Command, Handles};
+use crate::driver::commands::{Command, Fence, Freeze, Trim};
+use crate::driver::messages::Handles;
 use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
@@ -90,50 +91,6 @@ impl DataPlane for Plane {
             seen.await.unwrap_or_default().into_iter().flatten().collect()
         })
     }
-}
-
-/// What [`azekura_node::Node::fence`] is asked.
-pub struct Fence {
-    /// The volume.
-    pub volume: VolumeId,
-    /// Its attachments.
-    pub attachments: Attachments,
-    /// Groups that have to confirm.
-    pub groups: Vec<PgId>,
-    /// How long they may take.
-    pub patience: Duration,
-    /// Gets the outcome.
-    pub answer: oneshot::Sender<Result<(), Vec<PgId>>>,
-}
-
-/// What [`azekura_node::Node::freeze`] is asked.
-pub struct Freeze {
-    /// The volume.
-    pub volume: VolumeId,
-    /// Its head layer.
-    pub head: LayerId,
-    /// The revision of the configuration in which the cut began.
-    pub revision: u64,
-    /// Groups that have to confirm.
-    pub groups: Vec<PgId>,
-    /// How long they may take.
-    pub patience: Duration,
-    /// Gets the outcome.
-    pub answer: oneshot::Sender<Result<(), Vec<PgId>>>,
-}
-
-/// A trim that no client has asked for.
-pub struct Trim {
-    /// The volume.
-    pub volume: String,
-    /// An attachment of this process.
-    pub attachment: Generation,
-    /// From here on.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Gets the outcome.
-    pub answer: oneshot::Sender<Result<(), IoStatus>>,
 }
 
 /// Attaches volumes for the clients of all shards and gives them back, one thing a volume at a time: [`Holders`] says

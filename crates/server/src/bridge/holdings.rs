@@ -1,7 +1,8 @@
 //! After the configuration was restored, each device says what it holds, before groups open
 //! (decision 0019).
 
-use crate::driver::messages::{Handles, Inspection};
+use crate::driver::commands::Inspection;
+use crate::driver::messages::Handles;
 use azekura_base::{DeviceId, LayerId};
 use azekura_meta::MetaClient;
 use azekura_model::{HeldRecord, HoldingsRecord, MetaError, Model};

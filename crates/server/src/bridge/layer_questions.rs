@@ -1,6 +1,7 @@
 //! Questions about layers: between the control plane and the data plane.
 
-use crate::driver::messages::{Command, Handle, Handles};
+use crate::driver::commands::{Asker, Command, LayerQuestion};
+use crate::driver::messages::{Handle, Handles};
 use azekura_base::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_node::Node;
 use std::collections::BTreeMap;
@@ -9,17 +10,6 @@ use tokio::sync::oneshot;
 /// Chunks that are compared for one answer, and leaves that are looked at for one, whatever another node asks for.
 const CHUNKS_MAX: u32 = 1024;
 const LEAVES_MAX: u32 = 16_384;
-
-/// Gets the answer to a question.
-type Asker<T> = oneshot::Sender<Result<T, NotTold>>;
-
-/// A question.
-pub enum LayerQuestion {
-    /// What two layers show differently.
-    Compare(CompareLayers, Asker<Differences>),
-    /// What the end of a layer would give back.
-    Measure(MeasureLayer, Asker<Measured>),
-}
 
 /// Asks the data plane what two layers show differently: the shard that has the group's primary tells.
 pub async fn compare(shards: &Handles, asked: CompareLayers) -> Result<Differences, NotTold> {

@@ -1,7 +1,8 @@
 //! Which groups are due for a scrub: the primary's node looks into the configuration now and then.
 
 use crate::args::NodeArgs;
-use crate::driver::messages::{Command, Handles};
+use crate::driver::commands::Command;
+use crate::driver::messages::Handles;
 use azekura_base::{NodeId, PgId, Shard};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;

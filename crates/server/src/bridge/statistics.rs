@@ -1,6 +1,7 @@
 //! What this node says about itself to the REST API: of all its shards together.
 
-use crate::driver::messages::{Handles, Inspection};
+use crate::driver::commands::Inspection;
+use crate::driver::messages::Handles;
 use azekura_api::{
     BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY, RequestCounters,
     ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,

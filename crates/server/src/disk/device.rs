@@ -5,8 +5,8 @@
 //! only those that have been.
 
 use crate::disk::files::{self, write_json};
-use crate::disk::initialise::{FIRST_SEGMENTS, is_written, write_zeros};
 use crate::disk::room;
+use crate::disk::segments::{is_written, write_zeros};
 use crate::random;
 use anyhow::{Context, Result, bail, ensure};
 use azekura_base::{DeviceId, PageBuf};
@@ -20,6 +20,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Segments that are initialised before a new device opens; the others follow while it is in use.
+const FIRST_SEGMENTS: u32 = 8;
 /// What of a device can be used: block addresses reach no further.
 const SIZE_MAX: u64 = 16 << 40;
 

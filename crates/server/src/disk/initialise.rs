@@ -4,23 +4,20 @@
 //! written, and to end that state is why the segments are initialised.
 
 use crate::disk::device::DeviceDir;
-use crate::driver::messages::{Command, Handle};
+use crate::disk::segments::{is_written, write_zeros};
+use crate::driver::commands::Command;
+use crate::driver::messages::Handle;
 use anyhow::{Context, Result};
-use azekura_base::{BLOCK_SIZE, DeviceId, PageBuf};
-use azekura_store::{Options, SUPERBLOCK_AREA_BLOCKS};
+use azekura_base::DeviceId;
+use azekura_store::Options;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Segments that are initialised before a new device opens; the others follow while it is in use.
-pub const FIRST_SEGMENTS: u32 = 8;
 /// Segments that are initialised between two notes of how far it is.
 const SEGMENTS_PER_NOTE: u32 = 4;
-/// Bytes written with one call.
-const WRITE_BYTES: usize = 4 << 20;
 /// While so many initialised segments are free (2 GiB), there is time; with fewer, clients would soon have to wait for
 /// more.
 const AHEAD_SEGMENTS: u32 = 64;
@@ -38,39 +35,6 @@ fn rest(took: Duration, free: Option<u32>) -> Duration {
         Some(free) if free < AHEAD_SEGMENTS => Duration::ZERO,
         _ => (took * REST_TIMES).min(REST_MAX),
     }
-}
-
-/// Byte offset of a segment's first block.
-fn start_of(segment: u32, options: &Options) -> u64 {
-    u64::from(SUPERBLOCK_AREA_BLOCKS) * BLOCK_SIZE as u64 + u64::from(segment) * options.segment_bytes()
-}
-
-/// A segment has been in use: it begins with a batch.
-///
-/// # Errors
-/// When the device can't be read.
-pub fn is_written(log: &File, segment: u32, options: &Options) -> Result<bool> {
-    let mut block = PageBuf::new(BLOCK_SIZE);
-    log.read_exact_at(&mut block, start_of(segment, options)).context("can't read the device")?;
-    Ok(block.iter().any(|byte| *byte != 0))
-}
-
-/// Writes a segment with zeros, and calls `written` with the time that each write took.
-///
-/// # Errors
-/// When the device can't be written.
-pub fn write_zeros(log: &File, segment: u32, options: &Options, mut written: impl FnMut(Duration)) -> Result<()> {
-    let zeros = PageBuf::zeroed(WRITE_BYTES);
-    let mut at = start_of(segment, options);
-    let end = start_of(segment + 1, options);
-    while at < end {
-        let len = (end - at).min(WRITE_BYTES as u64) as usize;
-        let started = Instant::now();
-        log.write_all_at(&zeros[..len], at).context("can't write to the device")?;
-        written(started.elapsed());
-        at += len as u64;
-    }
-    Ok(())
 }
 
 /// The file system is full: this ends when somebody makes room, and is no failure of the device.

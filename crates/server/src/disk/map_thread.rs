@@ -5,7 +5,8 @@
 //! for it. The store asks for no leaf that is part of a checkpoint which is not saved yet, so that the order of the two
 //! does not matter (decision 0035).
 
-use crate::driver::messages::{Command, Handle};
+use crate::driver::commands::Command;
+use crate::driver::messages::Handle;
 use azekura_base::DeviceId;
 use azekura_store::{Done, Effect, IoId, MapError, SavedMap};
 use std::io;

@@ -9,3 +9,4 @@ pub(crate) mod map_thread;
 pub(crate) mod memory;
 mod room;
 pub(crate) mod seen;
+mod segments;

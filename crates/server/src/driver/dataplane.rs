@@ -4,21 +4,22 @@
 //! [`Handle`]: they send a [`Command`] and wake the loop. It reports through a channel, and blocks when there is
 //! nothing to do.
 
-use crate::bridge::attachments::{Fence, Freeze};
 use crate::bridge::layer_questions::LayerQuestions;
-use crate::driver::clients::{Places, Share};
+use crate::driver::clients::{ClientSide, Share};
 use crate::driver::clock::Clock;
+use crate::driver::commands::{Command, Fence, Freeze, Inspection, ReadyDevice};
 use crate::driver::devices::{OpenDevice, device_result};
-use crate::driver::messages::{Command, Handle, Handles, Inspection, Report, Reports};
+use crate::driver::messages::{Handle, Handles, Report, Reports};
+use crate::driver::peers::PeerSide;
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
-use crate::opening::{ReadyDevice, opens_late};
-use azekura_base::{DeviceId, Endpoint, IoStatus, PgId, Slab, trim_free_buffers};
+use crate::opening::opens_late;
+use azekura_base::{DeviceId, PgId, trim_free_buffers};
 use azekura_frontend::Frontend;
-use azekura_node::{ConnKey, Effect, Identity, Node};
+use azekura_node::{Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, Reactor};
 use azekura_store as store;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -64,19 +65,11 @@ pub struct Membership {
 pub struct DataPlane {
     pub(super) reactor: Reactor<Conn>,
     pub(super) node: Node,
-    pub(super) frontend: Frontend<ConnId>,
     pub(super) shards: Handles,
-    /// Who waits for a trim.
-    pub(super) trims: Slab<oneshot::Sender<Result<(), IoStatus>>>,
-    pub(super) listeners: Listeners,
-    /// Places for clients, which all shards of the process have together.
-    pub(super) places: Places,
-    /// The shard that gets the next client that is dealt out.
-    pub(super) next_shard: usize,
+    pub(super) clients: ClientSide,
+    pub(super) peers: PeerSide,
     pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
-    pub(super) conns: HashMap<ConnKey, ConnId>,
-    dialled: HashMap<ConnId, Endpoint>,
-    pub(super) last_key: u64,
+    listeners: Listeners,
     /// Connections to be kicked at the end of the turn.
     pub(super) touched: BTreeSet<ConnId>,
     commands: mpsc::Receiver<Command>,
@@ -109,16 +102,11 @@ impl DataPlane {
         let mut data_plane = DataPlane {
             reactor,
             node,
-            frontend: Frontend::new(clients.limits),
             shards,
-            trims: Slab::default(),
-            listeners,
-            places: clients.places,
-            next_shard: 0,
+            clients: ClientSide::new(clients),
+            peers: PeerSide::default(),
             devices: BTreeMap::new(),
-            conns: HashMap::new(),
-            dialled: HashMap::new(),
-            last_key: 0,
+            listeners,
             touched: BTreeSet::new(),
             commands,
             reports,
@@ -154,7 +142,7 @@ impl DataPlane {
                 trim_free_buffers();
             }
             let wake = self.node.next_wake();
-            let timeout = self.frontend.next_look().map_or(wake, |look| look.min(wake)).saturating_sub(now);
+            let timeout = self.clients.frontend.next_look().map_or(wake, |look| look.min(wake)).saturating_sub(now);
             self.reactor.wait(Some(timeout), &mut events)?;
             // After the events: everything that they bring was there before this time.
             let (now, jump) = self.clock.look();
@@ -182,7 +170,7 @@ impl DataPlane {
 
     /// Lets the node work and performs what it asks for, until it asks for nothing that is done at once.
     fn turn(&mut self) {
-        self.frontend.close_late(self.time);
+        self.clients.frontend.close_late(self.time);
         self.front(Frontend::admit);
         loop {
             self.node.poll(self.clock.now());
@@ -225,13 +213,13 @@ impl DataPlane {
         match event {
             Event::Accepted { listener, conn, .. } => self.accepted(listener, conn),
             Event::Connected { conn } => {
-                if let Some(to) = self.dialled.remove(&conn) {
+                if let Some(to) = self.peers.dial_ended(conn) {
                     let key = self.add_peer(conn);
                     self.node.connected(to, key);
                 }
             }
             Event::ConnectFailed { conn, error } => {
-                if let Some(to) = self.dialled.remove(&conn) {
+                if let Some(to) = self.peers.dial_ended(conn) {
                     let refused = error.kind() == io::ErrorKind::ConnectionRefused;
                     self.node.connect_failed(to, refused);
                 }
@@ -290,13 +278,13 @@ impl DataPlane {
             Command::Attached(volume, outcome) => {
                 self.front(|frontend, context| frontend.volume_attached(&volume, outcome, context));
             }
-            Command::GivenBack(volume) => self.frontend.volume_given_back(&volume),
+            Command::GivenBack(volume) => self.clients.frontend.volume_given_back(&volume),
             Command::ConfigurationRead(revision) => {
                 self.front(|frontend, context| frontend.configuration_read(revision, context))
             }
             Command::TakeClient(released, speak) => self.take_client(released, &speak),
             Command::TakePeer(released, hello) => self.take_peer(released, hello),
-            Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.frontend.opened() }),
+            Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.clients.frontend.opened() }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());
@@ -320,7 +308,7 @@ impl DataPlane {
         match self.reactor.stream(conn) {
             Some(Conn::Peer(peer)) => {
                 let key = peer.key;
-                self.conns.remove(&key);
+                self.peers.remove(key);
                 let other = self.node.other_end(key);
                 self.node.closed(key);
                 if let CloseReason::Error(error) = reason {
@@ -331,7 +319,7 @@ impl DataPlane {
             }
             Some(Conn::Client(_)) => self.client_gone(conn),
             None => {
-                if let Some(to) = self.dialled.remove(&conn) {
+                if let Some(to) = self.peers.dial_ended(conn) {
                     self.node.connect_failed(to, false);
                 }
             }
@@ -342,7 +330,7 @@ impl DataPlane {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Connect(to, address) => match self.reactor.connect_tcp(address) {
-                Ok(conn) => drop(self.dialled.insert(conn, to)),
+                Ok(conn) => self.peers.dials(conn, to),
                 Err(error) => {
                     self.report(Report::Warn(format!("can't connect to node {to}: {error}")));
                     self.node.connect_failed(to, false);
@@ -351,14 +339,14 @@ impl DataPlane {
             // Only asked for by a node that was told to join others.
             Effect::ConnectLocal(to) => self.node.connect_failed(to, false),
             Effect::Send(key, message) => {
-                let Some(conn) = self.conns.get(&key).copied() else { return };
+                let Some(conn) = self.peers.conn(key) else { return };
                 if let Some(Conn::Peer(peer)) = self.reactor.stream(conn) {
                     azekura_wire::encode(&message, &mut peer.outbox);
                     self.touched.insert(conn);
                 }
             }
             Effect::Close(key) => {
-                if let Some(conn) = self.conns.remove(&key) {
+                if let Some(conn) = self.peers.remove(key) {
                     self.reactor.close(conn, Close::AtOnce);
                 }
             }
@@ -374,7 +362,7 @@ impl DataPlane {
             }
             Effect::Compared(token, result) => self.layer_questions.compared(token, result),
             Effect::Measured(token, result) => self.layer_questions.measured(token, result),
-            Effect::AttachmentsEnded => self.frontend.attachments_ended(),
+            Effect::AttachmentsEnded => self.clients.frontend.attachments_ended(),
             Effect::Scrubbed(pg, report, found) => self.report(Report::Scrubbed(pg, report, found)),
             Effect::Found(pg, found) => self.report(Report::Found(pg, found)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),

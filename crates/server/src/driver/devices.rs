@@ -1,8 +1,9 @@
 //! The devices of the data plane: what their stores ask for, and what comes of it.
 
 use crate::disk::map_thread::MapThread;
+use crate::driver::commands::ReadyDevice;
 use crate::driver::dataplane::DataPlane;
-use crate::opening::{ReadyDevice, out_of_service};
+use crate::opening::out_of_service;
 use anyhow::Context;
 use azekura_base::DeviceId;
 use azekura_reactor::{DeviceOptions, FileId, Token};

@@ -1,72 +1,13 @@
-//! What is said between the data plane's shards and other threads.
+//! The ways between the data plane's shards and other threads, and what a shard reports.
 
-use crate::bridge::attachments::{Fence, Freeze, Trim};
-use crate::bridge::layer_questions::LayerQuestion;
-use crate::listeners::Speak;
-use crate::opening::ReadyDevice;
-use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard, VolumeId};
-use azekura_gateway::VolumeView;
-use azekura_node::{Breakdown, ClusterView, FoundBlock, Node};
-use azekura_reactor::{ConnId, Released, Waker};
-use azekura_replica::{GroupConfig, ScrubKind, ScrubReport};
-use azekura_store as store;
-use azekura_wire::Hello;
-use std::collections::BTreeMap;
+use crate::driver::commands::{Command, Inspection};
+use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard};
+use azekura_node::{Breakdown, FoundBlock};
+use azekura_reactor::Waker;
+use azekura_replica::{GroupConfig, ScrubReport};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
-
-/// What other threads ask of a shard.
-pub enum Command {
-    /// The cluster changed.
-    Configure(Arc<ClusterView>),
-    /// The cluster has not changed up to this revision.
-    Known(u64),
-    /// A group's proposed configuration was accepted, in this revision, or was not.
-    ProposalDone(PgId, DeviceId, u64, Option<u64>),
-    /// Take in a device.
-    AddDevice(Box<ReadyDevice>),
-    /// A device's log is initialised up to this segment.
-    SegmentsReady(DeviceId, u32),
-    /// A device's log can't be initialised further, for this reason.
-    NotInitialised(DeviceId, String),
-    /// A device's map has done what it was asked for.
-    MapDone(DeviceId, store::IoId, store::Done),
-    /// Keep former users of a volume out.
-    Fence(Fence),
-    /// Freeze a volume's head layer.
-    Freeze(Freeze),
-    /// Trim a volume.
-    Trim(Trim),
-    /// Tell something about layers.
-    AskOfLayers(LayerQuestion),
-    /// The volume of a name is attached to this node for its clients, or is not, and why.
-    Attached(String, Result<(VolumeId, Generation), String>),
-    /// A volume is given back.
-    GivenBack(String),
-    /// The configuration was read up to this revision for [`Report::ReadConfiguration`].
-    ConfigurationRead(u64),
-    /// Serve a client that another shard has accepted, in this protocol.
-    TakeClient(Released, Speak),
-    /// Go on with another node's connection that another shard has accepted, and that has greeted this one.
-    TakePeer(Released, Hello),
-    /// Look at the node.
-    Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
-    /// Scrub a group that this node is primary of.
-    Scrub(PgId, ScrubKind),
-    /// Take leave of the other nodes; answered with the number of groups that still wait for something.
-    Leave(oneshot::Sender<usize>),
-    /// Stop; answered when all devices are closed.
-    Stop(oneshot::Sender<()>),
-}
-
-/// What can be seen from other threads.
-pub struct Inspection<'a> {
-    /// The node.
-    pub node: &'a Node,
-    /// Clients' connections, and what they have opened.
-    pub connections: &'a BTreeMap<ConnId, Arc<VolumeView>>,
-}
 
 /// What a shard tells.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 pub(crate) mod clients;
 mod clock;
+pub(crate) mod commands;
 pub(crate) mod dataplane;
 mod devices;
 pub(crate) mod messages;

@@ -12,8 +12,7 @@ fn of_two_layers() -> Resync {
 }
 
 fn try_again(resync: &mut Resync) {
-    resync.todo.extend(resync.unreadable.drain(..));
-    resync.found.extend(resync.withheld.drain(..));
+    resync.try_again(resync.try_at);
 }
 
 #[test]
@@ -40,7 +39,7 @@ fn a_layer_waits_for_a_withheld_block_of_the_one_below() {
 fn a_layer_waits_for_an_unreadable_chunk_of_the_one_below() {
     let mut resync = of_two_layers();
     assert_eq!(resync.next_chunk(), Some((LayerId(1), CHUNK, false)));
-    resync.unreadable.push((LayerId(1), CHUNK));
+    resync.put_off(LayerId(1), CHUNK);
     assert_eq!(resync.next_chunk(), Some((LayerId(2), OTHER, false)), "nothing is inherited there");
     assert_eq!(resync.next_chunk(), None);
     assert!(!resync.is_done());

@@ -1,8 +1,9 @@
 //! Who greets, who is dialled, and whose connections are dropped.
 
 use super::*;
-use crate::{ClusterView, Identity, NodeView};
+use crate::{ClusterView, Effect, Identity, Node, NodeView, UNGREETED_MAX};
 use azekura_base::Shard;
+use azekura_wire::{Message, VERSION};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
@@ -63,7 +64,7 @@ fn connections_that_do_not_greet_leave_room_for_nodes() {
     node.received(ConnKey(10_001), Message::Hello(hello(2)));
     assert_eq!(node.inbound_from(ConnKey(1)), Some(first(1)));
     assert_eq!(node.inbound_from(ConnKey(10_001)), Some(first(2)));
-    assert_eq!(node.links.inbound.len(), UNGREETED_MAX + 1);
+    assert_eq!(node.mesh.links.inbound.len(), UNGREETED_MAX + 1);
 }
 
 /// An accepted connection whose other end greets.
@@ -157,14 +158,14 @@ fn every_shard_of_other_nodes_is_dialled_and_stands_alone() {
     assert_eq!(dialled(&mut node, 0), [(first(1), address(1)), (second(1), address(1))]);
     welcome(&mut node, first(1), 1, first(1));
     welcome(&mut node, second(1), 2, second(1));
-    assert!(node.links.is_up(first(1)) && node.links.is_up(second(1)));
+    assert!(node.mesh.links.is_up(first(1)) && node.mesh.links.is_up(second(1)));
     node.closed(ConnKey(1));
-    assert!(!node.links.is_up(first(1)) && node.links.is_up(second(1)));
+    assert!(!node.mesh.links.is_up(first(1)) && node.mesh.links.is_up(second(1)));
     assert_eq!(dialled(&mut node, 200), [(first(1), address(1))]);
     // The node starts again with one shard.
     node.configure(view(&[(1, 1), (9, 1)]));
     assert_eq!(closed(&mut node), [2]);
-    assert!(!node.links.is_up(second(1)));
+    assert!(!node.mesh.links.is_up(second(1)));
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn another_shard_than_the_one_that_was_looked_for_is_refused() {
         ["closing a connection of node 1.1: it is node 1, not 1.1: two nodes have exchanged addresses"]
     );
     assert_eq!(closed, [ConnKey(2)]);
-    assert!(!node.links.is_up(second(1)));
+    assert!(!node.mesh.links.is_up(second(1)));
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! What happens on clients' connections.
+
+use crate::driver::commands::{Command, Trim};
+use crate::driver::dataplane::DataPlane;
+use crate::driver::messages::Report;
+use crate::driver::stream::Conn;
+use crate::listeners::Speak;
+use azekura_frontend::{Client, Clients, Close, Context, Effect, Frontend};
+use azekura_gateway::Op;
+use azekura_reactor::{self as reactor, ConnId, Reactor, Released};
+
+/// Bytes of the receive buffers of all connections of all shards, about: where there are many, each has less.
+const RECEIVE_BYTES_MAX: usize = 64 << 20;
+
+/// The sockets, as the front end sees them.
+struct Sockets<'a>(&'a mut Reactor<Conn>);
+
+impl Clients<ConnId> for Sockets<'_> {
+    fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
+        match self.0.stream(conn) {
+            Some(Conn::Client(client)) => Some(client),
+            _ => None,
+        }
+    }
+
+    fn unsent_bytes(&mut self, conn: ConnId) -> usize {
+        self.0.unsent_bytes(conn)
+    }
+}
+
+impl DataPlane {
+    /// Lets the front end work.
+    pub(in crate::driver) fn front<T>(
+        &mut self,
+        act: impl FnOnce(&mut Frontend<ConnId>, &mut Context<'_, ConnId>) -> T,
+    ) -> T {
+        let mut sockets = Sockets(&mut self.reactor);
+        let mut context = Context { clients: &mut sockets, backend: &mut self.node, now: self.time };
+        act(&mut self.clients.frontend, &mut context)
+    }
+
+    /// A client has connected to a listener, which speaks a protocol.
+    pub(in crate::driver) fn client_accepted(&mut self, conn: ConnId, speak: &Speak) {
+        if !self.clients.places.take() {
+            self.clients.frontend.refuse(self.time);
+            return self.reactor.close(conn, reactor::Close::AtOnce);
+        }
+        if !self.clients.frontend.connect(conn, self.time) {
+            self.clients.places.give_back();
+            return self.reactor.close(conn, reactor::Close::AtOnce);
+        }
+        let stream_bytes = RECEIVE_BYTES_MAX / self.shards.count() / self.clients.frontend.connections();
+        // A connection that has ended meanwhile is reported as closed; its stream is of no use.
+        let _ = self.reactor.install(conn, Conn::Client(Box::new(Client::new(speak(stream_bytes)))));
+    }
+
+    /// A client's connection has ended.
+    pub(in crate::driver) fn client_gone(&mut self, conn: ConnId) {
+        self.clients.frontend.gone(conn);
+        self.clients.places.give_back();
+    }
+
+    /// A client has connected where one shard accepts for all: they have them in turn.
+    pub(in crate::driver) fn deal(&mut self, conn: ConnId, speak: Speak) {
+        let turn = self.clients.next_turn(self.shards.count());
+        let shard = self.shards.all().nth(turn).cloned();
+        match shard.filter(|_| turn != usize::from(self.node.identity().endpoint.shard.0)) {
+            // One that has ended is nobody's.
+            Some(shard) => {
+                if let Some(released) = self.reactor.release(conn) {
+                    shard.send(Command::TakeClient(released, speak));
+                }
+            }
+            None => self.client_accepted(conn, &speak),
+        }
+    }
+
+    /// Another shard has accepted a client for this one.
+    pub(in crate::driver) fn take_client(&mut self, released: Released, speak: &Speak) {
+        if let Some(conn) = self.reactor.adopt(released) {
+            self.client_accepted(conn, speak);
+        }
+    }
+
+    /// Does what the front end asks for.
+    pub(in crate::driver) fn perform_for_clients(&mut self) {
+        while let Some(effect) = self.clients.frontend.next_effect() {
+            match effect {
+                Effect::Touched(conn) => drop(self.touched.insert(conn)),
+                Effect::Close(conn, Close::AtOnce) => self.reactor.close(conn, reactor::Close::AtOnce),
+                Effect::Close(conn, Close::AfterDrain) => self.reactor.close(conn, reactor::Close::AfterDrain),
+                Effect::Attach(volume) => self.report(Report::Attach(volume)),
+                Effect::GiveBack(volume, attachment) => self.report(Report::GiveBack(volume, attachment)),
+                Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
+                Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
+                Effect::Answered(token, outcome) => self.clients.trimmed(token, &outcome),
+                Effect::Warn(what) => self.report(Report::Warn(what)),
+            }
+        }
+    }
+
+    /// Trims a volume for the control plane.
+    pub(in crate::driver) fn trim(&mut self, trim: Trim) {
+        let Trim { volume, attachment, offset, len, answer } = trim;
+        let token = self.clients.trimming(answer);
+        self.clients.frontend.submit(token, &volume, attachment, Op::Trim { offset, len }, &mut self.node);
+    }
+}

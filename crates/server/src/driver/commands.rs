@@ -1,0 +1,142 @@
+//! What other threads ask of a shard, and what comes along with that.
+
+use crate::disk::device::DeviceDir;
+use crate::listeners::Speak;
+use azekura_base::{
+    CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NotTold, PgId, Shard,
+    VolumeId,
+};
+use azekura_gateway::VolumeView;
+use azekura_map_db::CheckpointDb;
+use azekura_node::{Attachments, ClusterView, Node};
+use azekura_reactor::{ConnId, Released};
+use azekura_replica::ScrubKind;
+use azekura_store::{self as store, Store};
+use azekura_wire::Hello;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What other threads ask of a shard.
+pub enum Command {
+    /// The cluster changed.
+    Configure(Arc<ClusterView>),
+    /// The cluster has not changed up to this revision.
+    Known(u64),
+    /// A group's proposed configuration was accepted, in this revision, or was not.
+    ProposalDone(PgId, DeviceId, u64, Option<u64>),
+    /// Take in a device.
+    AddDevice(Box<ReadyDevice>),
+    /// A device's log is initialised up to this segment.
+    SegmentsReady(DeviceId, u32),
+    /// A device's log can't be initialised further, for this reason.
+    NotInitialised(DeviceId, String),
+    /// A device's map has done what it was asked for.
+    MapDone(DeviceId, store::IoId, store::Done),
+    /// Keep former users of a volume out.
+    Fence(Fence),
+    /// Freeze a volume's head layer.
+    Freeze(Freeze),
+    /// Trim a volume.
+    Trim(Trim),
+    /// Tell something about layers.
+    AskOfLayers(LayerQuestion),
+    /// The volume of a name is attached to this node for its clients, or is not, and why.
+    Attached(String, Result<(VolumeId, Generation), String>),
+    /// A volume is given back.
+    GivenBack(String),
+    /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`].
+    ConfigurationRead(u64),
+    /// Serve a client that another shard has accepted, in this protocol.
+    TakeClient(Released, Speak),
+    /// Go on with another node's connection that another shard has accepted, and that has greeted this one.
+    TakePeer(Released, Hello),
+    /// Look at the node.
+    Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
+    /// Scrub a group that this node is primary of.
+    Scrub(PgId, ScrubKind),
+    /// Take leave of the other nodes; answered with the number of groups that still wait for something.
+    Leave(oneshot::Sender<usize>),
+    /// Stop; answered when all devices are closed.
+    Stop(oneshot::Sender<()>),
+}
+
+/// A device whose store is ready to be driven.
+pub struct ReadyDevice {
+    /// Its number in the cluster.
+    pub id: DeviceId,
+    /// The shard that has it.
+    pub shard: Shard,
+    /// Its folder.
+    pub dir: DeviceDir,
+    /// The layers below layers, as the folder has them.
+    pub parents: Vec<(LayerId, LayerId)>,
+    /// The store, which has yet to be recovered.
+    pub store: Store,
+    /// The store's map.
+    pub map: CheckpointDb,
+}
+
+/// What [`azekura_node::Node::fence`] is asked.
+pub struct Fence {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its attachments.
+    pub attachments: Attachments,
+    /// Groups that have to confirm.
+    pub groups: Vec<PgId>,
+    /// How long they may take.
+    pub patience: Duration,
+    /// Gets the outcome.
+    pub answer: oneshot::Sender<Result<(), Vec<PgId>>>,
+}
+
+/// What [`azekura_node::Node::freeze`] is asked.
+pub struct Freeze {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its head layer.
+    pub head: LayerId,
+    /// The revision of the configuration in which the cut began.
+    pub revision: u64,
+    /// Groups that have to confirm.
+    pub groups: Vec<PgId>,
+    /// How long they may take.
+    pub patience: Duration,
+    /// Gets the outcome.
+    pub answer: oneshot::Sender<Result<(), Vec<PgId>>>,
+}
+
+/// A trim that no client has asked for.
+pub struct Trim {
+    /// The volume.
+    pub volume: String,
+    /// An attachment of this process.
+    pub attachment: Generation,
+    /// From here on.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Gets the outcome.
+    pub answer: oneshot::Sender<Result<(), IoStatus>>,
+}
+
+/// Gets the answer to a question about layers.
+pub type Asker<T> = oneshot::Sender<Result<T, NotTold>>;
+
+/// A question about layers.
+pub enum LayerQuestion {
+    /// What two layers show differently.
+    Compare(CompareLayers, Asker<Differences>),
+    /// What the end of a layer would give back.
+    Measure(MeasureLayer, Asker<Measured>),
+}
+
+/// What can be seen from other threads.
+pub struct Inspection<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// Clients' connections, and what they have opened.
+    pub connections: &'a BTreeMap<ConnId, Arc<VolumeView>>,
+}

@@ -1,0 +1,87 @@
+//! What happens on connections with other nodes.
+
+use crate::driver::commands::Command;
+use crate::driver::dataplane::DataPlane;
+use crate::driver::messages::{Handle, Report};
+use crate::driver::stream::Conn;
+use azekura_node::ConnKey;
+use azekura_reactor::{Close, ConnId, Released};
+use azekura_wire::{Hello, Message, VERSION};
+
+/// The node is told of so many bytes that wait to be sent to another one.
+const UNSENT_REPORT_BYTES: usize = 4 << 20;
+
+impl DataPlane {
+    pub(in crate::driver) fn add_peer(&mut self, conn: ConnId) -> ConnKey {
+        let key = self.peers.add(conn);
+        // Heartbeats are not to wait for data in the kernel.
+        self.reactor.send_just_in_time(conn);
+        let _ = self.reactor.install(conn, Conn::peer(key));
+        key
+    }
+
+    pub(in crate::driver) fn read_peer(&mut self, conn: ConnId) {
+        loop {
+            let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
+            let key = peer.key;
+            match peer.decoder.next(&mut peer.inbox) {
+                Ok(Some(Message::Hello(hello))) => {
+                    if let Some(shard) = self.shard_of(key, &hello) {
+                        return self.hand_over(conn, key, hello, &shard);
+                    }
+                    self.node.received(key, Message::Hello(hello));
+                }
+                Ok(Some(message)) => self.node.received(key, message),
+                Ok(None) => break,
+                Err(error) => {
+                    let other = self.node.other_end(key).map_or_else(String::new, |node| format!(" (node {node})"));
+                    self.report(Report::Warn(format!("closing a node's connection{other}: {error}")));
+                    self.reactor.close(conn, Close::AtOnce);
+                    return;
+                }
+            }
+        }
+        self.touched.insert(conn);
+    }
+
+    /// The other shard of this node that a connection which begins with this greeting is for. Whatever else is wrong
+    /// with it, that one finds out.
+    fn shard_of(&self, key: ConnKey, hello: &Hello) -> Option<Handle> {
+        let me = self.node.identity().endpoint;
+        let is_first = self.node.other_end(key).is_none();
+        let is_for_another = hello.version == VERSION && hello.to.node == me.node && hello.to.shard != me.shard;
+        (is_first && is_for_another).then(|| self.shards.of(hello.to.shard).cloned()).flatten()
+    }
+
+    /// Hands a connection over to another shard. Whoever has dialled waits for the answer to his greeting.
+    fn hand_over(&mut self, conn: ConnId, key: ConnKey, hello: Hello, shard: &Handle) {
+        self.peers.remove(key);
+        self.touched.remove(&conn);
+        self.node.closed(key);
+        let waits = matches!(self.reactor.stream(conn), Some(Conn::Peer(peer)) if peer.inbox.available().is_empty());
+        match self.reactor.release(conn).filter(|_| waits) {
+            Some(released) => shard.send(Command::TakePeer(released, hello)),
+            None => self.reactor.close(conn, Close::AtOnce),
+        }
+    }
+
+    /// Another shard has accepted a connection that is for this one.
+    pub(in crate::driver) fn take_peer(&mut self, released: Released, hello: Hello) {
+        let Some(conn) = self.reactor.adopt(released) else { return };
+        let key = self.add_peer(conn);
+        self.node.accepted(key);
+        self.node.received(key, Message::Hello(hello));
+        self.touched.insert(conn);
+    }
+
+    /// Tells the node how much waits to be sent to another one, when that is much or has been.
+    pub(in crate::driver) fn tell_unsent(&mut self, conn: ConnId) {
+        let unsent = self.reactor.unsent_bytes(conn);
+        let Some(Conn::Peer(peer)) = self.reactor.stream(conn) else { return };
+        if unsent.max(peer.unsent_reported) >= UNSENT_REPORT_BYTES {
+            peer.unsent_reported = unsent;
+            let key = peer.key;
+            self.node.unsent(key, unsent);
+        }
+    }
+}
