@@ -13,8 +13,8 @@ pub const SIZE_MIN: u64 = 320 << 20;
 const MAP_SHARE: u64 = 200;
 /// And so much for a device of any size.
 const MAP_MIN: u64 = 16 << 20;
-/// And so much for what else a node writes beside its devices: the embedded configuration server's database, the copy of
-/// the configuration, and notes of devices. Without, the largest size that was named had no room to start in.
+/// And so much for what else a node writes beside its devices: the embedded configuration server's database, the copy
+/// of the configuration, and notes of devices.
 const NODE_FILES: u64 = 32 << 20;
 
 /// Bytes to be kept for the map of a device of `size` bytes.
