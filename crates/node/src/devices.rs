@@ -326,9 +326,8 @@ impl Node {
                 }
                 Report::LeafDamaged { key, what } => {
                     let place = self.view.place_of(key.layer, key.chunk, BlockIndex(0));
-                    let warning =
-                        format!("device {id}: {what}; the chunk at {place} is brought level from another copy");
-                    self.effects.push_back(Effect::Warn(warning));
+                    let text = format!("device {id}: {what}; the chunk at {place} is brought level from another copy");
+                    self.effects.push_back(Effect::Warn(text));
                     self.devices.entry(id).and_modify(|device| device.unknown_at = Duration::ZERO);
                 }
                 Report::RowsLost { what, .. } => {
@@ -414,13 +413,12 @@ impl Node {
         }
     }
 
-    /// An error of a read, with the place that it is at.
+    /// An error of a read, with its place: also of a block that the group has given up (decision 0014).
     fn text_of(&self, chunk: Option<(LayerId, ChunkIndex)>, error: &ReadError) -> String {
         match (chunk, error) {
             (Some((layer, chunk)), ReadError::Checksum { block }) => {
                 format!("{}: the block fails its checksum", self.view.place_of(layer, chunk, *block))
             }
-            // Decision 0014: clients get an error, and people hear which block the group has given up.
             (Some((layer, chunk)), ReadError::Lost { block }) => {
                 format!("{}: the block is lost: no copy could give it", self.view.place_of(layer, chunk, *block))
             }
