@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SAID = """     0 s: 2 seeds, 0.05 cluster-hours, 2414 operations, 110 faults, 0 violations
      1 s: 3 seeds, 0.07 cluster-hours, 3620 operations, 176 faults, 1 violations
 3620 operations in 250 s of virtual time: 3533 done, 0 failed, 64 fenced, 23 of unknown outcome
-205821 events, 31971 messages of 101 MiB, 117 MiB of log, 790 checkpoints, 307 segments and 3232 blocks collected
+205821 events, 31971 messages of 101 MiB, 117 MiB of log, 790 checkpoints, 307 segments cleaned, 3232 blocks moved
 42 starts of processes, 95 scrubs, 0 checksum errors; faults: 76 × attachment ended by force, 5 × broken connection, \
 15 × stalled process
 """

@@ -8,7 +8,8 @@ const GATHER_SIZE: usize = 16 << 10;
 /// Payloads up to this size are copied behind their header rather than sent as a piece of their own.
 const COPY_MAX: usize = 512;
 
-/// Urgent bytes go ahead of others at borders that are so far apart, or farther where frames are larger.
+/// Urgent bytes go ahead of others at borders that are so far apart, or farther where frames are larger
+/// (decision 0024).
 const BORDER_BYTES: u64 = 64 << 10;
 
 /// The sending half of a connection: a queue of byte pieces.

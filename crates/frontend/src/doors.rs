@@ -149,9 +149,9 @@ mod tests {
         assert_eq!(doors.next_overdue(), Some(SECOND + HANDSHAKE_MAX));
         assert!(doors.overdue(HANDSHAKE_MAX).is_empty());
         assert_eq!(doors.overdue(SECOND + HANDSHAKE_MAX), [1]);
-        assert!(doors.overdue(2 * HANDSHAKE_MAX).is_empty(), "it is told once");
+        assert!(doors.overdue(2 * HANDSHAKE_MAX).is_empty(), "each is named once");
         doors.gone(1);
-        // It was told what it had waited for, and says nothing more.
+        // The client has heard what it waited for, and says nothing more.
         doors.heard(3, 60 * SECOND);
         doors.heard(2, 60 * SECOND);
         assert_eq!(doors.next_overdue(), Some(60 * SECOND + HANDSHAKE_MAX));

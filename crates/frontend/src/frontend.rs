@@ -203,7 +203,7 @@ impl<K: Copy + Ord> Frontend<K> {
                     None => {
                         // A refusal has been told; whoever asks again gets another answer.
                         self.attaching.forget_refusal(conn);
-                        self.missing.told(conn);
+                        self.missing.answered(conn);
                         self.doors.heard(conn, cx.now);
                         return;
                     }
@@ -294,7 +294,9 @@ impl<K: Copy + Ord> Frontend<K> {
         admitted
     }
 
-    /// The connection whose request enters now: the next one whose volume has room.
+    /// The connection whose request enters now: the next one whose volume has room. Requests of a
+    /// volume that has its share of the gateway's memory under way wait, and those of no other volume wait behind them
+    /// (decision 0018).
     fn next_in_turn(&mut self, backend: &dyn Backend) -> Option<K> {
         let Frontend { turns, opened, .. } = self;
         turns.let_in(|conn| opened.get(&conn).is_none_or(|volume| backend.has_room(&volume.name)))

@@ -122,8 +122,8 @@ impl Holders {
         if outcome.is_ok() {
             volume.holders.extend(&wanting);
         }
-        let told = outcome.map_err(|refusal| refusal.why);
-        self.errands.extend(wanting.into_iter().map(|shard| Errand::Tell(shard, name.to_owned(), told.clone())));
+        let answer = outcome.map_err(|refusal| refusal.why);
+        self.errands.extend(wanting.into_iter().map(|shard| Errand::Tell(shard, name.to_owned(), answer.clone())));
         self.go_on(name);
     }
 

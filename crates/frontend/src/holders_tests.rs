@@ -26,7 +26,7 @@ struct Place {
     /// The volume of the name as the shard knows it.
     known: u64,
     said: VecDeque<Said>,
-    told: VecDeque<Errand>,
+    inbox: VecDeque<Errand>,
 }
 
 /// A process of several shards, and the volume's record.
@@ -96,7 +96,7 @@ impl Process {
         while let Some(errand) = self.holders.next_errand() {
             match &errand {
                 Errand::Tell(shard, ..) | Errand::TellLeft(shard, _) => {
-                    self.shards[usize::from(shard.0)].told.push_back(errand);
+                    self.shards[usize::from(shard.0)].inbox.push_back(errand);
                 }
                 Errand::GiveBack(name, attachment) => {
                     // Nobody may use it from here on.
@@ -116,11 +116,11 @@ impl Process {
         for shard in &self.shards {
             let used = shard.open.values().chain(&shard.requests);
             assert!(used.clone().all(|attachment| !self.left.contains(attachment)), "given back and used");
-            let told = shard.told.iter().filter_map(|errand| match errand {
+            let granted = shard.inbox.iter().filter_map(|errand| match errand {
                 Errand::Tell(_, _, Ok(attachment)) => Some(attachment),
                 _ => None,
             });
-            assert!(told.clone().all(|attachment| !self.left.contains(attachment)), "given back and told of");
+            assert!(granted.clone().all(|attachment| !self.left.contains(attachment)), "given back and granted");
         }
     }
 
@@ -214,7 +214,7 @@ impl Process {
 
     fn tell(&mut self, shard: usize) {
         let place = &mut self.shards[shard];
-        match place.told.pop_front() {
+        match place.inbox.pop_front() {
             Some(Errand::Tell(_, _, outcome)) => {
                 if let Ok((id, _)) = outcome {
                     // The process has the configuration of an attachment before it is told of it.
@@ -305,7 +305,7 @@ impl Process {
             self.step(&Step::Work(7));
             // Last: a shard may have been told of what had ended by then.
             (0..SHARDS).for_each(|shard| self.step(&Step::Learn(shard)));
-            let quiet = |place: &Place| place.said.is_empty() && place.told.is_empty();
+            let quiet = |place: &Place| place.said.is_empty() && place.inbox.is_empty();
             if self.errands.is_empty() && self.shards.iter().all(quiet) {
                 return;
             }
@@ -380,8 +380,8 @@ fn who_is_refused_takes_nothing_from_those_that_hold() {
     errands(&mut holders);
     let refusal = Refusal { why: "too late".into(), attached: Some(attachment(7)) };
     holders.attached(NAME, Err(refusal));
-    let told = Errand::Tell(Shard(1), NAME.into(), Err("too late".into()));
-    assert_eq!(errands(&mut holders), [told], "the first shard goes on");
+    let refusal = Errand::Tell(Shard(1), NAME.into(), Err("too late".into()));
+    assert_eq!(errands(&mut holders), [refusal], "the first shard goes on");
     holders.idle(Shard(0), NAME, Generation(7));
     assert!(errands(&mut holders).contains(&Errand::GiveBack(NAME.into(), Generation(7))));
 }

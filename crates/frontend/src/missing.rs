@@ -31,8 +31,8 @@ impl<K: Copy + Ord> Missing<K> {
         self.certain.contains(&conn)
     }
 
-    /// It was told: another wish has to be found out about anew.
-    pub fn told(&mut self, conn: K) {
+    /// The connection has its answer: another wish has to be found out about anew.
+    pub fn answered(&mut self, conn: K) {
         self.certain.remove(&conn);
     }
 

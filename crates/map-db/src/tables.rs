@@ -80,6 +80,7 @@ pub(crate) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
 
 pub(crate) fn write(database: &Database, batch: &CheckpointBatch) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
+    // Else the database is read as a whole after an unclean stop (decision 0035).
     transaction.set_quick_repair(true);
     let root = batch.root.encode();
     for copy in 0..2 {

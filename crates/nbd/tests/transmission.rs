@@ -10,7 +10,7 @@ use azekura_nbd::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
-use support::client::{Chunk, Heard, Say, feed, hear, meta_data, sent};
+use support::client::{Heard, ReplyChunk, Say, feed, hear, meta_data, sent};
 use support::{Export, Fixed, VolumeId};
 
 const SIZE: u64 = 1 << 40;
@@ -241,7 +241,7 @@ fn empty_requests_do_nothing() {
     let mut open = Open::structured("vol1");
     let said = open.unasked(say(0, CMD_READ, 1, 0, 0));
     let mut heard = Heard(&said);
-    assert_eq!(heard.chunk(), Chunk { done: true, kind: REPLY_TYPE_NONE, cookie: 1, payload: &[] });
+    assert_eq!(heard.chunk(), ReplyChunk { done: true, kind: REPLY_TYPE_NONE, cookie: 1, payload: &[] });
     heard.end();
     let said = open.unasked(say(0, CMD_BLOCK_STATUS, 2, 0, 0));
     assert_eq!(Heard(&said).error(2), ErrorCode::Invalid as u32);

@@ -33,7 +33,7 @@ impl Node {
             device.store.begin_checkpoint(|pg| groups.get(&(pg, id)).map(Group::note));
         }
         if look {
-            self.tell_unknown_blocks(id);
+            self.report_unknown_blocks(id);
             self.note_fullness(id);
         }
     }

@@ -326,8 +326,8 @@ impl Node {
                 }
                 Report::LeafDamaged { key, what } => {
                     let place = self.view.place_of(key.layer, key.chunk, BlockIndex(0));
-                    let told = format!("device {id}: {what}; the chunk at {place} is brought level from another copy");
-                    self.effects.push_back(Effect::Warn(told));
+                    let text = format!("device {id}: {what}; the chunk at {place} is brought level from another copy");
+                    self.effects.push_back(Effect::Warn(text));
                     self.devices.entry(id).and_modify(|device| device.unknown_at = Duration::ZERO);
                 }
                 Report::RowsLost { what, .. } => {
@@ -397,7 +397,7 @@ impl Node {
                 let pending = device.pending.remove(token);
                 if let Err(error) = &result {
                     let too_many = device.errors.count(pending.as_ref().and_then(PendingOp::chunk), error);
-                    let what = self.told(pending.as_ref().and_then(PendingOp::chunk), error);
+                    let what = self.text_of(pending.as_ref().and_then(PendingOp::chunk), error);
                     self.effects.push_back(Effect::Warn(format!("device {id}: {what}")));
                     self.effects.extend(too_many.map(|why| Effect::DeviceFailing(id, why)));
                     self.found_damaged(id, pending.as_ref(), error);
@@ -413,8 +413,8 @@ impl Node {
         }
     }
 
-    /// An error of a read, with the place that it is at.
-    fn told(&self, chunk: Option<(LayerId, ChunkIndex)>, error: &ReadError) -> String {
+    /// An error of a read, with its place: also of a block that the group has given up (decision 0014).
+    fn text_of(&self, chunk: Option<(LayerId, ChunkIndex)>, error: &ReadError) -> String {
         match (chunk, error) {
             (Some((layer, chunk)), ReadError::Checksum { block }) => {
                 format!("{}: the block fails its checksum", self.view.place_of(layer, chunk, *block))
@@ -559,14 +559,14 @@ mod tests {
             let (place, error) = at(7);
             assert_eq!(errors.count(place, &error), None);
         }
-        let told: Vec<String> = (100..100 + DAMAGED_BLOCKS_MAX)
+        let reasons: Vec<String> = (100..100 + DAMAGED_BLOCKS_MAX)
             .filter_map(|block| {
                 let (place, error) = at(block);
                 errors.count(place, &error)
             })
             .collect();
-        assert_eq!(told.len(), 1, "it is told once");
-        assert!(told[0].starts_with("256 blocks have failed their checksum and 0 reads"), "{}", told[0]);
+        assert_eq!(reasons.len(), 1, "the device is given up once");
+        assert!(reasons[0].starts_with("256 blocks have failed their checksum and 0 reads"), "{}", reasons[0]);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(crate) struct Hanging {
     /// Nobody is to wait for the device.
     hangs: bool,
     /// People know that the device does not answer while it is opened.
-    opening_told: bool,
+    opening_reported: bool,
     /// When a silence was last worth mentioning.
     stirred: Duration,
     /// The longest silence since the device began to hang.
@@ -90,7 +90,7 @@ impl Hanging {
             clock: Duration::ZERO,
             looked: now,
             hangs: false,
-            opening_told: false,
+            opening_reported: false,
             stirred: Duration::ZERO,
             longest: Duration::ZERO,
         }
@@ -178,7 +178,7 @@ impl Node {
                 return self.give_up(id, Breakdown { reason, for_good: false });
             }
             // Nobody waits for a copy of it yet, so it may have all the time that it takes.
-            if !std::mem::replace(&mut device.hanging.opening_told, true) {
+            if !std::mem::replace(&mut device.hanging.opening_reported, true) {
                 self.effects.push_back(Effect::DeviceOpensLate(id, silence));
             }
         }

@@ -45,7 +45,7 @@ impl Heads {
     }
 
     /// The volume whose head this layer is, as others have said, and from which revision on.
-    pub(crate) fn told_head(&self, layer: LayerId) -> Option<(u64, VolumeId)> {
+    pub(crate) fn learned_head(&self, layer: LayerId) -> Option<(u64, VolumeId)> {
         self.learned
             .iter()
             .find(|(_, (_, learned))| *learned == layer)
@@ -58,13 +58,13 @@ impl Heads {
         let before = std::mem::take(&mut self.known);
         let volumes = view.volumes.values();
         self.known = volumes.map(|volume| (volume.id, head_of(volume))).collect();
-        self.forget_told(view.revision);
+        self.forget_learned(view.revision);
         let closes = |(volume, head): &(&VolumeId, &Head)| head.open && self.known.get(volume) != Some(head);
         before.iter().filter(closes).map(|(volume, _)| *volume).collect()
     }
 
     /// This node knows the configuration up to `revision`.
-    pub(crate) fn forget_told(&mut self, revision: u64) {
+    pub(crate) fn forget_learned(&mut self, revision: u64) {
         self.learned.retain(|_, (learned, _)| *learned > revision);
     }
 

@@ -86,7 +86,7 @@ impl Layers {
     pub(crate) fn descendants(&self, heads: &Heads, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
         let listed = self.listings.get(&(pg, copy)).copied().unwrap_or(0);
         let children = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
-        let is_open = |layer: LayerId| self.heads.contains_key(&layer) || heads.told_head(layer).is_some();
+        let is_open = |layer: LayerId| self.heads.contains_key(&layer) || heads.learned_head(layer).is_some();
         // It may have been opened and closed between two revisions that this node has seen.
         let is_young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
         let was_open = |layer: LayerId| self.closed.get(&layer).is_some_and(|closed| *closed >= listed);
@@ -118,8 +118,8 @@ impl Layers {
     fn news(&mut self, view: &ClusterView, heads: &Heads, to: Endpoint, layer: LayerId) -> Vec<LayersMessage> {
         let learned = |layer: &LayerId| self.learned.get(layer).copied();
         let since = |layer: &LayerId| self.since.get(layer).copied().or(learned(layer).map(|(revision, _)| revision));
-        let told_head = heads.told_head(layer);
-        let Some(known) = since(&layer).max(told_head.map(|(revision, _)| revision)) else { return Vec::new() };
+        let learned_head = heads.learned_head(layer);
+        let Some(known) = since(&layer).max(learned_head.map(|(revision, _)| revision)) else { return Vec::new() };
         let peer = self.peers.entry(to).or_default();
         if peer.revision >= known || peer.learned.get(&layer).is_some_and(|learned| *learned >= known) {
             return Vec::new();
@@ -139,7 +139,7 @@ impl Layers {
         let below = parents.chunks(LAYERS_MAX).rev();
         let mut messages: Vec<LayersMessage> =
             below.map(|parents| LayersMessage { revision, heads: Vec::new(), parents: parents.to_vec() }).collect();
-        let volume = told_head.map(|(_, volume)| volume).or_else(|| self.heads.get(&layer).copied());
+        let volume = learned_head.map(|(_, volume)| volume).or_else(|| self.heads.get(&layer).copied());
         let head = volume.map(|volume| (volume, layer));
         match messages.last_mut() {
             Some(last) => last.heads.extend(head),

@@ -105,7 +105,7 @@ impl Links {
         counts
     }
 
-    /// The window of the connection to a peer.
+    /// The window of the connection to a peer: one for all groups of this shard (decision 0024).
     pub(crate) fn window(&mut self, peer: Endpoint) -> Window {
         self.windows.entry(peer).or_insert_with(|| Window::new(self.window_limits)).clone()
     }
@@ -239,7 +239,8 @@ impl Node {
     }
 
     /// So many bytes wait in the outbox of a connection that this shard has dialled: to be told when they are many, and
-    /// when they are few again. Nothing is begun for copies that nobody waits for while they are too many.
+    /// when they are few again. While they are too many, nothing is
+    /// begun for copies that nobody waits for (decision 0024).
     pub fn unsent(&mut self, conn: ConnKey, bytes: usize) {
         if let Some(peer) = self.links.dialled_on(conn) {
             self.links.window(peer).set_unsent(bytes);

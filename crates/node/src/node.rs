@@ -10,7 +10,7 @@ use crate::heartbeat::Beats;
 use crate::layers::Layers;
 use crate::links::Links;
 use crate::reads::ReadLimits;
-use crate::slow::ToldSlow;
+use crate::slow::ReportedSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
 use azekura_base::{DeviceId, Endpoint, Epoch, PgId, Sequence, SessionId};
@@ -106,7 +106,7 @@ pub struct Node {
     pub(crate) owing: BTreeSet<(PgId, DeviceId)>,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) read_limits: ReadLimits,
-    pub(crate) told_slow: ToldSlow,
+    pub(crate) reported_slow: ReportedSlow,
     /// Gateways whose committed writes each group remembers, at most.
     sessions_max: usize,
     /// A device that has not answered for so long is out of service.
@@ -134,7 +134,7 @@ impl Node {
             layers: Layers::default(),
             early_freezes: Vec::new(),
             accepted_claims: Vec::new(),
-            told_slow: ToldSlow::default(),
+            reported_slow: ReportedSlow::default(),
             sessions_max: SESSIONS_MAX,
             local: VecDeque::new(),
             early_new_epochs: BTreeMap::new(),
@@ -289,7 +289,7 @@ impl Node {
     /// The configuration that this node knows is that of a later revision, too.
     pub fn known_up_to(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
-        self.heads.forget_told(self.revision);
+        self.heads.forget_learned(self.revision);
         self.tell_accepted_claims();
         self.run_early_freezes();
     }

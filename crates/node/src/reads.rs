@@ -2,7 +2,7 @@
 //!
 //! A read that waits here is to everybody else a message that has not arrived yet: whether this copy may answer it is
 //! asked when its turn comes. So a crowd of readers costs little memory, what a store needs for itself (blocks for
-//! writes of parts of blocks, for copies that are brought up to date, for collection) waits behind few of them, and no
+//! writes of parts of blocks, for copies that are brought up to date, for cleaning) waits behind few of them, and no
 //! queue further down is ever so long that something in it would have to fail (0017).
 
 use crate::node::Node;

@@ -357,7 +357,7 @@ impl Node {
                 let found = FoundBlock { place, device, flaw: Flaw::Damaged, mended: false };
                 self.tell_bad_block(pg, found, what, scrubbing);
             }
-            Action::TooSlow(device, time) => self.tell_slow(device, time),
+            Action::TooSlow(device, time) => self.report_slow(device, time),
             Action::LoadBlocks { id, range } => {
                 let pending = PendingOp::Blocks { pg, id, layer: range.layer, chunk: range.chunk };
                 self.with_store(device, pending, |store, token| store.read(token, pg, range));

@@ -6,17 +6,17 @@ use azekura_base::DeviceId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Of a device people are told once in this time.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+/// A slow device is reported once in this time.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Devices that people were told of because they are slow, and when.
+/// Devices that were reported to people as slow, and when.
 #[derive(Debug, Default)]
-pub(crate) struct ToldSlow(BTreeMap<DeviceId, Duration>);
+pub(crate) struct ReportedSlow(BTreeMap<DeviceId, Duration>);
 
-impl ToldSlow {
+impl ReportedSlow {
     /// A copy on the device is too slow. True when it is time to tell people: all copies on a device are about as slow.
     fn is_due(&mut self, device: DeviceId, now: Duration) -> bool {
-        self.0.retain(|_, told| now < *told + TOLD_EVERY);
+        self.0.retain(|_, reported| now < *reported + REPORT_INTERVAL);
         let news = !self.0.contains_key(&device);
         self.0.entry(device).or_insert(now);
         news
@@ -25,8 +25,8 @@ impl ToldSlow {
 
 impl Node {
     /// A primary on this node does not wait for a copy any more: it has been slow for long.
-    pub(crate) fn tell_slow(&mut self, device: DeviceId, time: Duration) {
-        if self.told_slow.is_due(device, self.now) {
+    pub(crate) fn report_slow(&mut self, device: DeviceId, time: Duration) {
+        if self.reported_slow.is_due(device, self.now) {
             self.effects.push_back(Effect::DeviceSlow(device, time));
         }
     }

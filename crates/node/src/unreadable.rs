@@ -8,7 +8,7 @@ use azekura_store::{LeafKey, UnknownBlocks};
 use std::time::Duration;
 
 /// A device names to its groups what it knows nothing of any more, again and again until they have given it.
-const UNKNOWN_TOLD_EVERY: Duration = Duration::from_secs(10);
+const UNKNOWN_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A leaf that is refused for so long is taken for lost, if another copy has its blocks. A path to a disk that is down
 /// costs nothing until then; a sector that can't be read any more must not hold the log for ever.
@@ -39,9 +39,9 @@ impl Node {
     }
 
     /// Tells the groups of a device which blocks it should have and knows nothing of, now and then.
-    pub(crate) fn tell_unknown_blocks(&mut self, id: DeviceId) {
+    pub(crate) fn report_unknown_blocks(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(&id).filter(|device| self.now >= device.unknown_at) else { return };
-        device.unknown_at = self.now + UNKNOWN_TOLD_EVERY;
+        device.unknown_at = self.now + UNKNOWN_REPORT_INTERVAL;
         for UnknownBlocks { key: LeafKey { layer, chunk, pg }, runs } in device.store.unknown_blocks() {
             self.wake(pg, id, |group| {
                 runs.into_iter()

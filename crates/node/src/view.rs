@@ -27,7 +27,8 @@ pub struct ClusterView {
     pub revision: u64,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, NodeView>,
-    /// Which numbers of nodes have been given, and which of them still have a record.
+    /// Which numbers of nodes have been given, and which of them still have a record: what groups forget sessions by
+    /// (decision 0018).
     pub roll: Arc<NodeRoll>,
     /// Share of a device's capacity from which on it takes no more data from clients, in percent; `None`: all of it.
     pub full_percent: Option<u8>,

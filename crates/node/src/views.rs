@@ -39,7 +39,7 @@ impl Views {
     /// The data plane's view of `model`.
     pub fn of(&mut self, model: &Model) -> ClusterView {
         // A group whose class is not known is left out: what its copies must do for each other is not known.
-        // One that is closed is nobody's, until it is known who holds what.
+        // A group that is closed is nobody's, until it is known which copy holds what (decision 0019).
         let open = model.groups.values().filter(|record| record.closed.is_none());
         let groups = open.filter_map(|record| {
             let class = model.classes.get(&record.class)?;
@@ -136,6 +136,7 @@ fn snapshot_view(snapshot: &SnapshotRecord, volume: &VolumeRecord, class: &Class
     }
 }
 
+/// How long a request of the class waits for a group that does not answer (decision 0018).
 fn io_timeout(class: &ClassRecord) -> Option<Duration> {
     class.io_timeout_seconds.map(Duration::from_secs)
 }

@@ -229,7 +229,7 @@ impl<S: Stream> Reactor<S> {
     }
 
     /// From now on little is handed to the kernel that the network does not take yet: what the outbox gives first is
-    /// sent soon, however much waits in it.
+    /// sent soon, however much waits in it (decision 0024).
     pub fn send_just_in_time(&mut self, conn: ConnId) {
         if let Some(index) = self.connections.index(conn.0) {
             let connection = self.connections.at(index);

@@ -4,7 +4,7 @@ use azekura_base::{AckRule, DeviceId, Epoch, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A group's configuration, as the cluster agrees on it. It changes by compare-and-swap only.
+/// A group's configuration, as the cluster agrees on it. The configuration changes by compare-and-swap only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
     /// Raised by one at every change: what compare-and-swap compares.
@@ -73,7 +73,7 @@ impl GroupConfig {
         GroupConfig { version: self.version + 1, ..self.clone() }
     }
 
-    /// Takes a copy out of the in-sync set; it holds everything up to `complete`.
+    /// Takes a copy out of the in-sync set; the copy holds everything up to `complete`.
     pub(crate) fn remove(&mut self, device: DeviceId, complete: Sequence) {
         self.in_sync.remove(&device);
         if self.members.contains(&device) {

@@ -21,8 +21,9 @@ const TIMES_MAX: usize = 256;
 /// What both roles of a copy share, and what stays when the role changes: the configuration, the place of the log, what
 /// this copy has promised, and the queue of what it asks for.
 ///
-/// It is handed to each method of a role, so that a role borrows itself and the context apart. Nothing here asks which
-/// role is played. Its parts keep their own rules ([`Epochs`], [`Tail`], [`Sessions`], [`Links`], [`Condition`]).
+/// The context is handed to each method of a role, so that a role borrows itself and the context apart. Nothing here
+/// asks which role is played. The parts of the context keep their own rules ([`Epochs`], [`Tail`], [`Sessions`],
+/// [`Links`], [`Condition`]).
 pub(crate) struct GroupCx {
     pub(crate) pg: PgId,
     pub(crate) me: DeviceId,

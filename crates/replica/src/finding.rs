@@ -48,7 +48,7 @@ pub const FINDINGS_MAX: usize = 4096;
 /// What is wrong with a block of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The block can't be read: it fails its checksum, or is known to be lost.
+    /// The block can't be read: the block fails its checksum, or is known to be lost.
     Damaged,
     /// The block can be read, and is not what the primary's copy has.
     Differs,
@@ -67,7 +67,7 @@ pub struct Finding {
     pub block: BlockIndex,
     /// What is wrong with it.
     pub flaw: Flaw,
-    /// It was written anew from another copy.
+    /// The block was written anew from another copy.
     pub mended: bool,
 }
 

@@ -187,7 +187,7 @@ impl Group {
         self.as_secondary(|secondary, cx| secondary.on_configured(cx, reigning));
     }
 
-    /// It is `now`: to be called before the group is told of anything.
+    /// The time is `now`: to be called before the group is told of anything.
     pub fn advance(&mut self, now: Duration) {
         self.cx.now = self.cx.now.max(now);
     }

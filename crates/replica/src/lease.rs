@@ -30,7 +30,8 @@ const SKEW: u32 = 8;
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 3 < LEASE.as_millis());
 const _: () = assert!(LEASE.as_millis() < GRACE.as_millis());
 
-/// True when a copy makes so little progress that it may be left behind soon: it is not to answer readers by then.
+/// True when a copy makes so little progress that it may be left behind soon: the copy is not to answer readers by
+/// then.
 pub(crate) fn is_sluggish(moved: Duration, now: Duration) -> bool {
     readers_until(now) >= moved + STUCK
 }

@@ -17,7 +17,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The connection to the node that has `device` is up: it has not departed, or is back.
+    /// The connection to the node that has `device` is up: the node has not departed, or is back.
     pub(crate) fn up(&mut self, device: DeviceId) {
         self.connected.insert(device);
         self.departed.remove(&device);

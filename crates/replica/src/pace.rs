@@ -50,14 +50,14 @@ impl Pace {
         usual.max(waiting)
     }
 
-    /// As [`Pace::time`], or the last time that was measured, if that is longer: a copy whose writes all take seconds
-    /// is slow from the first one on, long before the mean says so.
+    /// As [`Pace::time`], or the last time that was measured, if the last one is longer: a copy whose writes all take
+    /// seconds is slow from the first one on, long before the mean says so.
     pub(crate) fn worst(&self, now: Duration) -> Option<Duration> {
         let last = self.measured.filter(|at| now < *at + STALE).map(|_| self.last);
         self.time(now).max(last)
     }
 
-    /// The copy has been slow for so long that it may be left behind: it is to answer no reader by then.
+    /// The copy has been slow for so long that it may be left behind: the copy is to answer no reader by then.
     pub(crate) fn is_slow(&self, now: Duration) -> bool {
         #[cfg(feature = "sabotage")]
         if crate::sabotage::bears_slowness() {

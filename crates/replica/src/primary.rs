@@ -59,7 +59,7 @@ use share::Retries;
 /// (`limits.rs`, and the constants of each file).
 pub(crate) struct Primary {
     epoch: Epoch,
-    /// How far it has come on its way to an open epoch.
+    /// How far this primary has come on its way to an open epoch.
     pub(crate) takeover: TakeOver,
     pub(crate) peers: BTreeMap<DeviceId, Peer>,
     /// The in-sync sets that were proposed, by version, and may stand unheard: what is enough must be enough in each.
@@ -189,7 +189,7 @@ impl Primary {
         self.ordered_at
     }
 
-    /// This copy may answer readers. When it may not, somebody waits for that.
+    /// This copy may answer readers. When it may not, somebody waits until it may.
     pub(crate) fn serves(&mut self, cx: &GroupCx, now: Duration) -> bool {
         let serving = self.may_serve(cx, now);
         self.clients_wait |= !serving;
@@ -246,7 +246,7 @@ impl Primary {
         self.peers.get(&device).is_some_and(|peer| peer.follows && peer.counts())
     }
 
-    /// It brings copies up to date, or scrubs.
+    /// The primary brings copies up to date, or scrubs.
     pub(crate) fn has_background(&self) -> bool {
         self.repair.is_scrubbing() || self.peers.values().any(|peer| !peer.counts())
     }

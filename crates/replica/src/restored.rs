@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn copies_that_contradict_each_other_are_told() {
         let heard = heard(&[(1, held(3, 90, 95)), (2, held(4, 80, 85))], true);
-        let told = reopen(&config(&[1, 2]), &heard);
-        assert_eq!(told, Err(Contradiction { latest: DeviceId(2), ahead: DeviceId(1) }));
+        let outcome = reopen(&config(&[1, 2]), &heard);
+        assert_eq!(outcome, Err(Contradiction { latest: DeviceId(2), ahead: DeviceId(1) }));
         let heard = Heard { without: set(&[2]), ..heard };
         let next = reopen(&config(&[1, 2]), &heard).unwrap();
         assert_eq!((next.in_sync, next.members, next.leaving), (set(&[1]), set(&[1]), set(&[2])));

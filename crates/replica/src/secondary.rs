@@ -105,7 +105,7 @@ impl Secondary {
         self.lease_until = Duration::ZERO;
     }
 
-    /// It has proposed to reign, and has not heard whether it may.
+    /// The copy has proposed to reign, and has not heard whether it may.
     pub(crate) fn is_claiming(&self) -> bool {
         self.claim.is_some()
     }

@@ -7,9 +7,10 @@
 //! latest process of each node, and forgets none by age or by number (decision 0018).
 //!
 //! Sessions of a node that has left the cluster for good are forgotten, and what still comes from that node is refused.
-//! Whoever orders writes knows the configuration up to its own claim at least. What it has forgotten it forgot itself;
-//! what its former process forgot, or the primary that brought it up to date, was gone by an earlier revision than its
-//! claim's. So it knows of every node of which sessions are missing here, and orders nothing of such a node (0018).
+//! Whoever orders writes knows the configuration up to its own claim at least. What such a copy has forgotten, its
+//! process forgot by itself; what its former process forgot, or the primary that brought the copy up to date, was gone
+//! by an earlier revision than the claim's. So the copy knows of every node of which sessions are missing here, and
+//! orders nothing of such a node (0018).
 
 use crate::roll::NodeRoll;
 use azekura_base::{Endpoint, RequestId, SessionId, Shard};
@@ -160,13 +161,13 @@ impl Sessions {
         self.get(session).is_some_and(|entry| entry.has(request.0))
     }
 
-    /// True when the session's gateway has had an answer to `request`, or has given it up: this is a duplicate that was
-    /// long on its way, and may be older than what others have written since.
+    /// True when the session's gateway has had an answer to `request`, or has given it up: the write is a duplicate
+    /// that was long on its way, and may be older than what others have written since.
     pub(crate) fn is_past(&self, session: SessionId, request: RequestId) -> bool {
         self.get(session).is_some_and(|entry| request.0 < entry.oldest)
     }
 
-    /// True when a later process of the session's node has written, or the node is gone: this one has ended.
+    /// True when a later process of the session's node has written, or the node is gone: this session has ended.
     pub(crate) fn has_ended(&self, session: SessionId) -> bool {
         self.is_gone(session) || self.of_node(session).any(|entry| session.incarnation() < entry.id.incarnation())
     }
@@ -391,7 +392,7 @@ mod tests {
                     last += 1;
                     unanswered.insert(last);
                 }
-                // Mostly the latest, so that the oldest stays behind.
+                // Mostly the latest write is answered, so that the oldest stays behind.
                 let at = unanswered.len() - 1 - pick.min(unanswered.len() - 1);
                 let number = *unanswered.iter().nth(at).unwrap();
                 let oldest = *unanswered.first().unwrap();

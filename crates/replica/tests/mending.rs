@@ -134,9 +134,10 @@ fn a_block_without_a_good_copy_is_reported_and_holds_nothing_up() {
     cluster.group(0).found_damaged(LAYER, ChunkIndex(0), BlockIndex(3));
     cluster.run(device(0));
     cluster.pass(SECOND);
-    let unrepairable =
-        |told: &Action| matches!(told, Action::NoGoodCopy { range: BlockRange { first: BlockIndex(3), .. }, .. });
-    assert!(cluster.told.iter().any(unrepairable), "{:?}", cluster.told);
+    let unrepairable = |reported: &Action| {
+        matches!(reported, Action::NoGoodCopy { range: BlockRange { first: BlockIndex(3), .. }, .. })
+    };
+    assert!(cluster.reported.iter().any(unrepairable), "{:?}", cluster.reported);
     cluster.write(blocks(10, 3, 1)).unwrap();
     cluster.settle();
     assert_eq!(cluster.answered[&RequestId(10)], Ok(()));

@@ -47,16 +47,16 @@ fn until_handed_over(cluster: &mut Cluster, ticks: u32) -> Option<Duration> {
     None
 }
 
-/// The copies that people were told of.
-fn told_slow(cluster: &Cluster) -> Vec<DeviceId> {
-    let slow = |told: &Action| match told {
+/// The copies that were reported to people as slow.
+fn reported_slow(cluster: &Cluster) -> Vec<DeviceId> {
+    let slow = |reported: &Action| match reported {
         Action::TooSlow(slow, time) => {
             assert!(*time >= Duration::from_millis(200), "{time:?}");
             Some(*slow)
         }
         _ => None,
     };
-    cluster.told.iter().filter_map(slow).collect()
+    cluster.reported.iter().filter_map(slow).collect()
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_slow_copy_is_left_behind_and_taken_back_when_it_keeps_pace() {
     assert_eq!(cluster.config.in_sync.len(), 3, "not at once");
     write_slowly(&mut cluster, 31, 15, 3);
     assert_eq!(cluster.config.in_sync, [device(0), device(2)].into());
-    assert_eq!(told_slow(&cluster), [device(1)]);
+    assert_eq!(reported_slow(&cluster), [device(1)]);
     for n in 46..200 {
         write_slowly(&mut cluster, n, 1, 3);
         assert_eq!(cluster.config.in_sync.len(), 2, "at write {n}");
@@ -99,7 +99,7 @@ fn a_copy_is_compared_with_the_others() {
         cluster.settle();
     }
     assert_eq!(cluster.config.in_sync.len(), 3, "all are slow");
-    assert_eq!(told_slow(&cluster), []);
+    assert_eq!(reported_slow(&cluster), []);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_slow_primary_hands_over_and_is_waited_for_no_more() {
         assert!((10..=13).contains(&took.as_secs()), "{took:?}");
         cluster.pass(TICK * 5);
         assert!(!cluster.config.in_sync.contains(&device(0)), "{:?}", cluster.config);
-        assert_eq!(told_slow(&cluster), [device(0)], "once");
+        assert_eq!(reported_slow(&cluster), [device(0)], "once");
         let epoch = cluster.config.epoch;
         cluster.hanging.insert(device(0));
         for n in 1000..1010 {

@@ -112,10 +112,10 @@ pub struct Report {
     pub message_bytes: u64,
     /// Bytes that stores wrote to their logs.
     pub log_bytes: u64,
-    /// Segments emptied by garbage collection.
-    pub gc_segments: u64,
-    /// Blocks moved by garbage collection.
-    pub gc_blocks: u64,
+    /// Segments emptied by the cleaner.
+    pub cleaned_segments: u64,
+    /// Blocks moved by the cleaner.
+    pub moved_blocks: u64,
     /// Checkpoints saved.
     pub checkpoints: u64,
     /// Blocks that failed their checksum.
@@ -153,8 +153,8 @@ impl Report {
         self.messages += other.messages;
         self.message_bytes += other.message_bytes;
         self.log_bytes += other.log_bytes;
-        self.gc_segments += other.gc_segments;
-        self.gc_blocks += other.gc_blocks;
+        self.cleaned_segments += other.cleaned_segments;
+        self.moved_blocks += other.moved_blocks;
         self.checkpoints += other.checkpoints;
         self.asked_again += other.asked_again;
         self.scrubs += other.scrubs;
@@ -182,14 +182,14 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} events, {} messages of {} MiB, {} MiB of log, {} checkpoints, {} segments and {} blocks collected",
+            "{} events, {} messages of {} MiB, {} MiB of log, {} checkpoints, {} segments cleaned, {} blocks moved",
             self.events,
             self.messages,
             self.message_bytes / MIB,
             self.log_bytes / MIB,
             self.checkpoints,
-            self.gc_segments,
-            self.gc_blocks
+            self.cleaned_segments,
+            self.moved_blocks
         )?;
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         write!(

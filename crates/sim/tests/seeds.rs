@@ -49,7 +49,7 @@ fn faults(report: &Report, kind: &str) -> u64 {
 fn without_faults_everything_is_answered() {
     let report = run_all(Mode::Calm, 1..=8);
     assert_eq!(report.done, report.operations);
-    assert!(report.checkpoints > 100 && report.gc_segments > 100, "{report}");
+    assert!(report.checkpoints > 100 && report.cleaned_segments > 100, "{report}");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn damaged_blocks_are_never_data() {
 }
 
 #[test]
-fn records_without_payload_leave_garbage_collection_its_space() {
+fn records_without_payload_leave_the_cleaner_its_space() {
     for seed in [500_358, 500_530, 501_680] {
         run_all(Mode::Crash, seed..=seed);
     }
@@ -263,7 +263,7 @@ fn devices_that_are_registered_after_their_node_was_reached_are_brought_up_to_da
 }
 
 #[test]
-fn reads_are_answered_although_their_device_fails_and_garbage_collection_goes_on() {
+fn reads_are_answered_although_their_device_fails_and_cleaning_goes_on() {
     for (seed, ack) in [(37, AckRule::All), (1087, AckRule::EachSite)] {
         run_with(ack, Mode::Devices, seed..=seed);
     }

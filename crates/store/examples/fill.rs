@@ -1,4 +1,4 @@
-//! What garbage collection costs on a device that is filled to a share of its bytes and overwritten at random.
+//! What cleaning costs on a device that is filled to a share of its bytes and overwritten at random.
 //!
 //!     cargo run --release -p azekura-store --example fill -- 70 [hot]
 //!
@@ -155,14 +155,14 @@ fn main() {
         println!(
             "round {round}: {:.2} blocks of log a block, {:.2} moved, {:.1} % map; {:.2} turns a batch; {} free; {} leaves in {} checkpoints, {} segments freed",
             log as f64 / clients as f64,
-            (after.gc_blocks - before.gc_blocks) as f64 / clients as f64,
+            (after.moved_blocks - before.moved_blocks) as f64 / clients as f64,
             (after.checkpoint_bytes - before.checkpoint_bytes) as f64 * 100.0
                 / (after.log_bytes - before.log_bytes) as f64,
             turns as f64 / batches as f64,
             store.space().free_segments,
             after.checkpoint_leaves - before.checkpoint_leaves,
             after.checkpoints - before.checkpoints,
-            after.gc_segments - before.gc_segments
+            after.cleaned_segments - before.cleaned_segments
         );
     }
 }

@@ -133,7 +133,7 @@ pub enum Done {
 }
 
 impl Done {
-    /// Why the saved map is of no more use, if it says so.
+    /// Why the saved map is of no more use, if the map says so.
     pub(crate) fn map_failure(&self) -> Option<&MapError> {
         let error = match self {
             Done::Leaves(result) => result.as_ref().err(),
@@ -163,11 +163,12 @@ impl std::error::Error for DeviceError {}
 /// A saved map that did not do as told, or holds what it should not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapError {
-    /// It is of no more use: nothing that it says or does can be relied on before the device is opened again.
+    /// The saved map is of no more use: nothing that it says or does can be relied on before the device is opened
+    /// again.
     Failed(String),
-    /// It could not be read for this. Nothing has changed, and the same may be tried again.
+    /// The saved map could not be read for the effect. Nothing has changed, and the same may be tried again.
     Refused(String),
-    /// There is no room to write it. Nothing has changed, and the same may be tried again.
+    /// There is no room to write the saved map. Nothing has changed, and the same may be tried again.
     Full(String),
 }
 
@@ -200,7 +201,7 @@ pub enum Completion {
         /// The caller's token.
         token: u64,
     },
-    /// An epoch has dropped the write with this token before any of it was written: it never becomes durable.
+    /// An epoch has dropped the write with this token before any of it was written: the write never becomes durable.
     Dropped {
         /// The caller's token.
         token: u64,

@@ -13,9 +13,9 @@ pub struct Options {
     pub segments: u32,
     /// Blocks in a segment. Fixed at format.
     pub segment_blocks: u32,
-    /// Payload blocks that one batch collects; a larger record stands alone in its batch.
+    /// Payload blocks that one batch takes; a larger record stands alone in its batch.
     pub batch_blocks_max: u32,
-    /// Records that one batch collects.
+    /// Records that one batch takes.
     pub batch_records_max: u32,
     /// Batch writes on their way to the device at once.
     pub batches_in_flight_max: u32,
@@ -23,16 +23,17 @@ pub struct Options {
     pub leaf_cache_bytes_max: usize,
     /// Memory for cached blocks, in bytes; 0 switches the read cache off.
     pub read_cache_bytes_max: usize,
-    /// Share of the device that clients never get, in percent: what garbage collection needs to stay cheap.
-    pub gc_reserve_percent: u32,
-    /// Blocks that garbage collection holds in memory at once.
-    pub gc_blocks_in_flight_max: u32,
+    /// Share of the device that clients never get, in percent: what cleaning needs to stay cheap.
+    pub cleaning_reserve_percent: u32,
+    /// Blocks that the cleaner holds in memory at once.
+    pub cleaning_blocks_in_flight_max: u32,
     /// Bytes of log after which a leaf's changes are saved, so that a restart replays about as much. Appending pauses
-    /// when it would be twice as much.
+    /// when a restart would replay twice as much.
     pub replay_bytes_max: u64,
     /// Leaves that one checkpoint saves at most.
     pub checkpoint_leaves_max: usize,
-    /// Memory of the leaves that one checkpoint saves, in bytes: one leaf more at most.
+    /// Memory of the leaves that one checkpoint saves, in bytes: one leaf more at most. Memory is what bounds a
+    /// checkpoint, not the number of leaves (decision 0035).
     pub checkpoint_bytes_max: usize,
     /// Writes are flushed to stable storage before they count as durable. False only for devices whose cache
     /// survives a power loss.
@@ -80,17 +81,17 @@ impl Options {
         if self.batch_blocks_max == 0 || self.batch_records_max == 0 || self.batches_in_flight_max == 0 {
             return Some("a batch limit is zero".into());
         }
-        if self.gc_reserve_percent >= 100 {
+        if self.cleaning_reserve_percent >= 100 {
             return Some("the reserve leaves no room for data".into());
         }
         None
     }
 
-    /// Payload blocks that garbage collection gets into one segment at the least: single blocks of as many leaves, each
+    /// Payload blocks that the cleaner gets into one segment at the least: single blocks of as many leaves, each
     /// with an entry of its own, in batches half as large as they may be. Moves are cut where a segment ends, so that
     /// nothing is lost there (0016).
     pub(crate) fn packed_blocks(&self) -> u32 {
-        let batch = self.batch_blocks_max.min(self.batch_records_max).min(self.gc_blocks_in_flight_max);
+        let batch = self.batch_blocks_max.min(self.batch_records_max).min(self.cleaning_blocks_in_flight_max);
         let batch = (batch.div_ceil(2)).max(1);
         let entries_bytes = |blocks: u32| blocks as usize * (EntryHead::BYTES + size_of::<u32>());
         let fits = |payload: &u32| {
@@ -102,17 +103,17 @@ impl Options {
         (1..self.segment_blocks).take_while(fits).last().unwrap_or(0)
     }
 
-    /// Needed blocks from which on a segment is not collected: to pack it better would win next to nothing (0016).
+    /// Needed blocks from which on a segment is not cleaned: to pack it better would win next to nothing (0016).
     pub(crate) fn full_enough_blocks(&self) -> u32 {
         let packed = self.packed_blocks();
         packed.saturating_sub((packed / SLACK).max(1))
     }
 
-    /// Blocks of a segment that clients may fill on average. It is less than what garbage collection leaves alone: as
-    /// long as there is no room for more, there is then a segment of which it wins some (0016).
+    /// Blocks of a segment that clients may fill on average. This average is less than what the cleaner leaves alone:
+    /// as long as there is no room for more, there is then a segment of which the cleaner wins some (0016).
     pub(crate) fn promised_blocks(&self) -> u32 {
         let packed = self.packed_blocks();
-        let without_reserve = self.segment_blocks * (100 - self.gc_reserve_percent) / 100;
+        let without_reserve = self.segment_blocks * (100 - self.cleaning_reserve_percent) / 100;
         without_reserve.min(self.full_enough_blocks().saturating_sub((packed / SLACK).max(1)))
     }
 
@@ -141,8 +142,9 @@ impl Default for Options {
             batches_in_flight_max: 8,
             leaf_cache_bytes_max: 64 << 20,
             read_cache_bytes_max: 32 << 20,
-            gc_reserve_percent: 10,
-            gc_blocks_in_flight_max: 512,
+            cleaning_reserve_percent: 10,
+            cleaning_blocks_in_flight_max: 512,
+            // Decision 0035 has what a longer replay wins, and what it costs at a restart.
             replay_bytes_max: 1 << 30,
             checkpoint_leaves_max: 32 << 10,
             checkpoint_bytes_max: 12 << 20,
@@ -151,8 +153,8 @@ impl Default for Options {
     }
 }
 
-/// Whose device this is. It is in the superblock and in every batch header, so that a device or a piece of one that
-/// ended up in the wrong place is recognised.
+/// Whose device this is. The identity is in the superblock and in every batch header, so that a device or a piece of
+/// one that ended up in the wrong place is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
@@ -189,7 +191,7 @@ mod tests {
                 segment_blocks,
                 batch_blocks_max: batch,
                 batch_records_max: records,
-                gc_reserve_percent: 0,
+                cleaning_reserve_percent: 0,
                 ..Options::default()
             };
             let (promised, enough, packed) =

@@ -12,7 +12,7 @@ pub(crate) fn payload_blocks(body: &Body) -> usize {
 }
 
 /// A body as it is stored: in the place of lost blocks there are zeros, which take space, so that they are moved and
-/// accounted for like all others.
+/// accounted for like all others (decision 0014).
 pub(crate) fn stored(body: Body) -> Body {
     match body {
         Body::Lost { checksums } => Body::data(azekura_base::PageBuf::zeroed(checksums.len() * BLOCK_SIZE).freeze()),

@@ -51,8 +51,8 @@ pub enum Report {
         /// What differs.
         what: String,
     },
-    /// The map could not be saved, for want of room or because it could not be read: it will be tried again. Until then
-    /// no space becomes free, and a restart has more to replay.
+    /// The map could not be saved, for want of room or because the map could not be read: the checkpoint will be tried
+    /// again. Until then no space becomes free, and a restart has more to replay.
     NotSaved {
         /// What the saved map said.
         error: MapError,
@@ -62,7 +62,7 @@ pub enum Report {
         /// The layer.
         layer: LayerId,
     },
-    /// A group that was to be forgotten is gone, with all its space, for good: it may begin again from nothing.
+    /// A group that was to be forgotten is gone, with all its space, for good: the group may begin again from nothing.
     Forgotten {
         /// The group.
         pg: PgId,

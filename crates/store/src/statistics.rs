@@ -9,14 +9,14 @@ pub struct Space {
     pub live: u64,
     /// The same, with what is on its way to the device.
     pub used: u64,
-    /// Bytes of the segments that are not free: live blocks, and what garbage collection has yet to win back.
+    /// Bytes of the segments that are not free: live blocks, and what cleaning has yet to win back.
     pub occupied: u64,
     /// Segments that can be written to at once.
     pub free_segments: u32,
     /// All segments.
     pub segments: u32,
-    /// Segments' worth of space that is neither free nor live: what garbage collection could win.
-    pub gc_backlog: u32,
+    /// Segments' worth of space that is neither free nor live: what cleaning could win.
+    pub cleaning_backlog: u32,
     /// No more data should be accepted.
     pub full: bool,
     /// Less than a tenth of the capacity is left.
@@ -35,9 +35,9 @@ pub struct Statistics {
     /// Payload blocks of client records.
     pub client_blocks: u64,
     /// Payload blocks of relocations.
-    pub gc_blocks: u64,
-    /// Segments that garbage collection has emptied.
-    pub gc_segments: u64,
+    pub moved_blocks: u64,
+    /// Segments that the cleaner has emptied.
+    pub cleaned_segments: u64,
     /// Checkpoints saved.
     pub checkpoints: u64,
     /// Leaves saved.

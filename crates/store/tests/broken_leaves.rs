@@ -111,7 +111,7 @@ fn what_a_damaged_leaf_owned_becomes_free_again() {
     let before = rig.store.space().live;
     assert!(rig.read(1, 10, CHUNK, 0, 4).is_err());
     rig.check_accounts();
-    // The log goes round several times, and space is short enough that collection looks at every segment.
+    // The log goes round several times, and space is short enough that the cleaner looks at every segment.
     for round in 0..1500u64 {
         rig.write(1, 10, 30, (round * 37 % 20 * 8) as u16, filled(round, 8), 8);
     }

@@ -84,7 +84,7 @@ fn a_device_can_be_filled_with_the_largest_records() {
 fn a_device_can_be_filled_where_batches_are_tiny() {
     for records in [1, 2, 5, 16] {
         for size in [1, 4, 15, 16] {
-            let options = Options { batch_records_max: records, gc_reserve_percent: 10, ..tiny() };
+            let options = Options { batch_records_max: records, cleaning_reserve_percent: 10, ..tiny() };
             fill_and_trim(Options { segments: 32, ..options }, size);
         }
     }

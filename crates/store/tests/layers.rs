@@ -33,8 +33,8 @@ fn compare(rig: &mut Rig, from: u64, to: u64, limit: u32) -> Found {
             let (from, to) = (LayerId(from), LayerId(to));
             rig.store.compare_layers(5, CompareLayers { revision: 0, pg, from, to, first, end, limit });
             rig.settle();
-            let told = rig.reports.iter().position(|report| matches!(report, Report::Differences { token: 5, .. }));
-            let Some(Report::Differences { result, .. }) = told.map(|index| rig.reports.remove(index)) else {
+            let report = rig.reports.iter().position(|report| matches!(report, Report::Differences { token: 5, .. }));
+            let Some(Report::Differences { result, .. }) = report.map(|index| rig.reports.remove(index)) else {
                 panic!("no answer")
             };
             let page = result.unwrap();
@@ -64,8 +64,8 @@ fn measure(rig: &mut Rig, layer: u64, merged_into: Option<u64>, leaves_max: u32)
         let (device, layer, merged_into) = (IDENTITY.device, LayerId(layer), merged_into.map(LayerId));
         rig.store.measure_layer(6, MeasureLayer { revision: 0, device, layer, merged_into, from, leaves_max });
         rig.settle();
-        let told = rig.reports.iter().position(|report| matches!(report, Report::Measured { token: 6, .. }));
-        let Some(Report::Measured { result, .. }) = told.map(|index| rig.reports.remove(index)) else {
+        let report = rig.reports.iter().position(|report| matches!(report, Report::Measured { token: 6, .. }));
+        let Some(Report::Measured { result, .. }) = report.map(|index| rig.reports.remove(index)) else {
             panic!("no answer")
         };
         let page = result.unwrap();
@@ -264,12 +264,12 @@ fn check(rig: &mut Rig, tree: &Tree, limit: u32, touched: Option<&BTreeSet<(u64,
         for to in &layers {
             let found = compare(rig, *from, *to, limit);
             for (place, after) in &shown[to] {
-                let told = found.get(place);
-                assert!(told.is_some() || shown[from][place] == *after, "{from} to {to}: {place:?} is missing");
+                let listed = found.get(place);
+                assert!(listed.is_some() || shown[from][place] == *after, "{from} to {to}: {place:?} is missing");
                 let zeros = azekura_base::is_zero(after);
-                assert!(told.is_none_or(|data| *data != zeros), "{from} to {to}: {place:?} is told wrongly");
+                assert!(listed.is_none_or(|data| *data != zeros), "{from} to {to}: {place:?} is listed wrongly");
                 let written = |layer: &u64| touched.is_none_or(|touched| touched.contains(&(*layer, place.0, place.1)));
-                assert!(told.is_none() || layers.iter().any(written), "{place:?} was never written");
+                assert!(listed.is_none() || layers.iter().any(written), "{place:?} was never written");
             }
         }
     }

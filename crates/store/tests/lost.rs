@@ -66,13 +66,13 @@ fn what_is_lost_stays_lost_over_a_restart() {
 #[test]
 fn what_is_lost_is_moved_and_stays_lost() {
     let mut rig = rig();
-    let before = rig.store.statistics().gc_blocks;
+    let before = rig.store.statistics().moved_blocks;
     for n in 0..3000u64 {
         let at = n.wrapping_mul(0x9e37_79b9) >> 5;
         rig.write(2, 12, 1 + (at % 8) as u32, (at / 8 % 50) as u16, filled(n, 1), 1);
     }
     rig.settle();
-    assert!(rig.store.statistics().gc_blocks > before + 100, "{:?}", rig.store.statistics());
+    assert!(rig.store.statistics().moved_blocks > before + 100, "{:?}", rig.store.statistics());
     [10, 11].into_iter().for_each(|layer| is_lost(&mut rig, layer));
     let mut rig = reopen(rig);
     [10, 11].into_iter().for_each(|layer| is_lost(&mut rig, layer));

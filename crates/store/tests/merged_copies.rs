@@ -42,7 +42,7 @@ enum Step {
     Merge(usize),
     /// One leaf is saved, and those that have to be saved with it.
     Save,
-    /// So many writes elsewhere: garbage collection moves what lies in the oldest segments.
+    /// So many writes elsewhere: the cleaner moves what lies in the oldest segments.
     GoRound(u16),
     /// Jobs may do a part of their work.
     Work,

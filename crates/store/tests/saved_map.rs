@@ -83,8 +83,8 @@ fn a_checkpoint_without_room_is_tried_again() {
         assert!(!rig.store.checkpoint_due(), "one checkpoint at a time");
     }
     assert!((4..8).contains(&tries), "{tries} tries in 20 seconds");
-    let told = rig.reports.iter().filter(|report| matches!(report, Report::NotSaved { .. })).count();
-    assert_eq!(told, tries);
+    let failures = rig.reports.iter().filter(|report| matches!(report, Report::NotSaved { .. })).count();
+    assert_eq!(failures, tries);
     assert_eq!(rig.read(1, 10, 0, 0, 2).unwrap(), bytes_of(&filled(1, 2), 2));
     rig.write(1, 10, 0, 1, filled(2, 1), 1);
     rig.store.tick(Duration::from_secs(40));

@@ -1,4 +1,4 @@
-//! Random overwriting of a device that is 70 % full: garbage collection keeps up, smoothly, and nothing is lost.
+//! Random overwriting of a device that is 70 % full: the cleaner keeps up, smoothly, and nothing is lost.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,7 +16,7 @@ fn options() -> Options {
         segment_blocks: 256,
         batch_blocks_max: 64,
         leaf_cache_bytes_max: 8 << 20,
-        gc_reserve_percent: 10,
+        cleaning_reserve_percent: 10,
         ..Options::default()
     }
 }
@@ -54,9 +54,9 @@ fn a_device_at_seventy_percent_keeps_its_pace() {
     let mut version = vec![0u64; blocks as usize];
     let mut written = 0;
     let mut turns_of_round = Vec::new();
-    let mut gc_of_round = Vec::new();
+    let mut moved_of_round = Vec::new();
     for round in 0..8 {
-        let (first_turn, first_gc) = (turns, rig.store.statistics().gc_blocks);
+        let (first_turn, first_moved) = (turns, rig.store.statistics().moved_blocks);
         for group in 0..blocks / DEPTH {
             for index in 0..DEPTH {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -78,11 +78,11 @@ fn a_device_at_seventy_percent_keeps_its_pace() {
             rig.store.commit(PgId(1), end);
         }
         turns_of_round.push(turns - first_turn);
-        gc_of_round.push(rig.store.statistics().gc_blocks - first_gc);
+        moved_of_round.push(rig.store.statistics().moved_blocks - first_moved);
     }
-    println!("turns a round {turns_of_round:?}, blocks moved a round {gc_of_round:?} for {blocks} written");
+    println!("turns a round {turns_of_round:?}, blocks moved a round {moved_of_round:?} for {blocks} written");
     // The last rounds move no more than a segment that is 70 % full needs: 0.7 / 0.3 blocks for each block of log.
-    let moved = gc_of_round[7] as f64 / blocks as f64;
+    let moved = moved_of_round[7] as f64 / blocks as f64;
     assert!(moved < 2.6, "{moved} blocks were moved for each that was written");
     assert!(turns_of_round[7] < turns_of_round[1] * 4, "{turns_of_round:?}");
     rig.check_accounts();

@@ -157,14 +157,14 @@ impl<'a> Heard<'a> {
     }
 
     /// A structured reply chunk.
-    pub fn chunk(&mut self) -> Chunk<'a> {
+    pub fn chunk(&mut self) -> ReplyChunk<'a> {
         assert_eq!(self.u32(), STRUCTURED_REPLY_MAGIC);
         let flags = self.u16();
         assert_eq!(flags & !REPLY_FLAG_DONE, 0);
         let kind = self.u16();
         let cookie = self.u64();
         let length = self.u32();
-        Chunk { done: flags != 0, kind, cookie, payload: self.bytes(length as usize) }
+        ReplyChunk { done: flags != 0, kind, cookie, payload: self.bytes(length as usize) }
     }
 
     /// An error chunk that ends the reply to `cookie`: its number.
@@ -185,7 +185,7 @@ impl<'a> Heard<'a> {
 
 /// *Structured reply chunk message*.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Chunk<'a> {
+pub struct ReplyChunk<'a> {
     pub done: bool,
     pub kind: u16,
     pub cookie: u64,

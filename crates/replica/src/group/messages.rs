@@ -61,8 +61,8 @@ impl Group {
 
     /// Invariant 2, 0004. The primary answers from its committed state while no other primary can exist. A secondary
     /// answers while it has a lease and knows of no uncommitted write to these blocks. For an acknowledged write is
-    /// prepared here: it is committed here too, or it is in the tail, perhaps under the name of a layer below, which
-    /// was the head when the write was ordered.
+    /// prepared here: that write is committed here too, or is in the tail, perhaps under the name of a layer below,
+    /// which was the head when the write was ordered.
     fn may_answer(&mut self, blocks: &BlockRange, now: Duration) -> bool {
         match &mut self.role {
             Role::Primary(primary) => primary.serves(&self.cx, now),
@@ -150,7 +150,7 @@ impl Group {
     /// since their checksums were made.
     ///
     /// # Errors
-    /// When it is damaged or out of order: the connection must be closed.
+    /// When the write is damaged or out of order: the connection must be closed.
     pub fn prepare(&mut self, from: Client, prepare: Prepare, trusted: bool) -> Result<(), Mismatch> {
         match &mut self.role {
             Role::Primary(primary) => {
@@ -166,8 +166,8 @@ impl Group {
     /// A prepared write refers to blocks that this node's gateway does not hold (any more).
     ///
     /// # Errors
-    /// When it is from the primary that this copy follows: the connection must be closed. A former primary's may be
-    /// late.
+    /// When the write is from the primary that this copy follows: the connection must be closed. A former
+    /// primary's may be late.
     pub fn refuse_reference(&mut self, from: Client, epoch: Epoch) -> Result<(), Mismatch> {
         let follows = self.as_secondary(|secondary, cx| secondary.is_from_primary(cx, from, epoch));
         if follows == Some(true) { Err(Mismatch::NotOurs) } else { Ok(()) }
@@ -248,14 +248,14 @@ impl Group {
         self.as_primary(|primary, cx| primary.on_heartbeat_ok(cx, device, sent, full, now)).unwrap_or(false)
     }
 
-    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that
-    /// is what its lease to answer readers counts from.
+    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: the
+    /// secondary's lease to answer readers counts from that moment.
     pub fn heartbeat_sent(&mut self, device: DeviceId, stamp_arrived: Duration) {
         self.as_primary(|primary, _| primary.on_heartbeat_sent(device, stamp_arrived));
     }
 
-    /// The copy on `device` is about to stop or to be given up, or its device hangs, and it answers no reader from now
-    /// on.
+    /// The copy on `device` is about to stop or to be given up, or its device hangs, and the copy answers no reader
+    /// from now on.
     pub fn peer_leaving(&mut self, device: DeviceId, leaving: Leaving) {
         self.reign(|primary, cx| primary.on_leaving(cx, device, leaving));
     }

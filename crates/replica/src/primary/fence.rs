@@ -10,12 +10,12 @@
 //! fence in the configuration (decision 0013, fences). Whoever is named primary later reads the volume's attachments
 //! together with, or after, its own claim, and knows of the fence without being told.
 //!
-//! A freeze is the same for the writes to a volume's head layer, whoever they are from (docs/decisions/0011): they are
-//! asked to come again. The caller has made sure that the primary's node refuses those that arrive, and that every node
-//! which knows of a later claim knows of the freeze.
+//! A freeze is the same for the writes to a volume's head layer, whoever sends them (docs/decisions/0011): those writes
+//! are asked to come again. The caller has made sure that the primary's node refuses those that arrive, and that every
+//! node which knows of a later claim knows of the freeze.
 //!
-//! Writes of a node that has left the cluster are refused from when this copy knows of that (decision 0018). Nobody
-//! waits for that to be so everywhere.
+//! Writes of a node that has left the cluster are refused from when this copy knows that the node has left (decision
+//! 0018). Nobody waits until every copy knows.
 
 use crate::action::{Action, Client};
 use crate::context::GroupCx;

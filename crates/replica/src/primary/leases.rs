@@ -44,8 +44,8 @@ impl Primary {
             && self.proposals_in_doubt.iter().all(|(_, in_sync)| enough(in_sync))
     }
 
-    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: that
-    /// is what its lease to answer readers counts from.
+    /// A heartbeat to `device` is on its way, with the secondary's own stamp that arrived here at `stamp_arrived`: the
+    /// secondary's lease to answer readers counts from that moment.
     pub(crate) fn on_heartbeat_sent(&mut self, device: DeviceId, stamp_arrived: Duration) {
         if let Some(peer) = self.peers.get_mut(&device).filter(|peer| !peer.leaving) {
             // 0007: the copy is not left behind before this time.

@@ -56,11 +56,11 @@ pub(crate) struct Leases {
 /// When a copy has shown that it is there.
 #[derive(Debug)]
 pub(crate) struct Signs {
-    /// When it last said anything.
+    /// When the copy last said anything.
     pub(crate) heard: Duration,
-    /// When it was last asked how far it is.
+    /// When the copy was last asked how far it is.
     pub(crate) asked: Duration,
-    /// When it last had nothing to make durable, or made something durable.
+    /// When the copy last had nothing to make durable, or made something durable.
     pub(crate) moved: Duration,
 }
 
@@ -68,21 +68,21 @@ pub(crate) struct Signs {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) standing: Standing,
-    /// It follows the epoch on the present connection.
+    /// The copy follows the epoch on the present connection.
     pub(crate) follows: bool,
-    /// It has recorded the epoch.
+    /// The copy has recorded the epoch.
     pub(crate) opened: bool,
-    /// The copy has said how far it is since this reign began: it counts as heard (0010, point 4).
+    /// The copy has said how far it is since this reign began: the copy counts as heard (0010, point 4).
     pub(crate) answered: bool,
     /// The copy joins, and this version of the configuration, whose outcome is not known, names it in sync.
     pub(crate) named: Option<u64>,
-    /// The copy's log is not a beginning of this primary's, because it has lost writes or has others: it is good up to
-    /// here.
+    /// The copy's log is not a beginning of this primary's, because it has lost writes or has others: the log is good
+    /// up to here.
     pub(crate) diverged_at: Option<Sequence>,
-    /// Its device takes no more data.
+    /// The copy's device takes no more data.
     pub(crate) full: bool,
-    /// The copy has said that it is about to stop, or to be given up, or that its device hangs: it answers no reader
-    /// any more.
+    /// The copy has said that it is about to stop, or to be given up, or that its device hangs: the copy answers no
+    /// reader any more.
     pub(crate) leaving: bool,
     pub(crate) stream: Stream,
     pub(crate) leases: Leases,
@@ -128,7 +128,7 @@ impl Peer {
         matches!(self.standing, Standing::InSync) && self.follows && !self.leaving && now < self.signs.heard + SILENCE
     }
 
-    /// The copy may be left behind: it has been silent for `patience`, is stuck, lags, or takes leave.
+    /// The copy may be left behind: the copy has been silent for `patience`, is stuck, lags, or takes leave.
     pub(crate) fn has_failed(&self, patience: Duration, now: Duration) -> bool {
         self.leaving || now >= self.signs.heard + patience || now >= self.signs.moved + STUCK || self.lags()
     }

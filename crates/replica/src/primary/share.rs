@@ -100,7 +100,7 @@ impl Retries {
         self.0.insert(device, Retry { wait, until: now + wait });
     }
 
-    /// It is not to be tried yet.
+    /// The copy on `device` is not to be tried yet.
     pub(crate) fn are_due_later(&self, device: DeviceId, now: Duration) -> bool {
         self.0.get(&device).is_some_and(|retry| now < retry.until)
     }

@@ -13,7 +13,7 @@ use crate::primary::peer::Standing;
 use azekura_base::{AckRule, DeviceId, Sequence};
 use std::time::Duration;
 
-/// Where nothing has been written for so long, nobody waits for the copy: it is tried at once. Twenty times
+/// Where nothing has been written for so long, nobody waits for the copy: the copy is tried at once. Twenty times
 /// `HOLD_MAX` (`peer.rs`), so that a useless copy costs those who write now and then no more than others.
 const RETRY_IDLE: Duration = Duration::from_secs(10);
 

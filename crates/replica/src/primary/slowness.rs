@@ -66,8 +66,8 @@ impl Primary {
         self.pace.worst(now).filter(|time| self.stands_out(*time, None, now))
     }
 
-    /// The copy that is to be left behind because it is slow, if there is one: it stays away for a while, as those that
-    /// have taken leave.
+    /// The copy that is to be left behind because it is slow, if there is one: the copy stays away for a while, as
+    /// those that have taken leave.
     pub(crate) fn too_slow(&mut self, cx: &mut GroupCx) -> Option<DeviceId> {
         let (now, config) = (cx.now, &cx.config);
         if config.ack != AckRule::All || !self.is_open() {
@@ -130,8 +130,8 @@ fn staying_min(time: Duration) -> usize {
     if time >= UNBEARABLE { 1 } else { STAYING_MIN }
 }
 
-/// The copies of a configuration but for `me` are enough: nobody waits for this copy when another one reigns, and it
-/// may even be left behind, where its writes take `time`.
+/// The copies of a configuration but for `me` are enough: nobody waits for this copy when another one reigns, and this
+/// copy may even be left behind, where its writes take `time`.
 fn can_spare(config: &GroupConfig, me: DeviceId, time: Duration) -> bool {
     let (in_sync, least) = (config.in_sync.len(), config.copies_min as usize);
     match config.ack {

@@ -21,21 +21,21 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyView {
     kind: Kind,
-    /// It follows the epoch on the present connection.
+    /// The copy follows the epoch on the present connection.
     follows: bool,
-    /// It may be left behind: it is silent, stuck, slow, about to stop, or lags too far.
+    /// The copy may be left behind: it is silent, stuck, slow, about to stop, or lags too far.
     failed: bool,
-    /// Its log is not the primary's beyond this place.
+    /// The copy's log is not the primary's beyond this place.
     diverged_at: Option<Sequence>,
     /// Everything up to here is durable there.
     acked: Sequence,
-    /// It has promised to follow nobody else.
+    /// The copy has promised to follow nobody else.
     leased: bool,
-    /// It may still answer readers by itself.
+    /// The copy may still answer readers by itself.
     reads: bool,
-    /// It has said that it is about to stop, or to be given up.
+    /// The copy has said that it is about to stop, or to be given up.
     leaving: bool,
-    /// It joins, and a proposal whose outcome is not known names it in sync.
+    /// The copy joins, and a proposal whose outcome is not known names it in sync.
     named: bool,
 }
 
@@ -59,7 +59,7 @@ impl CopyView {
         }
     }
 
-    /// It is of no use as it is.
+    /// The copy is of no use as it is.
     fn is_unfit(&self) -> bool {
         self.failed || self.diverged_at.is_some()
     }
@@ -90,7 +90,7 @@ pub(crate) struct WantedSet {
     pub(crate) config: GroupConfig,
     /// Copies that it names in sync and that are not so yet.
     pub(crate) joins: Vec<DeviceId>,
-    /// It is to be proposed now.
+    /// The configuration is to be proposed now.
     pub(crate) is_due: bool,
 }
 
@@ -138,7 +138,7 @@ impl SetView<'_> {
     }
 
     /// Invariant 4, 0007: what was acknowledged while nothing waited for the copy must be durable on it, too; and the
-    /// copy counts for leases from the proposal on, so it must have given one.
+    /// copy counts for leases from the proposal on, so the copy must have given a lease.
     fn may_join(&self, copy: &CopyView) -> bool {
         copy.kind == Kind::Joining && copy.follows && copy.acked >= self.committed && copy.leased
     }
@@ -333,7 +333,7 @@ mod tests {
         let stays = |copies: &[(u32, CopyView)]| view(&three, copies).when_in_use().map(|config| config.in_sync);
         assert_eq!(stays(&[(2, WELL), (3, SILENT)]), Some(set(&[1, 2])));
         assert_eq!(stays(&[(2, SILENT), (3, SILENT)]), Some(set(&[1])));
-        // It has been silent for a moment only.
+        // Copy 2 has been silent for a moment only.
         assert_eq!(stays(&[(2, CopyView { failed: false, ..SILENT }), (3, SILENT)]), None);
         let majority = config(AckRule::Majority, &[1, 2, 3]);
         let behind = CopyView { acked: Sequence(15), ..WELL };

@@ -64,14 +64,14 @@ impl Primary {
             return;
         };
         if ok.gone {
-            // The list of changes was made by an older configuration than the copy knows: it is made anew.
+            // The list of changes was made by an older configuration than the copy knows: the list is made anew.
             self.forget_learner(device);
             return;
         }
         resync.progress.chunks_done += u64::from(!of_descendant);
         if ok.differing.is_empty() && !of_descendant {
-            // The copy must know of the change all the same: it may be the source of another resync one day. Zeros say
-            // so without taking space.
+            // The copy must know of the change all the same: the copy may be the source of another resync one day.
+            // Zeros say that the chunk has changed, and take no space.
             let first = own.iter().position(|digest| *digest == 0).unwrap_or(0);
             resync.mark(layer, chunk, BlockIndex(first as u16));
         }

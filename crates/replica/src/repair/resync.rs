@@ -8,7 +8,7 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// A block that the device refuses to read counts as damaged after this time.
+/// A block that the device refuses to read counts as damaged after this time (decision 0014).
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
 /// Such blocks that are remembered.
@@ -44,7 +44,7 @@ pub(crate) struct Resync {
     pub(super) listing: u64,
     /// The copy has kept which writes it need not apply again.
     pub(super) noted: bool,
-    /// It had nothing to begin with.
+    /// The copy had nothing to begin with.
     pub(super) is_new: bool,
     pub(super) todo: VecDeque<(LayerId, ChunkIndex)>,
     /// Chunks of layers that inherit what was sent, and may have been written since the changes were listed.
@@ -120,7 +120,7 @@ impl Resync {
             }
             self.todo.pop_front();
             if self.is_put_off(layer, chunk) {
-                // It would inherit what is sent later for the other layer, also where it has zeros of its own.
+                // The chunk would inherit what is sent later for the other layer, also where it has zeros of its own.
                 self.unreadable.push((layer, chunk));
                 continue;
             }
@@ -158,7 +158,7 @@ impl Resync {
 pub(super) struct Comparison {
     pub(super) layer: LayerId,
     pub(super) chunk: ChunkIndex,
-    /// It is not known to have changed.
+    /// The chunk is not known to have changed.
     pub(super) of_descendant: bool,
     /// The digests of this copy's blocks, once read.
     pub(super) digests: Option<Vec<u64>>,
@@ -175,7 +175,7 @@ pub(super) struct Reading {
 #[derive(Debug)]
 pub(crate) struct Repairs {
     pub(super) reading: BTreeMap<u64, Reading>,
-    /// Those of them that can't be read, and of which the checksums are being looked up.
+    /// Blocks among them that can't be read, and of which the checksums are being looked up.
     pub(super) losing: BTreeSet<u64>,
     /// Single blocks that can't be read, and since when.
     pub(super) refused: BTreeMap<BlockRange, Duration>,

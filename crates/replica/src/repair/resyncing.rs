@@ -10,9 +10,10 @@
 //! When all chunks are done, writes wait for the copy too, and the configuration is asked to name it in sync.
 //!
 //! A chunk of which the primary can't read a block is compared by the checksums in both maps, which takes no reading:
-//! only blocks that differ have to be given. One that differs and that no copy in sync can give is lost: the copy is
-//! told so and fails reads of it, too, until somebody writes it, or a scrub finds a copy that can give it after all. A
-//! block that this copy's device refuses may be there again in a moment: it counts as damaged only after a while.
+//! only blocks that differ have to be given. A block that differs and that no copy in sync can give is lost: the copy
+//! is told so and fails reads of the block, too, until somebody writes the block, or a scrub finds a copy that can give
+//! it after all. A block that this copy's device refuses may be there again in a moment: the block counts as damaged
+//! only after a while.
 
 use super::resync::{Comparison, Phase, Reading, Resync, ResyncProgress};
 use crate::action::Action;

@@ -77,12 +77,12 @@ impl Scrub {
         Scrub { listing, report: ScrubReport { kind, ..ScrubReport::default() }, ..Scrub::default() }
     }
 
-    /// How far it has come.
+    /// How far the scrub has come.
     pub(super) fn report(&self) -> ScrubReport {
         self.report
     }
 
-    /// It has asked for the list of this name.
+    /// The scrub has asked for the list of this name.
     pub(super) fn has_asked_for(&self, listing: u64) -> bool {
         self.listing == listing
     }
@@ -94,7 +94,7 @@ impl Scrub {
         self.todo = chunks.into();
     }
 
-    /// It waits for this copy's chunk under this name.
+    /// The scrub waits for this copy's chunk under this name.
     pub(super) fn looks_at(&self, id: u64) -> bool {
         self.look.as_ref().is_some_and(|look| look.id == id && look.own.is_none())
     }

@@ -2,8 +2,8 @@
 //!
 //! A *deep* look reads the chunk. What fails its checksum on any copy is mended (`mending.rs`) by the way; what differs
 //! although it can be read is written anew from the primary's copy, and reported. A *light* look reads no block: its
-//! digests are the checksums in the map. It finds a copy that lost an update or kept one that others do not have, and
-//! is cheap; a chunk whose maps keep differing is looked at deeply, and only that mends.
+//! digests are the checksums in the map. A light look finds a copy that lost an update or kept one that others do not
+//! have, and is cheap; a chunk whose maps keep differing is looked at deeply, and only a deep look mends.
 //!
 //! Writes go on meanwhile, and copies apply them at different moments. So a block counts as different only when it
 //! differs at several looks, while the primary's own contents of it stay the same.

@@ -12,7 +12,7 @@ impl Secondary {
     /// since their checksums were made.
     ///
     /// # Errors
-    /// When it is damaged or out of order: the connection must be closed.
+    /// When the write is damaged or out of order: the connection must be closed.
     pub(crate) fn on_prepare(
         &mut self,
         cx: &mut GroupCx,

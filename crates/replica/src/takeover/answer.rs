@@ -20,12 +20,13 @@ pub(super) struct Asker {
 /// How a copy stands to the primary that has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It holds more than the primary, perhaps acknowledged: the primary's device has lost the end of its log, or
+    /// The copy holds more than the primary, perhaps acknowledged: the primary's device has lost the end of its log, or
     /// writes were acknowledged without the primary. Or the rest is only on its way.
     HasMore,
-    /// Its log is not a beginning of the primary's: it is good up to here, and is brought up to date from there.
+    /// The copy's log is not a beginning of the primary's: the log is good up to here, and the copy is brought up to
+    /// date from there.
     Diverged(Sequence),
-    /// It goes on from where it is.
+    /// The copy goes on from where it is.
     Level,
     /// The answer to a question that was asked before something changed, or twice: nothing follows.
     Outdated,
@@ -54,8 +55,8 @@ impl Asker {
         {
             return Verdict::Outdated; // Asked twice: what it lacks is on its way.
         }
-        // 0007: it holds writes of an earlier epoch that were decided otherwise. It is good up to where this one
-        // begins.
+        // 0007: the copy holds writes of an earlier epoch that were decided otherwise. Its log is good up to where this
+        // epoch begins.
         if let Some(begin) = self.opens_at.filter(|begin| ok.recorded < ok.epoch && ok.prepared > *begin) {
             return Verdict::Diverged(begin);
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How long a new primary that has heard enough copies waits for others that it can reach.
 const GATHERING: Duration = Duration::from_millis(300);
 
-/// How long it waits for any, if it does not know how far they are at least.
+/// How long a new primary waits for any other copy, if it does not know how far those are at least.
 const GATHERING_AT_START: Duration = Duration::from_secs(2);
 
 impl Primary {

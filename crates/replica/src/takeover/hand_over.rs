@@ -1,8 +1,9 @@
-//! A primary hands over: it invites its successor, and serves on.
+//! A primary hands over: the primary invites its successor, and serves on.
 //!
-//! A primary that wants another copy to reign invites it ([`HandOver`]). The copy claims the next epoch and follows the
-//! primary until the configuration names that copy: only then does its first word, a `NewEpoch`, make the former
-//! primary stop (decision 0013). So as long as the configuration store does not answer, nothing happens.
+//! A primary that wants another copy to reign invites that copy ([`HandOver`]). The invited copy claims the next epoch
+//! and follows the primary until the configuration names that copy as primary: only then does the successor's first
+//! word, a `NewEpoch`, make the former primary stop (decision 0013). So as long as the configuration store does not
+//! answer, nothing happens.
 
 use super::HandingOver;
 use crate::action::{Action, Client};

@@ -118,8 +118,8 @@ pub(crate) struct TakeOver {
 }
 
 impl TakeOver {
-    /// The configuration names this process at `now`, as it has claimed. It follows the former primary on connection
-    /// `following`, and its promises go until `promised_until`.
+    /// The configuration names this process at `now`, as it has claimed. The process follows the former primary on
+    /// connection `following`, and its promises go until `promised_until`.
     fn new(claim: &Claim, following: Option<Client>, promised_until: Duration, now: Duration) -> TakeOver {
         TakeOver {
             stage: Stage::Gathering { since: now, late: LateAnswers::new() },
@@ -139,7 +139,7 @@ impl TakeOver {
         matches!(self.stage, Stage::Open { .. })
     }
 
-    /// The last place of earlier epochs; `None` while that may still change, and this epoch must not be recorded.
+    /// The last place of earlier epochs; `None` while that place may still change, and this epoch must not be recorded.
     fn opens_at(&self) -> Option<Sequence> {
         match self.stage {
             Stage::Gathering { .. } | Stage::Confirmed { .. } => None,
@@ -185,7 +185,7 @@ impl TakeOver {
         self.readers_until = self.readers_until.max(until);
     }
 
-    /// It has gathered for less than `patience`.
+    /// The take-over has gathered for less than `patience`.
     fn has_just_begun(&self, patience: Duration, now: Duration) -> bool {
         matches!(self.stage, Stage::Gathering { since, .. } if now < since + patience)
     }

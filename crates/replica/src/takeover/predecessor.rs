@@ -10,17 +10,17 @@ use std::time::Duration;
 /// Answers of copies that have more than this one: the rest is on its way here, perhaps.
 pub(super) type LateAnswers = BTreeMap<DeviceId, NewEpochOk>;
 
-/// The primary that the configuration named before this one. It may never have reigned: then others, this copy among
-/// them, may still follow the one before it.
+/// The primary that the configuration named before this one. That primary may never have reigned: then others, this
+/// copy among them, may still follow the primary before that one.
 #[derive(Debug)]
 pub(super) struct Predecessor {
     device: DeviceId,
     epoch: Epoch,
-    /// The connection that its writes come on, if it has invited this copy.
+    /// The connection that the predecessor's writes come on, if the predecessor has invited this copy.
     conn: Option<Client>,
-    /// Until when it, or one before it, may count on this copy.
+    /// Until when the predecessor, or a primary before it, may count on this copy.
     until: Duration,
-    /// It follows this copy.
+    /// The predecessor follows this copy.
     stopped: bool,
 }
 
@@ -72,8 +72,8 @@ impl TakeOver {
             return false;
         }
         before.stopped = true;
-        // 0013, point 2: its word counts for promises to that very primary, and this copy's was to the one of its
-        // recorded epoch.
+        // 0013, point 2: the predecessor's word counts for promises to that very primary, and this copy's promise was
+        // to the primary of its recorded epoch.
         if before.epoch == recorded {
             before.until = Duration::ZERO;
         }

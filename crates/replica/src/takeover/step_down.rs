@@ -8,7 +8,7 @@ impl Primary {
     /// Proposes another copy as primary; this one serves nobody from now on.
     ///
     /// # Errors
-    /// When it has: this reign has ended.
+    /// When another copy was proposed: this reign has ended.
     pub(crate) fn propose_primary(&mut self, cx: &mut GroupCx, to: DeviceId) -> Reign {
         if cx.is_proposing() {
             return Ok(());

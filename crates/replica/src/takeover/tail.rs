@@ -1,7 +1,8 @@
 //! The end of what the former primary had sent.
 //!
-//! What it had sent and not committed is still on its way when it stops. It comes on the connection on which this copy
-//! followed it, and is taken up as a part of what was prepared before ([`Primary::on_late_prepare`]).
+//! What the former primary had sent and not committed is still on its way when that primary stops. Those writes come on
+//! the connection on which this copy followed it, and are taken up as a part of what was prepared before
+//! ([`Primary::on_late_prepare`]).
 
 use crate::action::{Client, Mismatch};
 use crate::context::GroupCx;
@@ -19,11 +20,11 @@ impl Primary {
         }
     }
 
-    /// A write that the primary before this one had sent, and this copy had not received when it began to reign: it is
-    /// a part of what was prepared before. It is not answered, so its sender does not commit it.
+    /// A write that the primary before this one had sent, and this copy had not received when this copy began to reign:
+    /// the write is a part of what was prepared before. The write is not answered, so its sender does not commit it.
     ///
     /// # Errors
-    /// When it is damaged: the connection must be closed.
+    /// When the write is damaged: the connection must be closed.
     pub(crate) fn on_late_prepare(
         &mut self,
         cx: &mut GroupCx,

@@ -62,7 +62,8 @@ fn nothing_is_committed_while_the_predecessor_may_serve() {
 
 #[test]
 fn the_word_of_a_primary_that_never_opened_its_epoch_counts_for_less() {
-    // This copy has recorded epoch 3: its promise was to the primary of that one, of whom the former one knows nothing.
+    // This copy has recorded epoch 3: its promise was to the primary of epoch 3, of whom the former primary knows
+    // nothing.
     let mut takeover = named(false);
     assert!(takeover.follows(FORMER, Epoch(3)));
     assert_eq!(takeover.waits(at(1499)), Some(Wait::Predecessor));
@@ -76,7 +77,7 @@ fn the_word_of_a_primary_that_never_opened_its_epoch_counts_for_less() {
 fn a_copy_that_has_promised_nothing_since_its_claim_waits_for_nobody() {
     let unbound = Claim { unbound: Some(at(1500)), ..claim(false) };
     assert_eq!(TakeOver::new(&unbound, None, at(1500), at(1000)).waits(at(1000)), None);
-    // It has answered a heartbeat since.
+    // The copy has answered a heartbeat since.
     assert_eq!(TakeOver::new(&unbound, None, at(1700), at(1000)).waits(at(1699)), Some(Wait::Predecessor));
 }
 

@@ -18,8 +18,7 @@ impl Secondary {
         let least = cx.epochs.least_acceptable(None);
         if epoch < least {
             if epoch == cx.epochs.followed() && self.primary == Some(from) {
-                // That primary began anew, and what it sends from here on follows on a question that this copy has
-                // refused.
+                // That primary began anew: its messages from here on follow on a question that this copy has refused.
                 self.primary = None;
             }
             cx.send_refusal(from, least);
@@ -102,14 +101,14 @@ impl Secondary {
         }
     }
 
-    /// Commits what the primary knows to be committed and records its epoch, if that is open. True when the record is
-    /// on its way: the question is answered behind it.
+    /// Commits what the primary knows to be committed and records the primary's epoch, if that epoch is open. True when
+    /// the record is on its way: the question is answered behind it.
     fn enter_epoch(&mut self, cx: &mut GroupCx, news: NewEpoch) -> bool {
         let recorded = cx.epochs.recorded();
         let enters = news.opens_at.filter(|_| recorded < news.epoch);
         if enters.is_some_and(|begin| cx.tail.end() > begin) {
-            // 0007: what this copy has prepared beyond was decided otherwise. It does not cut that off by itself: it
-            // says how far it is, and the primary leaves it behind.
+            // 0007: what this copy has prepared beyond was decided otherwise. The copy does not cut that tail off by
+            // itself: it says how far it is, and the primary leaves the copy behind.
             return false;
         }
         // What the primary calls committed was durable on every in-sync copy, so this one has it too, unless this one

@@ -105,7 +105,7 @@ impl Cluster {
                 self.findings.push(findings);
             }
             Action::Mended { device, range, .. } => drop(self.mended.insert((device, range.first))),
-            action @ (Action::NoGoodCopy { .. } | Action::TooSlow(..)) => self.told.push(action),
+            action @ (Action::NoGoodCopy { .. } | Action::TooSlow(..)) => self.reported.push(action),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
         }

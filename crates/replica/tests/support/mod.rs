@@ -87,7 +87,7 @@ pub struct Cluster {
     /// Blocks that were said to be written anew.
     pub mended: BTreeSet<(DeviceId, BlockIndex)>,
     /// Blocks that no copy can give.
-    pub told: Vec<Action>,
+    pub reported: Vec<Action>,
     /// Payload blocks that were sent as repairs.
     pub repaired: u64,
     /// Blocks that groups have read.
@@ -136,7 +136,7 @@ impl Cluster {
             scrubbed: Vec::new(),
             findings: Vec::new(),
             mended: BTreeSet::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             repaired: 0,
             blocks_read: 0,
             notes: Vec::new(),

@@ -1,4 +1,5 @@
-//! After the configuration was restored, each device says what it holds, before groups open.
+//! After the configuration was restored, each device says what it holds, before groups open
+//! (decision 0019).
 
 use crate::driver::messages::{Handles, Inspection};
 use azekura_base::{DeviceId, LayerId};

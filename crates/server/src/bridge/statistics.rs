@@ -156,7 +156,7 @@ fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
         free_segments: u64::from(space.free_segments),
         segments: u64::from(space.segments),
         log_bytes: statistics.log_bytes,
-        gc_bytes: statistics.gc_blocks * block,
+        gc_bytes: statistics.moved_blocks * block,
         checkpoint_bytes: statistics.checkpoint_bytes,
         replay_bytes: statistics.replay_bytes,
         cache_hits: statistics.cache_hits,

@@ -3,7 +3,7 @@
 //! What changes or lists the map is done by one thread, in the order in which the store asks. Leaves are looked up by
 //! others, beside that: a checkpoint takes as long as the device takes for all that it saves, and readers do not wait
 //! for it. The store asks for no leaf that is part of a checkpoint which is not saved yet, so that the order of the two
-//! does not matter.
+//! does not matter (decision 0035).
 
 use crate::driver::messages::{Command, Handle};
 use azekura_base::DeviceId;

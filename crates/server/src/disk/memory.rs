@@ -7,7 +7,7 @@ use std::path::Path;
 pub const MAP_BYTES_MIN: u64 = 2 << 20;
 /// What the map of one device gets unless somebody says less, however small the machine is.
 const MAP_BYTES_USUAL: u64 = 64 << 20;
-/// Unless somebody says how much, maps get one in so many parts of the machine's memory.
+/// Unless somebody says how much, maps get one in so many parts of the machine's memory (decision 0035).
 const SHARE: u64 = 16;
 
 /// Memory for the map of each of `devices` devices, in bytes: a part of what was said, or of the machine's memory.

@@ -201,8 +201,8 @@ impl<S: Scene> Cluster<S> {
             for store in node.device_ids().filter_map(|device| node.store(device)) {
                 let statistics = store.statistics();
                 self.report.log_bytes += statistics.log_bytes;
-                self.report.gc_segments += statistics.gc_segments;
-                self.report.gc_blocks += statistics.gc_blocks;
+                self.report.cleaned_segments += statistics.cleaned_segments;
+                self.report.moved_blocks += statistics.moved_blocks;
                 self.report.checkpoints += statistics.checkpoints;
                 damaged += statistics.checksum_errors;
             }

@@ -1,5 +1,5 @@
-//! A saved map in memory, for tests and the simulator: each checkpoint is atomic and at once durable. It can be damaged
-//! as one on disk can.
+//! A saved map in memory, for tests and the simulator: each checkpoint is atomic and at once durable. Such a map can be
+//! damaged as one on disk can.
 
 use crate::checkpoint::rows::{Root, SegmentRow};
 use crate::checkpoint::saved_map::{CheckpointBatch, CheckpointRoot, SavedMap};

@@ -80,11 +80,11 @@ pub struct Root {
 /// A segment's state at a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentRow {
-    /// Its generation when it was last opened.
+    /// The generation of the segment when it was last opened.
     pub generation: u64,
     /// Blocks in it that the saved leaves own.
     pub live: u32,
-    /// It holds log; otherwise it is free.
+    /// The segment holds log; otherwise the segment is free.
     pub used: bool,
 }
 

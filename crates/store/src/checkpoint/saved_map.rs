@@ -64,7 +64,7 @@ pub trait SavedMap {
     /// When they can't be read.
     fn scan_layer(&self, layer: LayerId, from: ChunkIndex, limit: usize) -> Result<Vec<LeafKey>, MapError>;
 
-    /// Lists at most `limit` leaves of `pg` modified after `after` (all, if that is 0), by layer and chunk, starting
+    /// Lists at most `limit` leaves of `pg` modified after `after` (all, if `after` is 0), by layer and chunk, starting
     /// with `from`.
     ///
     /// # Errors
@@ -96,8 +96,8 @@ pub trait SavedMap {
     /// When the leaves can't be listed.
     fn for_each_leaf(&self, visit: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError>;
 
-    /// Performs `effect` if it is one of the map's; gives it back if not.
-    // What is not the map's goes back whole, to whoever it is for; that is no error to be kept small.
+    /// Performs `effect` if it is one of the map's; gives the effect back if not.
+    // An effect that is not the map's goes back whole, to whoever performs it: no error that should be kept small.
     #[allow(clippy::result_large_err)]
     fn perform(&mut self, effect: Effect) -> Result<(IoId, Done), Effect> {
         Ok(match effect {

@@ -47,9 +47,9 @@ pub(crate) struct Sources<'a> {
 #[derive(Debug)]
 struct Saving {
     checkpoint: Checkpoint,
-    /// What is saved: it may have to be tried again.
+    /// What is saved: the batch may have to be tried again.
     batch: Box<CheckpointBatch>,
-    /// When it is tried again, and how long that was put off.
+    /// When the checkpoint is tried again, and how long the try was put off.
     retry: Option<(Duration, Duration)>,
     /// The last try failed for want of room.
     full: bool,
@@ -85,7 +85,7 @@ impl Checkpointer {
         self.saving.is_some()
     }
 
-    /// There was no room for a checkpoint: it is tried again.
+    /// There was no room for a checkpoint: the checkpoint is tried again.
     pub fn waits_for_room(&self) -> bool {
         self.saving.as_ref().is_some_and(|saving| saving.retry.is_some() && saving.full)
     }

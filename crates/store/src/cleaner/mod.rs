@@ -38,7 +38,7 @@ use mover::{ALONE_PAUSE, Mover};
 use pace::{Pace, available};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use victim::{Candidate, CollectRead, LiveRun, Stage, Victim, candidates, owners};
+use victim::{Candidate, LiveRun, Stage, Victim, VictimRead, candidates, owners};
 
 /// Questions to the map in flight.
 const PROBES_MAX: usize = 128;
@@ -167,7 +167,7 @@ impl Cleaner {
         })
     }
 
-    /// Goes on with cleaning, if it is needed. Afterwards the map is to be asked, see [`Cleaner::next_probe`].
+    /// Goes on with cleaning, if cleaning is needed. Afterwards the map is to be asked, see [`Cleaner::next_probe`].
     pub fn go_on(&mut self, cx: &mut StoreCx, groups: &Groups, jobs: &Jobs) {
         self.pace.earn_idle(cx, groups);
         if cx.now() >= self.retry_at && !self.refused.is_empty() {
@@ -206,7 +206,7 @@ impl Cleaner {
         }
         self.victim = Some(Victim::new(segment, generation, jobs.is_empty()));
         let address = cx.segments().address(segment, cx.options().segment_blocks - 1);
-        self.mover.read(cx, CollectRead { segment, address, runs: Vec::new() }, 1);
+        self.mover.read(cx, VictimRead { segment, address, runs: Vec::new() }, 1);
     }
 
     /// A read has ended.
@@ -230,7 +230,7 @@ impl Cleaner {
                     victim.stage = Stage::Summary;
                     let segment = victim.segment;
                     let address = cx.segments().address(segment, cx.options().segment_blocks - blocks);
-                    self.mover.read(cx, CollectRead { segment, address, runs: Vec::new() }, blocks);
+                    self.mover.read(cx, VictimRead { segment, address, runs: Vec::new() }, blocks);
                 }
                 None => self.give_up(cx),
             },
@@ -326,7 +326,7 @@ impl Cleaner {
         }
     }
 
-    /// The victim is not what was written: it is left alone for a while.
+    /// The victim is not what was written: the segment is left alone for a while.
     fn give_up(&mut self, cx: &mut StoreCx) {
         if let Some(victim) = &self.victim {
             leave_alone(cx, victim.segment);
@@ -361,7 +361,7 @@ impl Cleaner {
     fn read_more(&mut self, cx: &mut StoreCx, jobs: &Jobs) {
         loop {
             let Some(victim) = &mut self.victim else { return };
-            if self.mover.blocks() >= cx.options().gc_blocks_in_flight_max {
+            if self.mover.blocks() >= cx.options().cleaning_blocks_in_flight_max {
                 return;
             }
             let Some((read, blocks)) = victim.next_read() else {

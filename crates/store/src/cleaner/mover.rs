@@ -2,10 +2,10 @@
 //!
 //! A block that is to be moved is recognised by its address, when its move is durable and again at replay. So an
 //! address must not be given to another block while a move from it waits: once nothing in a segment is needed, the
-//! moves out of it are in vain, and are dropped before it becomes free. At replay it is the leaf that knows: it has
-//! seen all moves that were in the log before the write that now has the address (`map/apply.rs`).
+//! moves out of that segment are in vain, and are dropped before the segment becomes free. At replay the leaf knows: it
+//! has seen all moves that were in the log before the write that now has the address (`map/apply.rs`).
 
-use crate::cleaner::victim::{CollectRead, LiveRunOf};
+use crate::cleaner::victim::{LiveRunOf, VictimRead};
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, IoId};
 use crate::log::{Item, Move, Queued};
@@ -25,7 +25,7 @@ pub(super) struct Mover {
     /// Moves, oldest first.
     queue: VecDeque<Queued>,
     /// Reads in flight.
-    reads: BTreeMap<IoId, CollectRead>,
+    reads: BTreeMap<IoId, VictimRead>,
     /// Blocks being read or queued.
     blocks: u32,
 }
@@ -52,16 +52,16 @@ impl Mover {
         Some(queued)
     }
 
-    /// What is being read is of a victim that was put off: it does not count any more.
+    /// What is being read is of a victim that was put off: the read does not count any more.
     pub fn put_off(&mut self) {
         self.blocks = self.queued_blocks();
     }
 
     /// Reads something of a segment that is being emptied.
-    pub fn read(&mut self, cx: &mut StoreCx, read: CollectRead, blocks: u32) {
+    pub fn read(&mut self, cx: &mut StoreCx, read: VictimRead, blocks: u32) {
         cx.segments_mut().read_begins(read.segment);
         let offset = Segments::offset(read.address);
-        let io = cx.new_io(Io::Collect);
+        let io = cx.new_io(Io::Clean);
         self.blocks += blocks_of(&read.runs);
         self.reads.insert(io, read);
         cx.ask(Effect::Read { io, offset, len: blocks as usize * BLOCK_SIZE });
@@ -69,24 +69,24 @@ impl Mover {
 
     /// As if it had asked for this.
     #[cfg(test)]
-    pub fn reads_blocks_of(&mut self, read: &CollectRead) {
+    pub fn reads_blocks_of(&mut self, read: &VictimRead) {
         self.blocks += blocks_of(&read.runs);
     }
 
     /// A read has ended.
-    pub fn take_read(&mut self, cx: &mut StoreCx, io: IoId) -> CollectRead {
+    pub fn take_read(&mut self, cx: &mut StoreCx, io: IoId) -> VictimRead {
         let read = self.reads.remove(&io).expect("a read ends once");
         cx.segments_mut().read_ends(read.segment);
         read
     }
 
     /// The device did not give these blocks.
-    pub fn not_read(&mut self, read: &CollectRead) {
+    pub fn not_read(&mut self, read: &VictimRead) {
         self.blocks -= blocks_of(&read.runs);
     }
 
     /// Queues what was read, if it is what was written.
-    pub fn add(&mut self, cx: &mut StoreCx, read: &CollectRead, bytes: &Bytes) {
+    pub fn add(&mut self, cx: &mut StoreCx, read: &VictimRead, bytes: &Bytes) {
         // All of it may have been overwritten since it was asked for.
         let needed = cx.segments().get(read.segment).state == State::Sealed;
         for (key, first, address, checksums, prepared) in &read.runs {

@@ -26,7 +26,7 @@ const RATIO_MAX: f64 = 16.0;
 /// wins: what a free segment costs goes with the inverse square of what is not live.
 pub(crate) fn freed_at_once(cx: &StoreCx) -> u32 {
     let ready = u64::from(cx.segments().ready());
-    let share = ready * u64::from(cx.options().gc_reserve_percent) / 250;
+    let share = ready * u64::from(cx.options().cleaning_reserve_percent) / 250;
     let live = cx.segments().live().div_ceil(u64::from(cx.options().segment_blocks));
     let slack = ready.saturating_sub(live + u64::from(TARGET_MIN));
     share.min(slack * slack * 5 / (ready * 8).max(1)).min(u64::from(FREED_AT_ONCE_MAX)) as u32
@@ -71,7 +71,7 @@ impl Pace {
     }
 
     /// Clients have written `blocks` blocks of log. To stay level, emptying victims that are `fullness` full takes
-    /// fullness / (1 - fullness) blocks for each of them; it is 0.8 to 2.4 times that, by urgency.
+    /// fullness / (1 - fullness) blocks for each of them; the cleaner may move 0.8 to 2.4 times as many, by urgency.
     pub fn earn(&mut self, cx: &StoreCx, groups: &Groups, blocks: u32) {
         self.last_client = cx.now();
         self.moved_idle = 0;

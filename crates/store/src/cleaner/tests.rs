@@ -40,7 +40,7 @@ fn roll_to(rig: &mut Rig, segment: u32) {
     panic!("segment {segment} is never opened");
 }
 
-fn has_read(rig: &mut Rig, read: &CollectRead, bytes: &Bytes) {
+fn has_read(rig: &mut Rig, read: &VictimRead, bytes: &Bytes) {
     let (cx, _, _, cleaner) = rig.store.parts().0.parts();
     cleaner.mover.reads_blocks_of(read);
     cleaner.mover.add(cx, read, bytes);
@@ -65,7 +65,7 @@ fn cleaner(rig: &mut Rig) -> &mut Cleaner {
     rig.store.parts().0.parts().3
 }
 
-/// A device with a block in segment 0, which is sealed, and garbage collection has read the block and waits to move it.
+/// A device with a block in segment 0, which is sealed, and the cleaner has read the block and waits to move it.
 /// Gives the block's address.
 fn with_a_move_that_waits() -> (Rig, u32) {
     let mut rig = Rig::format(&tiny());
@@ -80,7 +80,7 @@ fn with_a_move_that_waits() -> (Rig, u32) {
     rig.settle();
     let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
     let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
-    let read = CollectRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
+    let read = VictimRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
     has_read(&mut rig, &read, &bytes);
     rig.settle();
     assert_eq!(cleaner(&mut rig).queue().len(), 1, "there is no credit to move it");
@@ -115,7 +115,7 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     let last = write.header.sequence;
     rig.store.append(1, write);
     rig.store.commit(PG, last);
-    // It waits for space, say.
+    // The write waits for space, say.
     let waiting = rig.store.parts().1.swap_queue(VecDeque::new());
     cleaner(&mut rig).pace.grant(100.0);
     rig.settle();
@@ -139,7 +139,7 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     rig.check_accounts();
 }
 
-/// One bad block keeps neither its neighbours in the segment nor the segment out of collection for ever.
+/// One bad block keeps neither its neighbours in the segment nor the segment out of cleaning for ever.
 #[test]
 fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     let mut rig = Rig::format(&tiny());
@@ -155,7 +155,7 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
         rig.disk.image[Segments::offset(from + bad) as usize + 99] ^= 1;
     }
     let bytes = rig.disk.read(Segments::offset(from), 6 * BLOCK_SIZE);
-    let read = CollectRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
+    let read = VictimRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
     has_read(&mut rig, &read, &bytes);
     assert_eq!(cleaner(&mut rig).mover.blocks(), 4);
     cleaner(&mut rig).pace.grant(100.0);

@@ -42,7 +42,7 @@ pub(super) struct LiveRun {
     pub first: BlockIndex,
     pub address: u32,
     pub checksums: Vec<Checksum>,
-    /// They are a write's that is not committed yet: what it is, and which append it was.
+    /// The blocks are a write's that is not committed yet: which write, and which append of it.
     pub prepared: Option<(Prepared, u64)>,
 }
 
@@ -57,7 +57,7 @@ pub(super) type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(Prepar
 
 /// What a read of live blocks is for.
 #[derive(Debug)]
-pub(super) struct CollectRead {
+pub(super) struct VictimRead {
     pub segment: u32,
     /// Of the first block that is read.
     pub address: u32,
@@ -68,7 +68,7 @@ pub(super) struct CollectRead {
 pub(super) enum Stage {
     Footer,
     Summary,
-    /// Its summary has been read; who owns now what it names is being looked up.
+    /// The summary has been read; who owns now what the summary names is being looked up.
     MergedOwners(Summary),
     /// The map is being asked.
     Probing,
@@ -155,7 +155,7 @@ impl Victim {
     }
 
     /// The next live blocks to read at once, with what of them is live, and how many blocks that is in all.
-    pub fn next_read(&mut self) -> Option<(CollectRead, u32)> {
+    pub fn next_read(&mut self) -> Option<(VictimRead, u32)> {
         let (start, run) = self.live.pop_first()?;
         let mut end = run.end();
         let mut runs = vec![run];
@@ -169,7 +169,7 @@ impl Victim {
         }
         let runs: Vec<LiveRunOf> =
             runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into(), r.prepared)).collect();
-        Some((CollectRead { segment: self.segment, address: start, runs }, end - start))
+        Some((VictimRead { segment: self.segment, address: start, runs }, end - start))
     }
 }
 

@@ -20,5 +20,5 @@ pub(crate) enum Io {
     MergedOwners(u32),
     Changed(ChangedQuery),
     Totals(PgId),
-    Collect,
+    Clean,
 }

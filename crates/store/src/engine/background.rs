@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 
 impl Engine {
-    /// Goes on with cleaning, if it is needed.
+    /// Goes on with cleaning, if cleaning is needed.
     pub fn clean(&mut self) {
         self.cleaner.go_on(&mut self.cx, &self.groups, &self.jobs);
         self.probe_more();
@@ -141,7 +141,7 @@ impl Engine {
     pub fn checkpointed(&mut self, saved: &Checkpoint) {
         self.map.saved(&saved.leaves);
         let freed = self.cx.segments_mut().end_checkpoint(saved.position);
-        self.cx.counters().gc_segments += freed.len() as u64;
+        self.cx.counters().cleaned_segments += freed.len() as u64;
         self.cx.counters().checkpoints += 1;
         self.evict();
         self.jobs.saved(&mut self.cx, &mut self.groups, &saved.jobs, &saved.over);

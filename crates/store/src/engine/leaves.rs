@@ -43,7 +43,7 @@ impl Engine {
                 }
                 return self.cx.fail(Failure::Map(error));
             }
-            // One that is refused must not take the others with it.
+            // A leaf that is refused must not take the others with it.
             Err(_) if keys.len() > 1 => {
                 keys.iter().for_each(|key| self.load_leaves(vec![*key]));
                 return;

@@ -16,8 +16,9 @@
 //! ```
 //!
 //! The parts don't know each other's owner: each is handed the context, and the few others that its methods name. Where
-//! one has work for another, it gives it back, and the engine passes it on. The price is that this folder has a line
-//! for each such passing on; the gain, that these lines are all there is of it. A step never submits another operation.
+//! one part has work for another, that part gives the work back, and the engine passes the work on. The price is that
+//! this folder has a line for each such passing on; the gain, that these lines are all there is of it. A step never
+//! submits another operation.
 //!
 //! - `operations.rs`: submitting, stepping, waiting.
 //! - `commit.rs`: records are prepared and committed, epochs begin.

@@ -9,8 +9,8 @@ use crate::map::{LeafKey, Repairs};
 use azekura_base::{BlockRange, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::VecDeque;
 
-/// The chunk whose operations keep their order.
-pub(crate) type Chunk = (PgId, ChunkIndex);
+/// A chunk of a group, in whatever layer: its operations keep their order.
+pub(crate) type ChunkKey = (PgId, ChunkIndex);
 
 #[derive(Debug)]
 pub(crate) enum Op {
@@ -62,7 +62,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// It changes leaves, and must not be lost.
+    /// The operation changes leaves, and must not be lost.
     pub fn is_change(&self) -> bool {
         matches!(self, Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Job { .. })
     }
@@ -71,9 +71,9 @@ impl Op {
 /// Operations that wait, by chunk.
 #[derive(Debug, Default)]
 pub(crate) struct OpQueue {
-    waiting: FixedMap<Chunk, VecDeque<Op>>,
+    waiting: FixedMap<ChunkKey, VecDeque<Op>>,
     /// Chunks whose first operation waits for its record to be durable.
-    blocked: Vec<Chunk>,
+    blocked: Vec<ChunkKey>,
 }
 
 impl OpQueue {
@@ -93,32 +93,32 @@ impl OpQueue {
     }
 
     /// Chunks with operations that wait, in no order that means anything.
-    pub fn chunks(&self) -> impl Iterator<Item = Chunk> + '_ {
+    pub fn chunks(&self) -> impl Iterator<Item = ChunkKey> + '_ {
         self.waiting.keys().copied()
     }
 
     /// The operations that wait for a chunk, if there are any.
-    pub fn of(&mut self, chunk: Chunk) -> Option<&mut VecDeque<Op>> {
+    pub fn of(&mut self, chunk: ChunkKey) -> Option<&mut VecDeque<Op>> {
         // Most of the time nothing waits at all.
         if self.waiting.is_empty() { None } else { self.waiting.get_mut(&chunk) }
     }
 
-    /// These wait for the chunk from here on.
-    pub fn wait(&mut self, chunk: Chunk, ops: VecDeque<Op>) {
+    /// These operations wait for the chunk from here on.
+    pub fn wait(&mut self, chunk: ChunkKey, ops: VecDeque<Op>) {
         self.waiting.insert(chunk, ops);
     }
 
     /// Takes all that waits for a chunk.
-    pub fn take(&mut self, chunk: Chunk) -> VecDeque<Op> {
+    pub fn take(&mut self, chunk: ChunkKey) -> VecDeque<Op> {
         self.waiting.remove(&chunk).unwrap_or_default()
     }
 
     /// The first operation of the chunk waits for its record.
-    pub fn is_blocked(&mut self, chunk: Chunk) {
+    pub fn is_blocked(&mut self, chunk: ChunkKey) {
         self.blocked.push(chunk);
     }
 
-    pub fn take_blocked(&mut self) -> Vec<Chunk> {
+    pub fn take_blocked(&mut self) -> Vec<ChunkKey> {
         std::mem::take(&mut self.blocked)
     }
 
@@ -128,7 +128,7 @@ impl OpQueue {
     /// write is.
     pub fn index_ahead(
         &self,
-        chunk: Chunk,
+        chunk: ChunkKey,
         (position, durable): (u64, u64),
         repairs: &Repairs,
         place: impl Fn(PgId, Sequence) -> Option<Place>,
@@ -139,8 +139,8 @@ impl OpQueue {
             Op::Apply { pg, sequence, .. } => place(*pg, *sequence).is_none_or(|place| place.log > durable),
             _ => false,
         };
-        // A repair that comes earlier in the log has to be done before, with all that it waits for: that is earlier
-        // in the log as well.
+        // A repair that comes earlier in the log has to be done before, with all that the repair waits for: those
+        // operations are earlier in the log as well.
         let before =
             |op: &Op| matches!(op, Op::Repair { id } if repairs.position(*id).is_some_and(|repair| repair < position));
         let first = queue.iter().position(waits).unwrap_or(queue.len());

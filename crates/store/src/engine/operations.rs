@@ -2,14 +2,14 @@
 
 use crate::effect::{Completion, Failure, MapError, ReadError};
 use crate::engine::Engine;
-use crate::engine::op::{Chunk, Op};
+use crate::engine::op::{ChunkKey, Op};
 use crate::map::{LeafKey, MapCx, Step};
 use crate::report::Report;
 use std::collections::VecDeque;
 
 impl Engine {
     /// Does `op`, now or in its turn.
-    pub fn submit(&mut self, chunk: Chunk, op: Op) {
+    pub fn submit(&mut self, chunk: ChunkKey, op: Op) {
         if let Some(queue) = self.ops.of(chunk) {
             queue.push_back(op);
             return;
@@ -26,7 +26,7 @@ impl Engine {
     }
 
     /// Does `op`, of log position `position`, before everything that waits for a record which is not durable yet.
-    pub(super) fn submit_ahead(&mut self, chunk: Chunk, position: u64, op: Op) {
+    pub(super) fn submit_ahead(&mut self, chunk: ChunkKey, position: u64, op: Op) {
         let (groups, durable) = (&self.groups, self.cx.log().durable());
         let place = |pg, sequence| groups.get(pg).and_then(|group| group.place(sequence));
         let Some(index) = self.ops.index_ahead(chunk, (position, durable), &self.repairs, place) else {
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Goes on with what waits for `chunk`.
-    pub(super) fn run_ops(&mut self, chunk: Chunk) {
+    pub(super) fn run_ops(&mut self, chunk: ChunkKey) {
         while let Some(queue) = self.ops.of(chunk) {
             let Some(op) = queue.pop_front() else {
                 self.ops.take(chunk);

@@ -156,7 +156,7 @@ impl Group {
         self.incomplete = None;
     }
 
-    /// That it does is durable.
+    /// The record that says that the copy is complete is durable.
     pub fn complete_is_durable(&mut self) {
         self.incomplete_durable = None;
     }
@@ -166,7 +166,7 @@ impl Group {
         self.forgetting = true;
     }
 
-    /// That it is given up is durable. Gives what it had not committed.
+    /// The record that gives the group up is durable. Gives what the group had not committed.
     pub fn forget(&mut self) -> Vec<Pending> {
         (self.forgetting, self.forgotten) = (true, true);
         self.drop_after(self.committed, self.committed)
@@ -177,10 +177,10 @@ impl Group {
         self.repairs_waiting.pop_front();
     }
 
-    /// A write is appended: it is the next, and of this epoch.
+    /// A write is appended: the next one, and of this epoch.
     ///
     /// # Panics
-    /// When it is not.
+    /// When the write is not.
     pub fn prepare(&mut self, id: u64, write: &Write) {
         let header = write.header;
         assert_eq!(header.sequence, self.prepared_end.next(), "writes of group {} out of order", header.pg);
@@ -234,7 +234,7 @@ impl Group {
     pub fn epoch_is_durable(&mut self, epoch: Epoch, committed: Sequence, incomplete: Option<Sequence>) {
         self.epoch_durable = self.epoch_durable.max(epoch);
         self.incomplete_durable = incomplete;
-        // A later epoch may have begun since: it keeps all that this one has committed.
+        // A later epoch may have begun since: the later one keeps all that this one has committed.
         self.durable_end = self.durable_end.max(committed);
     }
 

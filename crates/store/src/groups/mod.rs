@@ -64,7 +64,7 @@ impl Groups {
         self.epochs_waiting.insert(id, EpochWaiting { pg, generation, dropped });
     }
 
-    /// It is durable. Gives the writes that it drops for good.
+    /// The record of an epoch is durable. Gives the writes that the epoch drops for good.
     pub fn epoch_has_begun(&mut self, id: u64) -> Vec<Pending> {
         self.epochs_waiting.remove(&id).map(|waiting| waiting.dropped).unwrap_or_default()
     }

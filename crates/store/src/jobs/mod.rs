@@ -63,7 +63,7 @@ struct JobState {
     stage: Stage,
     /// The segment of its record, held until a checkpoint has the job.
     held: Option<u32>,
-    /// The saved map did not list the leaves of the next step: it is asked again then.
+    /// The saved map did not list the leaves of the next step: the map is asked again then.
     list_at: Option<Duration>,
 }
 
@@ -188,14 +188,14 @@ impl Jobs {
         self.jobs.values().filter_map(swept).max()
     }
 
-    /// A job whose record, in `segment`, is durable or replayed. False: it is there already, or over.
+    /// A job whose record, in `segment`, is durable or replayed. False: the job is there already, or over.
     pub fn add(&mut self, job: Job, segment: u32) -> bool {
         let over = match job {
             Job::DropLayer(layer) => {
                 self.dropped.insert(layer);
                 false
             }
-            // It was merged, and what is left of it is being removed.
+            // The layer was merged, and what is left of the layer is being removed.
             Job::MergeLayer { layer, .. } => self.dropped.contains(&layer),
             Job::ForgetGroup(_) => false,
         };
@@ -284,7 +284,7 @@ impl Jobs {
                 cx.fail(Failure::Map(error));
                 return None;
             }
-            // It can't be read now: the list is asked for again.
+            // The map can't be read now: the list is asked for again.
             Err(_) => {
                 if let Some(running) = self.jobs.get_mut(&job) {
                     running.list_at = Some(cx.now() + LISTING_PAUSE);
@@ -331,7 +331,7 @@ impl Jobs {
                     groups.remove(pg);
                     cx.report(Report::Forgotten { pg });
                 }
-                // Its leaves are empty now: what is left is to remove them.
+                // The layer's leaves are empty now: what is left is to remove them.
                 Job::MergeLayer { layer, .. } => {
                     self.dropped.insert(layer);
                     self.jobs

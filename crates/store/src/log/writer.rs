@@ -217,7 +217,7 @@ impl LogWriter {
                 self.queue_blocks -= u64::from(blocks);
                 encoder.cx.counters().client_blocks += u64::from(blocks);
             } else {
-                encoder.cx.counters().gc_blocks += u64::from(blocks);
+                encoder.cx.counters().moved_blocks += u64::from(blocks);
             }
             let place = Place {
                 log: sequence,

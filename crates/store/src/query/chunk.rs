@@ -33,7 +33,7 @@ pub(crate) fn digest(cx: &mut StoreCx, token: u64, own: Option<Sequence>, leaf: 
             for entries in entries.chunk_by(|a, b| a.has_contents() == b.has_contents()) {
                 let first = runs.last().map_or(0, |run: &DigestRun| run.first.0 + run.count);
                 // A lost block counts as what it held, like a damaged one: copies that have it, or miss it as well,
-                // are level with this one. One of which nothing is known counts as what no block is.
+                // are level with this one (decision 0014). One of which nothing is known counts as what no block is.
                 let sums = || entries.iter().map(|entry: &Entry| Checksum(entry.checksum)).collect();
                 runs.push(DigestRun {
                     first: BlockIndex(first),

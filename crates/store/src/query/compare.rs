@@ -2,11 +2,11 @@
 //!
 //! No block is read. Two layers show the same contents in a block if their leaves have the same address, since a block
 //! is never changed in place and one that moves changes its address in all leaves that reach it at once
-//! (`map/inheritance.rs`). The other way round it need not be so: contents that were written again, or that a copy
-//! holds twice, count as different.
+//! (`map/inheritance.rs`). The other way round, blocks need not be the same: contents that were written again, or that
+//! a copy holds twice, count as different.
 //!
 //! Only chunks are looked at of which a layer between the two and their nearest common ancestor has a leaf: where none
-//! has, both find the same leaf. So the cost is that of what was written, not of the volume.
+//! has, both find the same leaf. So the cost goes by what was written, not by the size of the volume.
 
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, MapError, ReadError};
@@ -36,8 +36,8 @@ pub(super) struct Comparing {
 }
 
 impl Queries {
-    /// Begins a comparison. `waiting` are the chunks with operations that wait. Gives the chunks to compare, when that
-    /// is known already: [`Queries::chunk_compared`] is to be called once more than there are.
+    /// Begins a comparison. `waiting` are the chunks with operations that wait. Gives the chunks to compare, when they
+    /// are known already: [`Queries::chunk_compared`] is to be called once more than there are.
     pub fn compare(
         &mut self,
         cx: &mut StoreCx,
@@ -84,7 +84,7 @@ impl Queries {
             comparing.found.retain(|chunk| *chunk < next);
         }
         let found: Vec<ChunkIndex> = std::mem::take(&mut comparing.found).into_iter().collect();
-        // One more than there are: it must not end while it is being started.
+        // One more than there are: the comparison must not end while it is being started.
         comparing.left = found.len() + 1;
         Some(found)
     }

@@ -77,6 +77,7 @@ impl Reads {
             cx.complete(Completion::Read { token, result });
             return;
         }
+        // A lost block is stored as zeros, which must not be taken for its data (decision 0014).
         if let Some(lost) = entries.iter().position(Entry::is_lost) {
             let result = Err(ReadError::Lost { block: BlockIndex(first.0 + lost as u16) });
             cx.complete(Completion::Read { token, result });

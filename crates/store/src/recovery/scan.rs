@@ -69,13 +69,13 @@ pub(crate) struct Recovery {
     wait: Wait,
     /// What was asked of the device last: address and blocks.
     asked: (u32, u32),
-    /// It could not be read at once.
+    /// What was asked could not be read at once.
     rereading: Option<Rereading>,
     /// Unreadable blocks of what was read last, counted from its first.
     unreadable: BTreeSet<u32>,
     /// The first segment that has not been replayed.
     current: Link,
-    /// Its summary, not yet proven.
+    /// The summary of `current`, not yet proven.
     summary: Option<Summary>,
     chain: Chain,
     /// Everything is replayed: what is left is to save the new incarnation.
@@ -162,7 +162,8 @@ impl Recovery {
         }
     }
 
-    /// All of the log has been replayed and has settled: asks that what was read is on stable storage. False: it is.
+    /// All of the log has been replayed and has settled: asks that what was read is on stable storage. False: all of it
+    /// is there already.
     ///
     /// # Errors
     /// When the map knows of blocks behind the end of the log.
@@ -276,7 +277,7 @@ impl Recovery {
             self.summary = Some(summary);
             return self.read_footer(cx, next);
         }
-        // This was about the segment after the current one: is the current one proven by it?
+        // The summary asked for was of the segment after the current one: does it prove the current one?
         let Some(current) = &self.summary else { return Found::Nothing };
         let proof = summary.filter(|summary| {
             summary.header.durable >= current.header.sequence

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Classes of fullness.
 const CLASSES: usize = 65;
-/// Segments of one class that are looked at for one that can be collected.
+/// Segments of one class that are looked at for one that can be cleaned.
 const VICTIMS_TRIED_MAX: usize = 16;
 
 /// The segment table. See the module's description.
@@ -21,7 +21,7 @@ const VICTIMS_TRIED_MAX: usize = 16;
 pub(crate) struct Segments {
     table: Vec<Segment>,
     segment_blocks: u32,
-    /// Segments with so many needed blocks are not worth collecting: headers and summaries take the rest.
+    /// Segments with so many needed blocks are not worth cleaning: headers and summaries take the rest.
     full_enough: u32,
     /// See [`Options::promised_blocks`].
     promised_blocks: u32,
@@ -248,12 +248,12 @@ impl Segments {
         self.get_mut(segment).readers += 1;
     }
 
-    /// It has ended.
+    /// A device read of the segment has ended.
     pub fn read_ends(&mut self, segment: u32) {
         self.get_mut(segment).readers -= 1;
     }
 
-    /// Something in the segment is not what was written: it is not collected before then.
+    /// Something in the segment is not what was written: the segment is not cleaned before `until`.
     pub fn leave_alone(&mut self, segment: u32, until: Duration) {
         self.get_mut(segment).alone_until = until;
     }
@@ -412,13 +412,13 @@ impl Segments {
         freed
     }
 
-    /// Generation of the oldest segment that a checkpoint could free once the replay position has passed it, if it is
-    /// before `oldest`.
+    /// Generation of the oldest segment that a checkpoint could free once the replay position has passed it, if that
+    /// generation is before `oldest`.
     pub fn reclaimable(&self, oldest: u64) -> Option<u64> {
         self.classes[0].first().map(|(generation, _)| *generation).filter(|generation| *generation < oldest)
     }
 
-    /// The segment that is best collected: the most space gained and the longest left alone for the least work
+    /// The segment that is best cleaned: the most space gained and the longest left alone for the least work
     /// (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system", 1992, section 3.5).
     /// `head` is the generation being written; segments of generations before `durable` are whole on the device. When
     /// space is `short` it is simply the emptiest. Those that are `put_off` are left out.

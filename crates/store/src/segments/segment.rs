@@ -29,7 +29,7 @@ pub(crate) struct Segment {
     pub holds: u32,
     /// Device reads in flight.
     pub readers: u32,
-    /// Garbage collection found something in it that is not what was written: left alone until then, when it may have
+    /// The cleaner found something in the segment that is not what was written: left alone until then, when it may have
     /// been mended or overwritten.
     pub alone_until: Duration,
 }

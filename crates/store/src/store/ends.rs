@@ -43,7 +43,7 @@ impl Store {
                     self.engine.cx_mut().report(Report::RowsLost { pg, what });
                 }
             }
-            (Io::Collect, Done::Read(result)) => {
+            (Io::Clean, Done::Read(result)) => {
                 self.engine.cleaner_has_read(io, result);
                 self.seal_batches();
             }

@@ -57,7 +57,8 @@ impl Store {
 
     /// Compares the live counts with the whole map, and whether each block has one owner: `saved` are all leaves of the
     /// saved map. Of groups for which `is_kept` is not true, what they inherit is not looked at: their copies are to be
-    /// given up, and nothing need be known of their layers any more. For tests and tools: it looks at every leaf.
+    /// given up, and nothing need be known of their layers any more. For tests and tools: the comparison looks at every
+    /// leaf.
     ///
     /// # Panics
     /// When they differ.
@@ -91,7 +92,7 @@ impl Store {
             })
             .collect();
         format!(
-            "head {:?}, next record {:?}, {} for collection with credit {:.0}, {} leaves unsaved (oldest {:?}), saving {}, \
+            "head {:?}, next record {:?}, {} for cleaning with credit {:.0}, {} leaves unsaved (oldest {:?}), saving {}, \
              unsettled from {}, chunks waiting {}, {:?}; {}",
             cx.log().head().map(|(link, block)| (link.segment, link.generation, block)),
             self.log.queue().front().map(|queued| queued.item.payload_blocks()),
@@ -129,7 +130,8 @@ fn space_of(cx: &StoreCx, waiting: u64) -> Space {
         occupied: u64::from(taken) * segment,
         free_segments: cx.segments().free(),
         segments: cx.segments().len(),
-        gc_backlog: (u64::from(taken) * u64::from(options.segment_blocks)).saturating_sub(cx.segments().live()) as u32
+        cleaning_backlog: (u64::from(taken) * u64::from(options.segment_blocks)).saturating_sub(cx.segments().live())
+            as u32
             / options.segment_blocks,
         full: used >= capacity,
         near_full: live + capacity * NEAR_FULL_PERCENT / 100 >= capacity,

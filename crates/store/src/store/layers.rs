@@ -63,8 +63,8 @@ impl Store {
 
     /// Finds out which blocks two layers show differently, a part of the chunks at a time.
     /// [`crate::Report::Differences`] follows; meanwhile everything else goes on. Writes that were committed before are
-    /// in it, those of meanwhile may be. It may name blocks that are the same, and leaves out none that differ, as long
-    /// as neither layer is ending ([`Store::is_ending`]).
+    /// in the answer, those of meanwhile may be. The answer may name blocks that are the same, and leaves out none that
+    /// differ, as long as neither layer is ending ([`Store::is_ending`]).
     ///
     /// # Panics
     /// When `limit` is 0.

@@ -39,7 +39,7 @@ pub struct Format {
 ///
 /// # How it is driven
 ///
-/// It never blocks and never does I/O. Calls change its state, and none of them waits: what came of one is a
+/// A store never blocks and never does I/O. Calls change its state, and none of them waits: what came of one is a
 /// [`Completion`] with the caller's token, of questions and work in the background a [`Report`]. Whoever drives it
 /// turns in a circle:
 ///
@@ -213,7 +213,7 @@ impl Store {
         }
     }
 
-    /// There was no room for a checkpoint: it is tried again, at [`Store::tick`].
+    /// There was no room for a checkpoint: the checkpoint is tried again, at [`Store::tick`].
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
         self.checkpointer.waits_for_room()

@@ -10,9 +10,9 @@ const TICK_MAX: Duration = Duration::from_secs(1);
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
-    /// What it has been asked for and has not done.
+    /// What the saved map has been asked for and has not done.
     under_way: u32,
-    /// How long it has done none of that.
+    /// How long the map has done nothing of what was asked.
     silent: Duration,
 }
 

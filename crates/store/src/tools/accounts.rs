@@ -48,7 +48,7 @@ impl<'a> Accounts<'a> {
     /// What differs, once all saved leaves have been added.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        // What a damaged leaf owned is counted in some segments until collection has looked at them.
+        // What a damaged leaf owned is counted in some segments until the cleaner has looked at them.
         let ghosts = self.inside.segments.ghosts();
         let counted = |entry: &Segment| (u64::from(entry.live), u64::from(entry.saved_live));
         let sums = self.inside.segments.iter().map(|(_, entry)| counted(entry));

@@ -214,8 +214,9 @@ fn check_segments<D: ReadDevice>(report: &mut CheckReport, inside: &Inside<'_>, 
                     let what = format!("segment {segment} does not hold generation {} of the log", entry.generation);
                     report.add(Severity::Warning, what);
                 } else if entry.state == State::Sealed && !info.summary {
-                    let what =
-                        format!("segment {segment} is full, but its summary is not whole: it can't be collected");
+                    let what = format!(
+                        "segment {segment} is full, but its summary is not whole: the segment can't be cleaned"
+                    );
                     report.add(Severity::Warning, what);
                 }
             }

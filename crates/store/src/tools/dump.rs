@@ -45,7 +45,7 @@ pub struct SegmentInfo {
     pub segment: u32,
     /// Its generation; absent when it holds no batch.
     pub generation: Option<u64>,
-    /// It ends with a summary that is whole.
+    /// The segment ends with a summary that is whole.
     pub summary: bool,
     /// Its batches, in order.
     pub batches: Vec<BatchInfo>,
@@ -68,7 +68,7 @@ pub struct BatchInfo {
     pub payload_blocks: u32,
     /// Every payload block matches its checksum.
     pub payload_whole: bool,
-    /// It is the segment's summary.
+    /// The batch is the segment's summary.
     pub summary: bool,
     /// Its records.
     pub records: Vec<RecordInfo>,
@@ -110,7 +110,7 @@ impl<D: ReadDevice> Inspector<D> {
     /// Reads the superblock.
     ///
     /// # Errors
-    /// When there is none, or it is damaged or of an unknown version.
+    /// When there is none, or the superblock is damaged or of an unknown version.
     pub fn open(device: D) -> Result<Inspector<D>, OpenError> {
         let bytes = device.read(0, Superblock::BYTES).map_err(OpenError::Device)?;
         Ok(Inspector { superblock: Superblock::decode(&bytes)?, device })

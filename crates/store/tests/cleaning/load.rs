@@ -113,7 +113,7 @@ impl Load {
         let after = self.rig.store.statistics();
         let of = |count: fn(&Statistics) -> u64| (count(&after) - count(&before)) as f64 / blocks as f64;
         Cost {
-            moved: of(|s| s.gc_blocks),
+            moved: of(|s| s.moved_blocks),
             log: of(|s| s.log_bytes) / 4096.0,
             leaf_bytes: of(|s| s.checkpoint_bytes),
             turns: all as f64 / f64::from(rounds),

@@ -25,7 +25,7 @@ fn like_twelve_gib(segment_blocks: u32) -> Options {
         segment_blocks,
         batch_blocks_max: 64,
         batch_records_max: 64,
-        gc_blocks_in_flight_max: 64,
+        cleaning_blocks_in_flight_max: 64,
         leaf_cache_bytes_max: (64 << 20) / times as usize,
         read_cache_bytes_max: 0,
         replay_bytes_max: (1 << 30) / u64::from(times),

@@ -67,7 +67,7 @@ pub fn tiny() -> Options {
         batches_in_flight_max: 4,
         leaf_cache_bytes_max: 10 * 2_000,
         read_cache_bytes_max: 20 * 4300,
-        gc_reserve_percent: 20,
+        cleaning_reserve_percent: 20,
         replay_bytes_max: 16 * 64 * 4096,
         checkpoint_leaves_max: 4,
         ..Options::default()

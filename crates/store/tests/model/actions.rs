@@ -66,7 +66,7 @@ pub enum Action {
     Checkpoint,
     Tick(u16),
     Settle,
-    /// The same blocks are written over and over, until the log has gone round; what garbage collection has asked for
+    /// The same blocks are written over and over, until the log has gone round; what the cleaner has asked for
     /// rests.
     GoRound {
         chunk: u32,

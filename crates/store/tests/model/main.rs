@@ -85,7 +85,7 @@ fn replay(history: &str, options: Options) {
 }
 
 fn small() -> Options {
-    Options { segments: 14, segment_blocks: 48, gc_blocks_in_flight_max: 24, ..tiny() }
+    Options { segments: 14, segment_blocks: 48, cleaning_blocks_in_flight_max: 24, ..tiny() }
 }
 
 #[test]

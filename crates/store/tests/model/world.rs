@@ -327,7 +327,7 @@ impl World {
         self.look();
     }
 
-    /// Nothing that garbage collection reads is answered meanwhile.
+    /// Nothing that the cleaner reads is answered meanwhile.
     fn go_round(&mut self, chunk: u32, records: u16, count: u16) {
         let end = self.store().statistics().log_bytes + self.options.device_bytes();
         for _ in 0..ROUNDS_MAX {

@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Repair = 3,
     /// Zeros copied from another replica.
     RepairZero = 4,
-    /// Live blocks moved by garbage collection.
+    /// Live blocks moved by the cleaner.
     Relocate = 5,
     /// The start of an epoch.
     Epoch = 6,
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Note = 7,
     /// The end of a layer.
     DropLayer = 8,
-    /// A prepared write whose blocks garbage collection has moved.
+    /// A prepared write whose blocks the cleaner has moved.
     WriteAgain = 9,
     /// A chunk is level with another replica's.
     Mark = 10,
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     ForgetGroup = 12,
     /// The end of a layer, whose blocks go to its only child.
     MergeLayer = 13,
-    /// Blocks that no replica could give: zeros in their place, and the checksums of what they held.
+    /// Blocks that no replica could give: zeros in their place, and the checksums of what they held (decision 0014).
     RepairLost = 14,
 }
 
@@ -83,12 +83,12 @@ impl Kind {
         })
     }
 
-    /// Its payload is `count` blocks, and `count` checksums follow the head.
+    /// The payload of an entry of this kind is `count` blocks, and `count` checksums follow the head.
     pub fn has_payload(self) -> bool {
         matches!(self, Kind::Write | Kind::Repair | Kind::RepairLost | Kind::Relocate | Kind::WriteAgain)
     }
 
-    /// It names blocks of a chunk.
+    /// An entry of this kind names blocks of a chunk.
     pub fn has_range(self) -> bool {
         self.has_payload() || matches!(self, Kind::WriteZero | Kind::RepairZero)
     }

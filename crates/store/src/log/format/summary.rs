@@ -1,7 +1,7 @@
 //! The summary that ends a full segment: the entries of all its batches, in one place.
 //!
-//! The summary is itself a batch of the log, so it is in the chain like any other; its payload lies against the end
-//! of the segment, so that it is found without knowing what comes before.
+//! The summary is itself a batch of the log, so a summary is in the chain like any other batch; its payload lies
+//! against the end of the segment, so that the summary is found without knowing what comes before.
 
 use super::batch::{Batch, BatchHeader, BatchKind, HEADER_BYTES, header_blocks};
 use super::entry::Entries;
