@@ -212,7 +212,7 @@ impl Checkpointer {
             Err(MapError::Refused(what))
                 if saving.refused.is_some_and(|since| cx.now().saturating_sub(since) >= REFUSED_FOR) =>
             {
-                cx.fail(Failure::Map(MapError::Failed(what)));
+                cx.fail(Failure::Map(MapError::refused_for_long(&what)));
             }
             Err(error @ (MapError::Full(_) | MapError::Refused(_))) if !cx.has_failed() => {
                 saving.full = matches!(error, MapError::Full(_));

@@ -17,7 +17,7 @@ use crate::groups::Groups;
 use crate::map::LeafKey;
 use crate::report::Report;
 use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
-use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{ChunkIndex, LayerId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
