@@ -134,6 +134,9 @@ pub enum Lie {
     /// Writes are acknowledged on whatever copies there are.
     #[cfg(feature = "sabotage")]
     TooFewCopies,
+    /// Under the ack rule `all`, writes are acknowledged when the primary's own copy has them.
+    #[cfg(feature = "sabotage")]
+    OneForAll,
     /// Nothing bounds what is on its way to copies that nobody waits for.
     #[cfg(feature = "sabotage")]
     NoWindow,
@@ -358,8 +361,8 @@ impl Plan {
             batches_in_flight_max: random.between(1, 4) as u32,
             leaf_cache_bytes_max: random.between(16, 256) as usize * 1024,
             read_cache_bytes_max: random.between(0, 1) as usize * random.between(16, 256) as usize * 1024,
-            gc_reserve_percent: random.between(10, 25) as u32,
-            gc_blocks_in_flight_max: random.between(8, 64) as u32,
+            cleaning_reserve_percent: random.between(10, 25) as u32,
+            cleaning_blocks_in_flight_max: random.between(8, 64) as u32,
             replay_bytes_max: random.between(128, 1024) * 1024,
             checkpoint_leaves_max: random.between(1, 8) as usize,
             checkpoint_bytes_max: 12 << 20,
