@@ -134,6 +134,9 @@ pub enum Lie {
     /// Writes are acknowledged on whatever copies there are.
     #[cfg(feature = "sabotage")]
     TooFewCopies,
+    /// Under the ack rule `all`, writes are acknowledged when the primary's own copy has them.
+    #[cfg(feature = "sabotage")]
+    OneForAll,
     /// Nothing bounds what is on its way to copies that nobody waits for.
     #[cfg(feature = "sabotage")]
     NoWindow,
