@@ -16,6 +16,7 @@ use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{CheckpointBatch, CheckpointRoot, LeafImage, LeafKey, MapError, MergedOwner, SavedLeaf, SavedMap};
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageBackend};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -26,6 +27,10 @@ const CACHE_BYTES_MAX: usize = 16 << 20;
 /// What the database refuses is asked for so many times, each time of a database opened anew: it takes no call after an
 /// error.
 const TRIES: usize = 2;
+/// An error takes the database from all who use it. Who has made none asks again so many times.
+const INTERRUPTIONS_MAX: usize = 64;
+/// Leaves that could not be read and that are remembered.
+const SUSPECTS_MAX: usize = 1024;
 /// So often one checkpoint may be tried: it goes round leaves whose rows it can't change.
 const SAVE_TRIES_MAX: usize = 64;
 
@@ -38,8 +43,11 @@ pub struct CheckpointDb(Arc<Shared>);
 struct Shared {
     slot: RwLock<Slot>,
     open: Box<OpenBackend>,
-    /// Of the checkpoint that could not be saved yet.
+    /// Of the checkpoint that could not be saved yet. Whoever holds it is not interrupted by a leaf that is known to be
+    /// unreadable.
     stumbled: Mutex<Stumbled>,
+    /// Leaves that could not be read: looked up again, they would take the database from a checkpoint.
+    suspects: Mutex<BTreeSet<LeafKey>>,
 }
 
 /// The database, held for reading by all who use it, also by who writes to it: to open it anew all have to leave.
@@ -91,6 +99,7 @@ impl CheckpointDb {
             slot: RwLock::default(),
             open: Box::new(open),
             stumbled: Mutex::default(),
+            suspects: Mutex::default(),
         }));
         map.with(|_, _| ()).map_err(|error| match is_full(&error) {
             true => MapError::Full(error.to_string()),
@@ -143,18 +152,56 @@ impl CheckpointDb {
     }
 
     /// Asks for something. The database is opened anew once for it: most errors of a device are over after a moment,
-    /// and the library takes no call after one.
+    /// and the library takes no call after one, whoever has met it.
     fn ask<T>(&self, ask: impl Fn(&ReadTransaction) -> Result<T, Wrong>) -> Result<T, Wrong> {
         let in_transaction = |opened: &Opened| {
             let transaction = opened.database.begin_read().map_err(|error| Wrong::Refused(error.into()));
             transaction.and_then(|transaction| ask(&transaction))
         };
-        match self.with(|opened, opening| (in_transaction(opened), opening)) {
-            Ok((Err(Wrong::Refused(_)), opening)) => self.close(opening),
-            Ok((answer, _)) => return answer,
-            Err(_) => {}
+        let (mut tries, mut interruptions) = (0, 0);
+        loop {
+            let error = match self.with(|opened, opening| (in_transaction(opened), opening)) {
+                Ok((Err(Wrong::Refused(error)), opening)) => {
+                    self.close(opening);
+                    error
+                }
+                Ok((answer, _)) => return answer,
+                Err(error) => error,
+            };
+            match error {
+                redb::Error::PreviousIo if interruptions < INTERRUPTIONS_MAX => interruptions += 1,
+                // What it does not understand now is nobody else's doing.
+                redb::Error::Corrupted(_) => return self.alone(in_transaction),
+                error if tries + 1 >= TRIES => return Err(Wrong::Refused(error)),
+                _ => tries += 1,
+            }
         }
-        self.alone(in_transaction)
+    }
+
+    /// Looks leaves up that are not known to be unreadable, or while no checkpoint is being saved.
+    fn look_up(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, Wrong> {
+        let ask = || {
+            self.ask(|transaction| {
+                let leaves = SavedLeaves::of(transaction)?;
+                keys.iter().map(|key| leaves.leaf(key)).collect()
+            })
+        };
+        let suspects = || self.0.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        if !keys.iter().any(|key| suspects().contains(key)) {
+            let leaves = ask();
+            if let (Err(Wrong::Refused(_)), [key]) = (&leaves, keys)
+                && suspects().len() < SUSPECTS_MAX
+            {
+                suspects().insert(*key);
+            }
+            return leaves;
+        }
+        let _no_checkpoint = self.0.stumbled.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaves = ask();
+        if leaves.is_ok() {
+            suspects().retain(|key| !keys.contains(key));
+        }
+        leaves
     }
 
     /// The same; `what` is told to people when it can't be read.
@@ -190,6 +237,8 @@ impl CheckpointDb {
                 Err(error) => last = error,
             }
             match at.get() {
+                // It was interrupted.
+                _ if matches!(last, redb::Error::PreviousIo) => {}
                 Some(key) => stumbled.over(key, batch),
                 None => tries += 1,
             }
@@ -231,11 +280,7 @@ impl SavedMap for CheckpointDb {
     }
 
     fn load_leaves(&self, keys: &[LeafKey]) -> Result<Vec<SavedLeaf>, MapError> {
-        let leaves = self.ask(|transaction| {
-            let leaves = SavedLeaves::of(transaction)?;
-            keys.iter().map(|key| leaves.leaf(key)).collect()
-        });
-        match (leaves, keys) {
+        match (self.look_up(keys), keys) {
             (Ok(leaves), _) => Ok(leaves),
             (Err(Wrong::Failed(error)), _) => Err(error),
             (Err(Wrong::Refused(error)), [key]) => self

@@ -12,6 +12,8 @@ use azekura_store::{CheckpointBatch, Entry, Leaf, LeafKey, MapError, SavedLeaf, 
 use medium::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const LAYER: LayerId = LayerId(10);
 const CHUNKS: u32 = 60;
@@ -71,6 +73,38 @@ fn a_leaf_whose_page_cannot_be_read_is_saved_apart() {
     map.checkpoint(batch([(3, 9)])).unwrap();
     assert_eq!(loads(&map, 3), SavedLeaf::Whole(leaf(9)));
     assert!(!backend.0.lock().unwrap().bad.is_empty(), "nobody has written over it");
+}
+
+/// An error takes the database from all who use it: that must cost none of them what it has asked for.
+#[test]
+fn a_leaf_that_cannot_be_read_is_in_nobodys_way() {
+    let backend = Backend::default();
+    let mut map = backend.open();
+    map.checkpoint(batch((0..CHUNKS).map(|chunk| (chunk, 5)))).unwrap();
+    drop(map);
+    backend.places(&leaf(5).encode(&key(3))).into_iter().for_each(|at| backend.spoil(at));
+    let map = backend.open();
+    assert!(matches!(loads(&map, 3), SavedLeaf::Refused(_)));
+    let over = Arc::new(AtomicBool::new(false));
+    let again_and_again = |look: fn(&CheckpointDb)| {
+        let (map, over) = (map.clone(), over.clone());
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Acquire) {
+                look(&map);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    let bad = again_and_again(|map| assert!(matches!(loads(map, 3), SavedLeaf::Refused(_))));
+    let good = again_and_again(|map| assert!(matches!(loads(map, 50), SavedLeaf::Whole(_))));
+    let mut saving = map.clone();
+    for modified in 6..60 {
+        saving.checkpoint(batch((20..CHUNKS).map(|chunk| (chunk, modified)))).unwrap();
+    }
+    over.store(true, Ordering::Release);
+    bad.join().unwrap();
+    good.join().unwrap();
+    assert!((20..CHUNKS).all(|chunk| loads(&map, chunk) == SavedLeaf::Whole(leaf(59))));
 }
 
 /// After each checkpoint, each leaf is what was saved last, or says that it can't be read.
