@@ -317,6 +317,16 @@ impl Plan {
         }
     }
 
+    /// Guests come and go, unless nodes' devices or the whole configuration do.
+    pub(crate) fn has_guests(&self) -> bool {
+        self.guests && !self.devices_fail && !self.goes_back
+    }
+
+    /// So many gateways are remembered by each group: as many as there are, where no guest waits for a place.
+    pub(crate) fn sessions_limit(&self) -> usize {
+        if self.has_guests() { self.sessions_max } else { SESSIONS_MAX }
+    }
+
     /// The same with an ack rule, and as many copies as make it differ from the others.
     #[must_use]
     pub fn with_rule(self, ack: AckRule) -> Plan {

@@ -404,6 +404,14 @@ fn nothing_is_lost_when_the_configuration_goes_back() {
 }
 
 #[test]
+fn every_gateway_finds_a_place_where_no_guests_come() {
+    // The plan's fault: groups remembered as few gateways as where guests come, and more nodes than that wrote.
+    let seed = 673_190_188;
+    let plan = Plan::draw(Mode::Partitions, seed).with_rule(drawn_rule(seed));
+    must_hold(seed, &Plan { goes_back: true, devices_fail: false, ..plan });
+}
+
+#[test]
 fn writes_that_a_majority_has_are_never_lost() {
     for mode in [Mode::Crash, Mode::Partitions, Mode::All] {
         run_with(AckRule::Majority, mode, 1..=3);
