@@ -52,6 +52,14 @@ def attached_to(cluster, volume):
     return [entry["node_name"] for entry in cluster.json("volume", "show", volume)["attachments"]]
 
 
+def opens(uri):
+    try:
+        with Client(uri) as client:
+            return client.read(0, 1) == b"\0"
+    except ConnectionError:
+        return False
+
+
 def refused(cluster, *arguments, node=None):
     with pytest.raises(CliError) as error:
         cluster.cli(*arguments, node=node)
@@ -371,6 +379,28 @@ def test_names_are_refused_while_the_configuration_is_away(cluster, make_volume)
                 assert second.read(0, 1) == b"1"
         finally:
             cluster.etcd.signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("options", [(), ("--shared",)])
+def test_a_volume_that_nobody_has_is_refused_while_the_configuration_is_away(cluster, make_volume, options):
+    """Soon, and with the reason. Also a shared one: without a record nobody could end that attachment (0009)."""
+    volume = make_volume(*options)
+    one = cluster.nodes[0]
+    cluster.etcd.signal(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        with pytest.raises(ConnectionError) as refusal:
+            Client(one.uri(volume))
+        took = time.monotonic() - started
+    finally:
+        cluster.etcd.signal(signal.SIGCONT)
+    text = str(refusal.value)
+    print(f"{took:.1f} s: {text}")
+    assert f"attaching volume '{volume}' to node n1" in text and "etcd" in text
+    assert "what is attached already goes on" in text
+    assert took < 30, "longer than the configuration is asked for"
+    wait_until(lambda: opens(one.uri(volume)), 30, "the volume can be had again")
+    wait_until(lambda: attached_to(cluster, volume) == [], 30, "nothing of the refused client is left")
 
 
 def test_groups_that_can_not_confirm_are_named(cluster, make_volume):
