@@ -103,7 +103,7 @@ fn a_slow_copy_stays_where_the_class_demands_it() {
         write_slowly(&mut cluster, 1, 60, ticks);
         assert_eq!(cluster.config.in_sync.len(), copies as usize, "{copies} copies, {ticks} ticks");
         assert_eq!(cluster.committed(0), 60, "all writes are acknowledged, as slow as they are");
-        assert_eq!(told_slow(&cluster), [], "nothing is done, and nothing said");
+        assert_eq!(reported_slow(&cluster), [], "nothing is done, and nothing said");
         demand(&mut cluster, copies - 1);
         write_slowly(&mut cluster, 61, 20, ticks);
         assert!(!cluster.config.in_sync.contains(&device(1)), "{copies} copies, {ticks} ticks");
