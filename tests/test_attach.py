@@ -5,9 +5,13 @@ The configuration is in etcd: the embedded server would stand still with its nod
 
 import random
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +20,12 @@ from tools.harness.cluster import CliError
 from tools.harness.nbd import CMD_WRITE, Client, NbdError
 from tools.harness.process import wait_until
 
+ROOT = Path(__file__).parents[1]
 BLOCK = 4096
 WORKERS, SESSIONS = 6, 60
 ESHUTDOWN = 108
+TCP_REPAIR = 19  # <linux/tcp.h>
+PEER_SILENT_MAX_S = 60  # docs/decisions/0017: a peer whose machine answers nothing
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,14 @@ def make_volume(cluster):
 
 def attached_to(cluster, volume):
     return [entry["node_name"] for entry in cluster.json("volume", "show", volume)["attachments"]]
+
+
+def opens(uri):
+    try:
+        with Client(uri) as client:
+            return client.read(0, 1) == b"\0"
+    except ConnectionError:
+        return False
 
 
 def refused(cluster, *arguments, node=None):
@@ -283,6 +298,73 @@ def test_a_dead_gateway_gives_way_soon(cluster, make_volume):
     assert took < 20
 
 
+def test_a_client_that_is_killed_gives_way_at_once(cluster, make_volume):
+    """It had a write under way and said no goodbye: the kernel closes its connection."""
+    volume = make_volume()
+    one, two, _ = cluster.nodes
+    program = (
+        "import sys\nfrom tools.harness.nbd import CMD_WRITE, Client\n"
+        "client = Client(sys.argv[1])\nclient.write(0, b'1' * 4096)\nprint('open', flush=True)\n"
+        "while True:\n    client.send(CMD_WRITE, 4096, data=b'2' * 4096)\n    client.receive()\n"
+    )
+    words = [sys.executable, "-c", program, one.uri(volume)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout.readline() == "open\n"
+            assert attached_to(cluster, volume) == ["n1"]
+        finally:
+            process.kill()
+    # A client waits up to 8 s for a volume that another is about to give back (docs/decisions/0009).
+    with Client(two.uri(volume)) as client:
+        assert client.read(0, BLOCK) == b"1" * BLOCK
+        assert attached_to(cluster, volume) == ["n2"]
+
+
+@pytest.mark.root
+def test_a_client_whose_machine_is_gone_gives_way(cluster, make_volume):
+    """It was switched off and on: nothing is said until the node asks, and nobody knows of the connection then."""
+    volume = make_volume()
+    one, two, _ = cluster.nodes
+    client = Client(one.uri(volume, tcp=True))
+    client.write(0, b"1" * BLOCK)
+    time.sleep(1)  # Its kernel has acknowledged the answer: what is sent to nobody is answered by a reset.
+    try:
+        client.socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+    except PermissionError:
+        client.close()
+        pytest.skip("it takes CAP_NET_ADMIN to end a connection without a word")
+    client.socket.close()
+    time.sleep(1)
+    assert attached_to(cluster, volume) == ["n1"], "somebody has said that the client is gone"
+    wait_until(lambda: attached_to(cluster, volume) == [], PEER_SILENT_MAX_S + 10, "the volume to be given back")
+    with Client(two.uri(volume)) as client:
+        assert client.read(0, BLOCK) == b"1" * BLOCK
+
+
+def test_a_snapshot_is_opened_while_the_configuration_is_away(cluster, make_volume):
+    """A snapshot is attached to nobody, so nothing has to be written down. A volume has to be."""
+    volume = make_volume()
+    one, two, _ = cluster.nodes
+    with Client(one.uri(volume)) as client:
+        client.write(0, b"1" * BLOCK)
+        cluster.cli("snapshot", "create", f"{volume}@then")
+        client.write(0, b"2" * BLOCK)
+    wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back")
+    for node in cluster.nodes:
+        Client(node.uri(f"{volume}@then")).close()  # From here on the node knows the name.
+    cluster.etcd.signal(signal.SIGSTOP)
+    try:
+        for node in cluster.nodes:
+            with Client(node.uri(f"{volume}@then")) as old:
+                assert old.read(0, BLOCK) == b"1" * BLOCK
+        with pytest.raises((ConnectionError, TimeoutError)):
+            Client(two.uri(volume), timeout_s=15)
+    finally:
+        cluster.etcd.signal(signal.SIGCONT)
+    with Client(two.uri(volume)) as client:
+        assert client.read(0, BLOCK) == b"2" * BLOCK
+
+
 def test_names_are_refused_while_the_configuration_is_away(cluster, make_volume):
     volume = make_volume()
     one = cluster.nodes[0]
@@ -297,6 +379,28 @@ def test_names_are_refused_while_the_configuration_is_away(cluster, make_volume)
                 assert second.read(0, 1) == b"1"
         finally:
             cluster.etcd.signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("options", [(), ("--shared",)])
+def test_a_volume_that_nobody_has_is_refused_while_the_configuration_is_away(cluster, make_volume, options):
+    """Soon, and with the reason. Also a shared one: without a record nobody could end that attachment (0009)."""
+    volume = make_volume(*options)
+    one = cluster.nodes[0]
+    cluster.etcd.signal(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        with pytest.raises(ConnectionError) as refusal:
+            Client(one.uri(volume))
+        took = time.monotonic() - started
+    finally:
+        cluster.etcd.signal(signal.SIGCONT)
+    text = str(refusal.value)
+    print(f"{took:.1f} s: {text}")
+    assert f"attaching volume '{volume}' to node n1" in text and "etcd" in text
+    assert "what is attached already goes on" in text
+    assert took < 30, "longer than the configuration is asked for"
+    wait_until(lambda: opens(one.uri(volume)), 30, "the volume can be had again")
+    wait_until(lambda: attached_to(cluster, volume) == [], 30, "nothing of the refused client is left")
 
 
 def test_groups_that_can_not_confirm_are_named(cluster, make_volume):

@@ -11,6 +11,7 @@ usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--
        ./dev bench stuck [--secs N] [--rounds N] [--json FILE] [--record]
        ./dev bench large [--minutes 10] [--secs N] [--rounds N] [--only REGEX] [--before BINARY] [--device-size 12GiB]
                    [--memory SIZE] [--json FILE] [--record]
+       ./dev bench shards [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
@@ -23,7 +24,8 @@ writes to a volume while another one of the same node waits for a node that is a
 compares volumes whose map is large with small ones: random writes to 6 GiB spread over 200 GiB, what the map costs a
 write, memory, dense data that is more than the map's cache holds, the restart of a killed node, large reads of what was
 written at random. --only chooses among its figures by name: rate, p99, afterwards, map_bytes, restart, dense,
-sequential. It needs 40 GiB of disk.
+sequential. It needs 40 GiB of disk. `shards` compares machines of four devices that have one, two and four shards, and of four
+processes, at full load and at half of what one shard gives; it needs 48 GiB of disk.
 TEXT
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tools.harness.document import PERFORMANCE, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import fio, idle, large, machine, report, snapshots, stuck, sustained
+from . import fio, idle, large, machine, report, shards, snapshots, stuck, sustained
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
 from .targets import Azekura, Before, QemuNbd, Raw
@@ -26,13 +26,16 @@ def progress(text):
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=["tests", "sustained", "idle", "snapshots", "stuck", "large"], default="tests"
+        "what",
+        nargs="?",
+        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards"],
+        default="tests",
     )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
     parser.add_argument("--rounds", type=int, default=1, help="rounds over all tests; the table shows medians")
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
-    parser.add_argument("--device-size", help="size of each of the three devices (default 8GiB; large: 12GiB)")
+    parser.add_argument("--device-size", help="size of each device (default 8GiB; large: 12GiB; shards: 1GiB)")
     parser.add_argument("--memory", metavar="SIZE", help="large: start the nodes with this --memory")
     parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, qemu-nbd, raw")
     parser.add_argument(
@@ -49,7 +52,7 @@ def arguments():
     options = parser.parse_args()
     if options.what != "large":
         # There each part has its own.
-        options.device_size = options.device_size or "8GiB"
+        options.device_size = options.device_size or ("1GiB" if options.what == "shards" else "8GiB")
     return options
 
 
@@ -169,6 +172,8 @@ def main():
             result = stuck.run(options, folder, progress)
         elif options.what == "large":
             result = large.run(options, folder, progress)
+        elif options.what == "shards":
+            result = shards.run(options, folder, progress)
         else:
             result = idle.run(options, folder, progress)
     except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:

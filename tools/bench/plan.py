@@ -54,3 +54,5 @@ LARGE_RESTART_S_MAX = 10.0
 # Over ten times the data whose map is held in memory, beside a range inside of it.
 LARGE_DENSE_MIN = 0.6
 LARGE_SEQUENTIAL_MIN = 0.5
+# Of a request under a load that one shard can bear, on four shards beside one.
+SHARDS_CPU_MAX = 1.1

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections import Counter
 
-from . import rules
+from . import rooms, rules
 from .project import EXCUSES, ROOT, BadExcuse, Excuses, tracked
 
 
@@ -25,7 +25,10 @@ def is_text(path):
 def main():
     parser = argparse.ArgumentParser(prog="./dev tidy", description="Rules of CONTRIBUTING.md that a machine can keep.")
     parser.add_argument("--count", action="store_true", help="only how many findings each rule has")
+    parser.add_argument("--draw", action="store_true", help=f"draw {rooms.PICTURE} anew first")
     options = parser.parse_args()
+    if options.draw:
+        rooms.write()
     try:
         found = findings()
     except BadExcuse as error:

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path, PurePosixPath
 
-from . import circles, rust
+from . import circles, rooms, rust
 from .project import ROOT, Finding, git
 
 FILE_LINES_MAX = 500
@@ -229,6 +229,20 @@ def _imports(source):
             yield from ((node.lineno, f"{module}.{name.name}") for name in node.names)
 
 
+def rooms_as_drawn(sources, _excuses, root=ROOT):
+    """The picture of the crates shows what their manifests say, and the table of crates has them all."""
+    manifests = {
+        PurePosixPath(source.path).parts[1]: source.text
+        for source in sources
+        if re.fullmatch(r"crates/[^/]+/Cargo\.toml", source.path)
+    }
+    table = next((source.text for source in sources if source.path == "ARCHITECTURE.md"), "")
+    picture = Path(root) / rooms.PICTURE
+    svg = picture.read_text() if picture.exists() else ""
+    for problem in rooms.problems(svg, manifests, table):
+        yield Finding(rooms.PICTURE, 0, "rooms", f"{problem}; ./dev tidy --draw draws the picture anew")
+
+
 def commit_titles(root=ROOT):
     """A commit has one subject, which fits into one line. Commits from before this rule are as they are."""
     first = (git(root, "log", "--diff-filter=A", "--format=%H", "--", "tools/tidy/rules.py") or "").split()
@@ -255,4 +269,5 @@ OF_FILES = [
     missing_files,
     missing_decisions,
     wrong_imports,
+    rooms_as_drawn,
 ]

@@ -6,10 +6,12 @@
 //! - `database.rs`: the database, opened anew after each failure.
 //! - `tables.rs`, `rows.rs`: what a checkpoint writes, and what of it is believed when it is read
 //!   (`docs/formats/map.md`).
+//! - `apart.rs`: leaves, also those behind a page that can't be read.
 //! - `file.rs`: the file, read and written without the page cache.
 //!
 //! [`SavedMap`]: azekura_store::SavedMap
 
+mod apart;
 mod database;
 mod file;
 mod rows;

@@ -1,6 +1,7 @@
 //! The tables of the saved map (docs/formats/map.md): what a checkpoint writes, and what of it is believed when it is
 //! read.
 
+use crate::apart::{ChangedLeaves, Stumbled};
 use crate::rows::{IndexRow, Totals, merged_owner_key, number, opened, sealed};
 use azekura_base::{ChunkIndex, LayerId, PgId};
 use azekura_store::{
@@ -11,6 +12,7 @@ use redb::{
     Database, ReadTransaction, ReadableTable, ReadableTableMetadata, Table, TableDefinition, TableError,
     WriteTransaction,
 };
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -78,7 +80,14 @@ pub(crate) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
     }
 }
 
-pub(crate) fn write(database: &Database, batch: &CheckpointBatch) -> Result<(), redb::Error> {
+/// Saves a checkpoint. The rows of leaves that it has `stumbled` over are left alone; `at` says which leaf's row is
+/// being changed when that fails.
+pub(crate) fn write(
+    database: &Database,
+    batch: &CheckpointBatch,
+    stumbled: &Stumbled,
+    at: &Cell<Option<LeafKey>>,
+) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     // Else the database is read as a whole after an unclean stop (decision 0035).
     transaction.set_quick_repair(true);
@@ -110,26 +119,29 @@ pub(crate) fn write(database: &Database, batch: &CheckpointBatch) -> Result<(), 
             merged_owners.insert((merged.segment, merged.layer.0), &row[..])?;
         }
     }
-    write_leaves(&transaction, batch)?;
+    write_leaves(&transaction, batch, ChangedLeaves::of(&transaction, stumbled, at)?)?;
     transaction.commit()?;
     Ok(())
 }
 
-fn write_leaves(transaction: &WriteTransaction, batch: &CheckpointBatch) -> Result<(), redb::Error> {
-    let mut leaves = transaction.open_table(LEAVES)?;
+fn write_leaves(
+    transaction: &WriteTransaction,
+    batch: &CheckpointBatch,
+    mut leaves: ChangedLeaves<'_>,
+) -> Result<(), redb::Error> {
     let mut index = transaction.open_table(INDEX)?;
     let mut damaged = transaction.open_table(DAMAGED)?;
     let mut totals =
         GroupTotals { table: transaction.open_table(TOTALS)?, groups: BTreeMap::new(), recount: BTreeSet::new() };
     for key in &batch.removed {
-        leaves.remove(place(key))?;
+        leaves.remove(key)?;
         damaged.remove(place(key))?;
         let before = index.remove(in_index(key))?.map(|row| row.value().to_vec());
         totals.change(key, before, None)?;
     }
     for (key, leaf) in &batch.leaves {
         let image = leaf.encode(key);
-        leaves.insert(place(key), &image[..])?;
+        leaves.insert(key, &image)?;
         if leaf.has_unknown() {
             damaged.insert(place(key), ())?;
         } else {
@@ -188,15 +200,7 @@ impl GroupTotals<'_> {
     }
 }
 
-/// A leaf as the image and the index together give it.
-pub(crate) fn saved_leaf(leaves: &LeavesTable, index: Option<&IndexTable>, key: &LeafKey) -> Result<SavedLeaf, Wrong> {
-    let image = leaves.get(place(key))?;
-    let row = index.map(|index| index.get(in_index(key))).transpose()?.flatten();
-    let row = row.map(|row| IndexRow::decode(key, row.value()));
-    let image = image.as_ref().map(|image| image.value());
-    decode(key, image, row)
-}
-
+/// A leaf as its image and its row in the index together give it.
 pub(crate) fn decode(key: &LeafKey, image: Option<&[u8]>, row: Option<Option<IndexRow>>) -> Result<SavedLeaf, Wrong> {
     let bad = |what: &str, row: Option<IndexRow>| {
         let what = format!("the leaf of layer {} chunk {}: {what}", key.layer, key.chunk);

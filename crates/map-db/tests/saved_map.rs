@@ -3,17 +3,16 @@
 
 #[path = "../../store/tests/common/mod.rs"]
 mod common;
+mod medium;
 
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_map_db::CheckpointDb;
 use azekura_store::{
-    CheckpointBatch, Entry, InMemoryMap, Leaf, LeafKey, MapError, MergedOwner, SavedLeaf, SavedMap, SegmentRow, Store,
+    CheckpointBatch, InMemoryMap, Leaf, LeafKey, MapError, MergedOwner, SavedLeaf, SavedMap, SegmentRow,
 };
 use common::*;
-use redb::StorageBackend;
-use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, Mutex};
+use medium::*;
+use std::sync::Arc;
 
 /// A file name of this test alone, removed with the value.
 struct TempFile(std::path::PathBuf);
@@ -119,103 +118,6 @@ fn a_removed_leaf_is_gone() {
             removed
         );
     }
-}
-
-/// What a simulated disk does, and what it holds. It outlives the databases that are opened on it.
-#[derive(Debug, Default)]
-struct Medium {
-    bytes: Vec<u8>,
-    /// So many reads fail from here on, then so many writes, then so many flushes.
-    fails: [u32; 3],
-    /// Contents before the last write of each place.
-    before: BTreeMap<u64, Vec<u8>>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Backend(Arc<Mutex<Medium>>);
-
-impl Backend {
-    fn with<T>(&self, which: usize, f: impl FnOnce(&mut Medium) -> T) -> io::Result<T> {
-        let mut medium = self.0.lock().unwrap();
-        if medium.fails[which] > 0 {
-            medium.fails[which] -= 1;
-            return Err(io::Error::other("Input/output error"));
-        }
-        Ok(f(&mut medium))
-    }
-
-    fn open(&self) -> CheckpointDb {
-        let backend = self.clone();
-        CheckpointDb::over(move || Ok(Box::new(backend.clone()))).unwrap()
-    }
-
-    fn fail(&self, which: usize, times: u32) {
-        self.0.lock().unwrap().fails[which] = times;
-    }
-
-    /// Where some bytes are on the medium.
-    fn places(&self, bytes: &[u8]) -> Vec<usize> {
-        let medium = self.0.lock().unwrap();
-        (0..=medium.bytes.len() - bytes.len()).filter(|at| medium.bytes[*at..].starts_with(bytes)).collect()
-    }
-
-    fn flip(&self, at: usize) {
-        self.0.lock().unwrap().bytes[at] ^= 0x10;
-    }
-}
-
-impl StorageBackend for Backend {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.lock().unwrap().bytes.len() as u64)
-    }
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.with(0, |medium| out.copy_from_slice(&medium.bytes[offset as usize..][..out.len()]))
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.with(1, |medium| medium.bytes.resize(len as usize, 0))
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.with(2, |_| ())
-    }
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.with(1, |medium| {
-            let at = offset as usize;
-            medium.before.insert(offset, medium.bytes[at..at + data.len()].to_vec());
-            medium.bytes[at..at + data.len()].copy_from_slice(data);
-        })
-    }
-}
-
-/// Leaves that don't all fit into the database's own memory.
-const MORE_THAN_CACHED: u32 = 1500;
-
-fn key(chunk: u32) -> LeafKey {
-    LeafKey { layer: LayerId(10), chunk: ChunkIndex(chunk), pg: PgId(1) }
-}
-
-fn leaf(modified: u64) -> Arc<Leaf> {
-    let mut leaf = Leaf { modified: Sequence(modified), log_upto: modified * 2, ..Leaf::default() };
-    for block in 0..1024 {
-        leaf.entries.set(block, Entry::own(300 + block as u32, azekura_base::Checksum(modified as u32)));
-    }
-    Arc::new(leaf)
-}
-
-/// A checkpoint with some leaves, two segments, a layer and a merged owner.
-fn batch(leaves: impl IntoIterator<Item = (u32, u64)>) -> CheckpointBatch {
-    let format = Store::format(&tiny(), &IDENTITY).unwrap();
-    let row = |live| SegmentRow { generation: 77, live, used: true };
-    CheckpointBatch {
-        segments: vec![(0, row(0x5a5a)), (1, row(0x1234))],
-        leaves: leaves.into_iter().map(|(chunk, modified)| (key(chunk), leaf(modified))).collect(),
-        layers: vec![(LayerId(10), 0x7777_1111)],
-        merged_owners: vec![MergedOwner { segment: 1, layer: LayerId(5), owner: LayerId(0x6666_2222) }],
-        ..format.checkpoint
-    }
-}
-
-fn loads(map: &CheckpointDb, chunk: u32) -> SavedLeaf {
-    map.load_leaves(&[key(chunk)]).unwrap().remove(0)
 }
 
 #[test]
@@ -360,6 +262,10 @@ fn a_page_that_the_disk_has_lost_is_noticed() {
         // The database may stumble over it: that is an error, or ends the map's thread, which is one.
         let look = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let map = again.open();
+            // Without the list of its tables it seems empty: the device is not opened.
+            if !matches!(map.root(), Ok(Some(_))) {
+                return 0;
+            }
             let mut good = 0;
             for chunk in 0..CHUNKS {
                 match map.load_leaves(&[key(chunk)]).map(|mut leaves| leaves.remove(0)) {

@@ -19,8 +19,35 @@ pub struct Moment {
     pub unix_seconds: u64,
 }
 
-/// What one node that leads has seen so far. A new leader begins anew, so that what is counted from when it was seen is
-/// done later then, never sooner.
+/// What one node that leads has seen so far, and what it makes of the configuration.
+///
+/// # How it is driven
+///
+/// Whoever leads makes one, and drops it with the lead. When the configuration has changed, or [`Leader::next`] is due,
+/// it asks [`Leader::step`] for a [`Round`], begins the snapshots in it (and tells [`Leader::made`] when one is there,
+/// or could not be made), and takes the plans in their order, each as one transaction. Of plans with one subject, those
+/// behind one that has failed are left out, and [`Leader::look_again`] sees to it that they come again.
+/// `azekura-control` does so on a configuration server, the simulator in memory.
+///
+/// # Its states
+///
+/// It has none for what is to be done: that is in the configuration, and a step reads it anew each time. So a round may
+/// stop anywhere, and a plan that was overtaken changes nothing. What it keeps is since when it has seen something, and
+/// what it has begun:
+///
+/// ```text
+///   a node stays away ──► away since … ──► lost: its copies get new homes
+///   a cut is begun    ──► open since … ──► nobody finishes it: called off
+///   a snapshot is due ──► being made   ──► made; or failed, and due again later
+/// ```
+///
+/// A new leader begins anew, so that what is counted from when it was seen is done later then, never sooner.
+///
+/// # What that costs
+///
+/// A step goes through the whole model: all groups for their homes, all layers, all volumes. Snapshots are gone through
+/// when they have changed, or when one of them ends. That happens when something has changed, on one node of the
+/// cluster, a few times a second at the most.
 #[derive(Debug, Default)]
 pub struct Leader {
     absences: Absences,

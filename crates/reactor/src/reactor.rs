@@ -63,7 +63,50 @@ impl Default for Options {
     }
 }
 
-/// The event loop of one thread. See the crate's description.
+/// The event loop of one thread.
+///
+/// # How it is driven
+///
+/// In turns, as the crate's description draws them. [`Reactor::wait`] hands to the kernel what was queued, sleeps until
+/// something has ended, and gives [`Event`]s; the caller deals with all of them and waits again. Every other call only
+/// queues, or notes what the next wait is to do; only those that open a device or begin to listen may block. Other
+/// threads have the [`Waker`] alone.
+///
+/// A connection needs its stream before anything is received: [`Reactor::install`], at [`Event::Accepted`] or
+/// [`Event::Connected`]. Each [`Event::Received`] wants one [`Reactor::kick`], when the inbox has been looked at; bytes
+/// put into an outbox leave with the next wait after a kick. An operation of a device is named by the caller's
+/// [`Token`](crate::Token), and each gets one event, in whatever order they end.
+///
+/// # The states of a connection
+///
+/// ```text
+///   connect_tcp, connect_unix ──► connecting ─────► ended      ConnectFailed; Closed if the caller closes it
+///                                     │ Connected
+///                                     ▼
+///   Accepted, adopt ─────────────►  open ─────────► ended      closed at once, by the peer, or broken: Closed
+///                                     │    └──────► released   to another thread's reactor, by release; no event
+///                                     │ close(AfterDrain)
+///                                     ▼
+///                                 draining ───────► ended      the peer closes, or it breaks: what is left is dropped
+///                                     │ all is sent; this side is shut
+///                                     ▼
+///                                 lingering ──────► ended      the peer closes, or LINGER_MAX is over: Closed
+/// ```
+///
+/// What the peer sends is received while a connection is *open* and not paused, and dropped while it is *lingering*. An
+/// *ended* connection has made its last event. Its stream can be reached until the next wait, which voids its id; its
+/// place is free for another one when the kernel has given back what it had of it.
+///
+/// Beside that, an open connection has a receive under way or not, and a send under way or not: one of each at most.
+///
+/// # Costs
+///
+/// One system call a turn, for up to [`Options::entries`] operations that it starts and any number of events; one more
+/// for each connection that is sent on at once ([`SEND_NOW_MAX`](crate::SEND_NOW_MAX)). An operation is an entry in the
+/// ring's table, which owns all memory that the kernel may touch until the operation has ended: so a connection that is
+/// closed, or a caller that goes away, frees nothing too early, and a cancelled operation is waited for. Of one device
+/// the kernel works on [`DEVICE_DEPTH_MAX`](crate::DEVICE_DEPTH_MAX) operations; what waits behind them has no limit
+/// here: who asks bounds it. With [`Options::spin`] each pause in the work costs that much processor time.
 pub struct Reactor<S> {
     /// First, so that it is dropped first: by then no socket or device of an operation may be closed.
     pub(crate) ring: Ring,

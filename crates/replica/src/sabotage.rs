@@ -9,6 +9,7 @@ thread_local! {
     static TRUSTING: Cell<bool> = const { Cell::new(false) };
     static VOTES_FORGOTTEN: Cell<bool> = const { Cell::new(false) };
     static ANY_COPIES: Cell<bool> = const { Cell::new(false) };
+    static ONE_IS_ENOUGH: Cell<bool> = const { Cell::new(false) };
     static NO_WINDOW: Cell<bool> = const { Cell::new(false) };
     static UNFENCED: Cell<bool> = const { Cell::new(false) };
     static PATIENT: Cell<bool> = const { Cell::new(false) };
@@ -67,6 +68,15 @@ pub fn acknowledge_on_any(on: bool) {
 
 pub(crate) fn acknowledges_on_any() -> bool {
     ANY_COPIES.get()
+}
+
+/// From now on, on this thread, the ack rule `all` waits for the primary's own copy alone.
+pub fn be_content_with_one(on: bool) {
+    ONE_IS_ENOUGH.set(on);
+}
+
+pub(crate) fn is_content_with_one() -> bool {
+    ONE_IS_ENOUGH.get()
 }
 
 /// From now on, on this thread, nothing bounds what is on its way to copies that nobody waits for.

@@ -6,7 +6,7 @@ mod support;
 
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::{NewEpoch, NewEpochOk};
+use azekura_wire::{Learn, Message, NewEpoch, NewEpochOk};
 use std::time::Duration;
 use support::*;
 
@@ -171,8 +171,48 @@ fn an_older_primary_is_refused() {
         committed: Sequence(0),
     };
     let action = cluster.group(1).next_action();
-    assert_eq!(action, Some(Action::Answer(Client::Conn(99), azekura_wire::Message::NewEpochOk(refusal))));
+    assert_eq!(action, Some(Action::Answer(Client::Conn(99), Message::NewEpochOk(refusal))));
     assert_eq!(cluster.group(1).epoch(), epoch);
+}
+
+/// Its own log knows no later epoch than the one that it is asked for; the configuration does.
+#[test]
+fn an_older_primary_is_refused_after_a_restart() {
+    for rule in [AckRule::All, AckRule::Majority] {
+        let mut cluster = Cluster::with_rule(3, rule, &[]);
+        cluster.write(blocks(1, 0, 1)).unwrap();
+        cluster.settle();
+        let (old, base) = (cluster.config.epoch, Sequence(1));
+        assert_eq!(cluster.disk(1).epoch, old);
+        cluster.config.epoch = old.next();
+        cluster.config.version += 1;
+        cluster.config.primary = device(2);
+        let news = |epoch| NewEpoch {
+            pg: PG,
+            device: device(1),
+            epoch,
+            committed: base,
+            opens_at: None,
+            recorded: epoch,
+            ended: Epoch(0),
+        };
+        let (note, note_checksum) = (bytes::Bytes::new(), checksum(&[]));
+        let learn = Learn { pg: PG, device: device(1), epoch: old, since: base, base, note_checksum, note };
+        for is_learn in [false, true] {
+            cluster.restart(1, 0);
+            while cluster.group(1).next_action().is_some() {}
+            match is_learn {
+                false => cluster.group(1).new_epoch(Client::Conn(99), news(old)),
+                true => cluster.group(1).learn(Client::Conn(99), learn.clone()).unwrap(),
+            }
+            let answer = cluster.group(1).next_action();
+            let Some(Action::Answer(Client::Conn(99), Message::NewEpochOk(refusal))) = answer else {
+                panic!("{rule:?}, to learn: {is_learn}: {answer:?}")
+            };
+            assert_eq!((refusal.epoch, refusal.open), (old.next(), false), "what it would follow");
+            assert_eq!(cluster.group(1).next_action(), None, "nothing is recorded");
+        }
+    }
 }
 
 #[test]

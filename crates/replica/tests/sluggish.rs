@@ -14,6 +14,13 @@ fn write_slowly(cluster: &mut Cluster, first: u64, count: u64, ticks: u32) {
     (first..first + count).for_each(|n| write_once(cluster, n, 1, ticks));
 }
 
+/// The class demands so many copies at least.
+fn demand(cluster: &mut Cluster, copies_min: u32) {
+    cluster.config.copies_min = copies_min;
+    cluster.config.version += 1;
+    (0..cluster.copies.len() as u32).for_each(|n| cluster.inform(n));
+}
+
 /// A write that takes copy `slow` so many ticks and the others none. Who is told to ask again does.
 fn write_once(cluster: &mut Cluster, n: u64, slow: u32, ticks: u32) {
     cluster.hanging.insert(device(slow));
@@ -89,6 +96,22 @@ fn the_last_two_copies_wait_for_each_other_unless_it_is_unbearable() {
 }
 
 #[test]
+fn a_slow_copy_stays_where_the_class_demands_it() {
+    for (copies, ticks) in [(2, 12), (3, 3), (3, 12)] {
+        let mut cluster = Cluster::new(copies);
+        demand(&mut cluster, copies);
+        write_slowly(&mut cluster, 1, 60, ticks);
+        assert_eq!(cluster.config.in_sync.len(), copies as usize, "{copies} copies, {ticks} ticks");
+        assert_eq!(cluster.committed(0), 60, "all writes are acknowledged, as slow as they are");
+        assert_eq!(reported_slow(&cluster), [], "nothing is done, and nothing said");
+        demand(&mut cluster, copies - 1);
+        write_slowly(&mut cluster, 61, 20, ticks);
+        assert!(!cluster.config.in_sync.contains(&device(1)), "{copies} copies, {ticks} ticks");
+        assert_eq!(cluster.config.in_sync.len(), copies as usize - 1);
+    }
+}
+
+#[test]
 fn a_copy_is_compared_with_the_others() {
     let mut cluster = Cluster::new(3);
     for n in 1..60 {
@@ -137,9 +160,7 @@ fn a_slow_primary_hands_over_and_is_waited_for_no_more() {
 fn a_slow_primary_stays_where_all_would_wait_for_it_still() {
     assert_eq!(until_handed_over(&mut Cluster::new(2), 5), None, "it is borne");
     let mut cluster = Cluster::new(2);
-    cluster.config.copies_min = 2;
-    cluster.config.version += 1;
-    (0..2).for_each(|n| cluster.inform(n));
+    demand(&mut cluster, 2);
     assert_eq!(until_handed_over(&mut cluster, 12), None, "the class demands both");
     // Two of three are in sync, and both are a majority's part.
     let mut cluster = Cluster::with_rule(3, AckRule::Majority, &[]);

@@ -52,6 +52,7 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
         azekura_replica::sabotage::trust(plan.lie == Some(Lie::LostRepairs));
         azekura_replica::sabotage::forget_votes(plan.lie == Some(Lie::ForgottenVotes));
         azekura_replica::sabotage::acknowledge_on_any(plan.lie == Some(Lie::TooFewCopies));
+        azekura_replica::sabotage::be_content_with_one(plan.lie == Some(Lie::OneForAll));
         azekura_replica::sabotage::open_windows(plan.lie == Some(Lie::NoWindow));
     }
     let run = || world::draw(seed, plan)?.run();

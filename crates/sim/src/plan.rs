@@ -134,6 +134,9 @@ pub enum Lie {
     /// Writes are acknowledged on whatever copies there are.
     #[cfg(feature = "sabotage")]
     TooFewCopies,
+    /// Under the ack rule `all`, writes are acknowledged when the primary's own copy has them.
+    #[cfg(feature = "sabotage")]
+    OneForAll,
     /// Nothing bounds what is on its way to copies that nobody waits for.
     #[cfg(feature = "sabotage")]
     NoWindow,
@@ -312,6 +315,16 @@ impl Plan {
             pause_ms_max: self.pause_ms_max.max(GUESTS_PAUSE_MS),
             ..self
         }
+    }
+
+    /// Guests come and go, unless nodes' devices or the whole configuration do.
+    pub(crate) fn has_guests(&self) -> bool {
+        self.guests && !self.devices_fail && !self.goes_back
+    }
+
+    /// So many gateways are remembered by each group: as many as there are, where no guest waits for a place.
+    pub(crate) fn sessions_limit(&self) -> usize {
+        if self.has_guests() { self.sessions_max } else { SESSIONS_MAX }
     }
 
     /// The same with an ack rule, and as many copies as make it differ from the others.

@@ -35,10 +35,35 @@ use azekura_wire::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// See the module's description.
+/// A cluster with everything around it: what a seed draws, and what is run.
+///
+/// # Its states
+///
+/// ```text
+///   draw ──► working ──► faults end ──► comes to rest ──► all lose power ──► comes to rest ──► report
+///               │             │               │                                    │
+///               └─────────────┴───────────────┴─────────────► violation ◄──────────┘
+/// ```
+///
+/// *Working*, clients start operations and faults happen ([`Cluster::works`]). *Coming to rest* (`checks/rest.rs`),
+/// what was begun must end in time, all copies must become equal, and everything is read back. The second time is after
+/// a loss of power of all machines at once; a run with flipped bits ends before it. The first violation ends the run.
 pub(crate) type World = Cluster<Stage>;
 
 /// Those who use, trouble and watch the cluster.
+///
+/// # How it is driven
+///
+/// The cluster calls the functions of [`Scene`] at the moment that something happens in it. What one of them wants to
+/// do later, it asks for with [`Cluster::cue_at`], and gets it as its [`Cue`]; what it wants done in the cluster it
+/// does by the cluster's own methods. Workloads (`workloads/`) and faults (`faults/`) live on cues, checks (`checks/`)
+/// on what they are told: each has its state in a field here, and its steps as methods of the [`World`].
+///
+/// # What that costs
+///
+/// Each of these functions gets the whole world: what is the cluster's own is parted from the rest by private fields
+/// alone. Each part draws from a stream of random numbers of its own: a new part must not draw from those that are
+/// there, or every seed that is written down means something else.
 pub(crate) struct Stage {
     pub(crate) faults: Faults,
     pub(crate) wear: Wear,

@@ -1,21 +1,37 @@
-//! The checkers notice when a part of the world breaks its promises.
+//! The checkers notice when a part of the world breaks its promises, each time within the first twenty seeds of a mode.
 
 #![allow(clippy::unwrap_used)]
 
 use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, run};
+use clap::ValueEnum;
+
+/// A lie that more seeds are needed for is not noticed: the seeds are those from 1 on, and none is left out.
+const SEEDS_MAX: u64 = 20;
+
+/// The invariants that `seeds` seeds break, each with its own plan.
+fn all_caught(plan: impl Fn(u64) -> Plan, seeds: u64) -> Vec<Invariant> {
+    assert!(seeds <= SEEDS_MAX);
+    (1..=seeds).filter_map(|seed| run(seed, &plan(seed)).err()).map(|violation| violation.invariant).collect()
+}
 
 /// The invariants that `seeds` seeds break while something lies.
 fn caught(lie: Lie, mode: Mode, seeds: u64) -> Vec<Invariant> {
     // Only where they are to be seen do devices fail.
     let devices_fail = mode == Mode::Devices;
     let plan = |seed| Plan { lie: Some(lie), devices_fail, devices_hang: false, ..Plan::draw(mode, seed) };
-    let violation = |seed| run(seed, &plan(seed)).err();
-    (1..=seeds).filter_map(violation).map(|violation| violation.invariant).collect()
+    all_caught(plan, seeds)
 }
 
-/// The invariant that the first of twenty seeds breaks that breaks one.
+/// The invariant that the first seed breaks that breaks one.
 fn first_caught(plan: impl Fn(u64) -> Plan) -> Option<Invariant> {
-    (1..=20).find_map(|seed| run(seed, &plan(seed)).err()).map(|violation| violation.invariant)
+    (1..=SEEDS_MAX).find_map(|seed| run(seed, &plan(seed)).err()).map(|violation| violation.invariant)
+}
+
+#[test]
+fn every_lie_has_a_test() {
+    let tests = include_str!("lies.rs");
+    let untested = Lie::value_variants().iter().filter(|lie| !tests.contains(&format!("Lie::{lie:?}")));
+    assert_eq!(untested.collect::<Vec<_>>(), Vec::<&Lie>::new());
 }
 
 #[test]
@@ -31,6 +47,13 @@ fn acknowledgements_before_a_write_is_durable_are_noticed() {
 }
 
 #[test]
+fn acknowledgements_on_the_primary_alone_are_noticed() {
+    // Sixteen of twenty seeds notice it; where nodes only crash, thirteen.
+    let caught = caught(Lie::OneForAll, Mode::Partitions, 5);
+    assert!(caught.contains(&Invariant::Linearizable), "{caught:?}");
+}
+
+#[test]
 fn writes_that_are_applied_twice_are_noticed() {
     let caught = caught(Lie::DoubledWrites, Mode::Crash, 5);
     let linearizable = caught.iter().filter(|invariant| **invariant == Invariant::Linearizable).count();
@@ -42,10 +65,10 @@ fn writes_that_are_applied_twice_are_noticed() {
 
 #[test]
 fn groups_that_forget_gateways_are_noticed() {
-    // None of the first twenty seeds needs a forgotten session; 11 of sixty do.
-    let plan = |seed| Plan { lie: Some(Lie::ForgottenSessions), ..Plan::draw(Mode::Crash, seed) };
-    let first = (21..=40).find_map(|seed| run(seed, &plan(seed)).err());
-    assert_eq!(first.map(|violation| violation.invariant), Some(Invariant::AppliedOnce));
+    // A write must come again after another gateway has written to its group: where one node's links are narrow, most
+    // often (in 11 of these twenty seeds; where nodes crash, in two).
+    let plan = |seed| Plan { lie: Some(Lie::ForgottenSessions), ..Plan::draw(Mode::Slow, seed) };
+    assert_eq!(first_caught(plan), Some(Invariant::AppliedOnce));
 }
 
 #[test]
@@ -71,29 +94,22 @@ fn a_new_primary_that_forgets_what_was_prepared_is_noticed() {
 
 #[test]
 fn a_new_primary_that_hears_too_few_copies_is_noticed() {
-    let violation = |seed| {
-        let plan = Plan { lie: Some(Lie::HastyClaim), ..Plan::draw(Mode::Partitions, seed) };
-        run(seed, &plan.with_rule(AckRule::Majority)).err()
-    };
-    let caught: Vec<Invariant> = (1..=12).filter_map(violation).map(|violation| violation.invariant).collect();
+    let plan = |seed| Plan { lie: Some(Lie::HastyClaim), ..Plan::draw(Mode::Partitions, seed) };
+    let caught = all_caught(|seed| plan(seed).with_rule(AckRule::Majority), 12);
     assert!(!caught.is_empty(), "{caught:?}");
 }
 
 #[test]
 fn a_copy_that_forgets_its_vote_is_noticed() {
-    let violation = |seed| {
-        let plan = Plan::draw(Mode::Partitions, seed);
-        let plan = Plan {
-            lie: Some(Lie::ForgottenVotes),
-            directed_percent: 60,
-            pause_ms_max: 100,
-            groups: 1,
-            clients: 6,
-            ..plan
-        };
-        run(seed, &plan.with_rule(AckRule::Majority)).err()
+    let plan = |seed| Plan {
+        lie: Some(Lie::ForgottenVotes),
+        directed_percent: 60,
+        pause_ms_max: 100,
+        groups: 1,
+        clients: 6,
+        ..Plan::draw(Mode::Partitions, seed)
     };
-    let caught: Vec<Invariant> = (1..=20).filter_map(violation).map(|violation| violation.invariant).collect();
+    let caught = all_caught(|seed| plan(seed).with_rule(AckRule::Majority), 20);
     // Two serve, or what one of them has acknowledged is read no more.
     let expected = |invariant: &Invariant| matches!(invariant, Invariant::OnePrimary | Invariant::Linearizable);
     assert!(caught.iter().any(expected), "{caught:?}");
@@ -101,11 +117,8 @@ fn a_copy_that_forgets_its_vote_is_noticed() {
 
 #[test]
 fn acknowledgements_on_fewer_copies_than_demanded_are_noticed() {
-    let violation = |seed| {
-        let plan = Plan { lie: Some(Lie::TooFewCopies), copies_min: 2, ..Plan::draw(Mode::Partitions, seed) };
-        run(seed, &plan).err()
-    };
-    let caught: Vec<Invariant> = (1..=20).filter_map(violation).map(|violation| violation.invariant).collect();
+    let plan = |seed| Plan { lie: Some(Lie::TooFewCopies), copies_min: 2, ..Plan::draw(Mode::Partitions, seed) };
+    let caught = all_caught(plan, 20);
     assert!(caught.contains(&Invariant::Acknowledged), "{caught:?}");
 }
 
@@ -113,8 +126,7 @@ fn acknowledgements_on_fewer_copies_than_demanded_are_noticed() {
 fn what_is_sent_without_bound_is_noticed() {
     // Where all copies are waited for, clients that wait for a narrow link in one group write less in the others.
     let plan = |seed| Plan { lie: Some(Lie::NoWindow), ..Plan::draw(Mode::Slow, seed) }.with_rule(AckRule::Majority);
-    let caught: Vec<Invariant> =
-        (1..=20).filter_map(|seed| run(seed, &plan(seed)).err()).map(|violation| violation.invariant).collect();
+    let caught = all_caught(plan, 20);
     assert!(caught.contains(&Invariant::Bounded), "{caught:?}");
 }
 
@@ -176,14 +188,21 @@ fn an_empty_device_that_passes_for_the_one_it_replaces_is_noticed() {
 
 #[test]
 fn copies_that_have_lost_repairs_and_do_not_say_so_are_noticed() {
-    let caught = caught(Lie::LostRepairs, Mode::Devices, 24);
-    assert!(caught.contains(&Invariant::CopiesEqual), "{caught:?}");
+    // Repairs must be under way when power fails and a disk lies: that takes copies that were cut off as well.
+    let plan = |seed| Plan { lie: Some(Lie::LostRepairs), ..Plan::draw(Mode::All, seed) };
+    assert_eq!(first_caught(plan), Some(Invariant::CopiesEqual));
 }
 
 #[test]
 fn devices_that_are_taken_away_before_they_are_empty_are_noticed() {
     let caught = caught(Lie::HastyRemoval, Mode::Devices, 8);
     assert!(caught.contains(&Invariant::Liveness), "{caught:?}");
+}
+
+#[test]
+fn layers_that_nodes_do_not_tell_each_other_of_are_noticed() {
+    let caught = caught(Lie::UnheardLayers, Mode::Snapshots, 3);
+    assert!(caught.contains(&Invariant::CopiesEqual), "{caught:?}");
 }
 
 #[test]
@@ -206,11 +225,8 @@ fn merges_that_drop_what_others_inherit_are_noticed() {
 
 #[test]
 fn a_configuration_that_went_back_and_is_believed_is_noticed() {
-    let violation = |seed| {
-        let plan = Plan::draw(Mode::Partitions, seed);
-        run(seed, &Plan { lie: Some(Lie::OlderConfiguration), goes_back: true, ..plan }).err()
-    };
-    let caught: Vec<Invariant> = (1..=20).filter_map(violation).map(|violation| violation.invariant).collect();
+    let plan = |seed| Plan::draw(Mode::Partitions, seed);
+    let caught = all_caught(|seed| Plan { lie: Some(Lie::OlderConfiguration), goes_back: true, ..plan(seed) }, 20);
     assert!(!caught.is_empty(), "{caught:?}");
 }
 

@@ -47,6 +47,12 @@ fn connections_break_and_processes_crash() {
 }
 
 #[test]
+fn bits_flip() {
+    let report = must_hold_with_shards(Mode::Flips);
+    assert!(faults(&report, "flipped bit") > 5, "{report}");
+}
+
+#[test]
 fn links_are_cut() {
     must_hold_with_shards(Mode::Partitions);
 }
@@ -114,6 +120,8 @@ fn with_one_shard_a_seed_means_what_it_meant() {
 fn seeds_that_found_something() {
     // A process that had just started was taken for ended: the answer that nobody listens there was older than its
     // greeting, and came after it.
-    let seed = 980_585_766;
-    must_hold(Mode::All, Shards::draw(seed), seed);
+    // The check's fault: clients read everything while a drained device was still to be taken away, with a restart.
+    for seed in [980_585_766, 820_384_960] {
+        must_hold(Mode::All, Shards::draw(seed), seed);
+    }
 }

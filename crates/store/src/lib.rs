@@ -60,7 +60,8 @@ pub use effect::{Completion, DeviceError, Done, Effect, Failure, IoId, MapError,
 pub use groups::{REPLAYED_REQUESTS_MAX, Requests};
 pub use jobs::Job;
 pub use map::{
-    DamagedLeaf, Entries, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, MergedOwner, SavedLeaf, UnknownBlocks,
+    DamagedLeaf, Entries, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, MergedOwner, OverdueLeaf, SavedLeaf,
+    UnknownBlocks,
 };
 pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{GroupState, Mark, Record, Repair};

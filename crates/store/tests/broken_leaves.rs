@@ -179,7 +179,8 @@ fn a_map_that_refuses_for_a_moment_costs_nothing() {
             rig.store.tick(Duration::from_secs(second));
             let overdue = rig.store.overdue_leaves();
             assert_eq!(overdue.len(), usize::from(second % 10 == 0), "after {second} s");
-            overdue.iter().filter(|_| another_has_it).for_each(|(key, _)| rig.store.give_up_leaf(key));
+            overdue.iter().filter(|_| another_has_it).for_each(|leaf| rig.store.give_up_leaf(&leaf.key));
+            assert!(overdue.iter().all(|leaf| leaf.alone_for.is_zero()), "the whole map refuses");
         }
         rig.settle();
         let failed = |c: &Completion| matches!(c, Completion::Failed(_));
@@ -192,6 +193,120 @@ fn a_map_that_refuses_for_a_moment_costs_nothing() {
         let other = rig.read(1, 10, 1, 4, 1);
         assert_eq!(other.is_ok(), seconds < 10 || !another_has_it, "{other:?}");
     }
+}
+
+fn pass(rig: &mut Rig, seconds: std::ops::Range<u64>) {
+    for second in seconds {
+        rig.store.tick(Duration::from_secs(second));
+        rig.settle();
+    }
+}
+
+/// The rest of the map can be read. When the leaf is given up its chunk is unknown, whether something waits for it or
+/// somebody has only tried to read it.
+#[test]
+fn a_leaf_whose_page_cannot_be_read_costs_its_chunk_and_not_the_device() {
+    for writes in [true, false] {
+        let mut rig = with_a_damaged_leaf(MapDamage::Unreadable);
+        let refused = |result| matches!(result, Err(ReadError::Map(MapError::Refused(_))));
+        assert!(refused(rig.read(1, 10, CHUNK, 0, 4)));
+        if writes {
+            rig.write(1, 10, CHUNK, 2, filled(9, 1), 1);
+        }
+        pass(&mut rig, 1..40);
+        // Nobody has given it up. Where a write waits for it, it is asked for again soon.
+        rig.done.clear();
+        let range = BlockRange { layer: LayerId(10), chunk: ChunkIndex(CHUNK), first: BlockIndex(2), count: 1 };
+        rig.store.read(5, PgId(1), range);
+        pass(&mut rig, 40..41);
+        let told = |c: &Completion| {
+            matches!(c, Completion::Read { token: 5, result: Err(ReadError::Map(MapError::Refused(_))) })
+        };
+        assert!(rig.done.iter().any(told), "{:?}", rig.done);
+        assert_eq!(rig.read(1, 10, 1, 0, 8).unwrap(), bytes_of(&filled(1, 8), 8));
+        let overdue = rig.store.overdue_leaves();
+        let [leaf] = &overdue[..] else { panic!("{overdue:?}") };
+        assert_eq!(leaf.key, key(10));
+        assert!(leaf.alone_for >= Duration::from_secs(35) && leaf.alone_for <= leaf.refused_for, "{leaf:?}");
+        rig.store.give_up_leaf(&leaf.key);
+        pass(&mut rig, 41..53);
+        rig.store.unknown_blocks();
+        pass(&mut rig, 53..55);
+        let told = rig.reports.iter().filter(|report| matches!(report, Report::LeafDamaged { .. })).count();
+        assert_eq!(told, 1);
+        if writes {
+            assert_eq!(rig.read(1, 10, CHUNK, 2, 1).unwrap(), bytes_of(&filled(9, 1), 1));
+        }
+        let runs = match writes {
+            true => vec![(BlockIndex(0), 2), (BlockIndex(3), 1021)],
+            false => vec![(BlockIndex(0), 1024)],
+        };
+        assert_eq!(rig.store.unknown_blocks(), [UnknownBlocks { key: key(10), runs }]);
+        // The index has told what it owned.
+        rig.check_accounts();
+        rig.checkpoint();
+        rig.check_accounts();
+        assert_eq!(rig.store.overdue_leaves(), []);
+        // It has been saved elsewhere.
+        let (disk, map) = rig.crash(|_, _| true);
+        let mut rig = Rig::open(&tiny(), disk, map).unwrap();
+        let first = ReadError::Unknown { first: BlockIndex(0), count: 2 - u16::from(!writes) };
+        assert_eq!(rig.read(1, 10, CHUNK, 0, 1 + u16::from(writes)), Err(first));
+    }
+}
+
+/// As when the database has to change a page that it can't read: not one of leaves, these it goes round.
+#[test]
+fn a_checkpoint_that_is_refused_for_long_ends_the_device_and_tells_what_to_do() {
+    let mut rig = with_a_damaged_leaf(MapDamage::Lost);
+    rig.write(1, 10, 1, 0, filled(7, 1), 1);
+    rig.store.begin_checkpoint(|_| None);
+    let mut failed = None;
+    for second in 1..200 {
+        rig.take_effects();
+        for effect in std::mem::take(&mut rig.map_waiting) {
+            let (io, done) = effect.map_error(MapError::Refused("Medium error".into())).unwrap();
+            rig.store.done(io, done);
+        }
+        let told = rig.done.drain(..).find_map(|c| match c {
+            Completion::Failed(Failure::Map(MapError::Failed(what))) => Some(what),
+            _ => None,
+        });
+        if let Some(what) = told {
+            failed = Some((second, what));
+            break;
+        }
+        rig.store.tick(Duration::from_secs(second));
+    }
+    let (second, what) = failed.unwrap();
+    assert!((60..75).contains(&second), "after {second} s");
+    assert!(what.contains("Medium error") && what.contains("formatted again"), "{what}");
+}
+
+/// A write to it is in the log, and nobody has taken it out of the map's way before the process ended.
+#[test]
+fn a_device_opens_although_replay_meets_a_leaf_whose_page_cannot_be_read() {
+    let mut rig = Rig::format(&tiny());
+    rig.write(1, 10, CHUNK, 0, filled(1, 4), 4);
+    rig.checkpoint();
+    rig.write(1, 10, CHUNK, 3, filled(3, 1), 1);
+    rig.checkpoint();
+    rig.write(1, 10, CHUNK, 1, filled(4, 1), 1);
+    rig.write(1, 10, 1, 0, filled(5, 1), 1);
+    let (disk, mut map) = rig.crash(|_, _| true);
+    assert!(map.damage(LayerId(10), ChunkIndex(CHUNK), MapDamage::Unreadable));
+    let mut rig = Rig::open(&tiny(), disk, map).unwrap();
+    let end = rig.store.group(PgId(1)).prepared_end;
+    rig.store.commit(PgId(1), end);
+    rig.settle();
+    pass(&mut rig, 100..160);
+    rig.store.overdue_leaves().iter().for_each(|leaf| rig.store.give_up_leaf(&leaf.key));
+    pass(&mut rig, 160..163);
+    assert_eq!(rig.read(1, 10, CHUNK, 1, 1).unwrap(), bytes_of(&filled(4, 1), 1));
+    assert_eq!(rig.read(1, 10, CHUNK, 2, 2), Err(ReadError::Unknown { first: BlockIndex(2), count: 2 }));
+    assert_eq!(rig.read(1, 10, 1, 0, 1).unwrap(), bytes_of(&filled(5, 1), 1));
+    rig.checkpoint();
+    rig.check_accounts();
 }
 
 #[test]

@@ -155,3 +155,63 @@ fn a_trim_behind_what_was_on_its_way_to_a_full_device_is_done() {
         rig.check_accounts();
     }
 }
+
+/// A small device is full, and data of `late` MiB was on its way to it: of each group, or of the first one only. Gives
+/// the records before that, and the chunks of that.
+fn full_with_late_data(mib: u64, late_mib: u64, one_group: bool) -> (Rig, u32, Vec<u32>) {
+    let mut rig = Rig::format(&Options::for_device(mib << 20));
+    let end = fill(&mut rig, 0, 1024, |_| true) as u32;
+    let step = if one_group { 3 } else { 1 };
+    let late: Vec<u32> = (0..late_mib as u32 / 4).map(|n| end.next_multiple_of(3) + n * step).collect();
+    for chunk in &late {
+        let record = rig.next_write(chunk % 3, 1, *chunk, 0, filled(u64::from(*chunk) + 1, 1024), 1024);
+        rig.store.append(1, record);
+        rig.settle();
+        commit_durable(&mut rig, chunk % 3);
+    }
+    assert!(rig.store.statistics().records_waiting > 0, "more than there is room for: {:?}", rig.store.space());
+    (rig, end, late)
+}
+
+/// Commits what is durable here, as a primary does that waits for this copy.
+fn commit_durable(rig: &mut Rig, group: u32) {
+    loop {
+        let durable = rig.store.prepared(PgId(group)).take_while(|write| write.durable).last();
+        let Some(write) = durable else { return };
+        rig.store.commit(PgId(group), write.header.sequence);
+        rig.settle();
+    }
+}
+
+fn trim(rig: &mut Rig, chunk: u32) {
+    let group = chunk % 3;
+    let zeros = rig.next_write(group, 1, chunk, 0, Body::Zero, 1024);
+    rig.store.append(2, zeros);
+    rig.settle();
+    commit_durable(rig, group);
+    let waits = rig.store.prepared(PgId(group)).count();
+    assert_eq!(waits, 0, "the TRIM waits behind data: {:?}", rig.store.space());
+}
+
+/// A device that is too small to keep room for such data: what stands before the TRIM in its group takes what is kept
+/// for zeros and for cleaning.
+#[test]
+fn a_trim_behind_its_groups_data_is_done_on_a_small_device() {
+    for (mib, late_mib, one_group) in [(300, 64, true), (512, 112, true), (1024, 144, true), (1024, 192, false)] {
+        let (mut rig, end, late) = full_with_late_data(mib, late_mib, one_group);
+        // To trim what holds nothing wins nothing, and takes nothing from the TRIM that does.
+        (0..20).for_each(|_| trim(&mut rig, 30_000));
+        (0..end).step_by(2).for_each(|chunk| trim(&mut rig, chunk));
+        assert_eq!(rig.store.statistics().records_waiting, 0);
+        late.iter().step_by(2).for_each(|chunk| trim(&mut rig, *chunk));
+        assert!(!rig.store.space().full, "what was trimmed comes back: {:?}", rig.store.space());
+        fill(&mut rig, 50_001, 1024, |_| true);
+        assert!(rig.store.space().free_segments > 4, "what was taken is there again: {:?}", rig.store.space());
+        let kept = late.iter().skip(1).step_by(2);
+        for chunk in (1..end).step_by(2).chain(kept.copied()) {
+            let read = rig.read(chunk % 3, 1, chunk, 0, 1024).unwrap();
+            assert_eq!(read, bytes_of(&filled(u64::from(chunk) + 1, 1024), 1024), "chunk {chunk}");
+        }
+        rig.check_accounts();
+    }
+}

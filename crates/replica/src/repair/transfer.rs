@@ -50,7 +50,8 @@ impl Primary {
                 }
                 return;
             }
-            // The copy gets the checksum of what it should have (decision 0014). Until that is known no write to the block is ordered.
+            // The copy gets the checksum of what it should have (decision 0014). Until that is known no write to the
+            // block is ordered.
             resync.repairing.insert(id, blocks);
             self.repair.repairs.reading.insert(id, Reading { device, blocks });
             self.repair.repairs.losing.insert(id);
@@ -68,8 +69,8 @@ impl Primary {
         self.send_repairs(cx, device, NonZeroU64::new(id), blocks, extents);
     }
 
-    /// The checksums are here of a chunk with a block that no copy in sync can give (decision 0014). False when this was not asked for
-    /// that.
+    /// The checksums are here of a chunk with a block that no copy in sync can give (decision 0014). False when this
+    /// was not asked for that.
     pub(crate) fn send_lost(
         &mut self,
         cx: &mut GroupCx,

@@ -13,6 +13,9 @@ pub const SIZE_MIN: u64 = 320 << 20;
 const MAP_SHARE: u64 = 200;
 /// And so much for a device of any size.
 const MAP_MIN: u64 = 16 << 20;
+/// And so much for what else a node writes beside its devices: the embedded configuration server's database, the copy
+/// of the configuration, and notes of devices.
+const NODE_FILES: u64 = 32 << 20;
 
 /// Bytes to be kept for the map of a device of `size` bytes.
 #[must_use]
@@ -36,7 +39,8 @@ fn enough(path: &Path, free: u64, size: u64, count: u32) -> Result<()> {
     let each = size.saturating_add(map_bytes(size));
     let count = u64::from(count.max(1));
     // The largest size for which there would be room, in whole MiB.
-    let most = ((free / count).saturating_sub(MAP_MIN) / (MAP_SHARE + 1) * MAP_SHARE) >> 20;
+    let for_devices = free.saturating_sub(NODE_FILES);
+    let most = ((for_devices / count).saturating_sub(MAP_MIN) / (MAP_SHARE + 1) * MAP_SHARE) >> 20;
     // A size that would be refused is no way out.
     let smaller = if most >= SIZE_MIN >> 20 {
         format!("make room, or give a --device-size of at most {most}MiB")
@@ -44,11 +48,13 @@ fn enough(path: &Path, free: u64, size: u64, count: u32) -> Result<()> {
         format!("make room: a device has at least {}MiB", SIZE_MIN >> 20)
     };
     ensure!(
-        each.checked_mul(count).is_some_and(|needed| needed <= free),
-        "there is no room in {} for {count} device(s) of {}: each takes {} with its map, and {} are free; {smaller}",
+        each.checked_mul(count).is_some_and(|needed| needed <= for_devices),
+        "there is no room in {} for {count} device(s) of {}: each takes {} with its map, the node's own files up to {}, \
+         and {} are free; {smaller}",
         path.display(),
         Size::new(size),
         Size::new(each),
+        Size::new(NODE_FILES),
         Size::new(free)
     );
     Ok(())
@@ -80,6 +86,8 @@ mod tests {
         let error = enough(path, free, 2 << 30, 1).unwrap_err().to_string();
         let most: u64 = error.rsplit(' ').next().unwrap().trim_end_matches("MiB").parse().unwrap();
         assert!((500..574).contains(&most), "{error}");
+        let left = free - (most << 20) - map_bytes(most << 20);
+        assert!(left >= 32 << 20, "{left} bytes are left for the database of the configuration and notes");
         enough(path, free, most << 20, 1).unwrap();
         enough(path, free, (most + 4) << 20, 1).unwrap_err();
         enough(path, free, (most << 20) / 2, 2).unwrap_err();

@@ -2,6 +2,7 @@
 //!
 //! An observer connects to every node as a gateway would, and asks each copy by itself.
 
+use crate::kernel::device::Device;
 use crate::kernel::network::ConnId;
 use crate::plan::Mode;
 use crate::report::Invariant;
@@ -17,6 +18,10 @@ use std::time::Duration;
 
 /// A copy that can't answer yet is asked again after this time.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// A leaf that can't be read is given up, and its chunk mended, within this time.
+const GIVEN_UP_MAX: Duration = Duration::from_secs(120);
+/// How often it is looked whether it has been.
+const GIVEN_UP_STEP: Duration = Duration::from_secs(5);
 
 impl World {
     /// Compares all copies.
@@ -111,6 +116,16 @@ impl World {
         None
     }
 
+    /// A leaf of some device's map can't be read, and has not been saved anew since.
+    fn has_unreadable_leaf(&self) -> bool {
+        self.devices.values().any(Device::has_unreadable_leaf)
+    }
+
+    /// For how long something may wait for such a leaf.
+    pub(crate) fn giving_up_max(&self) -> Duration {
+        if self.has_unreadable_leaf() { GIVEN_UP_MAX } else { Duration::ZERO }
+    }
+
     fn read_copy(
         &mut self,
         conn: ConnId,
@@ -121,11 +136,20 @@ impl World {
         // Newer than all: nobody refuses it.
         let attachment = Generation(u64::MAX);
         let status = |request| Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk });
-        let runs = self.ask_copy(conn, status, |message| match message {
-            Message::StatusDone(done) => Some(done.result.clone()),
-            Message::ReadDone(done) => done.result.as_ref().err().map(|status| Err(*status)),
-            _ => None,
-        })?;
+        let limit = self.now + GIVEN_UP_MAX;
+        let runs = loop {
+            let runs = self.ask_copy(conn, status, |message| match message {
+                Message::StatusDone(done) => Some(done.result.clone()),
+                Message::ReadDone(done) => done.result.as_ref().err().map(|status| Err(*status)),
+                _ => None,
+            })?;
+            if runs.is_ok() || self.now > limit || !self.has_unreadable_leaf() {
+                break runs;
+            }
+            // The leaf is given up, and the group mends its chunk.
+            let again = self.now + GIVEN_UP_STEP;
+            self.run_until(again, |_| false);
+        };
         let Ok(runs) = runs else {
             self.violate(Invariant::StoreKeeps, format!("{pg:?} {chunk:?}: the block status can't be read"));
             return None;

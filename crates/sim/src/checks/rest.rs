@@ -24,7 +24,7 @@ impl World {
     /// Everything that was begun ends, everything can be read, and the copies are equal.
     pub(crate) fn quiet_down(&mut self) {
         self.let_copies_stay(false);
-        let limit = self.now + QUIET_MAX;
+        let limit = self.now + QUIET_MAX + self.giving_up_max();
         let up = |world: &World| world.endpoints().into_iter().all(|at| world.ready_life(at).is_some());
         let idle = |world: &World| {
             up(world)
@@ -68,7 +68,7 @@ impl World {
             self.read_snapshots(at);
             self.relay_reads_all(at);
             self.read_everything(at);
-            let limit = self.now + QUIET_MAX + self.queueing_max();
+            let limit = self.now + QUIET_MAX + self.queueing_max() + self.giving_up_max();
             if !self.run_until(limit, |world| {
                 world.scene.clients.idle() && world.cuts.idle() && world.scene.snapshots.idle()
             }) {

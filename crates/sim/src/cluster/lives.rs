@@ -94,7 +94,7 @@ impl<S: Scene> Cluster<S> {
         let mut node = Node::new(identity, clock);
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
-        node.limit_sessions(self.plan.sessions_max);
+        node.limit_sessions(self.plan.sessions_limit());
         if self.plan.joined {
             node.join(shards);
         }

@@ -55,7 +55,44 @@ use operator::Operator;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// See the module's description.
+/// A cluster, and the time that passes in it.
+///
+/// # How it is driven
+///
+/// Nothing happens but what is in the queue. [`Cluster::run_until`] takes the event that comes next, sets the time to
+/// when it comes, and tells whom it concerns, until what is waited for is so or the time is over:
+///
+/// ```text
+///   queue ──► event ──► a node is told ──► it takes a turn, soon ──► its effects are performed
+///     ▲         └─────► the scene gets its cue                                  │
+///     └──────────────── what comes of that, and when ◄──────────────────────────┘
+/// ```
+///
+/// What an effect leads to is drawn when it is performed (a latency, a loss, an error) and comes as an event of its
+/// own. Whatever happens is noted in the trace, whose hash says whether two runs were the same.
+///
+/// # The states of a process
+///
+/// ```text
+///                      start                     leave
+///           absent ──────────────► runs ─────────────────────► hands over ──── exit ────┐
+///              ▲                   │  ▲                             │                   │
+///              │             stall │  │ its time is over            │                   │
+///              │                   ▼  │                             │                   │
+///              │               stands still                         │                   │
+///              └────── crash ──────┴─────────── crash ──────────────┴───────────────────┘
+/// ```
+///
+/// Each shard of a process has a life from the start to the end of that (`kernel/process.rs`): events for an earlier
+/// life are void. What comes to a shard that stands still, alone or with its process, it is told afterwards
+/// ([`Cluster::put_off`]); the process's clock may stand still with it. Shards start and end together, have one clock,
+/// and take turns each for itself.
+///
+/// # What that costs
+///
+/// One thread, and for each event one place in a heap: how long a run takes depends on its events, not on its time. All
+/// groups of a node are looked at after each of its turns. The cluster is generic over its scene, so that nothing in
+/// its folder can know a fault or a check.
 pub(crate) struct Cluster<S: Scene> {
     pub(crate) plan: Plan,
     pub(crate) now: Duration,

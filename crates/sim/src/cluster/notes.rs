@@ -119,6 +119,11 @@ impl<S: Scene> Cluster<S> {
         self.inform_all();
     }
 
+    /// A device was drained and nothing needs it: somebody takes it away soon, and restarts its node for that.
+    pub(crate) fn can_be_taken_away(&self, device: DeviceId) -> bool {
+        self.is_drained(device) && self.configuration.model().check_device_removal(device, false).is_ok()
+    }
+
     /// A drained device that nothing needs is taken out of the cluster, and taken away by whoever stops its node.
     pub(crate) fn take_away_drained(&mut self) {
         let drained = self.devices.iter().filter(|(id, device)| !device.retired && self.is_drained(**id));

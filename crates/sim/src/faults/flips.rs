@@ -1,4 +1,5 @@
-//! Stored blocks and leaves of the map decay: a bit flips, on one device only, so that another copy is whole.
+//! Stored blocks and leaves of the map decay: a bit flips, or the device does not give a leaf any more; on one device
+//! only, so that another copy is whole.
 
 use crate::workloads::contents::is_clients;
 use crate::world::World;
@@ -14,5 +15,11 @@ impl World {
         let (id, random) = (self.scene.faults.decaying, &mut self.random);
         let damaged = self.devices.get_mut(&id).is_some_and(|device| device.damage_a_leaf(random));
         if damaged { "damaged leaf" } else { "nothing" }
+    }
+
+    pub(super) fn spoil_a_leaf(&mut self) -> &'static str {
+        let (id, random) = (self.scene.faults.decaying, &mut self.random);
+        let spoilt = self.devices.get_mut(&id).is_some_and(|device| device.spoil_a_leaf(random));
+        if spoilt { "unreadable leaf" } else { "nothing" }
     }
 }

@@ -39,8 +39,7 @@ pub(crate) struct Guests {
 impl Guests {
     pub(crate) fn new(plan: &Plan, random: Random) -> Guests {
         let (here, left) = (BTreeSet::new(), BTreeSet::new());
-        let on = plan.guests && !plan.devices_fail && !plan.goes_back;
-        Guests { on, random, here, left, guests_max: plan.sessions_max }
+        Guests { on: plan.has_guests(), random, here, left, guests_max: plan.sessions_limit() }
     }
 }
 
@@ -142,7 +141,7 @@ impl World {
 
     /// Nobody is left but guests that all have a place.
     pub(crate) fn end_guests(&mut self) {
-        while self.scene.faults.guests.here.len() + 1 > self.plan.sessions_max {
+        while self.scene.faults.guests.here.len() + 1 > self.plan.sessions_limit() {
             let Some(node) = self.scene.faults.guests.here.first().copied() else { break };
             self.see_off(node);
         }

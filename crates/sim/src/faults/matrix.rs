@@ -33,9 +33,10 @@ const COLUMNS: [(&str, u64, u64); 8] = [
 type Strike = fn(&mut World) -> &'static str;
 
 /// Each fault: what it is, what strikes, and its share of the faults of each column, in percent.
-const FAULTS: [(&str, Strike, [u64; 8]); 21] = [
+const FAULTS: [(&str, Strike, [u64; 8]); 22] = [
     ("flipped bit", World::flip_a_bit, [0, 0, 65, 0, 0, 0, 0, 0]),
-    ("damaged leaf of a map", World::damage_a_leaf, [0, 0, 25, 0, 0, 0, 0, 0]),
+    ("damaged leaf of a map", World::damage_a_leaf, [0, 0, 20, 0, 0, 0, 0, 0]),
+    ("leaf of a map unreadable for good", World::spoil_a_leaf, [0, 0, 5, 0, 0, 0, 0, 0]),
     ("links cut", World::cut_some_links, [0, 0, 0, 50, 0, 12, 25, 0]),
     ("process stands still", World::stall_a_node, [0, 0, 0, 0, 60, 8, 15, 0]),
     ("configuration store away", World::lose_configuration, [0, 0, 0, 10, 10, 8, 8, 0]),

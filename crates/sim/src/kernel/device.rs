@@ -293,6 +293,21 @@ impl Device {
         }
     }
 
+    /// The page of a leaf of the saved map can't be read any more; false when there is none.
+    pub(crate) fn spoil_a_leaf(&mut self, random: &mut Random) -> bool {
+        let leaves: Vec<(LayerId, ChunkIndex)> = self.map.leaves().map(|(key, _)| (key.layer, key.chunk)).collect();
+        !leaves.is_empty() && {
+            let (layer, chunk) = *random.pick(&leaves);
+            self.hurt = true;
+            self.map.damage(layer, chunk, MapDamage::Unreadable)
+        }
+    }
+
+    /// A leaf of its saved map can't be read, and has not been saved anew since.
+    pub(crate) fn has_unreadable_leaf(&self) -> bool {
+        self.map.unreadable().next().is_some()
+    }
+
     /// Until when it crawls, as far as is known: not over while something takes long that it was asked
     /// for before.
     pub(crate) fn crawls_until(&self, now: Duration) -> Duration {

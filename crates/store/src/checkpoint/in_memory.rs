@@ -16,6 +16,8 @@ pub enum MapDamage {
     Leaf,
     /// The same, and the index is damaged at this place as well.
     LeafAndIndex,
+    /// The device does not give the leaf's page any more; the index tells of the leaf.
+    Unreadable,
     /// The leaf and its row in the index are gone as if they had never been: a lost write took both.
     Lost,
 }
@@ -70,6 +72,11 @@ impl InMemoryMap {
         true
     }
 
+    /// Leaves that can't be read.
+    pub fn unreadable(&self) -> impl Iterator<Item = (LayerId, ChunkIndex)> {
+        self.damaged.iter().filter(|(_, damage)| **damage == MapDamage::Unreadable).map(|(place, _)| *place)
+    }
+
     /// Damages one copy of a row, and the second one when that has happened before. False when there is no such row.
     pub fn damage_row(&mut self, row: MapRow) -> bool {
         let is_there = match row {
@@ -92,12 +99,18 @@ impl InMemoryMap {
         let place = (key.layer, key.chunk);
         let Some((_, leaf)) = self.leaves.get(&place) else { return SavedLeaf::Absent };
         let Some(damage) = self.damaged.get(&place) else { return SavedLeaf::Whole(leaf.clone()) };
-        let is_indexed = *damage == MapDamage::Leaf;
-        SavedLeaf::Damaged(Box::new(DamagedLeaf {
-            what: format!("the leaf of layer {} chunk {} is damaged", key.layer, key.chunk),
-            stamps: is_indexed.then(|| leaf.stamps()),
-            own: is_indexed.then(|| leaf.own()),
-        }))
+        let is_indexed = *damage != MapDamage::LeafAndIndex;
+        let damaged = |what: &str| {
+            Box::new(DamagedLeaf {
+                what: format!("the leaf of layer {} chunk {} {what}", key.layer, key.chunk),
+                stamps: is_indexed.then(|| leaf.stamps()),
+                own: is_indexed.then(|| leaf.own()),
+            })
+        };
+        match damage {
+            MapDamage::Unreadable => SavedLeaf::Refused(damaged("can't be read")),
+            _ => SavedLeaf::Damaged(damaged("is damaged")),
+        }
     }
 }
 
@@ -165,7 +178,9 @@ impl SavedMap for InMemoryMap {
         for (key, _) in self.leaves() {
             match self.saved(&key) {
                 SavedLeaf::Whole(leaf) => visit(Ok((key, leaf))),
-                SavedLeaf::Damaged(damaged) => visit(Err(MapError::Refused(damaged.what))),
+                SavedLeaf::Damaged(damaged) | SavedLeaf::Refused(damaged) => {
+                    visit(Err(MapError::Refused(damaged.what)))
+                }
                 SavedLeaf::Absent => {}
             }
         }

@@ -108,7 +108,7 @@ impl Checkpointer {
         if pace::replay_waits(cx, groups, jobs) {
             return true;
         }
-        if jobs.wants_position(oldest_unsettled(cx, groups)).is_some() || jobs.wants_to_be_saved(cx.now()) {
+        if jobs.wants_position(oldest_unsettled(cx, groups), groups).is_some() || jobs.wants_to_be_saved(cx.now()) {
             return true;
         }
         let since = cx.statistics().log_bytes - self.last_log_bytes;
@@ -186,7 +186,7 @@ impl Checkpointer {
         let half = replay_from + (cx.segments().chain().len() as u64 / 2).max(1);
         let oldest = oldest_unsettled(cx, groups);
         let freeable = cx.segments().reclaimable(oldest);
-        let job = jobs.wants_position(oldest);
+        let job = jobs.wants_position(oldest, groups);
         half.max(freeable.map_or(0, |generation| generation + 1)).max(job.map_or(0, |generation| generation + 1))
     }
 
@@ -212,7 +212,7 @@ impl Checkpointer {
             Err(MapError::Refused(what))
                 if saving.refused.is_some_and(|since| cx.now().saturating_sub(since) >= REFUSED_FOR) =>
             {
-                cx.fail(Failure::Map(MapError::Failed(what)));
+                cx.fail(Failure::Map(MapError::refused_for_long(&what)));
             }
             Err(error @ (MapError::Full(_) | MapError::Refused(_))) if !cx.has_failed() => {
                 saving.full = matches!(error, MapError::Full(_));

@@ -7,7 +7,7 @@ use crate::cx::Io;
 use crate::effect::{Effect, Failure, MapError};
 use crate::engine::Engine;
 use crate::engine::op::Op;
-use crate::map::{LeafKey, SavedLeaf, UnknownBlocks};
+use crate::map::{DamagedLeaf, LeafKey, SavedLeaf, UnknownBlocks};
 use std::collections::VecDeque;
 
 impl Engine {
@@ -32,7 +32,10 @@ impl Engine {
         match counted {
             Ok(leaves) => {
                 for (key, leaf) in keys.iter().zip(leaves) {
-                    self.map.leaf_loaded(&self.cx, *key, leaf);
+                    match leaf {
+                        SavedLeaf::Refused(damaged) => self.leaf_refused(*key, *damaged, true),
+                        leaf => self.map.leaf_loaded(&self.cx, *key, leaf),
+                    }
                 }
             }
             Err(error @ MapError::Failed(_)) => {
@@ -48,7 +51,10 @@ impl Engine {
                 keys.iter().for_each(|key| self.load_leaves(vec![*key]));
                 return;
             }
-            Err(error) => keys.iter().for_each(|key| self.leaf_refused(*key, &error)),
+            Err(error) => {
+                let damaged = DamagedLeaf { what: error.to_string(), stamps: None, own: None };
+                keys.iter().for_each(|key| self.leaf_refused(*key, damaged.clone(), false));
+            }
         }
         for key in keys {
             self.run_ops((key.pg, key.chunk));
@@ -63,16 +69,21 @@ impl Engine {
         self.map.evict(|key| ops.waits_for(key));
     }
 
-    /// The saved map does not give a leaf now. Readers are told, what changes the chunk waits.
-    fn leaf_refused(&mut self, key: LeafKey, error: &MapError) {
+    /// The saved map does not give a leaf now. Readers are told, what changes the chunk waits. `alone`: it gives
+    /// others.
+    fn leaf_refused(&mut self, key: LeafKey, damaged: DamagedLeaf, alone: bool) {
         let chunk = (key.pg, key.chunk);
+        let error = MapError::Refused(damaged.what.clone());
         let (waits, fails): (VecDeque<Op>, VecDeque<Op>) = self.ops.take(chunk).into_iter().partition(Op::is_change);
-        fails.into_iter().for_each(|op| self.fail_op(op, error));
-        if waits.is_empty() {
-            return self.map.leaf_not_needed(key);
+        fails.into_iter().for_each(|op| self.fail_op(op, &error));
+        if !waits.is_empty() {
+            self.ops.wait(chunk, waits);
+            self.map.leaf_refused(key, self.cx.now(), damaged, alone);
+        } else if alone {
+            self.map.idle_leaf_refused(key, self.cx.now(), damaged);
+        } else {
+            self.map.leaf_not_needed(key);
         }
-        self.ops.wait(chunk, waits);
-        self.map.leaf_refused(key, self.cx.now(), error);
     }
 
     /// Asks again for leaves that were refused.

@@ -17,7 +17,7 @@ use crate::groups::Groups;
 use crate::map::LeafKey;
 use crate::report::Report;
 use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
-use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{ChunkIndex, LayerId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -65,6 +65,14 @@ struct JobState {
     held: Option<u32>,
     /// The saved map did not list the leaves of the next step: the map is asked again then.
     list_at: Option<Duration>,
+}
+
+/// Committed writes of a forgotten group may still wait to be passed over: until then no checkpoint ends the job.
+fn may_end(job: Job, groups: &Groups) -> bool {
+    match job {
+        Job::ForgetGroup(pg) => groups.get(pg).is_none_or(|group| group.is_settled()),
+        Job::DropLayer(_) | Job::MergeLayer { .. } => true,
+    }
 }
 
 /// All jobs.
@@ -137,9 +145,7 @@ impl Jobs {
                 Stage::Swept { generation, fresh: false, .. } | Stage::Gone { generation } => generation < position,
                 _ => false,
             };
-            // Committed writes of a forgotten group may still wait to be passed over.
-            let emptied = |pg: PgId| groups.get(pg).is_none_or(|group| group.is_settled());
-            swept && !matches!(**job, Job::ForgetGroup(pg) if !emptied(pg))
+            swept && may_end(**job, groups)
         };
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
     }
@@ -177,15 +183,15 @@ impl Jobs {
     }
 
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
-    pub fn wants_position(&self, limit: u64) -> Option<u64> {
-        let swept = |running: &JobState| match running.stage {
-            Stage::Swept { generation, fresh, .. } => {
+    pub fn wants_position(&self, limit: u64, groups: &Groups) -> Option<u64> {
+        let swept = |(job, running): (&Job, &JobState)| match running.stage {
+            Stage::Swept { generation, fresh, .. } if may_end(*job, groups) => {
                 let limit = if fresh { limit.saturating_add(1) } else { limit };
                 Some(generation).filter(|generation| *generation < limit)
             }
             _ => None,
         };
-        self.jobs.values().filter_map(swept).max()
+        self.jobs.iter().filter_map(swept).max()
     }
 
     /// A job whose record, in `segment`, is durable or replayed. False: the job is there already, or over.

@@ -11,8 +11,8 @@ pub(super) struct Head {
     pub link: Link,
     /// The next block to write.
     pub block: u32,
-    /// It was opened for what cleaning moves, out of its own reserve.
-    pub for_gc: bool,
+    /// It was opened out of the reserve: for what cleaning moves, or for a TRIM with the data before it.
+    pub reserved: bool,
     pub summary: SummaryBuilder,
 }
 

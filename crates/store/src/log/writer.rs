@@ -73,7 +73,7 @@ impl LogWriter {
         self.next_sequence = last.map_or(link.first_sequence, |header| header.sequence + 1);
         self.last_crc = last.map_or(link.first_previous, |header| header.crc);
         cx.log_mut().set_durable(self.next_sequence - 1);
-        self.head = Some(Head { link, block, for_gc: false, summary });
+        self.head = Some(Head { link, block, reserved: false, summary });
         cx.log_mut().set_head(link, block);
     }
 
@@ -146,8 +146,8 @@ impl LogWriter {
         // progress, and will make room.
         let map_keeps_up =
             s.map.dirty_bytes() <= s.cx.options().leaf_cache_bytes_max && !replay_waits(s.cx, s.groups, s.jobs);
-        let may_open_for_clients = !self.clients_are_stalled(s);
-        let plan = self.plan(s, map_keeps_up, may_open_for_clients);
+        let may_write = self.clients_may_write(s);
+        let plan = self.plan(s, map_keeps_up, may_write);
         if !plan.is_empty() {
             self.write_batch(s, &plan);
             return true;
@@ -157,27 +157,27 @@ impl LogWriter {
             && !s.cleaner.queue().is_empty()
             && self.moves_may_be_written(s)
             && s.cleaner.batch_is_worthwhile(s.cx);
-        let for_clients = clients_wait && may_open_for_clients;
-        (for_clients || moves_wait) && self.seal_segment(s.cx, s.cleaner, !for_clients)
+        let for_clients = clients_wait && may_write > 0;
+        let reserved = !for_clients || may_write < self.queue.len();
+        (for_clients || moves_wait) && self.seal_segment(s.cx, s.cleaner, reserved)
     }
 
-    /// Chooses records that fit into what is left of the open segment.
-    fn plan(&self, s: &Sealing<'_>, map_keeps_up: bool, clients_may_open: bool) -> Plan {
+    /// Chooses records that fit into what is left of the open segment. Of clients' records so many may open one.
+    fn plan(&self, s: &Sealing<'_>, map_keeps_up: bool, clients_may_open: usize) -> Plan {
         let mut plan = Plan::default();
         let Some(head) = self.head.as_ref().filter(|_| map_keeps_up) else { return plan };
         let options = s.cx.options();
         // A segment out of the reserve must not be filled by those who may not open one: cleaning would be left
         // without the space that it needs to win some, unless it waits for them.
-        if clients_may_open || !head.for_gc || self.waits_for_an_epoch(s) {
-            for queued in &self.queue {
-                if !plan.has_room(&queued.item, head, options) {
-                    break;
-                }
-                plan.take_client(&queued.item);
+        let all = !head.reserved || self.waits_for_an_epoch(s);
+        for queued in self.queue.iter().take(if all { usize::MAX } else { clients_may_open }) {
+            if !plan.has_room(&queued.item, head, options) {
+                break;
             }
+            plan.take_client(&queued.item);
         }
         // The rest of the segment is too small for the next client record: what is to be moved may use it.
-        let is_end = plan.is_empty() && !self.queue.is_empty() && clients_may_open;
+        let is_end = plan.is_empty() && !self.queue.is_empty() && clients_may_open > 0;
         if self.moves_may_be_written(s) && (plan.clients > 0 || is_end || s.cleaner.batch_is_worthwhile(s.cx)) {
             let mut credit = if self.clients_wait_for_space(s) { f64::MAX } else { s.cleaner.credit() };
             for queued in s.cleaner.queue() {
@@ -279,7 +279,7 @@ impl LogWriter {
     }
 
     /// Ends the open segment with its summary and opens the next. False: there is no free segment.
-    pub fn seal_segment(&mut self, cx: &mut StoreCx, cleaner: &Cleaner, for_gc: bool) -> bool {
+    pub fn seal_segment(&mut self, cx: &mut StoreCx, cleaner: &Cleaner, reserved: bool) -> bool {
         let Some(head) = &self.head else { return false };
         let Some(next) = cx.segments().next_free(head.link.segment) else { return false };
         assert!(!cleaner.has_move_from(cx, next), "segment {next} is to be written, and blocks of it wait to be moved");
@@ -298,7 +298,7 @@ impl LogWriter {
             first_previous: self.last_crc,
         };
         cx.segments_mut().open(link);
-        self.head = Some(Head { link, block: 0, for_gc, summary: SummaryBuilder::default() });
+        self.head = Some(Head { link, block: 0, reserved, summary: SummaryBuilder::default() });
         cx.log_mut().set_head(link, 0);
         true
     }

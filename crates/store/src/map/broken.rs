@@ -1,10 +1,9 @@
 //! What stands in the place of leaves that can't be used (`damage.rs` says what becomes of them).
 
 use crate::cx::log_position;
-use crate::effect::MapError;
 use crate::groups::Pending;
 use crate::map::cache::{Content, SlotId};
-use crate::map::damage::UnknownBlocks;
+use crate::map::damage::{OverdueLeaf, UnknownBlocks};
 use crate::map::leaf::{DamagedLeaf, Entry, Leaf, LeafKey, LeafStamps, SavedLeaf};
 use crate::map::right::LiveRight;
 use crate::map::step::Step;
@@ -58,7 +57,7 @@ impl Map {
             let other = self.cache.slot(inheritor).key;
             self.cache.save_with(slot, other);
         }
-        self.damage.found(key);
+        self.damage.replaced(key);
         s.cx.report(Report::LeafDamaged { key, what: damaged.what.clone() });
         Ok(())
     }
@@ -100,11 +99,21 @@ impl Map {
     }
 
     /// The saved map does not give a leaf now, for which changes wait: it is asked for again. If it
-    /// has been given up, it counts as damaged.
-    pub fn leaf_refused(&mut self, key: LeafKey, now: Duration, error: &MapError) {
-        if self.damage.refuse(key, now) {
-            let damaged = DamagedLeaf { what: error.to_string(), stamps: None, own: None };
+    /// has been given up, it counts as damaged. `alone`: the rest of the map can be read.
+    pub fn leaf_refused(&mut self, key: LeafKey, now: Duration, damaged: DamagedLeaf, alone: bool) {
+        if self.damage.refuse(key, now, alone, false) {
             self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
+        }
+    }
+
+    /// The same for a leaf that nothing waits for, while the rest of the map can be read: it is to be mended, too.
+    pub fn idle_leaf_refused(&mut self, key: LeafKey, now: Duration, damaged: DamagedLeaf) {
+        if !self.damage.may_wait_idly(&key) {
+            self.leaf_not_needed(key);
+        } else if self.damage.refuse(key, now, true, true) {
+            self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
+        } else {
+            self.cache.load_failed(key);
         }
     }
 
@@ -114,8 +123,8 @@ impl Map {
         self.cache.load_failed(key);
     }
 
-    /// Leaves that changes wait for and that the saved map has refused for long, see [`crate::Store::overdue_leaves`].
-    pub fn overdue_leaves(&mut self, now: Duration) -> Vec<(LeafKey, Duration)> {
+    /// Leaves that the saved map has refused for long, see [`crate::Store::overdue_leaves`].
+    pub fn overdue_leaves(&mut self, now: Duration) -> Vec<OverdueLeaf> {
         self.damage.overdue(now)
     }
 
@@ -126,7 +135,18 @@ impl Map {
 
     /// Leaves that were refused and are to be asked for again now.
     pub fn refused_leaves_due(&mut self, now: Duration) -> Vec<LeafKey> {
-        self.damage.due(now)
+        let mut keys = Vec::new();
+        for (key, idle) in self.damage.due(now) {
+            if idle {
+                // Whoever has asked for it meanwhile waits for the same answer.
+                if self.cache.find(key).is_some() {
+                    continue;
+                }
+                self.cache.start_loading(key);
+            }
+            keys.push(key);
+        }
+        keys
     }
 }
 

@@ -194,7 +194,7 @@ impl LeafCache {
         let content = match leaf {
             SavedLeaf::Absent => Content::Absent,
             SavedLeaf::Whole(leaf) => Content::Present(leaf),
-            SavedLeaf::Damaged(damaged) => Content::Broken(damaged.into()),
+            SavedLeaf::Damaged(damaged) | SavedLeaf::Refused(damaged) => Content::Broken(damaged.into()),
         };
         self.set_content(slot, content);
     }

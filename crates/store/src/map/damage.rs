@@ -11,7 +11,9 @@
 //!
 //! A leaf that the database refuses to read for the moment is asked for again: readers get an error at once, changes
 //! wait. When that goes on, whoever knows the group says whether the leaf is given up ([`Damage::overdue`]):
-//! only where another copy has its blocks. The device may yet give it, and nobody else can.
+//! only where another copy has its blocks. The device may yet give it, and nobody else can. When the rest of the map
+//! can be read, that goes for a leaf that only readers have asked for, too: what nobody writes to is to be mended as
+//! well.
 
 use crate::map::leaf::{Leaf, LeafKey, SavedLeaf};
 use azekura_base::BlockIndex;
@@ -21,12 +23,27 @@ use std::time::Duration;
 
 /// A leaf that the map refuses to read, and that a change waits for, is asked for again after this time.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// One that nothing waits for, after this time.
+const IDLE_RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// Leaves that nothing waits for and that are asked for again, at most.
+const IDLE_MAX: usize = 1024;
 /// When that has gone on for this time, the leaf is overdue; and again after each such time.
 const OVERDUE: Duration = Duration::from_secs(10);
 /// Damaged chunks that are remembered; others are found again by readers and scrubs.
 const DAMAGED_MAX: usize = 4096;
 /// Of those, the ones that are named in one answer.
 const DAMAGED_PAGE: usize = 64;
+
+/// A leaf that the saved map has refused for some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverdueLeaf {
+    /// Whose leaf it is.
+    pub key: LeafKey,
+    /// For how long.
+    pub refused_for: Duration,
+    /// For how long the rest of the map could be read meanwhile: then it is no path that is down.
+    pub alone_for: Duration,
+}
 
 /// Blocks of which nothing is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,19 +61,23 @@ pub(crate) struct Damage {
     known: BTreeSet<LeafKey>,
     /// The last that was named.
     named: Option<LeafKey>,
-    /// Leaves that the map refuses and that changes wait for.
+    /// Leaves that the map refuses and that are asked for again.
     refused: BTreeMap<LeafKey, Refused>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Refused {
     since: Duration,
+    /// Since when it alone has been refused, and not the rest of the map.
+    alone_since: Option<Duration>,
     /// `None` while it is being asked for.
     again_at: Option<Duration>,
     /// When it is named as overdue, again and again.
     overdue_at: Duration,
     /// Refused once more, it counts as damaged.
     given_up: bool,
+    /// Nothing waits for it.
+    idle: bool,
 }
 
 impl Damage {
@@ -100,17 +121,35 @@ impl Damage {
         self.known.remove(key);
     }
 
-    /// The saved map does not give a leaf now, and changes wait for it: it will be asked for again. True: the leaf has
-    /// been given up.
-    pub fn refuse(&mut self, key: LeafKey, now: Duration) -> bool {
-        let first = Refused { since: now, again_at: None, overdue_at: now + OVERDUE, given_up: false };
-        let refused = self.refused.entry(key).or_insert(first);
+    /// The saved map does not give a leaf now: it will be asked for again. `alone`: it gives others; `idle`: nothing
+    /// waits for it. True: it has been given up.
+    pub fn refuse(&mut self, key: LeafKey, now: Duration, alone: bool, idle: bool) -> bool {
+        let refused = self.refused.entry(key).or_insert(Refused {
+            since: now,
+            alone_since: None,
+            again_at: None,
+            overdue_at: now + OVERDUE,
+            given_up: false,
+            idle,
+        });
+        refused.alone_since = refused.alone_since.or(Some(now)).filter(|_| alone);
+        refused.again_at = None;
         if !refused.given_up {
-            refused.again_at = Some(now + RETRY_PAUSE);
-            return false;
+            refused.idle = idle;
+            refused.again_at = Some(now + if idle { IDLE_RETRY_PAUSE } else { RETRY_PAUSE });
         }
+        refused.given_up
+    }
+
+    /// There is room to remember a leaf that nothing waits for.
+    pub fn may_wait_idly(&self, key: &LeafKey) -> bool {
+        self.refused.len() < IDLE_MAX || self.refused.contains_key(key)
+    }
+
+    /// A leaf that can't be used has been replaced by one of which nothing is known.
+    pub fn replaced(&mut self, key: LeafKey) {
         self.refused.remove(&key);
-        true
+        self.found(key);
     }
 
     /// Nothing waits for a leaf any more that the saved map does not give.
@@ -118,31 +157,34 @@ impl Damage {
         self.refused.remove(key);
     }
 
-    /// Leaves that changes wait for and that the saved map has refused for ten seconds and more, and for how long; each
-    /// is named once in ten seconds.
-    pub fn overdue(&mut self, now: Duration) -> Vec<(LeafKey, Duration)> {
+    /// Leaves that the saved map has refused for ten seconds and more; each is named once in ten seconds.
+    pub fn overdue(&mut self, now: Duration) -> Vec<OverdueLeaf> {
         let overdue = self.refused.iter_mut().filter(|(_, refused)| !refused.given_up && refused.overdue_at <= now);
         overdue
             .map(|(key, refused)| {
                 refused.overdue_at = now + OVERDUE;
-                (*key, now - refused.since)
+                let alone_for = refused.alone_since.map_or(Duration::ZERO, |since| now - since);
+                OverdueLeaf { key: *key, refused_for: now - refused.since, alone_for }
             })
             .collect()
     }
 
     /// A leaf that the saved map refuses counts as damaged when it is refused once more.
     pub fn give_up(&mut self, key: &LeafKey) {
-        if let Some(refused) = self.refused.get_mut(key) {
-            refused.given_up = true;
+        let Some(refused) = self.refused.get_mut(key) else { return };
+        refused.given_up = true;
+        // Whoever lists what is not known has it replaced.
+        if refused.idle {
+            self.found(*key);
         }
     }
 
-    /// Leaves that were refused and are to be asked for again now.
-    pub fn due(&mut self, now: Duration) -> Vec<LeafKey> {
+    /// Leaves that were refused and are to be asked for again now, and whether nothing waits for them.
+    pub fn due(&mut self, now: Duration) -> Vec<(LeafKey, bool)> {
         let due = self.refused.iter_mut().filter(|(_, refused)| refused.again_at.is_some_and(|at| at <= now));
         due.map(|(key, refused)| {
             refused.again_at = None;
-            *key
+            (*key, refused.idle)
         })
         .collect()
     }

@@ -166,9 +166,11 @@ pub enum SavedLeaf {
     Whole(LeafImage),
     /// There is one, and it is not what was last saved.
     Damaged(Box<DamagedLeaf>),
+    /// There is one, and it can't be read. The rest of the map can.
+    Refused(Box<DamagedLeaf>),
 }
 
-/// What is known of a saved leaf that is damaged.
+/// What is known of a saved leaf that is damaged, or can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedLeaf {
     /// What is wrong with it.

@@ -28,7 +28,7 @@ mod saving;
 mod step;
 
 pub(crate) use cache::{Content, Slot, SlotId};
-pub use damage::UnknownBlocks;
+pub use damage::{OverdueLeaf, UnknownBlocks};
 pub use entries::Entries;
 pub use leaf::{DamagedLeaf, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, SavedLeaf};
 pub use merged_owners::MergedOwner;

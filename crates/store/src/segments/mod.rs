@@ -162,6 +162,11 @@ impl Segments {
         self.promised_blocks
     }
 
+    /// See [`Options::full_enough_blocks`].
+    pub fn full_enough(&self) -> u32 {
+        self.full_enough
+    }
+
     pub fn live(&self) -> u64 {
         self.live
     }
@@ -428,7 +433,7 @@ impl Segments {
         for class in &self.classes[1..] {
             let usable = |(_, segment): &&(u64, u32)| {
                 let entry = self.get(*segment);
-                entry.needed() < self.full_enough && entry.generation < durable && !put_off(*segment)
+                entry.when_moved() < self.full_enough && entry.generation < durable && !put_off(*segment)
             };
             let Some((generation, segment)) = class.iter().take(VICTIMS_TRIED_MAX).find(usable) else { continue };
             let full = f64::from(self.get(*segment).needed()) / blocks;

@@ -39,6 +39,12 @@ impl Segment {
     pub fn needed(&self) -> u32 {
         self.live + self.pins
     }
+
+    /// Blocks of a segment that these fill when they are moved, at worst. A write that is not committed yet is moved in
+    /// one piece, so the ends of segments stay empty: three quarters are filled where records have the largest size.
+    pub fn when_moved(&self) -> u32 {
+        self.needed() + self.pins / 2
+    }
 }
 
 /// One segment of the part of the log that a replay would read.

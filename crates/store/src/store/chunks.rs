@@ -3,11 +3,10 @@
 use crate::cx::Io;
 use crate::effect::Effect;
 use crate::engine::Op;
-use crate::map::{LeafKey, UnknownBlocks};
+use crate::map::{LeafKey, OverdueLeaf, UnknownBlocks};
 use crate::query::ChangedQuery;
 use crate::store::Store;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
-use std::time::Duration;
 
 impl Store {
     /// Says which blocks of a chunk take space. [`crate::Completion::Status`] follows.
@@ -64,10 +63,9 @@ impl Store {
         self.engine.unknown_blocks()
     }
 
-    /// Leaves that changes wait for and that the saved map has refused for ten seconds and more, and for how long; each
-    /// is named once in ten seconds. The caller may give up those whose blocks another copy has
-    /// ([`Store::give_up_leaf`]).
-    pub fn overdue_leaves(&mut self) -> Vec<(LeafKey, Duration)> {
+    /// Leaves that are wanted and that the saved map has refused for ten seconds and more; each is named once in ten
+    /// seconds. The caller may give up those whose blocks another copy has ([`Store::give_up_leaf`]).
+    pub fn overdue_leaves(&mut self) -> Vec<OverdueLeaf> {
         let now = self.cx().now();
         self.engine.map_mut().overdue_leaves(now)
     }

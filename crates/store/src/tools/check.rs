@@ -270,7 +270,7 @@ fn check_leaves(
             Some(_) => None,
             None => match map.load_leaves(&[LeafKey { layer, ..*key }]).ok()?.pop()? {
                 SavedLeaf::Whole(leaf) => Some(leaf),
-                SavedLeaf::Absent | SavedLeaf::Damaged(_) => None,
+                SavedLeaf::Absent | SavedLeaf::Damaged(_) | SavedLeaf::Refused(_) => None,
             },
         };
         if let Some(block) = lineage.orphan(key, leaf, ancestor) {

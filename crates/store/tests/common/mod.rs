@@ -74,6 +74,9 @@ pub fn tiny() -> Options {
     }
 }
 
+/// Seconds that an opening may take which meets a leaf that can't be read.
+pub const OPENING_MAX_S: u64 = 40;
+
 /// A store with its surroundings.
 pub struct Rig {
     pub store: Store,
@@ -88,6 +91,8 @@ pub struct Rig {
     pub map_full: u32,
     pub done: Vec<Completion>,
     pub reports: Vec<Report>,
+    /// What the store was last told, where that is needed.
+    pub time: Duration,
 }
 
 impl Rig {
@@ -103,8 +108,8 @@ impl Rig {
     /// Surroundings in which nothing has happened.
     pub fn around(store: Store, disk: Disk, map: InMemoryMap) -> Rig {
         let (map_waiting, reads_waiting) = (Vec::new(), Vec::new());
-        let (map_refuses, map_full, done, reports) = (0, 0, Vec::new(), Vec::new());
-        Rig { store, disk, map, map_waiting, reads_waiting, map_refuses, map_full, done, reports }
+        let (map_refuses, map_full, done, reports, time) = (0, 0, Vec::new(), Vec::new(), Duration::ZERO);
+        Rig { store, disk, map, map_waiting, reads_waiting, map_refuses, map_full, done, reports, time }
     }
 
     pub fn open(options: &Options, disk: Disk, map: InMemoryMap) -> Result<Rig, OpenError> {
@@ -122,13 +127,35 @@ impl Rig {
         prepare(&mut store);
         let mut rig = Rig::around(store, disk, map);
         rig.settle();
-        let ended = rig.done.iter().position(|c| matches!(c, Completion::Recovered(_)));
+        let recovered = |rig: &Rig| rig.done.iter().position(|c| matches!(c, Completion::Recovered(_)));
+        // Another copy has what stands in a leaf that can't be read.
+        for _ in 0..OPENING_MAX_S {
+            if recovered(&rig).is_some() || rig.map.unreadable().next().is_none() {
+                break;
+            }
+            rig.pass_a_second();
+            rig.give_up_leaves();
+            rig.settle();
+        }
+        let ended = recovered(&rig);
         let ended = ended.map(|index| rig.done.remove(index));
         rig.done.clear();
         match ended {
             Some(Completion::Recovered(Ok(()))) => Ok(rig),
             Some(Completion::Recovered(Err(error))) => Err(error),
             other => panic!("opening gave {other:?}"),
+        }
+    }
+
+    pub fn pass_a_second(&mut self) {
+        self.time += Duration::from_secs(1);
+        self.store.tick(self.time);
+    }
+
+    /// Gives leaves up that alone have been refused for long.
+    pub fn give_up_leaves(&mut self) {
+        for leaf in self.store.overdue_leaves().iter().filter(|leaf| !leaf.alone_for.is_zero()) {
+            self.store.give_up_leaf(&leaf.key);
         }
     }
 
@@ -222,6 +249,12 @@ impl Rig {
     pub fn read(&mut self, pg: u32, layer: u64, chunk: u32, first: u16, count: u16) -> Result<Vec<u8>, ReadError> {
         self.store.read(99, PgId(pg), blocks(layer, chunk, first, count));
         self.settle();
+        // What a leaf is waited for that can't be read is told when that has been asked for again.
+        let ends = |c: &Completion| matches!(c, Completion::Read { token: 99, .. });
+        if !self.done.iter().any(ends) && self.map.unreadable().next().is_some() {
+            self.pass_a_second();
+            self.settle();
+        }
         let result = self.done.drain(..).find_map(|c| match c {
             Completion::Read { token: 99, result } => Some(result),
             _ => None,

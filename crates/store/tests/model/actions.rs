@@ -73,16 +73,8 @@ pub enum Action {
         records: u16,
         count: u16,
     },
-    /// A leaf of the saved map is damaged, and perhaps what the index says of it.
-    DamageLeaf {
-        age: u8,
-        chunk: u32,
-        index: bool,
-    },
-    /// The map refuses so many reads.
-    MapRefuses(u32),
-    /// The map has no room for so many checkpoints.
-    MapFull(u32),
+    /// The saved map is in trouble.
+    Trouble(Trouble),
     Crash {
         seed: u64,
         coarse: bool,
@@ -90,6 +82,19 @@ pub enum Action {
         interrupted: u8,
         unreadable: bool,
     },
+}
+
+/// What happens to the saved map.
+#[derive(Debug, Clone, Copy)]
+pub enum Trouble {
+    /// A leaf is damaged, and perhaps what the index says of it.
+    DamageLeaf { age: u8, chunk: u32, index: bool },
+    /// The page of a leaf can't be read any more.
+    SpoilLeaf { age: u8, chunk: u32 },
+    /// It refuses so many reads.
+    MapRefuses(u32),
+    /// It has no room for so many checkpoints.
+    MapFull(u32),
 }
 
 pub fn action() -> impl Strategy<Value = Action> {
@@ -130,12 +135,19 @@ pub fn action() -> impl Strategy<Value = Action> {
 
 /// The same, and the saved map is in trouble at times.
 pub fn action_in_trouble() -> impl Strategy<Value = Action> {
+    prop_oneof![40 => action(), 4 => trouble().prop_map(Action::Trouble)]
+}
+
+fn trouble() -> impl Strategy<Value = Trouble> {
     prop_oneof![
-        40 => action(),
-        1 => (0u8..3, 0..CHUNKS, prop::bool::weighted(0.3))
-            .prop_map(|(age, chunk, index)| Action::DamageLeaf { age, chunk, index }),
-        1 => (1u32..4).prop_map(Action::MapRefuses),
-        1 => (1u32..4).prop_map(Action::MapFull),
+        (0u8..3, 0..CHUNKS, prop::bool::weighted(0.3)).prop_map(|(age, chunk, index)| Trouble::DamageLeaf {
+            age,
+            chunk,
+            index
+        }),
+        (0u8..3, 0..CHUNKS).prop_map(|(age, chunk)| Trouble::SpoilLeaf { age, chunk }),
+        (1u32..4).prop_map(Trouble::MapRefuses),
+        (1u32..4).prop_map(Trouble::MapFull),
     ]
 }
 
@@ -191,9 +203,12 @@ pub fn parse(line: &str) -> Action {
         "Tick" => Action::Tick(number(1) as u16),
         "Settle" => Action::Settle,
         "GoRound" => Action::GoRound { chunk: chunk(), records: number(2) as u16, count: number(3) as u16 },
-        "DamageLeaf" => Action::DamageLeaf { age: number(1) as u8, chunk: number(2) as u32, index: flag(3) },
-        "MapRefuses" => Action::MapRefuses(number(1) as u32),
-        "MapFull" => Action::MapFull(number(1) as u32),
+        "DamageLeaf" => {
+            Action::Trouble(Trouble::DamageLeaf { age: number(1) as u8, chunk: number(2) as u32, index: flag(3) })
+        }
+        "SpoilLeaf" => Action::Trouble(Trouble::SpoilLeaf { age: number(1) as u8, chunk: number(2) as u32 }),
+        "MapRefuses" => Action::Trouble(Trouble::MapRefuses(number(1) as u32)),
+        "MapFull" => Action::Trouble(Trouble::MapFull(number(1) as u32)),
         "Crash" => Action::Crash {
             seed: number(1),
             coarse: flag(2),

@@ -188,6 +188,12 @@ fn a_relocation_that_was_queued_before_a_merge_is_found_by_the_next_one() {
     replay(include_str!("../histories/relocation-queued-before-a-merge.txt"), small());
 }
 
+/// Checkpoints were saved one after the other while a write to the group waited for a leaf that the map refused.
+#[test]
+fn no_checkpoint_is_saved_for_the_end_of_a_group_that_waits_for_a_leaf() {
+    replay(include_str!("../histories/end-of-a-group-waits-for-a-leaf.txt"), tiny());
+}
+
 /// A relocation that names a layer which has ended can't be replayed: nobody knows who inherits from it.
 #[test]
 fn nothing_is_moved_under_the_name_of_a_layer_that_has_ended() {

@@ -1,5 +1,6 @@
 //! A saved map of which leaves are damaged, that refuses to be read, or that has no room.
 
+use crate::actions::Trouble;
 use crate::common::*;
 use crate::state::*;
 use crate::world::World;
@@ -18,6 +19,8 @@ pub struct Troubles {
     damaged: BTreeSet<u32>,
     /// Of a leaf it was not known how many blocks it owns: they are counted for ever, as far as nobody looks.
     pub uncounted: bool,
+    /// Chunks of which a leaf could not be read at some time.
+    unreadable: BTreeSet<u32>,
     /// The map has refused something, or had no room, since all was at rest.
     refusing: bool,
     /// It has done so at some time since the store was opened.
@@ -34,7 +37,7 @@ impl Troubles {
     pub fn excuse(&self, chunk: u32, error: &ReadError) -> bool {
         match error {
             ReadError::Unknown { .. } => self.damaged.contains(&chunk),
-            ReadError::Map(_) => self.has_refused,
+            ReadError::Map(_) => self.has_refused || self.unreadable.contains(&chunk),
             _ => false,
         }
     }
@@ -55,12 +58,22 @@ impl World {
     }
 
     pub fn pass(&mut self, time: Duration) {
-        self.time += time.as_millis() as u64;
-        let now = Duration::from_millis(self.time);
+        let now = Duration::from_millis(self.time).max(self.rig().time) + time;
+        self.time = now.as_millis() as u64;
+        self.rig().time = now;
         self.store().tick(now);
     }
 
-    pub fn damage_leaf(&mut self, age: u8, chunk: u32, index: bool) {
+    pub fn make_trouble(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::DamageLeaf { age, chunk, index } => self.damage_leaf(age, chunk, index),
+            Trouble::SpoilLeaf { age, chunk } => self.spoil_leaf(age, chunk),
+            Trouble::MapRefuses(times) => self.refuse(times, 0),
+            Trouble::MapFull(times) => self.refuse(0, times),
+        }
+    }
+
+    fn damage_leaf(&mut self, age: u8, chunk: u32, index: bool) {
         let layer = self.layer_of_age(age);
         let damage = if index { MapDamage::LeafAndIndex } else { MapDamage::Leaf };
         if self.rig().map.damage(LayerId(layer), ChunkIndex(chunk), damage) {
@@ -69,7 +82,15 @@ impl World {
         }
     }
 
-    pub fn refuse(&mut self, reads: u32, checkpoints: u32) {
+    fn spoil_leaf(&mut self, age: u8, chunk: u32) {
+        let layer = self.layer_of_age(age);
+        if self.rig().map.damage(LayerId(layer), ChunkIndex(chunk), MapDamage::Unreadable) {
+            self.troubles.damaged.insert(chunk);
+            self.troubles.unreadable.insert(chunk);
+        }
+    }
+
+    fn refuse(&mut self, reads: u32, checkpoints: u32) {
         let rig = self.rig();
         (rig.map_refuses, rig.map_full) = (rig.map_refuses.max(reads), rig.map_full.max(checkpoints));
         (self.troubles.refusing, self.troubles.has_refused) = (true, true);
@@ -77,7 +98,8 @@ impl World {
 
     /// The map does everything again, and time passes until what was refused has been tried again.
     pub fn outlast_troubles(&mut self) {
-        if !std::mem::take(&mut self.troubles.refusing) {
+        let is_unreadable = self.rig().map.unreadable().next().is_some();
+        if !std::mem::take(&mut self.troubles.refusing) && !is_unreadable {
             return;
         }
         let rig = self.rig();
@@ -86,6 +108,9 @@ impl World {
             self.rig().settle();
             self.look();
             self.pass(Duration::from_secs(1));
+            // Another copy has what stands in a leaf that can't be read.
+            self.rig().give_up_leaves();
+            self.store().unknown_blocks();
         }
     }
 

@@ -315,9 +315,7 @@ impl World {
             }
             Action::Checkpoint => self.store().begin_checkpoint(|_| None),
             Action::Tick(ms) => self.pass(Duration::from_millis(ms.into())),
-            Action::DamageLeaf { age, chunk, index } => self.damage_leaf(age, chunk, index),
-            Action::MapRefuses(times) => self.refuse(times, 0),
-            Action::MapFull(times) => self.refuse(0, times),
+            Action::Trouble(trouble) => self.make_trouble(trouble),
             Action::Settle => self.settle(),
             Action::GoRound { chunk, records, count } => self.go_round(chunk, records, count),
             Action::Crash { seed, coarse, checkpoint_lands, interrupted, unreadable } => {
@@ -472,6 +470,7 @@ impl World {
             (disk, map) = interrupted_open(&self.options, disk, map, &prepare, interrupted);
         }
         let mut rig = Rig::open_with(&self.options, disk, map, prepare).expect("the device opens");
+        rig.time = rig.time.max(Duration::from_millis(self.time));
         if !self.troubles.uncounted {
             rig.check_accounts();
         }

@@ -356,7 +356,8 @@ impl<S: Scene> Cluster<S> {
     pub(crate) fn devices_rest(&self) -> bool {
         let rests = |(id, device): (&DeviceId, &Device)| {
             let serves = self.store_of(*id).is_some() && !device.refuses.is_on(self.now);
-            !device.retired && (self.is_out_for_good(*id) || !self.operator.is_out(*id) && serves)
+            let stays = !device.retired && !self.can_be_taken_away(*id);
+            stays && (self.is_out_for_good(*id) || !self.operator.is_out(*id) && serves)
         };
         let up = self.endpoints().into_iter().all(|at| self.ready_life(at).is_some());
         let rest = || self.operator.due.is_empty() && !self.operator.has_dismissed() && self.devices.iter().all(rests);
