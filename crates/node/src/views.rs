@@ -226,6 +226,25 @@ mod tests {
         assert_eq!(gone(&memory), [2]);
     }
 
+    #[test]
+    fn where_a_class_says_nothing_its_volumes_wait_half_a_minute_for_a_stuck_group() {
+        let bound = |io_timeout: serde_json::Value| {
+            let mut class = serde_json::json!({ "name": "c", "copies": 1, "failure_domain": "host", "ack_rule": "all",
+                "copies_min": 1, "overcommit_ratio": 1.0, "groups": [1], "created": "" });
+            if !io_timeout.is_null() {
+                class["io_timeout_seconds"] = io_timeout;
+            }
+            let volume = serde_json::json!({ "id": 1, "uuid": "u", "name": "v", "size_bytes": 4096, "class": "c", "head": 1,
+                "group_offset": 0, "created": "" });
+            let txn = Txn::new().put(&Key::Class("c").to_string(), &class).put(&Key::Volume("v").to_string(), &volume);
+            let mut memory = Memory::new();
+            memory.run(&txn).expect("there are no conditions");
+            Views::default().of(memory.model()).volumes["v"].io_timeout
+        };
+        assert_eq!(bound(serde_json::Value::Null), Some(Duration::from_secs(30)));
+        assert_eq!(bound(5.into()), Some(Duration::from_secs(5)));
+    }
+
     /// Proposals in doubt name devices that are neither members nor in sync any more: a site that is not known would
     /// count as one of its own, of which a copy has to hold everything.
     #[test]
