@@ -188,7 +188,7 @@ fn an_empty_device_that_passes_for_the_one_it_replaces_is_noticed() {
 
 #[test]
 fn copies_that_have_lost_repairs_and_do_not_say_so_are_noticed() {
-    // Repairs must be under way when power fails and a disk lies: that takes copies that were cut off as well.
+    // Repairs must be under way when power fails and a disk lies: so it is in 5 of these twenty seeds.
     let plan = |seed| Plan { lie: Some(Lie::LostRepairs), ..Plan::draw(Mode::All, seed) };
     assert_eq!(first_caught(plan), Some(Invariant::CopiesEqual));
 }
