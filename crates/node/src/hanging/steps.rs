@@ -56,3 +56,48 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN, Identity};
+    use azekura_base::{Endpoint, NodeId};
+    use azekura_replica::TICK;
+    use azekura_store::{Effect as StoreEffect, InMemoryMap, IoId, Options, SavedMap, Store};
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// After how many seconds of silence a node does without its device; `timeout` is what it was told, if it was.
+    fn given_up_after(timeout: Option<Duration>) -> u64 {
+        let (id, options) = (DeviceId(1), Options { segments: 8, ..Options::default() });
+        let store = azekura_store::Identity { cluster: 1, device: id, instance: 1 };
+        let mut map = InMemoryMap::new();
+        let formatted = Store::format(&options, &store).expect("the options fit");
+        map.checkpoint(formatted.checkpoint).expect("it takes everything");
+        let root = map.root().expect("it answers").expect("it is formatted");
+        let endpoint = Endpoint::first(NodeId(1));
+        let mut node = Node::new(Identity { cluster: 1, endpoint, incarnation: 1 }, Duration::ZERO);
+        timeout.into_iter().for_each(|timeout| node.set_device_timeout(timeout));
+        node.add_device(id, Store::open(options, store, root));
+        let device = node.devices.get_mut(&id).expect("it was added");
+        device.open = true;
+        device.hanging.asked(&StoreEffect::Read { io: IoId(99), offset: 0, len: 4096 }, Duration::ZERO);
+        while node.devices.contains_key(&id) {
+            assert!(node.now < 100 * SECOND, "it is never given up");
+            node.now += TICK;
+            node.watch_device(id);
+        }
+        let told = |effect: &Effect| matches!(effect, Effect::DeviceOpen(of, Err(why)) if *of == id && !why.for_good);
+        assert!(node.effects.iter().any(told), "people are told");
+        node.now.as_secs()
+    }
+
+    #[test]
+    fn a_silent_device_is_out_of_service_after_the_time_that_the_node_was_told() {
+        assert_eq!(given_up_after(Some(37 * SECOND)), 37);
+        assert_eq!(given_up_after(Some(3 * SECOND)), 3);
+        assert_eq!(given_up_after(Some(SECOND)), DEVICE_TIMEOUT_MIN.as_secs(), "no less than that");
+        assert_eq!(given_up_after(None), DEVICE_TIMEOUT.as_secs());
+    }
+}
