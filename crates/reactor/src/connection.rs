@@ -220,11 +220,14 @@ impl<S: Stream> Reactor<S> {
     pub fn close(&mut self, conn: ConnId, when: Close) {
         let Some(index) = self.connections.index(conn.0) else { return };
         let connection = self.connections.at(index);
-        if when == Close::AfterDrain && connection.state == State::Open && connection.stream.is_some() {
-            connection.state = State::Draining;
-            self.mark_dirty(index);
-        } else {
-            self.end(index, CloseReason::Local);
+        match (when, connection.state) {
+            (Close::AfterDrain, State::Open) if connection.stream.is_some() => {
+                connection.state = State::Draining;
+                self.mark_dirty(index);
+            }
+            // Somebody wanted the same before, and it is being done.
+            (Close::AfterDrain, State::Draining | State::Lingering) => {}
+            _ => self.end(index, CloseReason::Local),
         }
     }
 
