@@ -8,16 +8,20 @@
 
 use azekura_base::{BLOCK_SIZE, PageBuf};
 use redb::StorageBackend;
-use rustix::fs::{Advice, OFlags};
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const ALIGNMENT: u64 = BLOCK_SIZE as u64;
+/// The unit in which a file system says what a file takes.
+const DISK_SECTOR: u64 = 512;
+/// What a file takes has some blocks in it that are no contents: less than this.
+const RESERVE_UNIT: u64 = 1 << 20;
 /// A read is tried so many times before the database hears of its failure, after which it has to be opened anew.
 const READ_TRIES: usize = 3;
 /// Blocks that wait in memory to be written before the next flush (4 MiB).
@@ -100,8 +104,17 @@ impl StorageBackend for MapFile {
         Ok(())
     }
 
+    /// A file that gets shorter keeps the room that was reserved behind its end: the file system would give that to
+    /// others, and the database makes its file shorter whenever it is closed.
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
+        let before = self.file.metadata()?;
+        self.file.set_len(len)?;
+        let reserved = before.blocks() * DISK_SECTOR / RESERVE_UNIT * RESERVE_UNIT;
+        if len < before.len() && reserved > before.len() {
+            // Whoever has taken the room meanwhile has it: the next start says so.
+            let _ = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, reserved);
+        }
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -417,6 +430,24 @@ mod tests {
         memory.0.lock().unwrap().fails_at = None;
         file.close().unwrap();
         assert!(memory.0.lock().unwrap().writes.is_empty(), "a header without its pages would be a commit");
+    }
+
+    #[test]
+    fn room_that_is_reserved_stays_so_when_the_file_gets_shorter() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../target/map-room-{}", std::process::id()));
+        let file = MapFile::open(&path).unwrap();
+        rustix::fs::fallocate(&file.file, FallocateFlags::KEEP_SIZE, 0, 8 << 20).unwrap();
+        let reserved = || std::fs::metadata(&path).unwrap().blocks() * DISK_SECTOR;
+        for len in [4 << 20, 6 << 20, 1 << 20, 100] {
+            file.set_len(len).unwrap();
+            assert!(file.len().unwrap() == len && reserved() >= 8 << 20, "{} bytes at a length of {len}", reserved());
+        }
+        // What the file itself took beyond that is given back.
+        file.set_len(9 << 20).unwrap();
+        file.write(0, &vec![1; 9 << 20]).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert!(reserved() < 2 << 20, "{} bytes", reserved());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
