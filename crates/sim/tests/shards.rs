@@ -124,4 +124,9 @@ fn seeds_that_found_something() {
     for seed in [980_585_766, 820_384_960] {
         must_hold(Mode::All, Shards::draw(seed), seed);
     }
+    // The plan's fault: a disk began to lose writes while the shard with the other copy stood still.
+    let seed = 921_358_161;
+    let plan = Plan::draw(Mode::Devices, seed).with_shards(Shards::draw(seed));
+    let result = run(seed, &Plan { devices_fail: true, writes_lost: true, ..plan });
+    result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
 }

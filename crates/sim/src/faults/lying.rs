@@ -44,8 +44,10 @@ impl World {
     pub(super) fn pick_liar(&mut self) -> Option<DeviceId> {
         let nodes: Vec<NodeId> = self.machines.keys().copied().collect();
         let awake = |node: &NodeId| {
-            let life = self.process_on(*node);
-            life.is_some_and(|life| self.stalled(life).is_none()) && self.configuration.away(*node, self.now).is_none()
+            // Of its process, no shard stands still alone either.
+            let lives = self.lives_on(*node);
+            let works = !lives.is_empty() && lives.iter().all(|life| self.stalled(*life).is_none());
+            works && self.configuration.away(*node, self.now).is_none()
         };
         if !nodes.iter().all(awake) || self.has_planned_stop() || !self.is_whole() {
             return None;
