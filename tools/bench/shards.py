@@ -23,10 +23,11 @@ ONE = "1 shard"
 class Sharded(Azekura):
     """Three nodes of four devices and so many shards each."""
 
+    volume_size = "8GiB"
+
     def __init__(self, folder, options, shards):
-        super().__init__(folder)
         self.name = ONE if shards == 1 else f"{shards} shards"
-        self.volume_size, self.size = "8GiB", options.size
+        self.size = options.size
         self.cluster = Cluster(
             Path(folder) / f"shards-{shards}",
             nodes=MACHINES,
@@ -37,17 +38,12 @@ class Sharded(Azekura):
     def start(self):
         self.cluster.start()
         self.make_volume()
-        self.fill()
+        for test in (FILL, READ_ONCE):
+            fio.run(fio.command(self.engine(), self.size, test))
 
     def make_volume(self):
         # Shared, since clients of several processes use it where a machine has several.
         self.cluster.create_volume(VOLUME, self.volume_size, copies=2, shared=True)
-
-    def fill(self):
-        for node in self.cluster.nodes:
-            assert node.alive, node.name
-        for test in (FILL, READ_ONCE):
-            fio.run(fio.command(self.engine(), self.size, test))
 
     def uris(self):
         """Where the clients connect, one after the other."""
@@ -58,8 +54,8 @@ class Processes(Sharded):
     """Three machines of four nodes with a device each: several event loops without shards. A machine is a rack."""
 
     def __init__(self, folder, options):
-        super().__init__(folder, options, 1)
         self.name = f"{DEVICES} processes"
+        self.size = options.size
         self.cluster = Cluster(Path(folder) / "processes", nodes=MACHINES * DEVICES, device_size=options.device_size)
         for node in self.cluster.nodes:
             node.options = ["--rack", f"machine{(node.number - 1) // DEVICES}"]
