@@ -7,14 +7,10 @@ mod support;
 use azekura_reactor::{Close, CloseReason, Event, LINGER_MAX};
 use bytes::Bytes;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Random, accept, during, reactor, turn, until};
-
-fn localhost() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
+use support::{Random, accept, during, localhost, reactor, turn, until};
 
 #[test]
 fn close_after_drain_sends_everything_first() {

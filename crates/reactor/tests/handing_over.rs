@@ -9,16 +9,12 @@ use bytes::Bytes;
 use std::{
     collections::BTreeSet,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
     os::unix::net::UnixStream,
     thread,
     time::Duration,
 };
-use support::{Echo, accept, during, reactor, turn, until};
-
-fn localhost() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
+use support::{Echo, accept, during, localhost, reactor, turn, until};
 
 fn ask(stream: &mut (impl Read + Write), payload: &[u8]) {
     stream.write_all(&(payload.len() as u32).to_le_bytes()).unwrap();

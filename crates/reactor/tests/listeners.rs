@@ -7,16 +7,12 @@ mod support;
 use azekura_reactor::{Event, Options, PeerAddress, Reactor};
 use std::{
     io::{self, Read},
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
     os::unix::net::{UnixListener, UnixStream},
     thread,
     time::Duration,
 };
-use support::{Echo, during, reactor, until};
-
-fn localhost() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
+use support::{Echo, during, localhost, reactor, until};
 
 #[test]
 fn a_port_in_use_is_an_error_that_names_it() {

@@ -10,16 +10,12 @@ use azekura_reactor::{
 use bytes::Bytes;
 use std::{
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, TcpListener, TcpStream},
     os::unix::net::UnixStream,
     thread,
     time::{Duration, Instant},
 };
-use support::{Echo, PATIENCE, Random, accept, during, exchange, reactor, serve, turn, until};
-
-fn localhost() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
+use support::{Echo, PATIENCE, Random, accept, during, exchange, localhost, reactor, serve, turn, until};
 
 fn echo_tcp(options: Options) {
     let mut reactor = Reactor::new(options).unwrap();

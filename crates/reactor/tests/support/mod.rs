@@ -4,6 +4,7 @@
 use azekura_base::{Inbox, Outbox};
 use azekura_reactor::{Close, ConnId, Event, ListenerId, Options, Reactor, Stream};
 use bytes::Bytes;
+use std::net::SocketAddr;
 use std::{
     io::{Read, Write},
     time::{Duration, Instant},
@@ -28,6 +29,11 @@ impl Stream for Echo {
     fn outbox(&mut self) -> &mut Outbox {
         &mut self.outbox
     }
+}
+
+/// Any free port of this machine.
+pub fn localhost() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
 impl Echo {
