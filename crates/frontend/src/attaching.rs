@@ -70,7 +70,7 @@ impl<K: Copy + Ord> Attaching<K> {
             return Opening::Refused(why.clone());
         }
         // Nobody writes to a snapshot: any number of clients may read it, anywhere.
-        if export.read_only {
+        if export.is_read_only() {
             return Opening::Ready(export);
         }
         match self.volumes.get(&export.name).map(|volume| volume.state) {

@@ -2,6 +2,7 @@
 
 use crate::REQUEST_BYTES_MAX;
 use crate::attaching::Attaching;
+use crate::verbs::{Verb, Verbs};
 use azekura_base::{BLOCK_SIZE, VolumeId};
 use azekura_gateway::VolumeView;
 use bytes::Bytes;
@@ -63,8 +64,8 @@ pub struct Export {
     pub description: String,
     /// Size in bytes.
     pub size: u64,
-    /// Only [`Request::Read`](crate::Request::Read), `Flush`, `Extents` and `Cache` may be asked of it.
-    pub read_only: bool,
+    /// What may be asked of it.
+    pub verbs: Verbs,
     /// Alignment that requests must have, in bytes.
     pub block_size_min: u32,
     /// Alignment that requests should have, in bytes.
@@ -83,7 +84,7 @@ impl Export {
             id,
             description: String::new(),
             size,
-            read_only: false,
+            verbs: Verbs::ALL,
             block_size_min: 1,
             block_size_preferred: BLOCK_SIZE as u32,
             block_size_max: REQUEST_BYTES_MAX,
@@ -91,7 +92,14 @@ impl Export {
     }
 
     fn of(volume: &VolumeView) -> Export {
-        Export { read_only: volume.read_only, ..Export::new(&volume.name, volume.id, volume.size) }
+        let verbs = if volume.read_only { Verbs::READ_ONLY } else { Verbs::ALL };
+        Export { verbs, ..Export::new(&volume.name, volume.id, volume.size) }
+    }
+
+    /// Nobody can change it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        ![Verb::Write, Verb::Trim, Verb::Zero].into_iter().any(|verb| self.verbs.has(verb))
     }
 }
 

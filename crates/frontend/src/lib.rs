@@ -29,6 +29,7 @@ mod request;
 #[doc(hidden)]
 pub mod sabotage;
 mod turns;
+mod verbs;
 
 pub use client::Client;
 pub use doors::Doors;
@@ -40,6 +41,7 @@ pub use memory::{Memory, MemoryLimits};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};
 pub use request::Request;
 pub use turns::{TurnLimits, Turns};
+pub use verbs::{Verb, Verbs};
 
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
 //! What clients ask of an export, in the words of no protocol.
 
+use crate::verbs::Verb;
 use azekura_gateway::Op;
 use bytes::Bytes;
 
 /// A request on the export that a connection has opened. Offsets and lengths are bytes, of any alignment, inside the
-/// export, and never empty. The protocol has checked all of that.
+/// export, and never empty, and its kind is one of the export's [`Verbs`](crate::Verbs). The protocol has checked all
+/// of that.
 ///
 /// No request asks for durability: whatever is answered is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,20 @@ pub enum Request {
 }
 
 impl Request {
+    /// Its kind.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Request::Read { .. } => Verb::Read,
+            Request::Write { .. } => Verb::Write,
+            Request::Flush => Verb::Flush,
+            Request::Trim { .. } => Verb::Trim,
+            Request::Zero { .. } => Verb::Zero,
+            Request::Extents { .. } => Verb::Extents,
+            Request::Cache { .. } => Verb::Cache,
+        }
+    }
+
     /// What the gateway has to do; `None` where nothing is to be done.
     pub(crate) fn op(self) -> Option<Op> {
         Some(match self {

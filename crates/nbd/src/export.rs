@@ -8,7 +8,7 @@ use crate::numbers::{OPT_LIST, REP_SERVER};
 use crate::option_reply::option_reply;
 use crate::text::cut;
 use crate::{LIST_REPLY_MAX, REQUEST_MAX, STRING_MAX};
-use azekura_frontend::{Export, Listing};
+use azekura_frontend::{Export, Listing, Verb};
 use bytes::BytesMut;
 
 /// The name of this protocol's listings.
@@ -57,18 +57,34 @@ pub(crate) fn description(export: &Export) -> &str {
 
 /// *Transmission flags*, in a session that has negotiated structured replies or not.
 pub(crate) fn flags(export: &Export, structured: bool) -> u16 {
-    let mut flags = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
-    if structured {
-        flags |= FLAG_SEND_DF;
-    }
-    flags
-        | if export.read_only { FLAG_READ_ONLY } else { FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO }
+    let offers = [
+        (true, FLAG_HAS_FLAGS | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN),
+        (structured, FLAG_SEND_DF),
+        (export.is_read_only(), FLAG_READ_ONLY),
+        (export.verbs.has(Verb::Flush), FLAG_SEND_FLUSH),
+        (export.verbs.has(Verb::Cache), FLAG_SEND_CACHE),
+        (export.verbs.has(Verb::Trim), FLAG_SEND_TRIM),
+        (export.verbs.has(Verb::Zero), FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO),
+    ];
+    offers.iter().filter(|(offered, _)| *offered).fold(0, |flags, (_, flag)| flags | flag)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use azekura_base::VolumeId;
+    use azekura_frontend::Verbs;
+
+    #[test]
+    fn flags_follow_from_what_may_be_asked() {
+        let of = |verbs| flags(&Export { verbs, ..Export::new("v", VolumeId(1), 1 << 20) }, true);
+        assert_eq!(of(Verbs::ALL) & FLAG_READ_ONLY, 0);
+        assert_eq!(of(Verbs::ALL) ^ of(Verbs::ALL.without(Verb::Trim)), FLAG_SEND_TRIM);
+        assert_eq!(of(Verbs::ALL) ^ of(Verbs::ALL.without(Verb::Zero)), FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO);
+        assert_eq!(of(Verbs::ALL) ^ of(Verbs::ALL.without(Verb::Cache)), FLAG_SEND_CACHE);
+        let frozen = FLAG_HAS_FLAGS | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN | FLAG_SEND_DF | FLAG_SEND_FLUSH;
+        assert_eq!(of(Verbs::READ_ONLY), frozen | FLAG_READ_ONLY | FLAG_SEND_CACHE);
+    }
 
     #[test]
     fn block_sizes_obey_the_rules() {

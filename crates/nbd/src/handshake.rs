@@ -158,7 +158,7 @@ impl Handshake {
     fn open(&self, export: Export) -> Step {
         let opened = Opened {
             size: export.size,
-            read_only: export.read_only,
+            verbs: export.verbs,
             block_sizes: block_sizes(&export),
             structured: self.structured,
             // A context that was selected for another export does not count (`NBD_OPT_SET_META_CONTEXT`).

@@ -7,6 +7,7 @@ use crate::numbers::{
     CMD_FLUSH, CMD_READ, CMD_TRIM, CMD_WRITE, CMD_WRITE_ZEROES,
 };
 use crate::{EXTENTS_MAX, REQUEST_MAX};
+use azekura_frontend::{Verb, Verbs};
 use bytes::Bytes;
 
 /// What a client wants done. Offsets and lengths are in bytes, of any alignment that the export allows, inside the
@@ -217,7 +218,7 @@ pub(crate) type Refusal = (ErrorCode, &'static str);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
     pub size: u64,
-    pub read_only: bool,
+    pub verbs: Verbs,
     pub block_sizes: BlockSizes,
     /// Structured replies are in use.
     pub structured: bool,
@@ -229,27 +230,34 @@ impl Opened {
     /// Whether the request can be served: its command and flags are known, and it lies inside the export
     /// (*Request types*, *Error values*, *Block size constraints*).
     pub fn check(&self, header: &Header) -> Result<(), Refusal> {
-        let (flags, writes) = match header.command {
-            CMD_READ if self.structured => (CMD_FLAG_DF, false),
-            CMD_READ | CMD_CACHE => (0, false),
-            CMD_WRITE | CMD_TRIM => (0, true),
-            CMD_WRITE_ZEROES => (CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO, true),
-            CMD_BLOCK_STATUS => (CMD_FLAG_REQ_ONE, false),
-            CMD_FLUSH => (0, false),
+        let (verb, flags) = match header.command {
+            CMD_READ if self.structured => (Verb::Read, CMD_FLAG_DF),
+            CMD_READ => (Verb::Read, 0),
+            CMD_CACHE => (Verb::Cache, 0),
+            CMD_WRITE => (Verb::Write, 0),
+            CMD_TRIM => (Verb::Trim, 0),
+            CMD_WRITE_ZEROES => (Verb::Zero, CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO),
+            CMD_BLOCK_STATUS => (Verb::Extents, CMD_FLAG_REQ_ONE),
+            CMD_FLUSH => (Verb::Flush, 0),
             _ => return Err((ErrorCode::Invalid, "unknown command")),
         };
         // FUA is to be accepted with every command, whether it writes or not (*Command flags*).
         if header.flags & !(flags | CMD_FLAG_FUA) != 0 {
             return Err((ErrorCode::Invalid, "a command flag is unknown, or not valid for this command"));
         }
+        if !self.verbs.has(verb) {
+            return Err(match verb {
+                Verb::Write | Verb::Trim | Verb::Zero if !self.verbs.has(Verb::Write) => {
+                    (ErrorCode::NotPermitted, "the export is read-only")
+                }
+                _ => (ErrorCode::Invalid, "the export does not offer this command"),
+            });
+        }
         if header.command == CMD_FLUSH {
             return match (header.offset, header.length) {
                 (0, 0) => Ok(()),
                 _ => Err((ErrorCode::Invalid, "a flush has neither offset nor length")),
             };
-        }
-        if writes && self.read_only {
-            return Err((ErrorCode::NotPermitted, "the export is read-only"));
         }
         if header.offset.checked_add(u64::from(header.length)).is_none_or(|end| end > self.size) {
             return match header.command {

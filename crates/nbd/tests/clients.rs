@@ -4,7 +4,7 @@
 mod support;
 
 use azekura_base::VolumeId;
-use azekura_frontend::Export;
+use azekura_frontend::{Export, Verbs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::server::Server;
@@ -120,7 +120,7 @@ fn nbdinfo_describes_an_export() {
 #[test]
 fn nbdinfo_lists_exports_and_knows_read_only_ones() {
     let folder = Folder::new("list");
-    let frozen = Export { read_only: true, ..Export::new("snapshot", VolumeId(1), 8 * MIB) };
+    let frozen = Export { verbs: Verbs::READ_ONLY, ..Export::new("snapshot", VolumeId(1), 8 * MIB) };
     let server = Server::start(&folder.0, vec![Export::new("vol1", VolumeId(1), MIB), frozen]);
     let list = libnbd(&folder, "nbdinfo", &["--list", &server.tcp_uri("")]);
     assert!(list.contains("export=\"vol1\"") && list.contains("export=\"snapshot\""), "{list}");

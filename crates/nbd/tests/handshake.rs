@@ -4,7 +4,7 @@
 mod support;
 
 use azekura_base::VolumeId;
-use azekura_frontend::Export;
+use azekura_frontend::{Export, Verbs};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{Event, LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX, Session, Violation};
 use support::Fixed;
@@ -18,8 +18,11 @@ fn one() -> Fixed {
 }
 
 fn two() -> Fixed {
-    let frozen =
-        Export { read_only: true, description: "as of Monday".into(), ..Export::new("frozen", VolumeId(1), 5000) };
+    let frozen = Export {
+        verbs: Verbs::READ_ONLY,
+        description: "as of Monday".into(),
+        ..Export::new("frozen", VolumeId(1), 5000)
+    };
     Fixed(vec![Export::new("vol1", VolumeId(1), 1 << 30), frozen])
 }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use azekura_base::VolumeId;
-use azekura_frontend::Export;
+use azekura_frontend::{Export, Verbs};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{Command, ErrorCode, Event, Extent, LIST_REPLY_MAX, OUTBOX_MAX, ReadPiece, Session};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ const SIZE: u64 = 1 << 20;
 fn exports() -> Fixed {
     Fixed(vec![
         Export::new("vol1", VolumeId(1), SIZE),
-        Export { read_only: true, ..Export::new("frozen", VolumeId(1), SIZE) },
+        Export { verbs: Verbs::READ_ONLY, ..Export::new("frozen", VolumeId(1), SIZE) },
     ])
 }
 

@@ -3,6 +3,7 @@
 
 mod support;
 
+use azekura_frontend::{Verb, Verbs};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{
     Command, EXTENTS_MAX, ErrorCode, Event, Extent, OUTBOX_MAX, REQUEST_MAX, ReadPiece, RequestToken, STRING_MAX,
@@ -16,14 +17,17 @@ use support::{Export, Fixed, VolumeId};
 const SIZE: u64 = 1 << 40;
 
 fn exports() -> Fixed {
-    let frozen = Export { read_only: true, ..Export::new("frozen", VolumeId(1), SIZE) };
+    let frozen = Export { verbs: Verbs::READ_ONLY, ..Export::new("frozen", VolumeId(1), SIZE) };
     let sectors = Export {
         block_size_min: 512,
         block_size_preferred: 512,
         block_size_max: 1 << 20,
         ..Export::new("sectors", VolumeId(1), SIZE)
     };
-    Fixed(vec![Export::new("vol1", VolumeId(1), SIZE), frozen, sectors, Export::new("odd", VolumeId(1), 10_001)])
+    let few = Verbs::of(&[Verb::Read, Verb::Write]);
+    let plain = Export { verbs: few, ..Export::new("plain", VolumeId(1), SIZE) };
+    let odd = Export::new("odd", VolumeId(1), 10_001);
+    Fixed(vec![Export::new("vol1", VolumeId(1), SIZE), frozen, sectors, odd, plain])
 }
 
 /// A session in the transmission phase on an export, with nothing left to send.
@@ -174,6 +178,16 @@ fn read_only_exports_are_not_written() {
         assert_eq!(Open::refused("frozen", 0, command, 0, 4096), ErrorCode::NotPermitted as u32);
     }
     assert_eq!(Open::simple("frozen").accepts(say(0, CMD_READ, 1, 0, 4096)), Command::Read { offset: 0, length: 4096 });
+}
+
+/// *Transmission flags*: what an export does not offer is refused, and is no mistake that ends the connection.
+#[test]
+fn commands_that_an_export_does_not_offer_are_refused() {
+    for command in [CMD_TRIM, CMD_WRITE_ZEROES, CMD_CACHE, CMD_BLOCK_STATUS] {
+        assert_eq!(Open::refused("plain", 0, command, 0, 4096), ErrorCode::Invalid as u32, "{command}");
+    }
+    assert_eq!(Open::refused("plain", 0, CMD_FLUSH, 0, 0), ErrorCode::Invalid as u32);
+    assert_eq!(Open::simple("plain").accepts(say(0, CMD_READ, 1, 0, 4096)), Command::Read { offset: 0, length: 4096 });
 }
 
 /// *Block size constraints*: the largest block size bounds READ and WRITE, whose payload is skipped.

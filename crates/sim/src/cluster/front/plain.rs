@@ -82,7 +82,7 @@ impl Protocol for Plain {
             Stage::Open(..) => {}
             Stage::Opening => match exports.open(&wire.name) {
                 Opening::Ready(export) => {
-                    wire.stage = Stage::Open(export.id, !export.read_only);
+                    wire.stage = Stage::Open(export.id, !export.is_read_only());
                     return Some(Event::Opened { name: export.name });
                 }
                 Opening::Later(name) => return Some(Event::Wanted { name }),
