@@ -19,7 +19,7 @@ CONNECTION_BYTES = 300 << 10
 
 @pytest.fixture
 def cluster(make_cluster):
-    options = ["--nbd-memory", "72MiB", "--nbd-connections", CLIENTS_MAX]
+    options = ["--client-memory", "72MiB", "--client-connections", CLIENTS_MAX]
     cluster = make_cluster(nodes=1, node_options=options)
     cluster.create_volume("vol1", "1GiB", copies=1)
     return cluster
@@ -100,14 +100,14 @@ def test_who_does_not_say_what_he_wants_is_sent_away(cluster):
 
 
 def test_further_clients_are_refused_and_other_nodes_are_not(make_cluster):
-    cluster = make_cluster(nodes=2, node_options=["--nbd-connections", 10])
+    cluster = make_cluster(nodes=2, node_options=["--client-connections", 10])
     cluster.create_volume("vol1", "1GiB")
     uri = cluster.first.uri()
     clients = [Client(uri) for _ in range(10)]
     for _ in range(20):
         with pytest.raises((ConnectionError, AssertionError)):
             Handshake(uri)
-    assert cluster.first.log().count("--nbd-connections allows no more") == 1
+    assert cluster.first.log().count("--client-connections allows no more") == 1
     # The other node's connections have places of their own.
     cluster.nodes[1].stop()
     cluster.nodes[1].start()

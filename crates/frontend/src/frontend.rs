@@ -155,7 +155,7 @@ impl<K: Copy + Ord> Frontend<K> {
     /// A client was refused because there are too many.
     pub fn refuse(&mut self, now: Duration) {
         let most = self.doors.connections_max();
-        let what = format!("refusing a client: {most} are connected, and --nbd-connections allows no more");
+        let what = format!("refusing a client: {most} are connected, and --client-connections allows no more");
         self.notice(Notice::TooMany, now, &what);
     }
 

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 /// Shards that a process may have.
 const SHARDS_MAX: u8 = 64;
-/// Connections that [`NodeArgs::nbd_connections`] may be set to.
-const NBD_CONNECTIONS_MAX: usize = 100_000;
+/// Connections that [`NodeArgs::client_connections`] may be set to.
+const CLIENT_CONNECTIONS_MAX: usize = 100_000;
 
 fn connections(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=NBD_CONNECTIONS_MAX).contains(number));
-    number.ok_or_else(|| format!("a number from 1 to {NBD_CONNECTIONS_MAX}"))
+    let number = text.parse().ok().filter(|number| (1..=CLIENT_CONNECTIONS_MAX).contains(number));
+    number.ok_or_else(|| format!("a number from 1 to {CLIENT_CONNECTIONS_MAX}"))
 }
 
 /// Run a node: it keeps copies of volumes on its devices and serves every volume of the cluster to clients.
@@ -55,15 +55,15 @@ pub struct NodeArgs {
     #[arg(long, value_name = "PATH")]
     pub nbd_socket: Option<PathBuf>,
 
-    /// How many connections of NBD clients there may be at a time; further ones are refused. Other nodes have places of
+    /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
     /// their own. At most half of the files that the process may have open.
     #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]
-    pub nbd_connections: usize,
+    pub client_connections: usize,
 
-    /// Memory for the requests and answers of NBD clients that are on their way, at least 72MiB for each shard. Clients
+    /// Memory for the requests and answers of clients that are on their way, at least 72MiB for each shard. Clients
     /// wait when there is not enough; each has 64KiB besides [default: 256MiB, or 72MiB a shard where that is more].
     #[arg(long, value_name = "SIZE")]
-    pub nbd_memory: Option<Size>,
+    pub client_memory: Option<Size>,
 
     /// The configuration servers, etcd's or another node's --serve-config, separated by commas
     /// [default: the one that this node serves].

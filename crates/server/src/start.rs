@@ -181,19 +181,19 @@ fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, limits: Limi
 fn client_limits(args: &NodeArgs, descriptors: usize) -> Result<ClientLimits> {
     // Each shard has its part, in which the longest request must have room.
     let least = MEMORY_BYTES_MIN * usize::from(args.shards.get());
-    let memory_bytes_max = match args.nbd_memory {
+    let memory_bytes_max = match args.client_memory {
         Some(size) => usize::try_from(size.bytes()).unwrap_or(usize::MAX),
         None => MEMORY_BYTES_MAX.max(least),
     };
     ensure!(
         memory_bytes_max >= least,
-        "--nbd-memory {} is too little: the longest request needs {} MiB in each of {} shards",
-        args.nbd_memory.map_or_else(String::new, |size| size.to_string()),
+        "--client-memory {} is too little: the longest request needs {} MiB in each of {} shards",
+        args.client_memory.map_or_else(String::new, |size| size.to_string()),
         MEMORY_BYTES_MIN >> 20,
         args.shards
     );
-    let connections_max = args.nbd_connections.min((descriptors / 2).max(1));
-    if connections_max < args.nbd_connections {
+    let connections_max = args.client_connections.min((descriptors / 2).max(1));
+    if connections_max < args.client_connections {
         tracing::warn!(
             "at most {connections_max} NBD clients: this process may open {descriptors} files; raise the limit (ulimit -n)"
         );
