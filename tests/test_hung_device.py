@@ -97,6 +97,28 @@ def test_clients_go_on_while_a_device_hangs(cluster, hanging):
 
 
 @pytest.mark.root
+def test_a_device_may_be_silent_for_as_long_as_its_node_was_told(cluster, hanging):
+    """Longer than the ten seconds of a node that was told nothing."""
+    node, ledger = cluster.nodes[2], Ledger(blocks=500, stride=128)
+    node.options = ["--device-timeout", "2m"]
+    node.stop()
+    node.start()
+    cluster.wait_healthy()
+    writer = Writer(cluster.nodes[0].uri("vol1"), ledger, seed=7)
+    writer.start()
+    writer.go_on(300)
+    hanging.hang()
+    time.sleep(16)
+    hanging.answer()
+    writer.go_on(300)
+    cluster.wait_healthy()
+    assert "has not answered for" not in node.log()
+    assert device_of(cluster, node)["failure"] is None
+    writer.finish()
+    assert not ledger.check(cluster.first.uri("vol1"))
+
+
+@pytest.mark.root
 def test_a_node_starts_beside_a_device_that_hangs(cluster, hanging):
     """The node serves its clients from other copies, says what it waits for, and takes the device in by itself."""
     node, ledger = cluster.nodes[2], Ledger(blocks=500, stride=128)
