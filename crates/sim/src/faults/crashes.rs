@@ -32,7 +32,7 @@ impl World {
         "node away"
     }
 
-    fn crash_and_return(&mut self, node: NodeId) {
+    pub(super) fn crash_and_return(&mut self, node: NodeId) {
         let time = self.random.spread_millis(1, 1000);
         self.crash_for(node, time);
     }

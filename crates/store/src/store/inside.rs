@@ -71,6 +71,13 @@ impl Store {
         assert!(problems.is_empty(), "{problems:#?}");
     }
 
+    /// Bytes that count as live and that no leaf reaches, because the leaf that did can't be used any more
+    /// (docs/decisions/0015-saved-map.md, "Unknown blocks").
+    #[must_use]
+    pub fn ghost_bytes(&self) -> u64 {
+        self.cx().segments().ghosts() * BLOCK_SIZE as u64
+    }
+
     /// What the store is waiting for, for people who look for a fault.
     #[must_use]
     pub fn describe(&self) -> String {
