@@ -23,6 +23,7 @@ MODES = (
     ("snapshots", FAILING),
     ("snapshots", RESTORED),
     ("partitions", RESTORED),
+    ("all", RESTORED),
     ("devices",),
     ("devices", LOSING),
     ("lost",),

@@ -82,7 +82,8 @@ impl Copied {
 }
 
 /// Whether a key belongs to the configuration itself, and not to the way back to it.
-pub(crate) fn is_lasting(name: &str) -> bool {
+#[must_use]
+pub fn is_lasting(name: &str) -> bool {
     !matches!(Key::parse(name.as_bytes()), None | Some(Key::Doubt(_) | Key::Holdings(_)))
 }
 

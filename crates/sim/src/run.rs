@@ -49,7 +49,7 @@ impl World {
         self.stop_working();
         self.end_faults();
         let limit = self.now + QUIET_MAX;
-        self.run_until(limit, |world| !world.configuration.is_closed());
+        self.run_until(limit, |world| !world.configuration.is_restoring());
         self.trace.remark(self.now, || "no more operations or faults".into());
         self.quiet_down();
         if self.plan.mode != Mode::Flips {

@@ -104,7 +104,7 @@ impl World {
     /// committed the same; former members have given up their copies.
     fn settled(&self) -> bool {
         let groups = &self.configuration.view().groups;
-        if !self.devices_rest() || self.configuration.is_closed() || !self.copies_are_home() {
+        if !self.devices_rest() || self.configuration.is_restoring() || !self.copies_are_home() {
             return false;
         }
         let is_left = |device: &DeviceId| self.is_out(*device);

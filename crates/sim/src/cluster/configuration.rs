@@ -7,21 +7,30 @@
 mod news;
 
 use crate::cluster::records::CLASS;
-use crate::cluster::records::CLUSTER;
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
-use azekura_base::{DeviceId, Epoch, NodeId, PgId};
+use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_model::history::{Copied, is_lasting};
 use azekura_model::transitions::alive::Claim;
 use azekura_model::transitions::groups::{Proposed, confirm_copy_forgotten, propose, replace_group};
-use azekura_model::{
-    ClassRecord, ClosedRecord, ClusterRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome, Records,
-    RestoredRecord, Step, Txn, Unknown,
-};
-use azekura_node::{ClusterView, Views, group_config, proposal_of};
+use azekura_model::transitions::restored::{Restoration, RestoreMoment, plan_restore};
+use azekura_model::{ClassRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome, Records, Step, Txn};
+use azekura_node::{ClusterView, Views, proposal_of};
 use azekura_replica::{AckRule, GroupConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What an operator has not who says that the configuration was restored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lacks {
+    /// He has the copy that a node has of all that was there before.
+    Nothing,
+    /// What has changed since the backup.
+    Newest,
+    /// The same, of the groups' records only: where snapshots are made, those that were deleted since would be back.
+    NewestGroups,
+}
 
 /// Pause before a client asks again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -44,14 +53,13 @@ pub(crate) struct Configuration {
     /// A node that hears of everything late.
     far: Option<NodeId>,
     random: Random,
-    /// The groups as they were when somebody made a backup.
-    backup: Option<Vec<GroupRecord>>,
-    /// Processes that ran when the configuration was last restored.
+    /// The store as it was when somebody made a backup.
+    backup: Option<Memory>,
+    /// Its revision when it was last restored.
+    restored: u64,
+    /// Processes that ran when the configuration was restored.
     former: BTreeSet<(NodeId, u64)>,
 }
-
-/// Versions and epochs of groups jump to the time, in milliseconds, times this when the configuration was restored.
-const NUMBERS_PER_MILLISECOND: u64 = 1 << 20;
 
 impl Configuration {
     pub(crate) fn new(
@@ -71,6 +79,7 @@ impl Configuration {
             far,
             random,
             backup: None,
+            restored: 0,
             former: BTreeSet::new(),
         };
         configuration.show();
@@ -175,31 +184,80 @@ impl Configuration {
 
     /// Somebody makes a backup; not of groups that are closed, of which nothing is known.
     pub(crate) fn back_up(&mut self) {
-        if !self.is_closed() {
-            self.backup = Some(self.model().groups.values().map(|group| group.record.clone()).collect());
+        if !self.is_restoring() {
+            self.backup = Some(self.store.clone());
         }
     }
 
-    /// The groups are as the backup has them.
+    /// The groups are as the backup has them, and nobody says so.
     pub(crate) fn go_back(&mut self) {
-        self.put_back(Txn::new(), |group| group);
-    }
-
-    fn put_back(&mut self, txn: Txn, change: impl Fn(GroupRecord) -> GroupRecord) {
-        let groups = self.backup.iter().flatten().cloned().map(change);
-        let txn = groups.fold(txn, |txn, group| txn.put(&Key::Group(group.id).to_string(), &group));
+        let groups = self.backup.iter().flat_map(|backup| backup.model().groups.values()).cloned();
+        let txn = groups.fold(Txn::new(), |txn, group| txn.put(&Key::Group(group.id).to_string(), &group.record));
         self.change(&txn);
     }
 
-    /// The same, and somebody says so: the groups are closed, and `running` processes are not told any more.
-    pub(crate) fn close_as_of_backup(&mut self, running: BTreeSet<(NodeId, u64)>, now: Duration) {
-        let beyond = now.as_millis() as u64 * NUMBERS_PER_MILLISECOND;
-        let txn = Txn::new().put(&Key::Cluster.to_string(), &cluster(Some(RestoredRecord::default())));
-        self.put_back(txn, |group| {
-            let closed = Some(ClosedRecord { one_history: false, problem: None });
-            GroupRecord { version: beyond, epoch: Epoch(beyond), closed, ..group }
-        });
-        self.former = running;
+    /// The store is as the backup has it, and somebody says so. `running` processes are not told of it.
+    ///
+    /// # Errors
+    /// When the control plane refuses.
+    pub(crate) fn restore(
+        &mut self,
+        lacks: Lacks,
+        running: BTreeSet<(NodeId, u64)>,
+        now: Duration,
+    ) -> Result<(), MetaError> {
+        let Some(backup) = self.backup.clone() else { return Ok(()) };
+        let mut copies = Vec::new();
+        let mut store = match lacks {
+            Lacks::NewestGroups => {
+                self.go_back();
+                self.store.clone()
+            }
+            Lacks::Nothing => {
+                copies.extend(Copied::of(self.model()));
+                backup
+            }
+            Lacks::Newest => backup,
+        };
+        // No lease lives as long as a restore takes.
+        let fleeting = Vec::from_iter(store.model().keys.keys().filter(|key| !is_lasting(key)).cloned());
+        for key in fleeting {
+            store.hold(&key, None);
+        }
+        let moment = RestoreMoment {
+            // A clock that is a thousand times as fast: runs restore more often than once a second.
+            seconds: now.as_millis() as u64,
+            now: String::new(),
+            life: format!("{:032x}", self.random.below(u64::MAX)),
+            random: self.random.below(u64::MAX),
+        };
+        let restoration = Restoration { copies, without: BTreeSet::new() };
+        let restore = plan_restore(store.model(), &restoration, &moment)?;
+        (self.store, self.views) = (store, Views::default());
+        self.change(restore.first());
+        let guard = self.model().cluster.as_ref().map_or(0, |cluster| cluster.mod_revision);
+        for txn in restore.rest(guard) {
+            self.change(&txn);
+        }
+        self.former.extend(running);
+        self.restored = self.view.revision;
+        Ok(())
+    }
+
+    /// The life that began when the configuration was restored, while not all groups are open again.
+    pub(crate) fn restored_life(&self) -> Option<&str> {
+        let cluster = self.model().cluster.as_ref()?;
+        cluster.restored.as_ref().map(|_| cluster.life.as_str())
+    }
+
+    /// It was restored, and not all groups are open again.
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.restored_life().is_some()
+    }
+
+    /// The revision with which the latest restore had ended.
+    pub(crate) fn restored_revision(&self) -> u64 {
+        self.restored
     }
 
     /// All groups, also those that are closed.
@@ -212,42 +270,9 @@ impl Configuration {
         self.model().classes.get(class).map(|class| class.groups.clone()).unwrap_or_default()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.model().groups.values().any(|group| group.closed.is_some())
-    }
-
     /// Whether a process has run since before the configuration was last restored.
     pub(crate) fn is_former(&self, life: Life) -> bool {
         self.former.contains(&life.process())
-    }
-
-    /// Groups that wait for all devices after a restore.
-    pub(crate) fn closed(&self) -> Vec<(PgId, GroupConfig)> {
-        let model = self.model();
-        let closed = model.groups.values().filter(|group| group.closed.is_some());
-        let config =
-            |group: &GroupRecord| Some((group.id, group_config(model, group, model.classes.get(&group.class)?)));
-        closed.filter_map(|group| config(&group.record)).collect()
-    }
-
-    /// A closed group is open again, like this.
-    pub(crate) fn reopen(&mut self, pg: PgId, next: GroupConfig) {
-        let Some(group) = self.model().groups.get(&pg).map(|group| group.record.clone()) else { return };
-        self.replace(&GroupRecord {
-            version: next.version,
-            epoch: next.epoch,
-            primary: next.primary,
-            primary_incarnation: next.primary_incarnation,
-            in_sync: next.in_sync.into_iter().collect(),
-            away: next.away,
-            members: next.members.into_iter().collect(),
-            leaving: next.leaving,
-            closed: None,
-            ..group
-        });
-        if !self.is_closed() {
-            self.change(&Txn::new().put(&Key::Cluster.to_string(), &cluster(None)));
-        }
     }
 
     pub(crate) fn view(&self) -> &ClusterView {
@@ -292,17 +317,5 @@ impl Configuration {
                 (true, false)
             }
         }
-    }
-}
-
-fn cluster(restored: Option<RestoredRecord>) -> ClusterRecord {
-    ClusterRecord {
-        id: format!("{CLUSTER:032x}"),
-        name: String::new(),
-        created: String::new(),
-        life: String::new(),
-        former_lives: Vec::new(),
-        restored,
-        unknown: Unknown::default(),
     }
 }

@@ -35,10 +35,12 @@ impl<S: Scene> Cluster<S> {
         (node.gateway().volumes().contains_key(volume) && node.has_room(volume)).then_some(life)
     }
 
-    /// All shards of the nodes that run and reach the configuration store.
+    /// All shards of the nodes that run, reach the configuration store and believe what it says.
     pub(crate) fn reaching(&self) -> Vec<Life> {
         let mut lives = self.lives();
-        lives.retain(|life| self.configuration.away(life.node, self.now).is_none());
+        lives.retain(|life| {
+            self.configuration.away(life.node, self.now).is_none() && !self.configuration.is_former(*life)
+        });
         lives
     }
 

@@ -25,7 +25,8 @@ impl<S: Scene> Cluster<S> {
         let nodes: Vec<NodeId> = self.configuration.model().nodes.keys().copied().collect();
         for node in nodes {
             let alive = self.configuration.model().alive.contains_key(&node);
-            if self.process_on(node).is_some() && self.configuration.away(node, self.now).is_none() {
+            let runs = self.process_on(node).is_some_and(|life| !self.configuration.is_former(life));
+            if runs && self.configuration.away(node, self.now).is_none() {
                 self.operator.renewed.insert(node, self.now);
                 if !alive {
                     self.configuration.claim(Claim::Alive(node));
@@ -61,6 +62,11 @@ impl<S: Scene> Cluster<S> {
         self.trace.step(self.now, u64::from(life.node.0), || format!("{life:?} leads the control plane"));
         self.operator.leadership = Some(Leadership { life, renewed: self.now, leader: Leader::default() });
         true
+    }
+
+    /// Nobody leads: the store has lost what it knew of the leader.
+    pub(crate) fn depose(&mut self) {
+        self.operator.leadership = None;
     }
 
     /// Nodes that reach the store note what they have found out about their devices.

@@ -5,8 +5,8 @@ use crate::plan::{Mode, Plan};
 use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::{
-    AckRule, ClassRecord, DeviceRecord, DeviceState, FailureDomain, Key, LayerRecord, LayerState, Memory, NodeRecord,
-    SettingsRecord, Txn, Unknown, VolumeAccess, VolumeRecord,
+    AckRule, ClassRecord, ClusterRecord, DeviceRecord, DeviceState, FailureDomain, Key, LayerRecord, LayerState,
+    Memory, NodeRecord, SettingsRecord, Txn, Unknown, VolumeAccess, VolumeRecord,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU8;
@@ -34,7 +34,7 @@ const NUMBERS_PER_NODE: u32 = 100;
 pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Memory {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
     let of = |node: NodeId| (0..plan.devices_per_node).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth));
-    let mut txn = Txn::new();
+    let mut txn = put(Txn::new(), Key::Cluster, &cluster());
     for node in &nodes {
         txn = put(txn, Key::Node(*node), &node_record(*node));
         txn = of(*node).fold(txn, |txn, device| put(txn, Key::Device(device), &device_record(device, *node)));
@@ -89,6 +89,18 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
     let mut memory = Memory::new();
     memory.run(&txn).expect("there are no conditions");
     memory
+}
+
+fn cluster() -> ClusterRecord {
+    ClusterRecord {
+        id: format!("{CLUSTER:032x}"),
+        name: String::new(),
+        created: String::new(),
+        life: format!("{:032x}", 1),
+        former_lives: Vec::new(),
+        restored: None,
+        unknown: Unknown::default(),
+    }
 }
 
 /// A device as its node registers it.

@@ -32,6 +32,31 @@ impl World {
         what
     }
 
+    /// Groups that have two copies on one node, or too few, get others, as the control plane gives them.
+    pub(super) fn level_groups(&mut self) {
+        for (pg, config) in self.configuration.view().groups.clone() {
+            let mut members = self.on_different_nodes(&config);
+            if members.len() < config.copies as usize
+                && let Some((_, more)) =
+                    self.with_new_member(&GroupConfig { members: members.clone(), ..config.clone() })
+            {
+                members = more;
+            }
+            if members != config.members {
+                self.configuration.change_members(pg, members);
+            }
+        }
+    }
+
+    /// A group's members without those on whose node there is another that is as good.
+    fn on_different_nodes(&self, config: &GroupConfig) -> BTreeSet<DeviceId> {
+        let mut members: Vec<DeviceId> = config.members.iter().copied().collect();
+        members.sort_by_key(|device| !config.in_sync.contains(device));
+        let mut nodes = BTreeSet::new();
+        members.retain(|device| nodes.insert(self.node_of(*device)));
+        members.into_iter().collect()
+    }
+
     /// One more copy, on a node that has none.
     fn with_new_member(&mut self, config: &GroupConfig) -> Option<(&'static str, BTreeSet<DeviceId>)> {
         let node_of = |device: &DeviceId| self.devices.get(device).map(|device| device.node);

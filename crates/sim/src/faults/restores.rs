@@ -2,16 +2,20 @@
 //! (docs/decisions/0019-restored-configuration.md).
 //!
 //! Processes that run notice at different times, and end. Then an operator says that the configuration was restored:
-//! groups stay closed until every device has said, in a process that started since, what it holds. What nodes remember
-//! of layers and volumes is not lost here; `azekura-meta` has its own tests of that.
+//! groups stay closed until every device has said, in a process that started since, what it holds. All of that is done
+//! by the transitions and plans of `azekura_model` and `azekura_plans`. What nodes remember of layers and volumes is not
+//! lost here; `azekura-meta` has its own tests of that.
 
+use crate::cluster::configuration::Lacks;
 use crate::cue::Cue;
 use crate::kernel::process::Life;
-use crate::plan::Lie;
+use crate::plan::{Lie, Mode};
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId};
-use azekura_replica::{Heard, Held, reopen};
+use azekura_model::transitions::restored::tell_holdings;
+use azekura_model::{HeldRecord, HoldingsRecord};
+use azekura_plans::restored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -19,14 +23,16 @@ use std::time::Duration;
 const LOOK_STEP: Duration = Duration::from_millis(100);
 /// A backup is younger than this share of the time, in percent, when another is made instead of a restore.
 const NEWER_BACKUP_PERCENT: u64 = 30;
-/// Nothing shows that a group was opened with the older configuration, in so many percent of restores.
-const ONE_HISTORY_PERCENT: u64 = 70;
+/// The operator has a node's copy of the configuration, in so many percent of restores: then nothing shows that a group
+/// was opened with the older configuration.
+const COPY_PERCENT: u64 = 70;
 
 impl World {
     /// A backup is made, or restored.
     pub(super) fn back_up_or_restore(&mut self) -> &'static str {
         let random = &mut self.random;
-        if !self.configuration.has_backup() || self.configuration.is_closed() || random.chance(NEWER_BACKUP_PERCENT) {
+        if !self.configuration.has_backup() || self.configuration.is_restoring() || random.chance(NEWER_BACKUP_PERCENT)
+        {
             self.configuration.back_up();
             return "backup of the configuration";
         }
@@ -37,7 +43,16 @@ impl World {
             self.crash_everything();
             return "older configuration";
         }
-        self.configuration.close_as_of_backup(lives.iter().map(|life| life.process()).collect(), self.now);
+        let lacks = match self.plan.mode {
+            Mode::Snapshots | Mode::Fsx => Lacks::NewestGroups,
+            _ if self.random.chance(COPY_PERCENT) => Lacks::Nothing,
+            _ => Lacks::Newest,
+        };
+        let running: BTreeSet<(NodeId, u64)> = lives.iter().map(|life| life.process()).collect();
+        if let Err(error) = self.configuration.restore(lacks, running, self.now) {
+            self.violate(Invariant::Protocol, format!("the configuration can't be restored: {error}"));
+        }
+        self.depose();
         for life in lives {
             let time = self.random.spread_millis(1, 3000);
             self.exit_at(self.now + time, life);
@@ -48,47 +63,61 @@ impl World {
 
     /// Opens the closed groups when all devices have spoken.
     pub(crate) fn reopen_groups(&mut self) {
-        if !self.configuration.is_closed() {
+        if !self.configuration.is_restoring() {
             return;
         }
-        let Some(said) = self.holdings() else {
-            self.cue_at(self.now + LOOK_STEP, Cue::Reopen);
-            return;
-        };
-        let one_history = self.random.chance(ONE_HISTORY_PERCENT);
-        for (pg, config) in self.configuration.closed() {
-            let held = said.iter().filter_map(|(device, groups)| Some((*device, *groups.get(&pg)?)));
-            let heard = Heard { held: held.collect(), without: BTreeSet::new(), one_history };
-            match reopen(&config, &heard) {
-                Ok(next) => {
-                    self.trace.step(self.now, next.version, || format!("{pg:?} opens again: {next:?} of {heard:?}"));
-                    self.configuration.reopen(pg, next);
-                }
-                Err(contradiction) => {
-                    let what = format!("{pg:?} can't open again: {contradiction:?} of {heard:?}");
-                    return self.violate(Invariant::Liveness, what);
-                }
-            }
+        self.cue_at(self.now + LOOK_STEP, Cue::Reopen);
+        self.tell_holdings();
+        let model = self.configuration.model().clone();
+        let plans = restored::step(&model);
+        for plan in &plans {
+            self.trace.step(self.now, 0x0e, || format!("after the restore: {plan:?}"));
+            self.carry_out(&model, plan);
         }
-        self.inform_all();
+        let closed = self.configuration.model().groups.values().find_map(|group| {
+            let why = group.closed.as_ref()?.problem.clone()?;
+            Some(format!("{:?} can't open again: {why}", group.id))
+        });
+        if let Some(what) = closed {
+            self.violate(Invariant::Liveness, what);
+            return;
+        }
+        if !self.configuration.is_restoring() && !self.has_operator() {
+            self.level_groups();
+        }
+        if !plans.is_empty() {
+            self.inform_all();
+        }
     }
 
-    /// What each device holds of each group; `None` while one has not spoken.
-    fn holdings(&self) -> Option<BTreeMap<DeviceId, BTreeMap<PgId, Held>>> {
-        let mut said = BTreeMap::new();
-        for (id, device) in &self.devices {
-            let life = self.process_on(device.node)?;
-            if self.configuration.is_former(life) {
-                return None;
+    /// Each device that has not spoken says what it holds, once its process runs what the restored configuration says.
+    fn tell_holdings(&mut self) {
+        let Some(life) = self.configuration.restored_life().map(str::to_owned) else { return };
+        let silent: Vec<DeviceId> = restored::awaited(self.configuration.model());
+        for id in silent {
+            if let Some(groups) = self.held_by(id) {
+                let holdings =
+                    HoldingsRecord { device: id, life: life.clone(), groups, unknown_layers: BTreeMap::new() };
+                self.configuration.change(&tell_holdings(&holdings));
             }
-            let store = self.store_of(*id)?;
-            let groups = store.groups().filter(|(pg, state)| !store.is_forgetting(*pg) && state.epoch.0 > 0);
-            let held = groups.map(|(pg, state)| {
-                let (epoch, committed) = (state.epoch, state.committed);
-                (pg, Held { epoch, committed, prepared: state.prepared_end, complete: state.complete })
-            });
-            said.insert(*id, held.collect());
         }
-        Some(said)
+    }
+
+    /// What a device holds of each group; `None` while it can't say.
+    fn held_by(&self, id: DeviceId) -> Option<BTreeMap<PgId, HeldRecord>> {
+        let life = self.process_on(self.devices.get(&id)?.node)?;
+        let hears = !self.configuration.is_former(life)
+            && self.configuration.away(life.node, self.now).is_none()
+            && self
+                .lives_of(life)
+                .iter()
+                .all(|life| self.configuration.known_by(*life) >= self.configuration.restored_revision());
+        let store = self.store_of(id).filter(|_| hears)?;
+        let groups = store.groups().filter(|(pg, state)| !store.is_forgetting(*pg) && state.epoch.0 > 0);
+        let held = groups.map(|(pg, state)| {
+            let (epoch, committed) = (state.epoch, state.committed);
+            (pg, HeldRecord { epoch, committed, prepared: state.prepared_end, complete: state.complete })
+        });
+        Some(held.collect())
     }
 }

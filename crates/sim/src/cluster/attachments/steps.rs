@@ -72,6 +72,9 @@ impl<S: Scene> Cluster<S> {
         let first = self.holders.errands.get(&key).and_then(VecDeque::front);
         let Some((_, errand)) = first.filter(|(whose, _)| *whose == life) else { return };
         let name = key.1;
+        if self.configuration.is_former(life) {
+            return; // It has not heard that the store was restored, and the store does not answer it any more.
+        }
         if let Some(until) = self.configuration.away(life.node, self.now) {
             return self.queue.push(until, Event::Errand(life, name));
         }

@@ -184,7 +184,10 @@ impl World {
                 self.report.fenced += 1;
                 self.record(id, &op, NEVER);
             }
-            Outcome::Failed(IoStatus::Fenced) if self.has_left(op.life.node) => {
+            // A restored configuration has no attachments.
+            Outcome::Failed(IoStatus::Fenced)
+                if self.has_left(op.life.node) || self.configuration.is_former(op.life) =>
+            {
                 self.report.fenced += 1;
                 self.record(id, &op, NEVER);
             }
