@@ -1,7 +1,7 @@
 //! When faults are over everything comes to rest: what was begun ends, everything can be read, and copies are equal.
 
 use crate::cue::Cue;
-use crate::plan::QUIET_MAX;
+use crate::plan::{Mode, QUIET_MAX};
 use crate::report::Invariant;
 use crate::workloads::snapshots::CLEARING_MAX;
 use crate::world::World;
@@ -92,12 +92,29 @@ impl World {
                 self.fsx_count_space();
             }
         }
+        self.wait_for_mending();
         self.check_accounts();
         self.let_copies_answer(AckRule::All);
         self.compare_copies();
         self.let_copies_answer(self.plan.ack);
         self.record_unanswered();
         self.check_history();
+    }
+
+    /// Where leaves of the map decay, the groups write blocks anew of which a copy knows nothing.
+    fn wait_for_mending(&mut self) {
+        if self.plan.mode != Mode::Flips {
+            return;
+        }
+        let unknown = |world: &World| -> Vec<DeviceId> {
+            let ids = world.devices.keys().copied();
+            ids.filter(|id| world.store_of(*id).is_some_and(|store| store.has_unknown_blocks())).collect()
+        };
+        let limit = self.now + QUIET_MAX + self.giving_up_max();
+        if !self.run_until(limit, |world| unknown(world).is_empty()) {
+            let what = format!("chunks of {:?} have blocks of which nothing is known", unknown(self));
+            self.violate(Invariant::Liveness, what);
+        }
     }
 
     /// All copies are where they should be, all members of all groups are in sync, follow their primaries and have

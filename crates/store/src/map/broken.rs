@@ -123,6 +123,11 @@ impl Map {
         self.cache.load_failed(key);
     }
 
+    /// Some leaves have blocks of which nothing is known, or had when they were looked at last.
+    pub fn has_unknown(&self) -> bool {
+        self.damage.has_unknown()
+    }
+
     /// Leaves that the saved map has refused for long, see [`crate::Store::overdue_leaves`].
     pub fn overdue_leaves(&mut self, now: Duration) -> Vec<OverdueLeaf> {
         self.damage.overdue(now)

@@ -108,6 +108,11 @@ impl Damage {
         }
     }
 
+    /// Leaves have blocks of which nothing is known, or had when they were looked at last.
+    pub fn has_unknown(&self) -> bool {
+        !self.known.is_empty()
+    }
+
     /// The next damaged chunks to name, in turn.
     pub fn page(&mut self) -> Vec<LeafKey> {
         let from = self.named.map_or(Bound::Unbounded, Bound::Excluded);

@@ -71,6 +71,12 @@ impl Store {
         assert!(problems.is_empty(), "{problems:#?}");
     }
 
+    /// There are chunks that [`Store::unknown_blocks`] would name.
+    #[must_use]
+    pub fn has_unknown_blocks(&self) -> bool {
+        self.engine.map().has_unknown()
+    }
+
     /// Bytes that count as live and that no leaf reaches, because the leaf that did can't be used any more
     /// (docs/decisions/0015-saved-map.md, "Unknown blocks").
     #[must_use]
