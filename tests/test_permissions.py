@@ -1,11 +1,13 @@
-"""Who may reach a node's files and sockets: modes of all that it makes."""
+"""Who may reach a node's files, sockets and API: modes of all that it makes, and requests that web pages could send."""
 
 import grp
+import json
 import os
+import socket
 import stat
 import subprocess
 
-from tools.harness.cluster import Cluster, binary
+from tools.harness.cluster import Cluster, binary, run_cli
 from tools.harness.nbd import Client
 
 
@@ -58,3 +60,29 @@ def test_a_group_that_is_none_is_told(folder):
         node.options = options
         done = subprocess.run([binary(), *node.arguments()], capture_output=True, text=True, timeout=60)
         assert done.returncode != 0 and told in done.stderr and "panicked" not in done.stderr, done.stderr
+
+
+def ask(node, request):
+    """One request as it stands; status and body."""
+    with socket.create_connection(("127.0.0.1", node.api_port), timeout=30) as connection:
+        connection.sendall(request.encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    head, body = answer.split("\r\n\r\n", 1)
+    return int(head.split()[1]), json.loads(body) if body else None
+
+
+def test_a_web_page_can_neither_ask_nor_change(make_cluster):
+    cluster = make_cluster(nodes=1, start=False)
+    node = cluster.first
+    node.options = ["--api-names", "storage.example,Other.example"]
+    cluster.start()
+    tail = "Connection: close\r\n\r\n"
+    for host in (f"127.0.0.1:{node.api_port}", "localhost", "storage.example:80", "other.example"):
+        assert ask(node, f"GET /v1/health HTTP/1.1\r\nHost: {host}\r\n{tail}")[0] == 200, host
+    status, body = ask(node, f"GET /v1/volumes HTTP/1.1\r\nHost: rebound.example\r\n{tail}")
+    assert (status, body["code"]) == (421, "wrong_host") and "--api-names" in body["hint"], body
+    drain = f"POST /v1/nodes/{node.name}/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{tail}"
+    status, body = ask(node, drain)
+    assert (status, body["code"]) == (415, "not_json") and "Content-Type" in body["hint"], body
+    # The command line says what is wanted.
+    assert run_cli("node", "undrain", node.name, api=node.api).returncode == 0

@@ -47,6 +47,11 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7180")]
     pub api: SocketAddr,
 
+    /// Names, separated by commas, by which the API is asked. Addresses and localhost need not be named; requests to
+    /// any other name are refused, since web pages can make names of theirs lead here.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub api_names: Vec<String>,
+
     /// Where NBD clients connect over TCP.
     #[arg(long, value_name = "IP:PORT")]
     pub nbd: Option<SocketAddr>,
