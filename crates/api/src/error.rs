@@ -77,6 +77,8 @@ codes! {
     TooLarge = "too_large", 413;
     /// The body is not said to be JSON. 415.
     NotJson = "not_json", 415;
+    /// The request is addressed to a name that the node does not answer to. 421.
+    WrongHost = "wrong_host", 421;
     /// It can be read, and a value in it is refused. 422.
     Refused = "refused", 422;
     /// Another node's answer makes no sense. 502.

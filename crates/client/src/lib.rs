@@ -27,6 +27,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer accepted, bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// What the API wants to be told about the body of whatever changes something, also where there is none.
+const JSON: &str = "application/json";
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientError {
@@ -163,8 +166,8 @@ impl Client {
         let url = format!("{}{target}", self.url);
         let outcome = match (E::ROUTE.method, E::no_body()) {
             (Method::Get, _) => self.agent.get(url).call(),
-            (Method::Delete, _) => self.agent.delete(url).call(),
-            (Method::Post, Some(_)) => self.agent.post(url).send_empty(),
+            (Method::Delete, _) => self.agent.delete(url).header("Content-Type", JSON).call(),
+            (Method::Post, Some(_)) => self.agent.post(url).header("Content-Type", JSON).send_empty(),
             (Method::Post, None) => self.agent.post(url).send_json(body),
         };
         self.read::<E>(outcome)

@@ -55,7 +55,9 @@ fn requests_are_what_the_endpoint_says() {
     let (client, asked) = server("HTTP/1.1 204 No Content\r\n\r\n");
     let query = DeleteVolume { force: true, snapshots: false };
     assert_eq!(client.ask::<VolumeDelete>(name("a b"), &query), Ok(NoContent));
-    assert!(asked.join().unwrap().starts_with("DELETE /v1/volumes/a%20b?force=true HTTP/1.1\r\n"));
+    let asked = asked.join().unwrap();
+    assert!(asked.starts_with("DELETE /v1/volumes/a%20b?force=true HTTP/1.1\r\n"));
+    assert!(asked.to_lowercase().contains("\r\ncontent-type: application/json\r\n"), "{asked}");
 
     let (client, asked) = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]");
     assert_eq!(client.ask::<DeviceDrain>(name("3"), &NoQuery {}), Ok(Vec::new()));

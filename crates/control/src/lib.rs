@@ -45,9 +45,11 @@ pub struct Control {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// Serves the REST API on a bound listener and stands for leader of the control plane.
+/// Serves the REST API on a bound listener, for requests to addresses, loopbacks and `names`, and stands for leader of
+/// the control plane.
 pub fn start(
     listener: TcpListener,
+    names: &[String],
     meta: MetaClient,
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
@@ -56,7 +58,7 @@ pub fn start(
     let leadership = meta.campaign(node);
     let snapshots = Snapshots::new(meta.clone(), node, attacher.clone());
     let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch(), snapshots.clone()));
-    let router = api::router(api::Api::new(meta, node, statistics, attacher, snapshots));
+    let router = api::router(api::Api::new(meta, node, statistics, attacher, snapshots), names);
     let serve = tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!("the REST API ended: {error}");

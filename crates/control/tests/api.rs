@@ -1,147 +1,17 @@
 //! The REST API of three nodes that share a configuration server, as an HTTP client sees it.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::pin::Pin;
+mod support;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use azekura_api::{DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot};
-use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
-use azekura_control::attachments::Later;
-use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
-use azekura_control::{Attacher, Control, DataPlane, NodeStatistics};
-use azekura_meta::MetaClient;
-use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
+use azekura_base::{DeviceId, Generation, LayerId, NodeId, VolumeId};
+use azekura_control::Attacher;
 use azekura_meta::server::EmbeddedServer;
-use azekura_model::Endpoint;
 use serde_json::{Value, json};
-
-const GIB: u64 = 1 << 30;
-
-/// A data plane that serves whatever the configuration says.
-struct Obedient {
-    meta: MetaClient,
-    device: DeviceId,
-    answers: Arc<AtomicBool>,
-}
-
-impl NodeStatistics for Obedient {
-    fn snapshot(&self) -> Pin<Box<dyn Future<Output = Option<NodeSnapshot>> + Send + '_>> {
-        Box::pin(async move {
-            let model = self.meta.model();
-            let held = model.groups.values().filter(|group| group.members.contains(&self.device));
-            let copy = |group: &azekura_model::GroupRecord| GroupSnapshot {
-                id: group.id.0,
-                device: self.device.0,
-                role: if group.primary == self.device { "primary" } else { "secondary" }.to_owned(),
-                state: "active".to_owned(),
-                ..GroupSnapshot::default()
-            };
-            let device = DeviceSnapshot {
-                id: self.device.0,
-                state: "open".to_owned(),
-                capacity_bytes: 10 * GIB,
-                live_bytes: 4096,
-                ..DeviceSnapshot::default()
-            };
-            let snapshot = NodeSnapshot {
-                version: "test".to_owned(),
-                devices: vec![device],
-                groups: held.map(|group| copy(group)).collect(),
-                ..NodeSnapshot::default()
-            };
-            self.answers.load(Ordering::Relaxed).then_some(snapshot)
-        })
-    }
-
-    fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>> {
-        Box::pin(async {
-            let layers = self.meta.model().layers.keys().map(|layer| (layer.0, 4096)).collect();
-            let layers = LayerUse(BTreeMap::from([(self.device.0, layers)]));
-            self.answers.load(Ordering::Relaxed).then_some(layers)
-        })
-    }
-}
-
-/// A data plane that confirms every fence, unless it is one of volume 2's.
-struct Obliging;
-
-impl DataPlane for Obliging {
-    fn fence(
-        &self,
-        volume: VolumeId,
-        _: Generation,
-        _: Vec<Generation>,
-        groups: Vec<PgId>,
-    ) -> Later<'_, Result<(), Vec<PgId>>> {
-        Box::pin(async move { if volume == VolumeId(2) { Err(groups) } else { Ok(()) } })
-    }
-
-    fn freeze(&self, volume: VolumeId, _: LayerId, _: u64, groups: Vec<PgId>) -> Later<'_, Result<(), Vec<PgId>>> {
-        Box::pin(async move { if volume == VolumeId(2) { Err(groups) } else { Ok(()) } })
-    }
-
-    fn incarnation(&self) -> u64 {
-        7
-    }
-
-    fn trim(&self, _: String, _: Generation, _: u64, _: u64) -> Later<'_, Result<(), IoStatus>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    /// Every chunk of group 1 has changed, in pages.
-    fn compare_layers(&self, asked: CompareLayers) -> Later<'_, Result<Differences, NotTold>> {
-        let next = Some(asked.first.0 + 3).filter(|next| *next < asked.end.0);
-        let chunks = (asked.first.0..next.unwrap_or(asked.end.0)).filter(|_| asked.pg == PgId(1));
-        let chunks = chunks.map(|chunk| (chunk, vec![DifferingBlocks(0, 1024, chunk % 2 == 0)])).collect();
-        Box::pin(async move { Ok(Differences { chunks, next }) })
-    }
-
-    fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>> {
-        let next = (asked.from.0 < 10).then_some(asked.from.0 + 5);
-        Box::pin(async move { Ok(Measured { bytes: 4096, next }) })
-    }
-
-    fn ended(&self, _: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
-        Box::pin(async { BTreeSet::new() })
-    }
-}
-
-struct Node {
-    api: SocketAddr,
-    meta: MetaClient,
-    control: Control,
-    alive: LeaseHold,
-    answers: Arc<AtomicBool>,
-}
-
-async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
-    let meta = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
-    let listener = azekura_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let this = NodeSpec {
-        incarnation: 1,
-        uuid: name.to_owned(),
-        name: name.to_owned(),
-        data_address: "127.0.0.1:7101".parse().unwrap(),
-        api_address: listener.local_addr().unwrap(),
-        endpoints: ["127.0.0.1:10809", "unix:/run/azekura.nbd"].map(|at| Endpoint::new("nbd", at.into())).into(),
-        site: String::new(),
-        rack: String::new(),
-        shards: std::num::NonZeroU8::MIN,
-    };
-    let node = meta.register_node(&this).await.unwrap().id;
-    let (uuid, shard, name) = (name.to_owned(), Shard(0), "device-0".to_owned());
-    let spec = DeviceSpec { uuid, node, shard, name, capacity_bytes: 10 * GIB };
-    let device = meta.register_device(&spec).await.unwrap().id;
-    let answers = Arc::new(AtomicBool::new(true));
-    let statistics = Obedient { meta: meta.clone(), device, answers: Arc::clone(&answers) };
-    let attacher = Attacher::new(meta.clone(), Arc::new(Obliging));
-    let control = azekura_control::start(listener, meta.clone(), node, Arc::new(statistics), attacher);
-    Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers }
-}
+use support::{GIB, Node, Obliging, start_node};
 
 /// One request; the status and the JSON body (null without one).
 async fn ask(node: &Node, method: &'static str, path: &str, body: Option<Value>) -> (u16, Value) {
@@ -150,7 +20,7 @@ async fn ask(node: &Node, method: &'static str, path: &str, body: Option<Value>)
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let answer = match (method, body) {
             ("GET", _) => agent.get(&url).call(),
-            ("DELETE", _) => agent.delete(&url).call(),
+            ("DELETE", _) => agent.delete(&url).header("Content-Type", "application/json").call(),
             ("POST", Some(body)) => agent.post(&url).send_json(body),
             _ => agent.post(&url).send("not json"),
         };

@@ -47,6 +47,11 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7180")]
     pub api: SocketAddr,
 
+    /// Names, separated by commas, by which the API is asked. Addresses and localhost need not be named; requests to
+    /// any other name are refused, since web pages can make names of theirs lead here.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub api_names: Vec<String>,
+
     /// Where NBD clients connect over TCP.
     #[arg(long, value_name = "IP:PORT")]
     pub nbd: Option<SocketAddr>,
@@ -54,6 +59,15 @@ pub struct NodeArgs {
     /// Where NBD clients of this machine connect: a unix socket.
     #[arg(long, value_name = "PATH")]
     pub nbd_socket: Option<PathBuf>,
+
+    /// Who may connect to that socket: the mode of its file, in octal. Connecting takes the right to write
+    /// [default: 600, or 660 with --nbd-socket-group].
+    #[arg(long, value_name = "MODE", value_parser = socket_mode, requires = "nbd_socket")]
+    pub nbd_socket_mode: Option<u32>,
+
+    /// The group of that socket's file: a name of /etc/group or a number [default: the process's].
+    #[arg(long, value_name = "GROUP", requires = "nbd_socket")]
+    pub nbd_socket_group: Option<String>,
 
     /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
     /// their own. At most half of the files that the process may have open.
@@ -128,6 +142,12 @@ pub struct NodeArgs {
     pub rack: String,
 }
 
+fn socket_mode(text: &str) -> Result<u32, String> {
+    let digits = text.len() <= 4 && text.bytes().all(|digit| digit.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or_else(|| "three octal digits, as chmod takes them: 660 lets the owner and the group connect".to_owned())
+}
+
 fn shards(text: &str) -> Result<NonZeroU8, String> {
     let number = text.parse().ok().filter(|number: &NonZeroU8| number.get() <= SHARDS_MAX);
     number.ok_or_else(|| format!("a number from 1 to {SHARDS_MAX}: one for each core that is to work for this node"))
@@ -151,6 +171,14 @@ mod tests {
         assert_eq!(shards("4").map(NonZeroU8::get), Ok(4));
         for nonsense in ["0", "65", "256", "-1", "all", ""] {
             assert!(shards(nonsense).is_err_and(|error| error.contains("from 1 to 64")), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_socket_has_a_mode_of_octal_digits() {
+        assert_eq!((socket_mode("660"), socket_mode("0600"), socket_mode("0")), (Ok(0o660), Ok(0o600), Ok(0)));
+        for nonsense in ["", "680", "rw", "+60", "1777", "0o66", "-1"] {
+            assert!(socket_mode(nonsense).is_err_and(|error| error.contains("octal")), "{nonsense}");
         }
     }
 

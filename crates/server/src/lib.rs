@@ -22,6 +22,7 @@ pub use disk::layers_file::read as read_layers;
 pub use disk::seen::read_copy;
 
 use anyhow::{Context, Result};
+use rustix::fs::Mode;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
@@ -38,6 +39,8 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 /// # Errors
 /// When it can't start, or its event loop ends.
 pub fn run(args: NodeArgs) -> Result<()> {
+    // Nothing that this process makes is for others: its files tell where everything is. Sockets have options for that.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let filter = EnvFilter::builder().with_env_var("AZEKURA_LOG").with_default_directive(LevelFilter::INFO.into());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

@@ -5,9 +5,11 @@ use azekura_frontend::StreamProtocol;
 use azekura_model::Endpoint;
 use azekura_reactor::{ListenerId, Reactor};
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes the protocol's side of a connection, for a client that has just connected and may have a receive buffer of so
@@ -19,15 +21,61 @@ pub type Speak = Arc<dyn Fn(usize) -> Box<dyn StreamProtocol> + Send + Sync>;
 pub enum ListenAddress {
     /// TCP.
     Tcp(SocketAddr),
-    /// A unix socket, for clients of this machine.
-    Unix(PathBuf),
+    /// A unix socket, for clients of this machine that its file lets in.
+    Unix(PathBuf, Access),
+}
+
+/// Groups of this machine and their numbers.
+const GROUPS: &str = "/etc/group";
+
+/// Who may connect to a unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The mode of the socket's file; connecting takes the right to write.
+    mode: u32,
+    /// Its group, by name or number, if that is not to be the process's.
+    group: Option<String>,
+}
+
+impl Access {
+    fn of(mode: Option<u32>, group: Option<String>) -> Access {
+        Access { mode: mode.unwrap_or(if group.is_some() { 0o660 } else { 0o600 }), group }
+    }
+
+    /// Gives the file of a socket that was just made what is asked for. By the process's umask, only its user could
+    /// connect until now.
+    fn apply(&self, path: &Path) -> io::Result<()> {
+        if let Some(group) = &self.group {
+            let number = match group.parse() {
+                Ok(number) => number,
+                Err(_) => group_number(&fs::read_to_string(GROUPS)?, group).ok_or_else(|| {
+                    let text = format!("no group '{group}' in {GROUPS}; for one from elsewhere give its number");
+                    io::Error::new(io::ErrorKind::NotFound, text)
+                })?,
+            };
+            let told = |error: io::Error| {
+                let text = format!("can't give the socket to the group '{group}', is this user in it? {error}");
+                io::Error::new(error.kind(), text)
+            };
+            chown(path, None, Some(number)).map_err(told)?;
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(self.mode))
+    }
+}
+
+/// The number of a group in a file as group(5) has it.
+fn group_number(file: &str, group: &str) -> Option<u32> {
+    file.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
+    })
 }
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ListenAddress::Tcp(address) => write!(f, "{address}"),
-            ListenAddress::Unix(path) => write!(f, "{}", path.display()),
+            ListenAddress::Unix(path, _) => write!(f, "{}", path.display()),
         }
     }
 }
@@ -41,7 +89,11 @@ impl ListenAddress {
         match self {
             ListenAddress::Tcp(address) if shared => reactor.listen_tcp_shared(*address),
             ListenAddress::Tcp(address) => reactor.listen_tcp(*address),
-            ListenAddress::Unix(path) => reactor.listen_unix(path),
+            ListenAddress::Unix(path, access) => {
+                let listener = reactor.listen_unix(path)?;
+                access.apply(path)?;
+                Ok(listener)
+            }
         }
     }
 }
@@ -74,7 +126,8 @@ impl ClientListener {
     pub fn all(args: &NodeArgs) -> Vec<ClientListener> {
         let nbd = |option, address| ClientListener::new(option, address, azekura_nbd::Connection::new);
         let tcp = args.nbd.map(|address| nbd("--nbd", ListenAddress::Tcp(address)));
-        let unix = args.nbd_socket.clone().map(|path| nbd("--nbd-socket", ListenAddress::Unix(path)));
+        let access = Access::of(args.nbd_socket_mode, args.nbd_socket_group.clone());
+        let unix = args.nbd_socket.clone().map(|path| nbd("--nbd-socket", ListenAddress::Unix(path, access)));
         tcp.into_iter().chain(unix).collect()
     }
 
@@ -83,7 +136,7 @@ impl ClientListener {
     pub fn endpoint(&self) -> Endpoint {
         let address = match &self.address {
             ListenAddress::Tcp(address) => address.to_string(),
-            ListenAddress::Unix(path) => format!("{}{}", Endpoint::UNIX_PREFIX, path.display()),
+            ListenAddress::Unix(path, _) => format!("{}{}", Endpoint::UNIX_PREFIX, path.display()),
         };
         Endpoint::new(self.protocol, address)
     }
@@ -93,6 +146,18 @@ impl ClientListener {
 mod tests {
     use super::*;
     use clap::{Args, Command, FromArgMatches};
+
+    #[test]
+    fn a_socket_is_its_users_unless_a_group_is_named() {
+        assert_eq!(Access::of(None, None).mode, 0o600);
+        assert_eq!(Access::of(None, Some("kvm".to_owned())).mode, 0o660);
+        assert_eq!(Access::of(Some(0o620), Some("kvm".to_owned())).mode, 0o620);
+        let groups = "root:x:0:\nkvm:x:104:ann,bob\nbroken\nodd:x:none:\n";
+        assert_eq!(group_number(groups, "kvm"), Some(104));
+        for none in ["kv", "ann", "broken", "odd", ""] {
+            assert_eq!(group_number(groups, none), None, "{none}");
+        }
+    }
 
     #[test]
     fn options_become_endpoints_that_clients_can_open() {

@@ -155,7 +155,7 @@ fn open_sockets(shard: Shard, args: &NodeArgs, clients: ClientLimits) -> Result<
         listeners.peers.push(peers);
     }
     for ClientListener { option, address, speak, .. } in ClientListener::all(args) {
-        let is_local = matches!(address, ListenAddress::Unix(_));
+        let is_local = matches!(address, ListenAddress::Unix(..));
         if is_local && !is_first {
             continue;
         }

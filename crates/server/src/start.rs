@@ -110,7 +110,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let plane = Plane { shards: shards.clone(), incarnation: identity.incarnation };
     let attacher = Attacher::new(client.clone(), Arc::new(plane));
     let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);
-    let control = azekura_control::start(api, client.clone(), node, Arc::new(statistics), attacher);
+    let control = azekura_control::start(api, &args.api_names, client.clone(), node, Arc::new(statistics), attacher);
     let reports = reports::carry_out(client.clone(), shards.clone(), failures, keeper, report_receiver);
     let reports = tokio::spawn(reports);
     tracing::info!("node {node} is up: nodes on {}, API on http://{}", args.listen, args.api);

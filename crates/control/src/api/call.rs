@@ -6,13 +6,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, Route, STALE_HEADER, Stale};
 
 use super::Api;
-use super::error::{ApiError, bad_body, bad_path, bad_query};
+use super::error::{ApiError, bad_body, bad_path, bad_query, not_json};
 
 /// A request.
 pub(super) struct Call<E: Endpoint> {
@@ -28,6 +28,9 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Call<E>, ApiError> {
         let (mut parts, body) = request.into_parts();
+        if E::ROUTE.method != Method::Get && !is_json(&parts.headers) {
+            return Err(not_json());
+        }
         let names = Path::from_request_parts(&mut parts, api).await.map_err(|rejection| bad_path(&rejection))?;
         let query = Query::from_request_parts(&mut parts, api).await.map_err(|rejection| bad_query(&rejection))?;
         let body = match E::no_body() {
@@ -39,6 +42,13 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
         };
         Ok(Call { api: api.clone(), names: names.0, query: query.0, body })
     }
+}
+
+/// Whether the request says that its body is JSON. A web page can't, unless the server lets it: pages may send forms
+/// and nothing at all to wherever they like.
+fn is_json(headers: &HeaderMap) -> bool {
+    let said = headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
+    said.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
 /// What is answered.

@@ -74,6 +74,13 @@ fn code_of(status: StatusCode) -> ErrorCode {
     }
 }
 
+/// A request that changes something without saying that its body is JSON.
+pub(super) fn not_json() -> ApiError {
+    let message = "a request that changes something must have the header 'Content-Type: application/json'";
+    let hint = "add the header, also where there is no body (curl -H 'Content-Type: application/json')".to_owned();
+    ApiError::new(ErrorCode::NotJson, message, Some(hint))
+}
+
 /// A body that can't be read; what is wrong with it is told like every other error.
 pub(super) fn bad_body(rejection: &JsonRejection) -> ApiError {
     // The text names the field, if the body could be read as JSON at all.

@@ -19,6 +19,7 @@ mod drain;
 mod error;
 mod freed;
 mod health;
+mod host;
 mod known;
 mod layer_questions;
 mod members;
@@ -111,13 +112,14 @@ fn routes() -> Routes {
         .serve(metrics::metrics)
 }
 
-/// The routes.
-pub(crate) fn router(api: Api) -> Router {
+/// The routes, for requests to addresses, loopbacks and `names`.
+pub(crate) fn router(api: Api, names: &[String]) -> Router {
     let Routes { router, .. } = routes();
     router
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn_with_state(host::Names::new(names), host::check))
         .with_state(api)
 }
 
