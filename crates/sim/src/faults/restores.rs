@@ -3,8 +3,8 @@
 //!
 //! Processes that run notice at different times, and end. Then an operator says that the configuration was restored:
 //! groups stay closed until every device has said, in a process that started since, what it holds. All of that is done
-//! by the transitions and plans of `azekura_model` and `azekura_plans`. What nodes remember of layers and volumes is not
-//! lost here; `azekura-meta` has its own tests of that.
+//! by the transitions and plans of `azekura_model` and `azekura_plans`. What nodes remember of layers and volumes is
+//! not lost here; `azekura-meta` has its own tests of that.
 
 use crate::cluster::configuration::Lacks;
 use crate::cue::Cue;

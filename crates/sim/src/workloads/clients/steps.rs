@@ -180,14 +180,7 @@ impl World {
             self.violate(Invariant::Liveness, what);
         }
         match outcome {
-            Outcome::Failed(IoStatus::Fenced) if self.holders().has_ended(VOLUME_ID, op.attachment) => {
-                self.report.fenced += 1;
-                self.record(id, &op, NEVER);
-            }
-            // A restored configuration has no attachments.
-            Outcome::Failed(IoStatus::Fenced)
-                if self.has_left(op.life.node) || self.configuration.is_former(op.life) =>
-            {
+            Outcome::Failed(IoStatus::Fenced) if self.may_be_fenced(&op) => {
                 self.report.fenced += 1;
                 self.record(id, &op, NEVER);
             }
@@ -232,6 +225,14 @@ impl World {
             }
             Outcome::Status(_) => {}
         }
+    }
+
+    /// Its attachment has ended, its node has left the cluster, or the configuration was restored: then there are no
+    /// attachments.
+    fn may_be_fenced(&self, op: &PendingOp) -> bool {
+        self.holders().has_ended(VOLUME_ID, op.attachment)
+            || self.has_left(op.life.node)
+            || self.configuration.is_former(op.life)
     }
 
     /// A request is not answered any more: its connection has ended.
