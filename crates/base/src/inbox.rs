@@ -106,7 +106,8 @@ impl Inbox {
         let waiting = self.end - self.start;
         if waiting == buf.len() {
             // A header that is longer than the buffer.
-            self.stream_size = self.stream_size.max(buf.len() * STREAM_STEP).min(STREAM_SIZE);
+            let most = if buf.len() < self.stream_max { self.stream_max } else { STREAM_SIZE };
+            self.stream_size = self.stream_size.max(buf.len() * STREAM_STEP).min(most);
         }
         let resize = buf.len() < self.stream_size || buf.len() > self.stream_size && waiting == 0;
         if resize {
@@ -191,6 +192,15 @@ impl Inbox {
         match &self.stream {
             Some(stream) => &stream[self.start..self.end],
             None => &[],
+        }
+    }
+
+    /// The same, to be decrypted where they are.
+    #[must_use]
+    pub fn available_mut(&mut self) -> &mut [u8] {
+        match &mut self.stream {
+            Some(stream) => &mut stream[self.start..self.end],
+            None => &mut [],
         }
     }
 

@@ -1,0 +1,376 @@
+//! A channel with keys, over rustls' unbuffered interface.
+
+use crate::channel::{Opened, SEALED_AHEAD_MAX};
+use crate::verifier::peer_key;
+use crate::{ChannelError, PROTOCOL};
+use azekura_base::{Inbox, Outbox, PeerKey};
+use bytes::{Buf, Bytes, BytesMut};
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{ClientConfig, CommonState, ServerConfig};
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+/// A peer that has sent so many bytes and has not ended its handshake is cut off.
+pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the stream in one record at the most (RFC 8446, 5.1).
+const RECORD_BYTES: usize = 16 << 10;
+/// Bytes of the stream that are encrypted in one go: four records.
+const RUN_BYTES: usize = 4 * RECORD_BYTES;
+/// What a record has besides: header, type and tag.
+const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+/// [`Tls::open`] stops after so many bytes, so that the protocol's inbox has room for what follows.
+const OPENED_MAX: usize = 64 << 10;
+
+/// Which end it is.
+enum End {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+impl End {
+    fn state(&self) -> &CommonState {
+        match self {
+            End::Client(client) => client,
+            End::Server(server) => server,
+        }
+    }
+}
+
+/// See [`crate::Channel`].
+pub(crate) struct Tls {
+    end: End,
+    /// What came from the socket; decrypted in place.
+    pub(crate) inbox: Inbox,
+    /// What goes to the socket.
+    pub(crate) outbox: Outbox,
+    opened: Decrypted,
+    waiting: Waiting,
+    peer: Option<PeerKey>,
+    /// The first call of the client has begun the handshake.
+    begun: bool,
+    ended: bool,
+    failed: Option<ChannelError>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("peer", &self.peer).field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+/// Bytes that were decrypted and are not with the protocol yet.
+#[derive(Default)]
+struct Decrypted(BytesMut);
+
+impl Decrypted {
+    /// Appends at most so many to `own`; how many there were.
+    fn feed(&mut self, own: &mut Inbox, most: usize) -> usize {
+        let mut fed = 0;
+        while fed < most && !self.0.is_empty() {
+            let mut fill = own.take_fill();
+            let count = self.0.len().min(most - fed).min(fill.buf.len() - fill.at);
+            fill.buf[fill.at..fill.at + count].copy_from_slice(&self.0[..count]);
+            self.0.advance(count);
+            own.filled(fill, count);
+            fed += count;
+        }
+        fed
+    }
+}
+
+/// What is to be encrypted next.
+#[derive(Default)]
+struct Waiting {
+    /// The rest of a large piece.
+    piece: Bytes,
+    /// Small pieces that go into one record.
+    gathered: BytesMut,
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.piece.len() + self.gathered.len()
+    }
+
+    /// The next bytes, in the order in which `own` gives them: a part of a large piece, or small pieces together.
+    fn next(&mut self, own: &mut Outbox, pieces: &mut Vec<Bytes>) -> Bytes {
+        while self.gathered.len() < RECORD_BYTES {
+            if self.piece.is_empty() {
+                pieces.clear();
+                own.take(pieces, 1, usize::MAX);
+                match pieces.pop() {
+                    Some(piece) => self.piece = piece,
+                    None => break,
+                }
+            }
+            if self.piece.len() >= RECORD_BYTES {
+                if self.gathered.is_empty() {
+                    return self.piece.split_to(self.piece.len().min(RUN_BYTES));
+                }
+                break;
+            }
+            let count = self.piece.len().min(RECORD_BYTES - self.gathered.len());
+            self.gathered.extend_from_slice(&self.piece[..count]);
+            self.piece.advance(count);
+        }
+        self.gathered.split().freeze()
+    }
+}
+
+/// What is to be done when all that has arrived is decrypted.
+enum Job<'a> {
+    Nothing,
+    Seal(&'a mut Outbox),
+    Close,
+}
+
+/// What a status of rustls has led to.
+enum Step {
+    /// Ask again.
+    Again,
+    /// Nothing more can be done until something arrives.
+    Wait,
+}
+
+/// The parts of a [`Tls`] that a status of rustls is handled with.
+struct Parts<'a> {
+    outbox: &'a mut Outbox,
+    opened: &'a mut Decrypted,
+    waiting: &'a mut Waiting,
+    ended: &'a mut bool,
+    job: Job<'a>,
+    /// Bytes to decrypt before the caller is to look at them.
+    opened_max: usize,
+}
+
+impl Tls {
+    pub(crate) fn client(config: Arc<ClientConfig>) -> Result<Tls, ChannelError> {
+        // rustls wants a name, which nobody looks at: who is meant is known by the key.
+        let name = ServerName::from(Ipv4Addr::LOCALHOST);
+        Ok(Tls::new(End::Client(UnbufferedClientConnection::new(config, name)?)))
+    }
+
+    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Tls, ChannelError> {
+        Ok(Tls::new(End::Server(UnbufferedServerConnection::new(config)?)))
+    }
+
+    fn new(end: End) -> Tls {
+        let mut inbox = Inbox::new();
+        inbox.limit_stream(HANDSHAKE_BYTES_MAX);
+        Tls {
+            end,
+            inbox,
+            outbox: Outbox::new(),
+            opened: Decrypted::default(),
+            waiting: Waiting::default(),
+            peer: None,
+            begun: false,
+            ended: false,
+            failed: None,
+        }
+    }
+
+    pub(crate) fn open(&mut self, own: &mut Inbox) -> Result<Opened, ChannelError> {
+        // What the protocol has not taken yet leaves room for so much.
+        let room = (Inbox::PEEK_MAX.saturating_sub(own.available().len())).min(OPENED_MAX);
+        let mut fed = self.opened.feed(own, room);
+        while fed < room {
+            self.advance(Job::Nothing, 1)?;
+            if self.opened.0.is_empty() {
+                return Ok(if self.ended { Opened::Ended } else { Opened::All });
+            }
+            fed += self.opened.feed(own, room - fed);
+        }
+        Ok(Opened::Part)
+    }
+
+    pub(crate) fn seal(&mut self, own: &mut Outbox) -> Result<(), ChannelError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if !self.begun || self.peer.is_some() && own.len() + self.waiting.len() > 0 {
+            self.advance(Job::Seal(own), usize::MAX)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self) -> Result<(), ChannelError> {
+        self.advance(Job::Close, usize::MAX)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(crate) fn peer(&self) -> Option<PeerKey> {
+        self.peer
+    }
+
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.outbox.len() + self.waiting.len()
+    }
+
+    /// Lets rustls work until it needs more bytes, or has decrypted `opened_max`; does the job when all is decrypted.
+    fn advance(&mut self, job: Job<'_>, opened_max: usize) -> Result<(), ChannelError> {
+        self.begun = true;
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let outcome = self.work(job, opened_max).and_then(|()| self.look());
+        if let Err(error) = &outcome {
+            self.failed = Some(error.clone());
+            self.tell();
+        }
+        outcome
+    }
+
+    fn work(&mut self, job: Job<'_>, opened_max: usize) -> Result<(), ChannelError> {
+        let Tls { end, inbox, outbox, opened, waiting, ended, .. } = self;
+        let mut parts = Parts { outbox, opened, waiting, ended, job, opened_max };
+        loop {
+            let incoming = inbox.available_mut();
+            let (discard, step) = match end {
+                End::Client(client) => parts.handle(client.process_tls_records(incoming)),
+                End::Server(server) => parts.handle(server.process_tls_records(incoming)),
+            };
+            inbox.consume(discard);
+            match step? {
+                Step::Again if parts.opened.0.len() < parts.opened_max => {}
+                Step::Again | Step::Wait => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether the handshake has ended, and how.
+    fn look(&mut self) -> Result<(), ChannelError> {
+        if self.peer.is_some() {
+            return Ok(());
+        }
+        let state = self.end.state();
+        if state.is_handshaking() {
+            let received = self.inbox.received_bytes();
+            return if received >= HANDSHAKE_BYTES_MAX as u64 { Err(ChannelError::TooLong) } else { Ok(()) };
+        }
+        if state.alpn_protocol() != Some(PROTOCOL) {
+            return Err(ChannelError::Protocol);
+        }
+        let certificate = state.peer_certificates().and_then(|chain| chain.first());
+        let certificate = certificate.ok_or_else(|| ChannelError::Tls("there is no certificate".to_owned()))?;
+        self.peer = Some(peer_key(certificate)?);
+        self.inbox.limit_stream(usize::MAX);
+        Ok(())
+    }
+
+    /// After an error: rustls may have an alert for the peer, which goes to the outbox. The bytes that have arrived are
+    /// shown again, for rustls remembers where in them messages lie (and panics where there are none).
+    fn tell(&mut self) {
+        let Tls { end, inbox, outbox, opened, waiting, ended, .. } = self;
+        let mut parts = Parts { outbox, opened, waiting, ended, job: Job::Nothing, opened_max: usize::MAX };
+        // Not once more: it must not look at what has arrived after its alert.
+        while end.state().wants_write() {
+            let incoming = inbox.available_mut();
+            let (discard, step) = match end {
+                End::Client(client) => parts.handle(client.process_tls_records(incoming)),
+                End::Server(server) => parts.handle(server.process_tls_records(incoming)),
+            };
+            inbox.consume(discard);
+            if !matches!(step, Ok(Step::Again)) {
+                return;
+            }
+        }
+    }
+}
+
+impl Parts<'_> {
+    /// What rustls wants to be done; how many bytes it has used, and what is next.
+    fn handle<Data>(&mut self, status: UnbufferedStatus<'_, '_, Data>) -> (usize, Result<Step, ChannelError>) {
+        let mut discard = status.discard;
+        let step = match status.state {
+            Err(error) => Err(error.into()),
+            Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
+                match traffic.next_record() {
+                    None => break Ok(Step::Again),
+                    Some(Err(error)) => break Err(error.into()),
+                    Some(Ok(record)) => {
+                        self.opened.0.extend_from_slice(record.payload);
+                        discard += record.discard;
+                    }
+                }
+            },
+            Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                let mut bytes = BytesMut::new();
+                let encoded = match data.encode(&mut bytes) {
+                    Err(EncodeError::InsufficientSize(needed)) => {
+                        bytes.resize(needed.required_size, 0);
+                        data.encode(&mut bytes)
+                    }
+                    outcome => outcome,
+                };
+                let encoded = encoded.map_err(|error| ChannelError::Tls(error.to_string()));
+                encoded.map(|count| {
+                    self.outbox.put(&bytes[..count]);
+                    Step::Again
+                })
+            }
+            Ok(ConnectionState::TransmitTlsData(data)) => {
+                data.done();
+                Ok(Step::Again)
+            }
+            Ok(ConnectionState::PeerClosed) => {
+                *self.ended = true;
+                Ok(Step::Again)
+            }
+            Ok(ConnectionState::WriteTraffic(traffic)) => self.write(traffic),
+            Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => Ok(Step::Wait),
+            Ok(_) => Err(ChannelError::Tls("something that was not offered".to_owned())),
+        };
+        (discard, step)
+    }
+
+    fn write<Data>(&mut self, mut traffic: WriteTraffic<'_, Data>) -> Result<Step, ChannelError> {
+        match &mut self.job {
+            Job::Nothing => {}
+            Job::Close => {
+                let mut bytes = [0; 2 + RECORD_OVERHEAD];
+                let count = traffic.queue_close_notify(&mut bytes).map_err(|error| encrypt_error(&error))?;
+                self.outbox.put(&bytes[..count]);
+            }
+            Job::Seal(own) => {
+                let mut pieces = Vec::new();
+                while self.outbox.len() < SEALED_AHEAD_MAX {
+                    let bytes = self.waiting.next(own, &mut pieces);
+                    if bytes.is_empty() {
+                        break;
+                    }
+                    encrypt(&mut traffic, &bytes, self.outbox)?;
+                }
+            }
+        }
+        self.job = Job::Nothing;
+        Ok(Step::Wait)
+    }
+}
+
+fn encrypt<Data>(traffic: &mut WriteTraffic<'_, Data>, bytes: &[u8], outbox: &mut Outbox) -> Result<(), ChannelError> {
+    let mut sealed = BytesMut::zeroed(bytes.len() + bytes.len().div_ceil(RECORD_BYTES) * RECORD_OVERHEAD);
+    let count = match traffic.encrypt(bytes, &mut sealed) {
+        // A change of keys goes before.
+        Err(EncryptError::InsufficientSize(needed)) => {
+            sealed.resize(needed.required_size, 0);
+            traffic.encrypt(bytes, &mut sealed)
+        }
+        outcome => outcome,
+    };
+    let count = count.map_err(|error| encrypt_error(&error))?;
+    sealed.truncate(count);
+    outbox.put_payload(sealed.freeze());
+    Ok(())
+}
+
+fn encrypt_error(error: &EncryptError) -> ChannelError {
+    ChannelError::Tls(error.to_string())
+}
