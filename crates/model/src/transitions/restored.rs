@@ -168,6 +168,7 @@ fn merge(model: &Model, copies: &[Copied]) -> Result<Plan, MetaError> {
         }
     }
     remove_strangers(&mut plan);
+    remove_layers_of_no_cut(&mut plan);
     Ok(plan)
 }
 
@@ -195,6 +196,23 @@ fn remove_strangers(plan: &mut Plan) {
     };
     summary.removed = values.keys().filter(|name| is_stranger(name)).cloned().collect();
     summary.removed.iter().for_each(|name| drop(values.remove(name)));
+}
+
+/// Removes layers that were to be heads when a cut is done, where no volume names that cut: the volume is as another
+/// copy has it. Nobody would remove such a layer later. If devices hold blocks of it, they say so, and it is a layer
+/// again ([`adopt_layer`]).
+fn remove_layers_of_no_cut(plan: &mut Plan) {
+    let Plan { values, summary, .. } = plan;
+    let volumes = format!("{PREFIX}volumes/");
+    let volumes = values.iter().filter(|(name, _)| name.starts_with(&volumes));
+    let named = volumes.flat_map(|(_, volume)| [&volume["head"], &volume["cut"]["next"]]).filter_map(Value::as_u64);
+    let named: BTreeSet<u64> = named.collect();
+    let next = json!(LayerState::Next);
+    values.retain(|name, layer| match Key::parse(name.as_bytes()) {
+        Some(Key::Layer(id)) => layer["state"] != next || named.contains(&id.0),
+        _ => true,
+    });
+    summary.kept.retain(|name| values.contains_key(name));
 }
 
 /// A number beyond all that were given before this time, seconds since 1970.

@@ -108,6 +108,24 @@ fn what_may_have_been_made_after_the_restore_stays_unless_its_numbers_are_taken(
 }
 
 #[test]
+fn a_layer_of_a_cut_that_only_the_backup_knows_goes() {
+    let next = |id: u64| json!({ "id": id, "volume": 1, "parent": 1, "state": "next" });
+    let cut = |next: u64| {
+        let mut record = volume(1, "v", 1);
+        record["cut"] = json!({ "id": "c", "next": next, "node": 1, "seconds": 0 });
+        record
+    };
+    let begun = [kv("volumes/v", &cut(9), 12), kv("layers/9", &next(9), 12)];
+    // The volume is as the copy has it: the cut is not under way.
+    let plan = merge(&backup(&begun), &[copied()]).unwrap();
+    assert!(!plan.values.contains_key("/azekura/v1/layers/9"), "{:?}", plan.values.keys());
+    assert!(plan.summary.kept.is_empty(), "{:?}", plan.summary.kept);
+    // Without a copy it is, and will be finished or called off.
+    let plan = merge(&backup(&begun), &[]).unwrap();
+    assert_eq!(value(&plan, "layers/9")["state"], json!("next"));
+}
+
+#[test]
 fn groups_that_the_backup_may_have_opened_are_doubtful() {
     let mut plan = merge(&backup(&[kv("groups/1", &group(8, 4), 19)]), &[copied()]).unwrap();
     begin_anew(&mut plan, NOW, 0);
