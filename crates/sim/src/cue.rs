@@ -27,6 +27,8 @@ pub(crate) enum Cue {
     Wear,
     /// A device may begin to hang.
     Hang,
+    /// Each log that is not initialised yet is so a bit further.
+    Initialise,
     /// A guest comes or goes.
     Guests,
     /// A guest is taken out of the cluster, when it writes, or then at the latest.

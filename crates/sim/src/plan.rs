@@ -230,6 +230,8 @@ pub struct Plan {
     pub io_timeout: Option<Duration>,
     /// Devices hang and crawl.
     pub devices_hang: bool,
+    /// The logs of new devices are initialised while they are in use, and data may have to wait for that.
+    pub new_logs: bool,
     /// What each connection of one node carries in each direction, in bytes a second.
     pub narrow: Option<u64>,
     /// Gateways whose committed writes each group remembers, at most.
@@ -293,6 +295,7 @@ impl Plan {
             },
             goes_back: false,
             io_timeout: draw_io_timeout(mode, seed),
+            new_logs: Random::new(seed ^ 0x6e65_776c).chance(NEW_LOGS_PERCENT),
             devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
             narrow: (mode == Mode::Slow).then(|| draw_bandwidth(&mut Random::new(seed ^ 0x6e61_7272))),
             windows: match mode {
@@ -385,6 +388,8 @@ fn may_have_guests(mode: Mode) -> bool {
     matches!(mode, Mode::Connections | Mode::Crash | Mode::Partitions)
 }
 
+/// In so many runs, logs are initialised while they are in use.
+const NEW_LOGS_PERCENT: u64 = 20;
 /// In so many runs of the modes where they may, guests come and go.
 const GUESTS_PERCENT: u64 = 20;
 /// Groups remember so many gateways where they do.

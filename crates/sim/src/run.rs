@@ -20,6 +20,9 @@ impl World {
         if self.plan.devices_hang {
             self.cue_at(Duration::from_millis(1500), Cue::Hang);
         }
+        if self.plan.new_logs {
+            self.cue_at(Duration::from_millis(500), Cue::Initialise);
+        }
         if self.scene.faults.guests.on {
             self.cue_at(guests::FIRST_AT, Cue::Guests);
         }

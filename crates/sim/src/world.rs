@@ -69,6 +69,8 @@ pub(crate) struct Stage {
     pub(crate) wear: Wear,
     /// Draws which devices hang.
     pub(crate) hangs: Random,
+    /// Draws how long it takes to initialise a part of a log.
+    pub(crate) initialising: Random,
     pub(crate) clients: Clients,
     pub(crate) lost: Lost,
     pub(crate) snapshots: Snapshots,
@@ -101,7 +103,8 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     for (id, node) in &nodes_of_devices {
         let device = Device::format(identity(*id), *node, options.clone(), random.fork(), honesty, plan.disk_depth);
         let broken = |what| Violation { invariant: Invariant::StoreKeeps, what, at: Duration::ZERO };
-        devices.insert(*id, device.map_err(broken)?);
+        let device = device.map_err(broken)?;
+        devices.insert(*id, if plan.new_logs { device.with_new_log() } else { device });
     }
     // A node may be far from the configuration store.
     let far = *random.clone().pick(&view.nodes.keys().copied().map(Some).chain([None]).collect::<Vec<_>>());
@@ -129,6 +132,7 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
         faults: Faults::new(Random::new(seed ^ 0x766f_7465), decaying, guests),
         wear,
         hangs: Random::new(seed ^ 0x6861_6e67),
+        initialising: Random::new(seed ^ 0x696e_6974),
         clients,
         lost,
         snapshots: Snapshots::new(plan),
@@ -168,6 +172,7 @@ impl Scene for Stage {
             Cue::Fault => world.fault(),
             Cue::Wear => world.wear_devices(),
             Cue::Hang => world.hang_devices(),
+            Cue::Initialise => world.initialise_logs(),
             Cue::Guests => world.guests_turn(),
             Cue::GuestLeaves(node, by) => world.guest_leaves(node, by),
             Cue::GuestEnds(node) => world.guest_ends(node),

@@ -56,6 +56,52 @@ fn fill_and_trim(options: Options, size: u16) {
     rig.check_accounts();
 }
 
+/// A new log's segments are initialised one by one, each when data waits for it.
+#[test]
+fn data_waits_for_segments_that_soon_are_initialised() {
+    let options = small();
+    let mut rig = Rig::format(&options);
+    rig.store.segments_ready(8, true);
+    assert_eq!(rig.store.space().capacity, Rig::format(&options).store.space().capacity, "that of the whole device");
+    let (mut ready, mut index) = (8, 0);
+    while !rig.store.space().full {
+        let (chunk, first) = place(index, 16);
+        let write = rig.next_write(chunk % 3, 1, chunk, first, filled(index + 1, 16), 16);
+        let sequence = write.header.sequence;
+        rig.store.append(1, write);
+        rig.settle();
+        while rig.store.statistics().records_waiting > 0 {
+            assert!(ready < options.segments, "data waits although all is initialised: {:?}", rig.store.space());
+            ready += 1;
+            rig.store.segments_ready(ready, true);
+            rig.settle();
+        }
+        rig.store.commit(PgId(chunk % 3), sequence);
+        rig.settle();
+        index += 1;
+    }
+    assert!(ready > options.segments - 4, "only {ready} segments were needed for all that was promised");
+    assert!(rig.store.space().live >= rig.store.space().capacity);
+    for index in 0..index {
+        let (chunk, first) = place(index, 16);
+        assert_eq!(rig.read(chunk % 3, 1, chunk, first, 16).unwrap(), bytes_of(&filled(index + 1, 16), 16));
+    }
+    rig.check_accounts();
+}
+
+#[test]
+fn a_device_is_full_whose_other_segments_are_not_initialised() {
+    let mut rig = Rig::format(&small());
+    rig.store.segments_ready(12, false);
+    let end = fill(&mut rig, 0, 16, |_| true);
+    // There is room again: all that was promised before is there.
+    rig.store.segments_ready(12, true);
+    assert!(!rig.store.space().full);
+    rig.store.segments_ready(24, true);
+    assert!(fill(&mut rig, end, 16, |_| true) > end);
+    rig.check_accounts();
+}
+
 fn small() -> Options {
     Options {
         segments: 24,

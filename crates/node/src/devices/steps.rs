@@ -48,10 +48,10 @@ impl Node {
         }
     }
 
-    /// Segments from this one on are not initialised yet.
-    pub fn segments_ready(&mut self, device: DeviceId, segments: u32) {
+    /// Segments from this one on are not initialised yet, see [`Store::segments_ready`].
+    pub fn segments_ready(&mut self, device: DeviceId, segments: u32, others_follow: bool) {
         if let Some(device) = self.devices.get_mut(&device) {
-            device.store.segments_ready(segments);
+            device.store.segments_ready(segments, others_follow);
         }
     }
 

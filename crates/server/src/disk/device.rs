@@ -272,7 +272,7 @@ impl DeviceDir {
             DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))
         })?;
         let mut store = Store::open(options, identity, root);
-        store.segments_ready(self.file.segments_ready);
+        store.segments_ready(self.file.segments_ready, true);
         Ok((store, map))
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod drawn;
 mod flips;
 pub(crate) mod guests;
 mod hangs;
+mod initialising;
 mod lost_writes;
 mod lying;
 mod matrix;

@@ -86,11 +86,16 @@ impl Silence {
     }
 }
 
+/// Segments of a new log that are initialised before the device opens.
+const FIRST_SEGMENTS: u32 = 8;
+
 /// A device. It outlives the processes that use it.
 pub(crate) struct Device {
     pub(crate) node: NodeId,
     identity: Identity,
     options: Options,
+    /// Segments of the log that are initialised.
+    initialised: u32,
     pub(crate) disk: Disk,
     map: InMemoryMap,
     /// What the map was asked for, oldest first: it does one thing after the other, but for leaves that are looked up.
@@ -158,6 +163,7 @@ impl Device {
         Ok(Device {
             node,
             identity,
+            initialised: options.segments,
             options,
             disk,
             map,
@@ -190,7 +196,22 @@ impl Device {
     /// When the map can't be read.
     pub(crate) fn open(&self) -> Result<Store, String> {
         let root = self.map.root().map_err(|error| error.to_string())?.ok_or("there is no checkpoint")?;
-        Ok(Store::open(self.options.clone(), self.identity, root))
+        let mut store = Store::open(self.options.clone(), self.identity, root);
+        store.segments_ready(self.initialised, true);
+        Ok(store)
+    }
+
+    /// The same device with a log that is initialised while it is in use.
+    pub(crate) fn with_new_log(mut self) -> Device {
+        self.initialised = FIRST_SEGMENTS.min(self.options.segments);
+        self
+    }
+
+    /// One more segment is initialised, if one is left. Gives how many are.
+    pub(crate) fn initialise_segment(&mut self) -> Option<u32> {
+        let left = self.initialised < self.options.segments;
+        self.initialised += u32::from(left);
+        left.then_some(self.initialised)
     }
 
     /// What is saved of the map.

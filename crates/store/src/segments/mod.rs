@@ -27,6 +27,8 @@ pub(crate) struct Segments {
     promised_blocks: u32,
     /// Segments below this are initialised on the device.
     ready: u32,
+    /// Segments that can be written to in the end: those that are initialised, and the others if they soon will be.
+    usable: u32,
     free: u32,
     live: u64,
     pinned: u64,
@@ -71,6 +73,7 @@ impl Segments {
             full_enough: options.full_enough_blocks(),
             promised_blocks: options.promised_blocks(),
             ready: options.segments,
+            usable: options.segments,
             free: 0,
             live: 0,
             pinned: 0,
@@ -127,8 +130,10 @@ impl Segments {
         self.free = self.table[..ready].iter().filter(|s| s.state == State::Free).count() as u32;
     }
 
-    pub fn set_ready(&mut self, ready: u32) {
-        self.ready = ready.min(self.table.len() as u32);
+    /// See [`Store::segments_ready`](crate::Store::segments_ready).
+    pub fn set_ready(&mut self, ready: u32, others_follow: bool) {
+        self.ready = ready.min(self.len());
+        self.usable = if others_follow { self.len() } else { self.ready };
         self.count_free();
     }
 
@@ -155,6 +160,11 @@ impl Segments {
     /// Segments that may be written to at all now.
     pub fn ready(&self) -> u32 {
         self.ready
+    }
+
+    /// The same, with those that soon may.
+    pub fn usable(&self) -> u32 {
+        self.usable
     }
 
     /// Blocks of a segment that clients may fill on average.

@@ -126,10 +126,10 @@ impl Store {
 fn space_of(cx: &StoreCx, waiting: u64) -> Space {
     let options = cx.options();
     let block = BLOCK_SIZE as u64;
-    let late = cx.segments().ready().saturating_sub(LATE_FROM_SEGMENTS).min(LATE_SEGMENTS);
+    let usable = cx.segments().usable();
+    let late = usable.saturating_sub(LATE_FROM_SEGMENTS).min(LATE_SEGMENTS);
     let left_out = GC_SEGMENTS + ZERO_SEGMENTS + 1 + late;
-    let ready = u64::from(cx.segments().ready().saturating_sub(left_out));
-    let capacity = ready * u64::from(cx.segments().promised_blocks()) * block;
+    let capacity = u64::from(usable.saturating_sub(left_out)) * u64::from(cx.segments().promised_blocks()) * block;
     // What is on its way will be live soon.
     let waiting = waiting + cx.segments().pinned();
     let live = cx.segments().live() * block;

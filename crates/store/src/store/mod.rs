@@ -220,9 +220,10 @@ impl Store {
     }
 
     /// Segments from `segments` on are not initialised on the device yet, and are not written to. All are taken to be
-    /// until this is called.
-    pub fn segments_ready(&mut self, segments: u32) {
-        self.engine.cx_mut().segments_mut().set_ready(segments);
+    /// until this is called. If `others_follow`, data that needs them waits, for a moment; else the device is taken to
+    /// be so small, and is full when these are.
+    pub fn segments_ready(&mut self, segments: u32, others_follow: bool) {
+        self.engine.cx_mut().segments_mut().set_ready(segments, others_follow);
     }
 
     /// The next thing to do, if there is one.

@@ -250,7 +250,10 @@ impl<S: Scene> Cluster<S> {
         let options = self.operator.options.clone();
         let random = self.operator.random.fork();
         match Device::format(identity(id), node, options, random, Honesty::Doubtful, self.plan.disk_depth) {
-            Ok(device) => drop(self.devices.insert(id, device)),
+            Ok(device) => {
+                let device = if self.plan.new_logs { device.with_new_log() } else { device };
+                self.devices.insert(id, device);
+            }
             Err(what) => return self.violate(Invariant::StoreKeeps, what),
         }
         self.trace.step(self.now, u64::from(id.0), || format!("{id:?} of {node:?} is new and empty"));
