@@ -1,6 +1,7 @@
 //! What other threads ask of a shard, and what comes along with that.
 
 use crate::disk::device::DeviceDir;
+use crate::driver::local::End;
 use crate::listeners::Speak;
 use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NotTold, PgId, Shard,
@@ -52,6 +53,8 @@ pub enum Command {
     TakeClient(Released, Speak),
     /// Go on with another node's connection that another shard has accepted, and that has greeted this one.
     TakePeer(Released, Hello),
+    /// Another shard of this process has joined this one: its end of their connection.
+    Join(End),
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
     /// Scrub a group that this node is primary of.

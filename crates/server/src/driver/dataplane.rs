@@ -9,6 +9,7 @@ use crate::driver::clients::{ClientSide, Share};
 use crate::driver::clock::Clock;
 use crate::driver::commands::{Command, Fence, Freeze, Inspection, ReadyDevice};
 use crate::driver::devices::{OpenDevice, device_result};
+use crate::driver::local::LocalSide;
 use crate::driver::messages::{Handle, Handles, Report, Reports};
 use crate::driver::peers::PeerSide;
 use crate::driver::stream::Conn;
@@ -68,13 +69,14 @@ pub struct DataPlane {
     pub(super) shards: Handles,
     pub(super) clients: ClientSide,
     pub(super) peers: PeerSide,
+    pub(super) local: LocalSide,
     pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
     listeners: Listeners,
     /// Connections to be kicked at the end of the turn.
     pub(super) touched: BTreeSet<ConnId>,
     commands: mpsc::Receiver<Command>,
     reports: Reports,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// What the clock showed when the events of this turn had come.
     pub(super) time: Duration,
     next_trim: Duration,
@@ -99,12 +101,14 @@ impl DataPlane {
         let mut node = Node::new(identity, Duration::ZERO);
         node.set_device_timeout(device_timeout);
         node.set_shards(clients.shards);
+        node.join(clients.shards);
         let mut data_plane = DataPlane {
             reactor,
             node,
             shards,
             clients: ClientSide::new(clients),
             peers: PeerSide::default(),
+            local: LocalSide::default(),
             devices: BTreeMap::new(),
             listeners,
             touched: BTreeSet::new(),
@@ -183,6 +187,7 @@ impl DataPlane {
         }
         self.front(Frontend::settle);
         self.perform_for_clients();
+        self.flush_local();
         for conn in std::mem::take(&mut self.touched) {
             self.rearm(conn);
         }
@@ -242,6 +247,7 @@ impl DataPlane {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);
                 }
+                self.read_local();
             }
         }
     }
@@ -284,6 +290,7 @@ impl DataPlane {
             }
             Command::TakeClient(released, speak) => self.take_client(released, &speak),
             Command::TakePeer(released, hello) => self.take_peer(released, hello),
+            Command::Join(end) => self.joined(end),
             Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.clients.frontend.opened() }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {
@@ -336,8 +343,8 @@ impl DataPlane {
                     self.node.connect_failed(to, false);
                 }
             },
-            // Only asked for by a node that was told to join others.
-            Effect::ConnectLocal(to) => self.node.connect_failed(to, false),
+            Effect::ConnectLocal(to) => self.join(to),
+            Effect::Send(key, message) if LocalSide::has(key) => self.local.send(key, message),
             Effect::Send(key, message) => {
                 let Some(conn) = self.peers.conn(key) else { return };
                 if let Some(Conn::Peer(peer)) = self.reactor.stream(conn) {
@@ -345,6 +352,7 @@ impl DataPlane {
                     self.touched.insert(conn);
                 }
             }
+            Effect::Close(key) if LocalSide::has(key) => self.local.close(key),
             Effect::Close(key) => {
                 if let Some(conn) = self.peers.remove(key) {
                     self.reactor.close(conn, Close::AtOnce);

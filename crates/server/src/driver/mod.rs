@@ -6,6 +6,7 @@ mod clock;
 pub(crate) mod commands;
 pub(crate) mod dataplane;
 mod devices;
+mod local;
 pub(crate) mod messages;
 mod peers;
 pub(crate) mod stream;

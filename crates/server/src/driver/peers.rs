@@ -7,6 +7,9 @@ use std::collections::HashMap;
 
 mod steps;
 
+/// The node is told of so many bytes that wait to be sent to another shard.
+pub(super) const UNSENT_REPORT_BYTES: usize = 4 << 20;
+
 /// What a shard has of its connections with others.
 #[derive(Default)]
 pub(super) struct PeerSide {

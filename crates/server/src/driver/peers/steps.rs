@@ -3,13 +3,11 @@
 use crate::driver::commands::Command;
 use crate::driver::dataplane::DataPlane;
 use crate::driver::messages::{Handle, Report};
+use crate::driver::peers::UNSENT_REPORT_BYTES;
 use crate::driver::stream::Conn;
 use azekura_node::ConnKey;
 use azekura_reactor::{Close, ConnId, Released};
 use azekura_wire::{Hello, Message, VERSION};
-
-/// The node is told of so many bytes that wait to be sent to another one.
-const UNSENT_REPORT_BYTES: usize = 4 << 20;
 
 impl DataPlane {
     pub(in crate::driver) fn add_peer(&mut self, conn: ConnId) -> ConnKey {
