@@ -55,6 +55,13 @@ impl<T> Slab<T> {
         if u64::from(slot.generation) == token >> 32 { slot.value.as_ref() } else { None }
     }
 
+    /// The value of a token, to be changed.
+    #[must_use]
+    pub fn get_mut(&mut self, token: u64) -> Option<&mut T> {
+        let slot = self.slots.get_mut(token as u32 as usize)?;
+        if u64::from(slot.generation) == token >> 32 { slot.value.as_mut() } else { None }
+    }
+
     /// Takes a token's value out; the token finds nothing from here on.
     pub fn remove(&mut self, token: u64) -> Option<T> {
         let index = self.index(token)?;
@@ -64,6 +71,18 @@ impl<T> Slab<T> {
     /// All values, in the order of their places.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.slots.into_iter().filter_map(|slot| slot.value)
+    }
+
+    /// All values with their tokens, in the order of their places.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        let slots = (0u64..).zip(&self.slots);
+        slots.filter_map(|(index, slot)| Some((u64::from(slot.generation) << 32 | index, slot.value.as_ref()?)))
+    }
+
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        let slots = (0u64..).zip(&mut self.slots);
+        slots.filter_map(|(index, slot)| Some((u64::from(slot.generation) << 32 | index, slot.value.as_mut()?)))
     }
 
     /// All values, in the order of their places.
@@ -139,6 +158,9 @@ mod tests {
         assert_eq!(slab.get(first), None);
         assert_eq!(slab.remove(first), None);
         assert_eq!(slab.get(second), Some(&"second"));
+        assert_eq!(slab.get_mut(first), None);
+        assert_eq!(slab.iter().collect::<Vec<_>>(), [(second, &"second")]);
+        assert!(slab.iter_mut().eq([(second, &mut "second")]));
         assert_eq!(slab.len(), 1);
         assert_eq!((slab.remove(second), slab.remove(second)), (Some("second"), None));
         assert!(slab.is_empty());

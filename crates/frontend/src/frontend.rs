@@ -10,7 +10,7 @@ use crate::missing::Missing;
 use crate::protocol::{Event, Tag};
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits, HANDSHAKE_MAX};
-use azekura_base::{Generation, Repeats, VolumeId};
+use azekura_base::{Generation, Repeats, Slab, VolumeId};
 use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, VolumeView, WRITE_WINDOW};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -75,12 +75,11 @@ enum Owner<K> {
 ///
 /// # What it costs
 ///
-/// For each request an entry in the map of those under way, and a look-up of its connection in [`Memory`] and in
+/// For each request a place among those under way, and a look-up of its connection in [`Memory`] and in
 /// [`Turns`]. A protocol is called by its trait, once for an event and once for a reply. Payloads are handed on, not
 /// copied; [`ClientLimits`] bounds them. A connection that ends is looked for in all requests under way.
 pub struct Frontend<K> {
-    running: BTreeMap<u64, Owner<K>>,
-    last: u64,
+    running: Slab<Owner<K>>,
     attaching: Attaching<K>,
     missing: Missing<K>,
     /// Connections that have opened a volume or a snapshot, and which, as it was then.
@@ -100,8 +99,7 @@ impl<K: Copy + Ord> Frontend<K> {
     #[must_use]
     pub fn new(limits: ClientLimits) -> Frontend<K> {
         Frontend {
-            running: BTreeMap::new(),
-            last: 0,
+            running: Slab::default(),
             attaching: Attaching::default(),
             missing: Missing::default(),
             opened: BTreeMap::new(),
@@ -307,11 +305,10 @@ impl<K: Copy + Ord> Frontend<K> {
         let (Some(ready), Some((volume, attachment))) = (client.ready.take(), client.volume.clone()) else {
             return self.turns.gone(conn);
         };
-        self.last += 1;
         self.attaching.begin(&volume, attachment);
-        cx.backend.submit(self.last, &volume, attachment, ready.op);
         let waits = Some((conn, ready.tag, ready.memory_bytes));
-        self.running.insert(self.last, Owner::Client { waits, volume, attachment });
+        let id = self.running.insert(Owner::Client { waits, volume: Arc::clone(&volume), attachment });
+        cx.backend.submit(id, &volume, attachment, ready.op);
     }
 
     /// Lets connections go on that have waited for memory.
@@ -354,14 +351,13 @@ impl<K: Copy + Ord> Frontend<K> {
 
     /// A request of no client's, on a volume that is attached otherwise. [`Effect::Answered`] with `token` follows.
     pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, backend: &mut dyn Backend) {
-        self.last += 1;
-        self.running.insert(self.last, Owner::Other(token));
-        backend.submit(self.last, volume, attachment, op);
+        let id = self.running.insert(Owner::Other(token));
+        backend.submit(id, volume, attachment, op);
     }
 
     /// The gateway has answered.
     pub fn complete(&mut self, id: u64, outcome: Outcome, cx: &mut Context<'_, K>) {
-        match self.running.remove(&id) {
+        match self.running.remove(id) {
             None => {}
             Some(Owner::Other(token)) => self.effects.push_back(Effect::Answered(token, outcome)),
             Some(Owner::Client { waits, volume, attachment }) => {
@@ -418,8 +414,8 @@ impl<K: Copy + Ord> Frontend<K> {
         }
     }
 
-    /// The configuration was read, and this node will know it up to `revision`; 0 if it could not be read.
-    pub fn configuration_read(&mut self, revision: u64, cx: &mut Context<'_, K>) {
+    /// The configuration was read, and this node will know it up to `revision`; `None`: it could not be read.
+    pub fn configuration_read(&mut self, revision: Option<u64>, cx: &mut Context<'_, K>) {
         self.missing.configuration_read(revision);
         self.known(cx);
     }

@@ -61,9 +61,10 @@ impl<K: Copy + Ord> Missing<K> {
         begins
     }
 
-    /// The configuration was read, and this node will know it up to `revision`; 0 if it could not be read.
-    pub fn configuration_read(&mut self, revision: u64) {
-        self.awaited = Some(revision);
+    /// The configuration was read, and this node will know it up to `revision`. It could not be read: what this node
+    /// knows now has to do.
+    pub fn configuration_read(&mut self, revision: Option<u64>) {
+        self.awaited = Some(revision.unwrap_or_default());
     }
 
     /// The node knows the configuration up to `revision`. Connections that are certain by that.

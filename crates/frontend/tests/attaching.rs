@@ -105,13 +105,13 @@ fn what_is_not_known_is_looked_for_before_a_client_hears_that_it_is_not_there() 
     rig.say(two, "open other");
     assert!(rig.effects().is_empty(), "the one who came later is looked for later");
     // The configuration had reached revision 5; this node knows it up to 1.
-    rig.front(|frontend, cx| frontend.configuration_read(5, cx));
+    rig.front(|frontend, cx| frontend.configuration_read(Some(5), cx));
     assert_eq!(rig.heard(one), "");
     rig.volumes.add("new", 2);
     rig.volumes.revision = 5;
     rig.front(azekura_frontend::Frontend::volumes_changed);
     assert_eq!(rig.effects(), [Effect::Attach("new".into()), Effect::ReadConfiguration]);
-    rig.front(|frontend, cx| frontend.configuration_read(5, cx));
+    rig.front(|frontend, cx| frontend.configuration_read(Some(5), cx));
     assert_eq!(rig.heard(two), "there is no such export\n");
     rig.attached("new", 2, 3);
     assert!(rig.heard(one).starts_with("opened new"));

@@ -207,7 +207,7 @@ impl Node {
             Step::Known => {
                 if std::mem::take(&mut self.looking) {
                     let revision = self.rig.volumes.revision;
-                    self.rig.front(|frontend, cx| frontend.configuration_read(revision, cx));
+                    self.rig.front(|frontend, cx| frontend.configuration_read(Some(revision), cx));
                 }
             }
         }

@@ -4,7 +4,7 @@ use crate::cut::Part;
 use crate::reading;
 use crate::request::{Op, Outcome, Piece};
 use crate::statistics::VolumeStatistics;
-use azekura_base::{BLOCK_SIZE, Extent, Generation, IoStatus, Run, VolumeId};
+use azekura_base::{BLOCK_SIZE, Extent, Generation, IoStatus, Run, Slab, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -42,11 +42,22 @@ struct PendingOp {
     failed: Option<IoStatus>,
 }
 
+impl PendingOp {
+    /// Puts the answer to the next part behind the others.
+    fn take(&mut self, answer: Answer) {
+        self.next += 1;
+        match (&mut self.kind, answer) {
+            (Kind::Read(pieces), Answer::Blocks(part, extents)) => reading::trim(part, extents, pieces),
+            (Kind::Status(all), Answer::Runs(part, runs)) => add_runs(part, &runs, all),
+            _ => {}
+        }
+    }
+}
+
 /// All requests under way, and the counters of those that have ended.
 #[derive(Default)]
 pub(crate) struct Operations {
-    running: BTreeMap<OpId, PendingOp>,
-    started: u64,
+    running: Slab<PendingOp>,
     statistics: BTreeMap<VolumeId, VolumeStatistics>,
 }
 
@@ -59,7 +70,6 @@ impl Operations {
         (volume, attachment): (VolumeId, Generation),
         now: Duration,
     ) -> OpId {
-        self.started += 1;
         let kind = match op {
             Op::Read { .. } => Kind::Read(Vec::new()),
             Op::Status { .. } => Kind::Status(Vec::new()),
@@ -77,27 +87,26 @@ impl Operations {
             next: 0,
             failed: None,
         };
-        self.running.insert(OpId(self.started), running);
-        OpId(self.started)
+        OpId(self.running.insert(running))
     }
 
     /// One more part of the request; its place among them.
     pub(crate) fn add_part(&mut self, op: OpId) -> Option<u32> {
-        let running = self.running.get_mut(&op)?;
+        let running = self.running.get_mut(op.0)?;
         running.left += 1;
         Some(running.left - 1)
     }
 
     /// The request fails, once its parts are answered.
     pub(crate) fn fail(&mut self, op: OpId, why: IoStatus) {
-        if let Some(running) = self.running.get_mut(&op) {
+        if let Some(running) = self.running.get_mut(op.0) {
             running.failed = Some(why);
         }
     }
 
     /// The request fails, and waits for no part any more.
     pub(crate) fn give_up(&mut self, op: OpId, why: IoStatus) {
-        if let Some(running) = self.running.get_mut(&op) {
+        if let Some(running) = self.running.get_mut(op.0) {
             running.failed = Some(why);
             running.left = 0;
         }
@@ -105,7 +114,7 @@ impl Operations {
 
     /// A part of a write is done, or has failed.
     pub(crate) fn part_written(&mut self, op: OpId, failed: Option<IoStatus>) {
-        if let Some(running) = self.running.get_mut(&op) {
+        if let Some(running) = self.running.get_mut(op.0) {
             running.left -= 1;
             running.failed = running.failed.or(failed);
         }
@@ -113,30 +122,26 @@ impl Operations {
 
     /// A part of a read, or of a question what holds data, is answered. What is in its turn is put behind the others.
     pub(crate) fn part_read(&mut self, op: OpId, index: u32, answer: Result<Answer, IoStatus>) {
-        let Some(running) = self.running.get_mut(&op) else { return };
+        let Some(running) = self.running.get_mut(op.0) else { return };
         running.left -= 1;
         match answer {
-            Ok(answer) => {
-                running.early.insert(index, answer);
+            Ok(answer) if index == running.next => {
+                running.take(answer);
                 while let Some(answer) = running.early.remove(&running.next) {
-                    running.next += 1;
-                    match (&mut running.kind, answer) {
-                        (Kind::Read(pieces), Answer::Blocks(part, extents)) => reading::trim(part, extents, pieces),
-                        (Kind::Status(all), Answer::Runs(part, runs)) => add_runs(part, &runs, all),
-                        _ => {}
-                    }
+                    running.take(answer);
                 }
             }
+            Ok(answer) => drop(running.early.insert(index, answer)),
             Err(status) => running.failed = running.failed.or(Some(status)),
         }
     }
 
     /// Takes the request out and counts it, if it waits for no part any more: its token, and how it ended.
     pub(crate) fn take_done(&mut self, op: OpId, now: Duration) -> Option<(u64, Outcome)> {
-        if self.running.get(&op)?.left > 0 {
+        if self.running.get(op.0)?.left > 0 {
             return None;
         }
-        let running = self.running.remove(&op)?;
+        let running = self.running.remove(op.0)?;
         let took = now.saturating_sub(running.started);
         let statistics = self.statistics.entry(running.volume).or_default();
         let failed = running.failed.is_some();
@@ -156,8 +161,8 @@ impl Operations {
 
     /// The requests on volumes, under attachments, that `which` selects.
     pub(crate) fn on(&self, which: impl Fn(VolumeId, Generation) -> bool) -> BTreeSet<OpId> {
-        let selected = |(_, running): &(&OpId, &PendingOp)| which(running.volume, running.attachment);
-        self.running.iter().filter(selected).map(|(id, _)| *id).collect()
+        let selected = |(_, running): &(u64, &PendingOp)| which(running.volume, running.attachment);
+        self.running.iter().filter(selected).map(|(id, _)| OpId(id)).collect()
     }
 
     /// Requests under way.

@@ -4,7 +4,7 @@ use crate::*;
 use azekura_base::{Endpoint, Generation, IoStatus, LayerId, NodeId, PgId, RequestId, SessionId, VolumeId};
 use azekura_wire::{Message, ReadDone, WriteDone, WriteRequest};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const HOME: Endpoint = Endpoint::first(NodeId(1));
@@ -260,14 +260,19 @@ fn a_read_that_a_copy_does_not_answer_goes_to_another() {
     let mut gateway = gateway(None);
     [FAR, OTHER].into_iter().for_each(|node| gateway.link_up(node));
     gateway.submit(1, "v1", HELD, Op::Read { offset: 0, len: 4096 }, Duration::ZERO);
-    let mut asked = Vec::new();
+    let (mut asked, mut requests) = (Vec::new(), BTreeSet::new());
     for half in 0..120 {
         gateway.tick(Duration::from_millis(half * 500));
-        asked.extend(effects(&mut gateway).0.into_iter().map(|(node, _)| (half / 2, node)));
+        for (node, message) in effects(&mut gateway).0 {
+            let Message::Read(read) = message else { panic!("{message:?}") };
+            asked.push((half / 2, node));
+            requests.insert(read.request);
+        }
     }
     assert_eq!(asked, [(0, FAR), (3, OTHER), (23, FAR), (26, OTHER)]);
+    let request = requests.pop_first().filter(|_| requests.is_empty()).expect("it has one number");
     let extents = vec![azekura_base::Extent::Zero { count: 1 }];
-    let answer = Message::ReadDone(ReadDone { request: RequestId(1), result: Ok(extents) });
+    let answer = Message::ReadDone(ReadDone { request, result: Ok(extents) });
     gateway.answer(OTHER, answer, Duration::from_secs(60));
     assert_eq!(effects(&mut gateway).1, [(1, Outcome::Read(vec![Piece::Zero(4096)]))]);
 }

@@ -65,10 +65,10 @@ pub enum Effect {
 ///
 /// A checksum of what is written, and of what is read unless it comes from a shard of this process that is reached
 /// without a connection. Payloads are not copied; only the edges of zeros that are no whole blocks are made anew. A
-/// request is an entry in one ordered map, and each of its parts one in another, found by group and number. What is
-/// under way is bounded by [`crate::IN_FLIGHT_BYTES_MAX`] and the little that each volume has for itself. All parts are
-/// looked at when the configuration or a connection changes, twice a second, and every [`crate::RETRY_INTERVAL`] while
-/// parts wait.
+/// request has a place in one slab, a part of a read one in another; a part of a write is found by group and number.
+/// What is under way is bounded by [`crate::IN_FLIGHT_BYTES_MAX`] and the little that each volume has for itself. All
+/// parts are looked at when the configuration or a connection changes, twice a second, and every
+/// [`crate::RETRY_INTERVAL`] while parts wait.
 pub struct Gateway {
     session: SessionId,
     directory: Directory,

@@ -103,7 +103,7 @@ impl Lane {
 }
 
 /// Takes out the parts that `which` selects, in their order.
-pub(super) fn take_out(parts: &mut BTreeMap<RequestId, InFlight>, which: impl Fn(&InFlight) -> bool) -> Vec<InFlight> {
+fn take_out(parts: &mut BTreeMap<RequestId, InFlight>, which: impl Fn(&InFlight) -> bool) -> Vec<InFlight> {
     let ids: Vec<RequestId> = parts.iter().filter(|(_, in_flight)| which(in_flight)).map(|(id, _)| *id).collect();
     ids.into_iter().filter_map(|id| parts.remove(&id)).collect()
 }

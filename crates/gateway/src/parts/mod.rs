@@ -11,8 +11,8 @@ mod patience;
 pub(crate) use in_flight::{Ask, InFlight, Wanted};
 
 use crate::view::GroupView;
-use azekura_base::{Endpoint, PgId, RequestId, VolumeId};
-use lane::{Lane, take_out};
+use azekura_base::{Endpoint, PgId, RequestId, Slab, VolumeId};
+use lane::Lane;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -40,8 +40,8 @@ impl PartId {
 #[derive(Default)]
 pub(crate) struct Parts {
     lanes: BTreeMap<PgId, Lane>,
-    reads: BTreeMap<RequestId, InFlight>,
-    last_read: u64,
+    /// Reads, each by the number that its answer names: no later one has it.
+    reads: Slab<InFlight>,
     /// Numbered parts that wait to be sent, so that a tick need not look at all.
     idle: usize,
 }
@@ -95,10 +95,8 @@ impl Parts {
     /// Adds a part of a read, which waits to be sent.
     pub(crate) fn add_read(&mut self, in_flight: InFlight) -> PartId {
         self.lanes.entry(in_flight.wanted().pg).or_default();
-        self.last_read += 1;
         self.idle += 1;
-        self.reads.insert(RequestId(self.last_read), in_flight);
-        PartId::Read(RequestId(self.last_read))
+        PartId::Read(RequestId(self.reads.insert(in_flight)))
     }
 
     /// Numbers the next write of a group's backlog, if the window has room for it; it waits to be sent.
@@ -131,14 +129,14 @@ impl Parts {
     pub(crate) fn get(&self, id: PartId) -> Option<&InFlight> {
         match id {
             PartId::Write(pg, id) => self.lanes.get(&pg)?.get(id),
-            PartId::Read(id) => self.reads.get(&id),
+            PartId::Read(id) => self.reads.get(id.0),
         }
     }
 
     pub(crate) fn get_mut(&mut self, id: PartId) -> Option<PartMut<'_>> {
         let in_flight = match id {
             PartId::Write(pg, id) => self.lanes.get_mut(&pg)?.get_mut(id),
-            PartId::Read(id) => self.reads.get_mut(&id),
+            PartId::Read(id) => self.reads.get_mut(id.0),
         }?;
         Some(PartMut { in_flight, idle: &mut self.idle })
     }
@@ -153,7 +151,7 @@ impl Parts {
         let in_flight = match id {
             PartId::Write(pg, id) => self.lanes.get_mut(&pg)?.answered_write(id, now)?,
             PartId::Read(id) => {
-                let in_flight = self.reads.remove(&id)?;
+                let in_flight = self.reads.remove(id.0)?;
                 self.lanes.entry(in_flight.wanted().pg).or_default().answered_read(now);
                 in_flight
             }
@@ -179,17 +177,17 @@ impl Parts {
         };
         let writes = self.lanes.values().flat_map(Lane::all);
         writes
-            .chain(self.reads.values())
+            .chain(self.reads.iter().map(|(_, in_flight)| in_flight))
             .map(move |in_flight| (in_flight, in_flight.unserved_since(answered(in_flight))))
     }
 
-    /// Every part that has a number: writes by group, then reads, each in their order. Who changes where a part is
+    /// Every part that has a number: writes by group and in their order, then reads. Who changes where a part is
     /// keeps `idle` right.
     fn numbered_mut(&mut self) -> impl Iterator<Item = (PartId, &mut InFlight)> {
         let lanes = self.lanes.iter_mut();
         let writes =
             lanes.flat_map(|(pg, lane)| lane.writes_mut().map(|(id, in_flight)| (PartId::Write(*pg, id), in_flight)));
-        writes.chain(self.reads.iter_mut().map(|(id, in_flight)| (PartId::Read(*id), in_flight)))
+        writes.chain(self.reads.iter_mut().map(|(id, in_flight)| (PartId::Read(RequestId(id)), in_flight)))
     }
 
     /// The parts that wait to be sent and that `which` selects, in their order; they may be sent now.
@@ -249,7 +247,9 @@ impl Parts {
         for lane in self.lanes.values_mut() {
             lane.extract(&which, &mut numbered, &mut backlog);
         }
-        numbered.extend(take_out(&mut self.reads, &which));
+        let reads = self.reads.iter().filter(|(_, in_flight)| which(in_flight)).map(|(id, _)| id);
+        let reads: Vec<u64> = reads.collect();
+        numbered.extend(reads.into_iter().filter_map(|id| self.reads.remove(id)));
         self.idle -= numbered.iter().filter(|in_flight| in_flight.at().is_none()).count();
         (numbered, backlog)
     }

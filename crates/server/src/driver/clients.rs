@@ -113,5 +113,5 @@ impl ClientSide {
 pub async fn read_configuration(client: MetaClient, shards: Handles, shard: Shard) {
     let model = tokio::time::timeout(LOOK_MAX, client.model_of_snapshots()).await;
     let revision = model.ok().and_then(Result::ok).and_then(|model| u64::try_from(model.revision).ok());
-    shards.send(shard, Command::ConfigurationRead(revision.unwrap_or(0)));
+    shards.send(shard, Command::ConfigurationRead(revision));
 }

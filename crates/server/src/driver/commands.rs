@@ -47,8 +47,9 @@ pub enum Command {
     Attached(String, Result<(VolumeId, Generation), String>),
     /// A volume is given back.
     GivenBack(String),
-    /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`].
-    ConfigurationRead(u64),
+    /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`], or
+    /// could not be.
+    ConfigurationRead(Option<u64>),
     /// Serve a client that another shard has accepted, in this protocol.
     TakeClient(Released, Speak),
     /// Go on with another node's connection that another shard has accepted, and that has greeted this one.

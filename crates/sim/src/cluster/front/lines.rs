@@ -55,7 +55,7 @@ impl<S: Scene> Cluster<S> {
     /// A process has read the configuration for its clients, or does not reach it.
     pub(crate) fn look(&mut self, life: Life) {
         let reaches = self.configuration.away(life.node, self.now).is_none();
-        let revision = if reaches { self.configuration.view().revision } else { 0 };
+        let revision = reaches.then(|| self.configuration.view().revision);
         self.inform(life);
         self.front(life, |frontend, context| frontend.configuration_read(revision, context));
         self.wake(life);
