@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools.harness.acked_writer import Ledger, Writer
-from tools.harness.device import log_files
+from tools.harness.device import is_initialised, log_files
 from tools.harness.hanging import HangingFile
 from tools.harness.process import wait_until
 
@@ -31,6 +31,9 @@ def cluster(make_cluster):
 def hanging(cluster):
     """The last node's device, behind a server that can be stopped."""
     node = cluster.nodes[2]
+    # FUSE lets one writer of a file in at a time. Others wait for it in the kernel, also where io_uring asks it not to
+    # block; block devices, ext4 and xfs do not. So nobody but the data plane may be writing when the device hangs.
+    wait_until(lambda: is_initialised(node), 120, "the device's first writing")
     node.stop()
     device = HangingFile(log_files(node)[0], Path(node.data).parent / "hanging")
     node.start()

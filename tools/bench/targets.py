@@ -1,13 +1,12 @@
 """What the benchmark runs against. Each target is started, filled, measured and stopped."""
 
-import json
 from pathlib import Path
 
 from tools.harness.cluster import Cluster
+from tools.harness.device import is_initialised
 from tools.harness.process import Process, wait_until
 
 VOLUME = "vol1"
-SEGMENT_BYTES = 32 * 2**20
 
 
 class Target:
@@ -58,12 +57,7 @@ class Azekura(Target):
         wait_until(self.devices_initialised, 1800, "the devices' first writing")
 
     def devices_initialised(self):
-        for node in self.cluster.nodes:
-            for path in node.data.glob("device-*/device.json"):
-                device = json.loads(path.read_text())
-                if device["segments_ready"] < device["size"] // SEGMENT_BYTES - 1:
-                    return False
-        return True
+        return all(is_initialised(node) for node in self.cluster.nodes)
 
     def engine(self):
         return ["--ioengine=nbd", f"--uri={self.cluster.first.uri(VOLUME)}"]

@@ -1,9 +1,11 @@
 """A device's log file seen from outside: finding the copies of a block in it, and damaging them."""
 
+import json
 import struct
 from pathlib import Path
 
 BLOCK = 4096
+SEGMENT_BYTES = 32 * 2**20
 WINDOW = 8 * 2**20
 PREFIX = 64
 
@@ -13,6 +15,13 @@ def log_files(node):
     found = sorted(Path(node.data).glob("device-*/log"))
     assert found, f"{node.name} has no device-*/log in {node.data}"
     return found
+
+
+def is_initialised(node):
+    """Whether the logs of a node's devices have been written with zeros once, as new ones are in the background."""
+    files = [json.loads(path.read_text()) for path in Path(node.data).glob("device-*/device.json")]
+    # One segment's room is the superblocks'.
+    return all(file["segments_ready"] >= file["size"] // SEGMENT_BYTES - 1 for file in files)
 
 
 def find_blocks(path, contents):

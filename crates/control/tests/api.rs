@@ -166,6 +166,10 @@ async fn a_cluster_through_its_api() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(n2.control.leads() != n3.control.leads());
+    // Each of the two learns of it by itself.
+    let mut model = n2.meta.watch_model();
+    let missed = model.wait_for(|model| !model.alive.contains_key(&NodeId(1)));
+    tokio::time::timeout(Duration::from_secs(20), missed).await.unwrap().unwrap();
     let (_, body) = ask(&n2, "GET", "/v1/status", None).await;
     assert!(body["problems"].to_string().contains("node n1 gives no sign of life"), "{body}");
 }

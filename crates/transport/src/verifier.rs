@@ -7,7 +7,7 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, SignatureScheme};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, SignatureScheme};
 
 /// Checks that a handshake is signed with the key in the certificate (RFC 8446, 4.4.3), and nothing else: no name, no
 /// date, no issuer. Keys are P-256.
@@ -28,13 +28,6 @@ pub(crate) fn name_of(public_key: &[u8]) -> Result<PeerKey, Error> {
 }
 
 impl KeyVerifier {
-    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        match peer_key(certificate) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::InvalidCertificate(CertificateError::BadEncoding)),
-        }
-    }
-
     fn proof(
         &self,
         message: &[u8],
@@ -57,7 +50,7 @@ impl ServerCertVerifier for KeyVerifier {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.check(certificate).map(|()| ServerCertVerified::assertion())
+        peer_key(certificate).map(|_| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -94,7 +87,7 @@ impl ClientCertVerifier for KeyVerifier {
         _: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.check(certificate).map(|()| ClientCertVerified::assertion())
+        peer_key(certificate).map(|_| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
