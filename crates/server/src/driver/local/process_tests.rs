@@ -116,7 +116,7 @@ impl Control {
                 }
                 Report::Attach(volume) => Command::Attached(volume, Ok((VOLUME, ATTACHMENT))),
                 Report::GiveBack(volume, _) => Command::GivenBack(volume),
-                Report::ReadConfiguration => Command::ConfigurationRead(self.view.revision),
+                Report::ReadConfiguration => Command::ConfigurationRead(Some(self.view.revision)),
                 other => {
                     println!("{shard:?}: {other:?}");
                     continue;
