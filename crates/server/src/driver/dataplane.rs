@@ -77,7 +77,7 @@ pub struct DataPlane {
     commands: mpsc::Receiver<Command>,
     reports: Reports,
     pub(super) clock: Clock,
-    /// What the clock showed when the events of this turn had come.
+    /// What the clock showed when what this turn is about had come.
     pub(super) time: Duration,
     next_trim: Duration,
     /// Who waits for a fence.
@@ -149,15 +149,7 @@ impl DataPlane {
             let timeout = self.clients.frontend.next_look().map_or(wake, |look| look.min(wake)).saturating_sub(now);
             self.reactor.wait(Some(timeout), &mut events)?;
             // After the events: everything that they bring was there before this time.
-            let (now, jump) = self.clock.look();
-            self.time = now;
-            self.node.advance(now);
-            if let Some(jump) = jump {
-                // Before anybody is answered: the machine may have stood still, and its clock with it.
-                self.node.void_leases();
-                let jump = jump.as_millis();
-                self.report(Report::Warn(format!("the wall clock has jumped by {jump} ms: leases are taken anew")));
-            }
+            self.see_time();
             for event in events.drain(..) {
                 self.handle_event(event);
             }
@@ -169,6 +161,19 @@ impl DataPlane {
                 let _ = stopped.send(());
                 return Ok(());
             }
+        }
+    }
+
+    /// Looks at the clock: after something was taken in, and before anybody is answered.
+    pub(super) fn see_time(&mut self) {
+        let (now, jump) = self.clock.look();
+        self.time = now;
+        self.node.advance(now);
+        if let Some(jump) = jump {
+            // The machine may have stood still, and its clock with it.
+            self.node.void_leases();
+            let jump = jump.as_millis();
+            self.report(Report::Warn(format!("the wall clock has jumped by {jump} ms: leases are taken anew")));
         }
     }
 

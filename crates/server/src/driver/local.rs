@@ -6,10 +6,12 @@
 
 use crate::driver::local::lane::{Arrival, Inlet, Outlet, lane};
 use crate::driver::peers::UNSENT_REPORT_BYTES;
+use azekura_base::Shard;
 use azekura_node::ConnKey;
 use azekura_reactor::Waker;
 use azekura_wire::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
 
 mod lane;
 mod steps;
@@ -25,6 +27,8 @@ pub struct End {
     outlet: Outlet,
     /// Bytes that wait here, as the node was told last.
     unsent_reported: usize,
+    /// While the end is on its way to its shard: who has sent it sees when that is over.
+    offer: Option<Arc<()>>,
     /// Last, for whoever is woken by its end is to find the rest gone.
     other: Bell,
 }
@@ -49,7 +53,7 @@ impl End {
     fn pair(here: Waker, there: Waker) -> (End, End) {
         let (inlet_here, outlet_there) = lane();
         let (inlet_there, outlet_here) = lane();
-        let end = |inlet, outlet, other| End { inlet, outlet, unsent_reported: 0, other: Bell(other) };
+        let end = |inlet, outlet, other| End { inlet, outlet, unsent_reported: 0, offer: None, other: Bell(other) };
         (end(inlet_here, outlet_here, there), end(inlet_there, outlet_there, here))
     }
 }
@@ -59,6 +63,8 @@ impl End {
 pub(super) struct LocalSide {
     ends: BTreeMap<ConnKey, End>,
     made: u64,
+    /// The last end that each shard was sent, until that shard has taken the end in or lost it.
+    offers: BTreeMap<Shard, Weak<()>>,
     /// Ends at which something waits to be handed on.
     sending: BTreeSet<ConnKey>,
     /// What has come, in the order in which the node is to be told.
@@ -71,14 +77,22 @@ impl LocalSide {
         key.0 >= FIRST
     }
 
-    /// A connection with another shard: its key here, and the other shard's end.
-    fn connect(&mut self, here: Waker, there: Waker) -> (ConnKey, End) {
-        let (end, other) = End::pair(here, there);
-        (self.add(end), other)
+    /// A connection with another shard: its key here, and the other shard's end. `None` while that shard has not taken
+    /// in the last one: it stands still, and more would wait there, however long.
+    fn connect(&mut self, to: Shard, here: Waker, there: Waker) -> Option<(ConnKey, End)> {
+        if self.offers.get(&to).is_some_and(|offer| offer.strong_count() > 0) {
+            return None;
+        }
+        let (end, mut other) = End::pair(here, there);
+        let offer = Arc::new(());
+        self.offers.insert(to, Arc::downgrade(&offer));
+        other.offer = Some(offer);
+        Some((self.add(end), other))
     }
 
     /// A connection that another shard has made. Gives the key that the node knows it by, which no other gets.
-    fn add(&mut self, end: End) -> ConnKey {
+    fn add(&mut self, mut end: End) -> ConnKey {
+        end.offer = None;
         let key = ConnKey(FIRST + self.made);
         self.made += 1;
         self.ends.insert(key, end);
@@ -138,6 +152,8 @@ impl LocalSide {
     }
 }
 
+#[cfg(test)]
+mod dataplane_tests;
 #[cfg(test)]
 mod process_tests;
 #[cfg(test)]

@@ -6,6 +6,8 @@ mod clock;
 pub(crate) mod commands;
 pub(crate) mod dataplane;
 mod devices;
+#[cfg(test)]
+mod fixture;
 mod local;
 pub(crate) mod messages;
 mod peers;

@@ -13,7 +13,9 @@ impl DataPlane {
             return self.node.connect_failed(to, false);
         };
         let here = self.handle().waker();
-        let (key, end) = self.local.connect(here, other.waker());
+        let Some((key, end)) = self.local.connect(to.shard, here, other.waker()) else {
+            return self.node.connect_failed(to, false);
+        };
         // Where that shard has stopped, its end is dropped: the connection ends at once.
         other.send(Command::Join(end));
         self.node.connected_local(to, key);
@@ -30,8 +32,9 @@ impl DataPlane {
         if !self.local.look() {
             return;
         }
-        // Some of it may have been sent after this turn began, and leases count from when something has come.
-        self.node.advance(self.clock.now());
+        // Some of it may have been sent after this turn began, and leases count from when something has come. And the
+        // machine may have stood still meanwhile: whoever asks now may know of what others did in that time.
+        self.see_time();
         while let Some((key, arrival)) = self.local.next_arrival() {
             match arrival {
                 Arrival::Message(message) => self.node.received(key, message),

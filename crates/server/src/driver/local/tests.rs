@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
+const THERE: azekura_base::Shard = azekura_base::Shard(1);
 
 /// What one thread has.
 struct Shard {
@@ -59,7 +60,7 @@ impl Shard {
 /// Two shards that are joined, and the key of the connection at each.
 fn joined() -> ((Shard, ConnKey), (Shard, ConnKey)) {
     let (mut one, mut other) = (Shard::new(), Shard::new());
-    let (key, end) = one.local.connect(one.reactor.waker(), other.reactor.waker());
+    let (key, end) = one.local.connect(THERE, one.reactor.waker(), other.reactor.waker()).unwrap();
     let there = other.local.add(end);
     ((one, key), (other, there))
 }
@@ -116,7 +117,7 @@ fn two_threads_hand_each_other_everything_in_order() {
         }
     });
     let mut shard = Shard::new();
-    let (key, end) = shard.local.connect(shard.reactor.waker(), wakers.recv().unwrap());
+    let (key, end) = shard.local.connect(THERE, shard.reactor.waker(), wakers.recv().unwrap()).unwrap();
     end_sender.send(end).unwrap();
     let bytes = |number: u64| Bytes::from(vec![number as u8; if number % 100 == 7 { MIB } else { 4096 }]);
     let sent: Vec<Bytes> = (0..COUNT).map(bytes).collect();
@@ -200,7 +201,7 @@ fn who_is_left_hears_of_it_behind_the_last_message() {
     one.sleep();
     assert!(matches!(one.hear()[..], [Arrival::Closed]));
     let gone = Shard::new();
-    let (_, end) = one.local.connect(one.reactor.waker(), gone.reactor.waker());
+    let (_, end) = one.local.connect(THERE, one.reactor.waker(), gone.reactor.waker()).unwrap();
     drop(end);
     one.sleep();
     assert!(matches!(one.hear()[..], [Arrival::Closed]));
@@ -210,7 +211,7 @@ fn who_is_left_hears_of_it_behind_the_last_message() {
 fn keys_are_never_used_twice_and_tell_where_a_connection_is() {
     let ((mut one, first), (other, _)) = joined();
     one.local.close(first);
-    let (second, _end) = one.local.connect(one.reactor.waker(), other.reactor.waker());
+    let (second, _end) = one.local.connect(THERE, one.reactor.waker(), other.reactor.waker()).unwrap();
     assert!(first != second && LocalSide::has(first) && LocalSide::has(second));
     assert!(!LocalSide::has(ConnKey(1)));
 }
