@@ -50,10 +50,11 @@ pub enum Command {
     /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`], or
     /// could not be.
     ConfigurationRead(Option<u64>),
-    /// Serve a client that another shard has accepted, in this protocol.
+    /// Serve a client that another shard has accepted, in this protocol. The client has a place already.
     TakeClient(Released, Speak),
-    /// Go on with another node's connection that another shard has accepted, and that has greeted this one.
-    TakePeer(Released, Hello),
+    /// Go on with another node's connection that another shard has accepted, and that has greeted this one. The last is
+    /// its place among those that wait for this.
+    TakePeer(Released, Hello, Arc<()>),
     /// Another shard of this process has joined this one: its end of their connection.
     Join(End),
     /// Look at the node.

@@ -294,7 +294,10 @@ impl DataPlane {
                 self.front(|frontend, context| frontend.configuration_read(revision, context))
             }
             Command::TakeClient(released, speak) => self.take_client(released, &speak),
-            Command::TakePeer(released, hello) => self.take_peer(released, hello),
+            Command::TakePeer(released, hello, place) => {
+                drop(place);
+                self.take_peer(released, hello);
+            }
             Command::Join(end) => self.joined(end),
             Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.clients.frontend.opened() }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
