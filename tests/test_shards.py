@@ -14,7 +14,7 @@ import pytest
 from tools.harness.acked_writer import Ledger, Writer
 from tools.harness.cluster import run_cli
 from tools.harness.nbd import Client, NbdError
-from tools.harness.process import wait_until
+from tools.harness.process import remote_ports, wait_until
 
 BLOCK = 4096
 DEVICES = 4
@@ -143,6 +143,64 @@ def test_the_statistics_of_shards_add_up(cluster):
     assert f'volume="{volume}"' in metrics
     for client in clients:
         client.close()
+
+
+def check_links(nodes):
+    """Each shard has dialled each shard of other nodes, and no shard one of its own."""
+    shards = {node: len(threads_of(node)) for node in nodes}
+
+    def all_stand():
+        dialled = {node: remote_ports(node.pid) for node in nodes}
+        to_itself = [node.name for node in nodes if dialled[node][node.listen_port]]
+        assert not to_itself, f"{to_itself} have dialled themselves"
+        pairs = [(one, other) for one in nodes for other in nodes if one is not other]
+        return all(dialled[one][other.listen_port] == shards[one] * shards[other] for one, other in pairs)
+
+    wait_until(all_stand, 60, "connections between all shards of different nodes")
+
+
+def test_shards_of_a_node_have_no_tcp_connection_with_each_other(cluster):
+    volume = cluster.create_volume(size="64MiB", copies=2)
+    check_links(cluster.nodes)
+    ledger = Ledger(blocks=400, stride=32)
+    writer = Writer(cluster.first.uri(volume), ledger, seed=3)
+    writer.start()
+    writer.go_on(500)
+    cluster.nodes[1].kill()
+    writer.go_on(500)
+    restart(cluster.nodes[1], 3)
+    cluster.wait_healthy()
+    writer.finish()
+    check_links(cluster.nodes)
+    check_everywhere(cluster, volume, [ledger], "a node has come back with three shards")
+
+
+def test_a_volume_whose_copies_are_on_two_shards_of_one_node(make_cluster):
+    """What goes from copy to copy stays in the process, and is there when that dies."""
+    cluster = make_cluster(nodes=1, start=False, device_size="512MiB", node_options=["--devices", 2])
+    node = cluster.first
+    node.options = ["--shards", "2"]
+    cluster.start()
+    cluster.cli("class", "create", "both", "--copies", 2, "--failure-domain", "device")
+    cluster.cli("volume", "create", "vol1", "256MiB", "--class", "both")
+    cluster.wait_healthy()
+    ledgers = [Ledger(blocks=400, first_block=number * 16, stride=128) for number in range(2)]
+    # One on each shard.
+    writers = [Writer(node.uri(), ledger, depth=8, seed=number) for number, ledger in enumerate(ledgers)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.go_on(1000)
+    check_links([node])
+    cluster.kill_all()
+    for writer in writers:
+        writer.join_cut_off()
+    cluster.start()
+    check_everywhere(cluster, "vol1", ledgers, "the node died")
+    groups = cluster.json("group", "list")
+    assert all(len(group["in_sync"]) == 2 for group in groups)
+    node.stop()
+    assert cluster.unsound() == 0
 
 
 def test_a_volume_is_given_back_when_no_shard_uses_it(cluster):

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -33,6 +34,21 @@ def free_port():
                 continue
         return _next_port
     raise RuntimeError("no free TCP port on the loopback")
+
+
+def remote_ports(pid):
+    """How many TCP connections of a process stand, by the port at the other end."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = os.readlink(descriptor)
+        except FileNotFoundError:
+            continue  # Closed meanwhile.
+        if target.startswith("socket:["):
+            inodes.add(target.removeprefix("socket:[").removesuffix("]"))
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    # Columns 2 and 3 are the remote address and the state, 9 the inode (proc_pid_net(5)); 01 is established.
+    return Counter(int(row[2].split(":")[1], 16) for row in rows if row[3] == "01" and row[9] in inodes)
 
 
 class Process:

@@ -48,7 +48,8 @@ pub enum Effect {
     Connect(Endpoint, SocketAddr),
     /// Join a shard of the same process ([`crate::Node::join`]): both ends get a key. The other one is told
     /// [`crate::Node::accepted_local`], this one [`crate::Node::connected_local`]. What either end sends the other
-    /// receives by value and in order, and that it was closed behind that; it is lost with the process alone.
+    /// receives by value and in order, but that heartbeats may go ahead, and behind that that it was closed; it is lost
+    /// with the process alone.
     ConnectLocal(Endpoint),
     /// Send on a connection.
     Send(ConnKey, Message),

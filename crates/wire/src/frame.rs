@@ -88,8 +88,15 @@ pub(crate) fn frame_checksum(header_and_body: &[u8]) -> Checksum {
 
 /// Leases depend on it: it does not wait behind data. Every message may be overtaken by it, and it by every message
 /// (docs/decisions/0024).
-pub(crate) fn is_urgent(message: &Message) -> bool {
+#[must_use]
+pub fn is_urgent(message: &Message) -> bool {
     matches!(message, Message::Heartbeat(_) | Message::HeartbeatOk(_))
+}
+
+/// Bytes that travel behind the body, or by reference where the message is not encoded.
+#[must_use]
+pub fn payload_bytes(message: &Message) -> usize {
+    payloads(message).map(Bytes::len).sum()
 }
 
 /// What travels behind the body, in order.

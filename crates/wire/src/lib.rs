@@ -14,6 +14,7 @@ mod message;
 
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
+pub use frame::{is_urgent, payload_bytes};
 pub use message::{
     Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
     HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, NewEpoch, NewEpochOk, Prepare, PrepareHeld,

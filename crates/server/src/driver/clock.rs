@@ -67,6 +67,12 @@ impl Clock {
         self.last = seen;
         (seen.boot.saturating_sub(self.started), (jump > JUMP_MIN).then_some(jump))
     }
+
+    /// As though the machine had stood still for so long since the last look.
+    #[cfg(test)]
+    pub fn stood_still(&mut self, time: Duration) {
+        self.last.wall -= time;
+    }
 }
 
 #[cfg(test)]

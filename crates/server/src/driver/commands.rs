@@ -1,6 +1,7 @@
 //! What other threads ask of a shard, and what comes along with that.
 
 use crate::disk::device::DeviceDir;
+use crate::driver::local::End;
 use crate::listeners::Speak;
 use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NotTold, PgId, Shard,
@@ -49,10 +50,13 @@ pub enum Command {
     /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`], or
     /// could not be.
     ConfigurationRead(Option<u64>),
-    /// Serve a client that another shard has accepted, in this protocol.
+    /// Serve a client that another shard has accepted, in this protocol. The client has a place already.
     TakeClient(Released, Speak),
-    /// Go on with another node's connection that another shard has accepted, and that has greeted this one.
-    TakePeer(Released, Hello),
+    /// Go on with another node's connection that another shard has accepted, and that has greeted this one. The last is
+    /// its place among those that wait for this.
+    TakePeer(Released, Hello, Arc<()>),
+    /// Another shard of this process has joined this one: its end of their connection.
+    Join(End),
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
     /// Scrub a group that this node is primary of.

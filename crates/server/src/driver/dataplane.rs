@@ -9,6 +9,7 @@ use crate::driver::clients::{ClientSide, Share};
 use crate::driver::clock::Clock;
 use crate::driver::commands::{Command, Fence, Freeze, Inspection, ReadyDevice};
 use crate::driver::devices::{OpenDevice, device_result};
+use crate::driver::local::LocalSide;
 use crate::driver::messages::{Handle, Handles, Report, Reports};
 use crate::driver::peers::PeerSide;
 use crate::driver::stream::Conn;
@@ -68,14 +69,15 @@ pub struct DataPlane {
     pub(super) shards: Handles,
     pub(super) clients: ClientSide,
     pub(super) peers: PeerSide,
+    pub(super) local: LocalSide,
     pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
     listeners: Listeners,
     /// Connections to be kicked at the end of the turn.
     pub(super) touched: BTreeSet<ConnId>,
     commands: mpsc::Receiver<Command>,
     reports: Reports,
-    clock: Clock,
-    /// What the clock showed when the events of this turn had come.
+    pub(super) clock: Clock,
+    /// What the clock showed when what this turn is about had come.
     pub(super) time: Duration,
     next_trim: Duration,
     /// Who waits for a fence.
@@ -99,12 +101,14 @@ impl DataPlane {
         let mut node = Node::new(identity, Duration::ZERO);
         node.set_device_timeout(device_timeout);
         node.set_shards(clients.shards);
+        node.join(clients.shards);
         let mut data_plane = DataPlane {
             reactor,
             node,
             shards,
             clients: ClientSide::new(clients),
             peers: PeerSide::default(),
+            local: LocalSide::default(),
             devices: BTreeMap::new(),
             listeners,
             touched: BTreeSet::new(),
@@ -145,15 +149,7 @@ impl DataPlane {
             let timeout = self.clients.frontend.next_look().map_or(wake, |look| look.min(wake)).saturating_sub(now);
             self.reactor.wait(Some(timeout), &mut events)?;
             // After the events: everything that they bring was there before this time.
-            let (now, jump) = self.clock.look();
-            self.time = now;
-            self.node.advance(now);
-            if let Some(jump) = jump {
-                // Before anybody is answered: the machine may have stood still, and its clock with it.
-                self.node.void_leases();
-                let jump = jump.as_millis();
-                self.report(Report::Warn(format!("the wall clock has jumped by {jump} ms: leases are taken anew")));
-            }
+            self.see_time();
             for event in events.drain(..) {
                 self.handle_event(event);
             }
@@ -165,6 +161,19 @@ impl DataPlane {
                 let _ = stopped.send(());
                 return Ok(());
             }
+        }
+    }
+
+    /// Looks at the clock: after something was taken in, and before anybody is answered.
+    pub(super) fn see_time(&mut self) {
+        let (now, jump) = self.clock.look();
+        self.time = now;
+        self.node.advance(now);
+        if let Some(jump) = jump {
+            // The machine may have stood still, and its clock with it.
+            self.node.void_leases();
+            let jump = jump.as_millis();
+            self.report(Report::Warn(format!("the wall clock has jumped by {jump} ms: leases are taken anew")));
         }
     }
 
@@ -183,6 +192,7 @@ impl DataPlane {
         }
         self.front(Frontend::settle);
         self.perform_for_clients();
+        self.flush_local();
         for conn in std::mem::take(&mut self.touched) {
             self.rearm(conn);
         }
@@ -242,6 +252,7 @@ impl DataPlane {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);
                 }
+                self.read_local();
             }
         }
     }
@@ -285,7 +296,11 @@ impl DataPlane {
                 self.front(|frontend, context| frontend.configuration_read(revision, context))
             }
             Command::TakeClient(released, speak) => self.take_client(released, &speak),
-            Command::TakePeer(released, hello) => self.take_peer(released, hello),
+            Command::TakePeer(released, hello, place) => {
+                drop(place);
+                self.take_peer(released, hello);
+            }
+            Command::Join(end) => self.joined(end),
             Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.clients.frontend.opened() }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {
@@ -338,8 +353,8 @@ impl DataPlane {
                     self.node.connect_failed(to, false);
                 }
             },
-            // Only asked for by a node that was told to join others.
-            Effect::ConnectLocal(to) => self.node.connect_failed(to, false),
+            Effect::ConnectLocal(to) => self.join(to),
+            Effect::Send(key, message) if LocalSide::has(key) => self.local.send(key, message),
             Effect::Send(key, message) => {
                 let Some(conn) = self.peers.conn(key) else { return };
                 if let Some(Conn::Peer(peer)) = self.reactor.stream(conn) {
@@ -347,6 +362,7 @@ impl DataPlane {
                     self.touched.insert(conn);
                 }
             }
+            Effect::Close(key) if LocalSide::has(key) => self.local.close(key),
             Effect::Close(key) => {
                 if let Some(conn) = self.peers.remove(key) {
                     self.reactor.close(conn, Close::AtOnce);

@@ -85,6 +85,11 @@ impl Handle {
         self.waker.wake();
     }
 
+    /// What wakes the shard.
+    pub(super) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
     /// Asks what `see` sees in the node; there is no answer when the shard has stopped.
     fn ask<T: Send + 'static>(&self, see: impl FnOnce(Inspection<'_>) -> T + Send + 'static) -> oneshot::Receiver<T> {
         let (answer, answered) = oneshot::channel();

@@ -6,6 +6,9 @@ mod clock;
 pub(crate) mod commands;
 pub(crate) mod dataplane;
 mod devices;
+#[cfg(test)]
+mod fixture;
+mod local;
 pub(crate) mod messages;
 mod peers;
 pub(crate) mod stream;

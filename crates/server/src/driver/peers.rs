@@ -1,11 +1,15 @@
 //! Connections with other nodes: by which key the node knows each, and which are being dialled.
 
-use azekura_base::Endpoint;
-use azekura_node::ConnKey;
+use azekura_base::{Endpoint, Shard};
+use azekura_node::{ConnKey, UNGREETED_MAX};
 use azekura_reactor::ConnId;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 mod steps;
+
+/// The node is told of so many bytes that wait to be sent to another shard.
+pub(super) const UNSENT_REPORT_BYTES: usize = 4 << 20;
 
 /// What a shard has of its connections with others.
 #[derive(Default)]
@@ -13,6 +17,8 @@ pub(super) struct PeerSide {
     conns: HashMap<ConnKey, ConnId>,
     dialled: HashMap<ConnId, Endpoint>,
     last_key: u64,
+    /// Connections that were handed over to a shard hold a reference until that has taken them in.
+    handed: BTreeMap<Shard, Arc<()>>,
 }
 
 impl PeerSide {
@@ -22,6 +28,13 @@ impl PeerSide {
         let key = ConnKey(self.last_key);
         self.conns.insert(key, conn);
         key
+    }
+
+    /// A place among the connections that wait for a shard to take them in. There is none when so many wait that the
+    /// shard stands still; whoever has dialled comes again.
+    fn place(&mut self, shard: Shard) -> Option<Arc<()>> {
+        let waiting = self.handed.entry(shard).or_default();
+        (Arc::strong_count(waiting) <= UNGREETED_MAX).then(|| Arc::clone(waiting))
     }
 
     pub(super) fn conn(&self, key: ConnKey) -> Option<ConnId> {

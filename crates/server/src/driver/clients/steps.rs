@@ -41,10 +41,23 @@ impl DataPlane {
 
     /// A client has connected to a listener, which speaks a protocol.
     pub(in crate::driver) fn client_accepted(&mut self, conn: ConnId, speak: &Speak) {
-        if !self.clients.places.take() {
-            self.clients.frontend.refuse(self.time);
-            return self.reactor.close(conn, reactor::Close::AtOnce);
+        if self.has_place(conn) {
+            self.serve(conn, speak);
         }
+    }
+
+    /// Takes a place for a client, or closes its connection.
+    fn has_place(&mut self, conn: ConnId) -> bool {
+        let has = self.clients.places.take();
+        if !has {
+            self.clients.frontend.refuse(self.time);
+            self.reactor.close(conn, reactor::Close::AtOnce);
+        }
+        has
+    }
+
+    /// Serves a client that has a place.
+    fn serve(&mut self, conn: ConnId, speak: &Speak) {
         if !self.clients.frontend.connect(conn, self.time) {
             self.clients.places.give_back();
             return self.reactor.close(conn, reactor::Close::AtOnce);
@@ -65,20 +78,22 @@ impl DataPlane {
         let turn = self.clients.next_turn(self.shards.count());
         let shard = self.shards.all().nth(turn).cloned();
         match shard.filter(|_| turn != usize::from(self.node.identity().endpoint.shard.0)) {
-            // One that has ended is nobody's.
-            Some(shard) => {
-                if let Some(released) = self.reactor.release(conn) {
-                    shard.send(Command::TakeClient(released, speak));
-                }
-            }
+            // Clients that wait for a shard which stands still count, too.
+            Some(shard) if self.has_place(conn) => match self.reactor.release(conn) {
+                Some(released) => shard.send(Command::TakeClient(released, speak)),
+                // One that has ended is nobody's.
+                None => self.clients.places.give_back(),
+            },
+            Some(_) => {}
             None => self.client_accepted(conn, &speak),
         }
     }
 
     /// Another shard has accepted a client for this one.
     pub(in crate::driver) fn take_client(&mut self, released: Released, speak: &Speak) {
-        if let Some(conn) = self.reactor.adopt(released) {
-            self.client_accepted(conn, speak);
+        match self.reactor.adopt(released) {
+            Some(conn) => self.serve(conn, speak),
+            None => self.clients.places.give_back(),
         }
     }
 
@@ -104,5 +119,28 @@ impl DataPlane {
         let Trim { volume, attachment, offset, len, answer } = trim;
         let token = self.clients.trimming(answer);
         self.clients.frontend.submit(token, &volume, attachment, Op::Trim { offset, len }, &mut self.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::driver::fixture::{CLIENTS_MAX, Fixture};
+    use azekura_nbd::Connection;
+    use std::sync::Arc;
+
+    #[test]
+    fn clients_that_wait_for_a_shard_which_stands_still_have_places() {
+        let mut fixture = Fixture::new();
+        let speak: Speak = Arc::new(|bytes| Box::new(Connection::new(bytes)));
+        for _ in 0..4 * CLIENTS_MAX {
+            let conn = fixture.accept();
+            fixture.plane.deal(conn, Arc::clone(&speak));
+        }
+        let waiting = fixture.commands_there.try_iter().count();
+        let served = fixture.plane.clients.frontend.connections();
+        assert_eq!((served, waiting), (CLIENTS_MAX / 2, CLIENTS_MAX / 2), "more than the process may have");
     }
 }

@@ -3,13 +3,11 @@
 use crate::driver::commands::Command;
 use crate::driver::dataplane::DataPlane;
 use crate::driver::messages::{Handle, Report};
+use crate::driver::peers::UNSENT_REPORT_BYTES;
 use crate::driver::stream::Conn;
 use azekura_node::ConnKey;
 use azekura_reactor::{Close, ConnId, Released};
 use azekura_wire::{Hello, Message, VERSION};
-
-/// The node is told of so many bytes that wait to be sent to another one.
-const UNSENT_REPORT_BYTES: usize = 4 << 20;
 
 impl DataPlane {
     pub(in crate::driver) fn add_peer(&mut self, conn: ConnId) -> ConnKey {
@@ -59,8 +57,9 @@ impl DataPlane {
         self.touched.remove(&conn);
         self.node.closed(key);
         let waits = matches!(self.reactor.stream(conn), Some(Conn::Peer(peer)) if peer.inbox.available().is_empty());
-        match self.reactor.release(conn).filter(|_| waits) {
-            Some(released) => shard.send(Command::TakePeer(released, hello)),
+        let place = self.peers.place(hello.to.shard).filter(|_| waits);
+        match place.and_then(|place| Some((self.reactor.release(conn)?, place))) {
+            Some((released, place)) => shard.send(Command::TakePeer(released, hello, place)),
             None => self.reactor.close(conn, Close::AtOnce),
         }
     }
@@ -83,5 +82,35 @@ impl DataPlane {
             let key = peer.key;
             self.node.unsent(key, unsent);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::driver::fixture::{Fixture, THERE};
+    use azekura_base::{Endpoint, NodeId};
+    use azekura_node::UNGREETED_MAX;
+
+    #[test]
+    fn connections_do_not_pile_up_before_a_shard_that_stands_still() {
+        let mut fixture = Fixture::new();
+        let from = Endpoint::first(NodeId(2));
+        let hello = Hello { version: VERSION, cluster: 1, from, to: THERE, incarnation: 1, connection: 1 };
+        let there = fixture.plane.shards.of(THERE.shard).cloned().unwrap();
+        let hand_over = |fixture: &mut Fixture| {
+            let conn = fixture.accept();
+            let key = fixture.plane.add_peer(conn);
+            fixture.plane.hand_over(conn, key, hello, &there);
+        };
+        (0..UNGREETED_MAX + 5).for_each(|_| hand_over(&mut fixture));
+        let waiting: Vec<Command> = fixture.commands_there.try_iter().collect();
+        assert_eq!(waiting.len(), UNGREETED_MAX, "nobody takes them in, and each has a descriptor");
+        // The shard goes on and takes them in.
+        drop(waiting);
+        hand_over(&mut fixture);
+        assert!(matches!(fixture.commands_there.try_recv(), Ok(Command::TakePeer(..))));
     }
 }
