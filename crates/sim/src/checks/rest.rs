@@ -157,10 +157,13 @@ impl World {
         let groups = self.configuration.view().groups.values();
         let lacking: BTreeSet<DeviceId> =
             groups.flat_map(|config| config.members.difference(&config.in_sync)).copied().collect();
-        self.devices.keys().any(|id| {
+        self.devices.iter().any(|(id, device)| {
             let space = self.store_of(*id).map(|store| store.space());
             let limit = if lacking.contains(id) { NEARLY_FULL_PERCENT } else { FULL_PERCENT };
-            space.is_some_and(|space| space.live * 100 >= space.capacity * limit)
+            // No segment with blocks of a leaf that is lost with its count can be cleaned: on devices as small as these
+            // that may be most segments.
+            let locked = device.uncounted && lacking.contains(id);
+            locked || space.is_some_and(|space| space.live * 100 >= space.capacity * limit)
         })
     }
 
