@@ -69,8 +69,6 @@ pub(crate) struct Stage {
     pub(crate) wear: Wear,
     /// Draws which devices hang.
     pub(crate) hangs: Random,
-    /// Draws how long it takes to initialise a part of a log.
-    pub(crate) initialising: Random,
     pub(crate) clients: Clients,
     pub(crate) lost: Lost,
     pub(crate) snapshots: Snapshots,
@@ -128,11 +126,11 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let rings = Rings::new(Random::new(seed ^ 0x7269_6e67));
     let parts = Parts { random: fate, network, rings, machines, devices, configuration, holders, cuts, operator };
     let guests = Guests::new(plan, Random::new(seed ^ 0x6775_6573));
+    let initialising = Random::new(seed ^ 0x696e_6974);
     let scene = Stage {
-        faults: Faults::new(Random::new(seed ^ 0x766f_7465), decaying, guests),
+        faults: Faults::new(Random::new(seed ^ 0x766f_7465), initialising, decaying, guests),
         wear,
         hangs: Random::new(seed ^ 0x6861_6e67),
-        initialising: Random::new(seed ^ 0x696e_6974),
         clients,
         lost,
         snapshots: Snapshots::new(plan),

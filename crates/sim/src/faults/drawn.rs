@@ -9,6 +9,8 @@ use std::time::Duration;
 /// Draws the faults that are made for one interleaving; the others are drawn as all that happens to the cluster.
 pub(crate) struct Faults {
     pub(super) directed: Random,
+    /// Draws how long it takes to initialise a part of a log.
+    pub(super) initialising: Random,
     pub(super) watched: Option<Watched>,
     /// The device whose blocks decay, in that mode.
     pub(super) decaying: DeviceId,
@@ -20,8 +22,16 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn new(directed: Random, decaying: DeviceId, guests: Guests) -> Faults {
-        Faults { directed, watched: None, decaying, guests, slow_copies: SlowCopies::default(), over: false }
+    pub(crate) fn new(directed: Random, initialising: Random, decaying: DeviceId, guests: Guests) -> Faults {
+        Faults {
+            directed,
+            initialising,
+            watched: None,
+            decaying,
+            guests,
+            slow_copies: SlowCopies::default(),
+            over: false,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ impl World {
     /// Each log that is not initialised yet has one more segment. There may be more such logs at any time.
     pub(crate) fn initialise_logs(&mut self) {
         let (least, most) = SEGMENT_MS;
-        let next = self.scene.initialising.spread_millis(least, most);
+        let next = self.scene.faults.initialising.spread_millis(least, most);
         self.cue_at(self.now + next, Cue::Initialise);
         let devices = self.devices.iter_mut();
         let further: Vec<(DeviceId, NodeId, u32)> =
