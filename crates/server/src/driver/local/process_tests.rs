@@ -57,7 +57,7 @@ fn device(folder: &Path, number: u32) -> ReadyDevice {
     let mut map = CheckpointDb::open(&path.join("map.redb")).unwrap();
     map.checkpoint(format.checkpoint).unwrap();
     let mut store = Store::open(options.clone(), identity, map.root().unwrap().unwrap());
-    store.segments_ready(options.segments);
+    store.segments_ready(options.segments, true);
     ReadyDevice { id, shard: shard_of(number), dir, parents: Vec::new(), store, map }
 }
 
