@@ -5,6 +5,7 @@ Node 1 has four shards, node 2 two and node 3 one, so each kind speaks with each
 """
 
 import json
+import os
 import time
 import urllib.request
 from pathlib import Path
@@ -284,6 +285,14 @@ def test_numbers_of_shards_that_make_no_sense(make_cluster):
     node.options = ["--shards", "3", "--shards-without-devices"]
     cluster.start()
     assert threads_of(node) == ["data", "data-1", "data-2"]
+    node.stop()
+    # Nothing said: one for each core, but not more than devices.
+    node.options = []
+    cluster.start()
+    assert threads_of(node) == (["data", "data-1"] if len(os.sched_getaffinity(0)) > 1 else ["data"])
+    node.stop()
+    node.options = ["--shards", "3", "--shards-without-devices"]
+    cluster.start()
     cluster.create_volume("vol1", "64MiB", copies=1)
     for number in range(3):
         with Client(node.uri()) as client:

@@ -9,7 +9,7 @@ use std::num::NonZeroU8;
 use std::path::PathBuf;
 
 /// Shards that a process may have.
-const SHARDS_MAX: u8 = 64;
+pub const SHARDS_MAX: u8 = 64;
 /// Connections that [`NodeArgs::client_connections`] may be set to.
 const CLIENT_CONNECTIONS_MAX: usize = 100_000;
 
@@ -115,9 +115,9 @@ pub struct NodeArgs {
 
     /// Cut the node's data plane into this many shards: threads with an event loop each, which have a part of the
     /// devices, in the order of their numbers, and a part of the clients. There are not more than devices, unless
-    /// --shards-without-devices is given. The number may be another one at each start.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = shards)]
-    pub shards: NonZeroU8,
+    /// --shards-without-devices is given. The number may be another one at each start [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = shards)]
+    pub shards: Option<NonZeroU8>,
 
     /// With --shards, have so many even where there are fewer devices: the others only serve clients.
     #[arg(long)]
@@ -140,6 +140,14 @@ pub struct NodeArgs {
     /// The rack that this machine stands in, for failure domains.
     #[arg(long, default_value = "")]
     pub rack: String,
+}
+
+impl NodeArgs {
+    /// How many shards the node has, once its start has counted cores and devices: one before.
+    #[must_use]
+    pub fn shard_count(&self) -> NonZeroU8 {
+        self.shards.unwrap_or(NonZeroU8::MIN)
+    }
 }
 
 fn socket_mode(text: &str) -> Result<u32, String> {

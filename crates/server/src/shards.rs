@@ -42,10 +42,10 @@ impl Shards {
     /// # Errors
     /// When there is no thread, no event loop or no socket to be had.
     pub async fn start(args: &NodeArgs, clients: ClientLimits) -> Result<Shards> {
-        let share = Share::of(clients, args.shards);
+        let share = Share::of(clients, args.shard_count());
         let (end, ends) = mpsc::unbounded_channel();
         let (mut begin, mut opening) = (Vec::new(), Vec::new());
-        for shard in (0..args.shards.get()).map(Shard) {
+        for shard in (0..args.shard_count().get()).map(Shard) {
             let (sender, membership) = std_mpsc::channel();
             let (opened_sender, opened) = oneshot::channel();
             let (args, share) = (args.clone(), share.clone());

@@ -1,6 +1,6 @@
 //! Starting and stopping a node.
 
-use crate::args::NodeArgs;
+use crate::args::{NodeArgs, SHARDS_MAX};
 use crate::bridge::attachments::{Keeper, Plane};
 use crate::bridge::following::Following;
 use crate::bridge::holdings;
@@ -26,7 +26,7 @@ use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::{EtcdError, Kind, MetaError};
 use azekura_node::Identity;
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +66,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         ),
         None => None,
     };
-    let args = NodeArgs { shards: shards(&args, &folder)?, ..args };
+    let args = NodeArgs { shards: Some(shards(&args, &folder)?), ..args };
     let clients = client_limits(&args, descriptors)?;
     let mut data_plane = Shards::start(&args, clients).await?;
     let shards = data_plane.handles();
@@ -150,16 +150,20 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     ended.unwrap_or(Ok(()))
 }
 
-/// How many shards the node has: what it is told to have, but not more than devices, unless it is told that, too.
+/// How many shards the node has: what it is told to have, or one for each core that it may use; but not more than
+/// devices, unless it is told that, too.
 fn shards(args: &NodeArgs, folder: &DataFolder) -> Result<NonZeroU8> {
     let devices = folder.device_count(args.device_size.is_some(), args.devices)?;
     let most = u8::try_from(devices).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MIN);
-    if args.shards <= most || args.shards_without_devices {
-        return Ok(args.shards);
+    let Some(shards) = args.shards else {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(usize::from(SHARDS_MAX));
+        return Ok(u8::try_from(cores).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MIN).min(most));
+    };
+    if shards <= most || args.shards_without_devices {
+        return Ok(shards);
     }
     tracing::warn!(
-        "--shards {}: there are {devices} devices, so there are {most} shards (--shards-without-devices allows more)",
-        args.shards
+        "--shards {shards}: there are {devices} devices, so there are {most} shards (--shards-without-devices allows more)"
     );
     Ok(most)
 }
@@ -174,13 +178,13 @@ fn device_folders(folder: &DataFolder, args: &NodeArgs) -> Result<(Vec<(String, 
 /// What opens the node's devices.
 fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, limits: Limits, reports: Reports) -> Opener {
     let timeout = Duration::from_secs(args.device_timeout.0);
-    Opener { client: client.clone(), identity, shards: args.shards, limits, timeout, reports }
+    Opener { client: client.clone(), identity, shards: args.shard_count(), limits, timeout, reports }
 }
 
 /// What clients may take. Of the descriptors, other nodes, devices and the control plane have one half.
 fn client_limits(args: &NodeArgs, descriptors: usize) -> Result<ClientLimits> {
     // Each shard has its part, in which the longest request must have room.
-    let least = MEMORY_BYTES_MIN * usize::from(args.shards.get());
+    let least = MEMORY_BYTES_MIN * usize::from(args.shard_count().get());
     let memory_bytes_max = match args.client_memory {
         Some(size) => usize::try_from(size.bytes()).unwrap_or(usize::MAX),
         None => MEMORY_BYTES_MAX.max(least),
@@ -190,7 +194,7 @@ fn client_limits(args: &NodeArgs, descriptors: usize) -> Result<ClientLimits> {
         "--client-memory {} is too little: the longest request needs {} MiB in each of {} shards",
         args.client_memory.map_or_else(String::new, |size| size.to_string()),
         MEMORY_BYTES_MIN >> 20,
-        args.shards
+        args.shard_count()
     );
     let connections_max = args.client_connections.min((descriptors / 2).max(1));
     if connections_max < args.client_connections {
@@ -307,7 +311,7 @@ async fn join(
         site: args.site.clone(),
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
-        shards: args.shards,
+        shards: args.shard_count(),
     };
     let node = client.register_node(&spec).await?;
     if node.incarnation > folder.file.incarnation {
