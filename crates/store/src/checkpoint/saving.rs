@@ -18,7 +18,7 @@ use crate::groups::Groups;
 use crate::jobs::{Job, Jobs};
 use crate::map::{LeafKey, Map, Wanted};
 use crate::report::Report;
-use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::segments::{CLEANER_SEGMENTS, ZERO_SEGMENTS};
 use azekura_base::PgId;
 use bytes::Bytes;
 use std::time::Duration;
@@ -242,7 +242,7 @@ fn root(cx: &StoreCx, groups: &Groups, jobs: &Jobs) -> Root {
 
 /// Hardly any segment is free.
 fn is_short(cx: &StoreCx) -> bool {
-    cx.segments().free() <= GC_SEGMENTS + ZERO_SEGMENTS
+    cx.segments().free() <= CLEANER_SEGMENTS + ZERO_SEGMENTS
 }
 
 /// Where the log's generation `generation` begins.

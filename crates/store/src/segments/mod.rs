@@ -2,7 +2,7 @@
 
 mod segment;
 
-pub(crate) use segment::{GC_SEGMENTS, Link, Segment, State, ZERO_SEGMENTS};
+pub(crate) use segment::{CLEANER_SEGMENTS, Link, Segment, State, ZERO_SEGMENTS};
 
 use crate::checkpoint::SegmentRow;
 use crate::map::LiveRight;
