@@ -271,9 +271,7 @@ impl DataPlane {
                 self.node.proposal_done(pg, device, version, accepted);
             }
             Command::AddDevice(device) => self.add_device(*device),
-            Command::SegmentsReady(device, segments, others_follow) => {
-                self.node.segments_ready(device, segments, others_follow);
-            }
+            Command::SegmentsReady(device, segments, others) => self.node.segments_ready(device, segments, others),
             Command::NotInitialised(device, why) => self.node.device_fails(device, why),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
             Command::Fence(Fence { volume, attachments, groups, patience, answer }) => {

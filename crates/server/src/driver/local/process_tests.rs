@@ -15,7 +15,7 @@ use azekura_map_db::CheckpointDb;
 use azekura_nbd::numbers::*;
 use azekura_node::{Attachments, ClusterView, DEVICE_TIMEOUT, Identity, NodeView};
 use azekura_replica::GroupConfig;
-use azekura_store::{Options, SavedMap, Store};
+use azekura_store::{Initialisation, Options, SavedMap, Store};
 use clap::{Args, FromArgMatches};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -57,7 +57,7 @@ fn device(folder: &Path, number: u32) -> ReadyDevice {
     let mut map = CheckpointDb::open(&path.join("map.redb")).unwrap();
     map.checkpoint(format.checkpoint).unwrap();
     let mut store = Store::open(options.clone(), identity, map.root().unwrap().unwrap());
-    store.segments_ready(options.segments, true);
+    store.segments_ready(options.segments, Initialisation::GoesOn);
     ReadyDevice { id, shard: shard_of(number), dir, parents: Vec::new(), store, map }
 }
 
