@@ -388,7 +388,7 @@ fn prepared_run(groups: &mut Groups, candidate: &Candidate) -> Option<LiveRun> {
     let group = groups.get_mut(key.pg);
     let committed = group.committed();
     let pending = group.find(sequence).filter(|p| p.info.header.sequence > committed)?;
-    pending.place.filter(|place| place.address == address)?;
+    pending.written.filter(|written| written.place.payload == Some(address))?;
     let checksums = pending.checksums.as_ref()?.to_vec();
     Some(LiveRun { key, first, address, checksums, prepared: Some((pending.info, pending.id)) })
 }

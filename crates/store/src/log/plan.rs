@@ -78,7 +78,8 @@ impl Plan {
         let room = options.batch_blocks_max.saturating_sub(self.payload);
         let count = moved.range.count;
         let most = if self.is_empty() { count } else { count.min(room.min(u32::from(u16::MAX)) as u16) };
-        if self.fits(item, head, options.segment_blocks) || self.clients + self.moves >= options.batch_records_max as usize
+        if self.fits(item, head, options.segment_blocks)
+            || self.clients + self.moves >= options.batch_records_max as usize
         {
             return None;
         }

@@ -221,7 +221,7 @@ impl LogWriter {
             }
             let place = Place {
                 log: sequence,
-                address: if blocks > 0 { address } else { 0 },
+                payload: (blocks > 0).then_some(address),
                 segment: link.segment,
                 generation: link.generation,
             };

@@ -119,7 +119,7 @@ impl Map {
             if here(leaf, index) {
                 let entry = leaf.entries[first + index];
                 own += u32::from(entry.is_own());
-                leaf.entries.set(first + index, Entry { address: place.address + index as u32, ..entry });
+                leaf.entries.set(first + index, Entry { address: place.address() + index as u32, ..entry });
             }
         }
         if own > 0 {
