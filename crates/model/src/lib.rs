@@ -26,6 +26,7 @@ mod snapshots;
 pub mod transitions;
 mod txn;
 mod usage;
+mod zero_is_none;
 
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
