@@ -92,6 +92,7 @@ pub struct Membership {
 ///               accepted ──► served                     accepted, adopted ──► refused: no place
 ///   other node  dialled ──► connected ──► has a key ──► closed      dialled ──► failed
 ///               accepted ──► has a key ──► handed to the shard that it greets ──► adopted there
+///   bell        handed over by a client ──► watched, or kept to be rung ──► forgotten with its client
 ///   own shard   offered ──► joined ──► closed           one offer at a time for each other shard
 ///   device      added ──► under the node's eyes, for good; out of service it stays, and its store refuses
 /// ```
@@ -232,7 +233,8 @@ impl DataPlane {
             while let Some(effect) = self.node.next_effect() {
                 self.perform(effect);
             }
-            if !self.front(Frontend::admit) {
+            let told = self.grant_wishes();
+            if !(self.front(Frontend::admit) || told) {
                 break;
             }
         }
@@ -294,6 +296,7 @@ impl DataPlane {
             Event::DeviceRead { token, result } => self.io_done(token, store::Done::Read(device_result(result))),
             Event::DeviceWritten { token, result } => self.io_done(token, store::Done::Written(device_result(result))),
             Event::DeviceSynced { token, result } => self.io_done(token, store::Done::Flushed(device_result(result))),
+            Event::Rung { bell } => self.rung(bell),
             Event::Woken => {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);
