@@ -68,7 +68,7 @@
 //! # Safety
 //!
 //! Everything that the kernel reads or writes is owned by the operation table of the `ring` module from before it is
-//! submitted until its completion has been seen. `unsafe` code is there, in what it owns (`sending`, `descriptors`), and
+//! submitted until its completion has been seen. `unsafe` code is there, in what it owns (`sending`, `descriptors`) and
 //! in `memory`, which other processes write to.
 
 mod bell;
