@@ -66,6 +66,9 @@ impl Sequence {
 }
 
 impl Epoch {
+    /// Before the first epoch: nobody has reigned in it.
+    pub const BEFORE_ALL: Epoch = Epoch(0);
+
     /// The epoch that follows.
     #[must_use]
     pub fn next(self) -> Epoch {

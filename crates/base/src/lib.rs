@@ -16,6 +16,7 @@ mod layers;
 mod outbox;
 mod peer_key;
 mod repeats;
+mod shared_memory;
 mod size;
 mod slab;
 mod time;
@@ -38,6 +39,7 @@ pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Meas
 pub use outbox::Outbox;
 pub use peer_key::{PeerKey, PeerKeyError};
 pub use repeats::{REPEAT_INTERVAL, Repeats};
+pub use shared_memory::SharedMemory;
 pub use size::{Size, SizeError};
 pub use slab::Slab;
 pub use time::{day_number, rfc3339_seconds};

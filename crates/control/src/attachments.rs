@@ -95,7 +95,7 @@ fn node_of(model: &Model, name: &str) -> Result<NodeId, MetaError> {
 fn held(model: &Model, volume: &str, node: NodeId, incarnation: u64) -> Option<(VolumeId, Generation)> {
     let id = model.volumes.get(volume)?.id;
     let record = model.attachments.get(&id).filter(|record| !record.fence_due)?;
-    let mine = record.of(node).filter(|mine| mine.incarnation == incarnation)?;
+    let mine = record.of(node).filter(|mine| mine.incarnation == Some(incarnation))?;
     Some((id, mine.generation))
 }
 
@@ -141,7 +141,9 @@ impl Attacher {
             models.mark_unchanged();
             let refusal = match self.attach(volume, node, Some(incarnation), None, false).await {
                 Ok(changed) => match changed.attachments.of(node) {
-                    Some(mine) if mine.incarnation == incarnation => return Ok((changed.volume.id, mine.generation)),
+                    Some(mine) if mine.incarnation == Some(incarnation) => {
+                        return Ok((changed.volume.id, mine.generation));
+                    }
                     // Ended while it was being fenced.
                     _ => MetaError::NotAttached { volume: volume.to_owned(), node: None },
                 },
@@ -192,7 +194,10 @@ impl Attacher {
             models.mark_unchanged();
             let known = self.meta.attachments_of(volume).await?.attachments;
             let gone = self.gone(volume).await?;
-            let stands = |entry: &AttachmentRecord| entry.pinned || !gone.contains(&(entry.node, entry.incarnation));
+            let is_gone = |entry: &AttachmentRecord| {
+                entry.incarnation.is_some_and(|incarnation| gone.contains(&(entry.node, incarnation)))
+            };
+            let stands = |entry: &AttachmentRecord| entry.pinned || !is_gone(entry);
             if !known.attachments.iter().any(stands) {
                 return Ok(false);
             }
@@ -238,8 +243,9 @@ impl Attacher {
         let known = self.meta.attachments_of(volume).await?;
         // As new as the attachments: whoever has attached since was alive.
         let model = self.meta.model_at(known.revision).await?;
+        let entries = known.attachments.attachments.iter();
         let processes: Vec<(NodeId, u64)> =
-            known.attachments.attachments.iter().map(|entry| (entry.node, entry.incarnation)).collect();
+            entries.filter_map(|entry| entry.incarnation.map(|incarnation| (entry.node, incarnation))).collect();
         let absent = processes.iter().filter(|(node, _)| !model.alive.contains_key(node)).copied();
         let mut gone: BTreeSet<(NodeId, u64)> = absent.collect();
         if !processes.is_empty() {

@@ -28,6 +28,7 @@ mod request;
 #[cfg(feature = "sabotage")]
 #[doc(hidden)]
 pub mod sabotage;
+mod sharing;
 mod turns;
 mod verbs;
 
@@ -40,6 +41,7 @@ pub use holders::{Attachment, Errand, Holders, Refusal};
 pub use memory::{Memory, MemoryLimits};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};
 pub use request::Request;
+pub use sharing::{Sharing, Wish};
 pub use turns::{TurnLimits, Turns};
 pub use verbs::{Verb, Verbs};
 

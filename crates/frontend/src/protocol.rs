@@ -2,6 +2,7 @@
 
 use crate::exports::Exports;
 use crate::request::Request;
+use crate::sharing::Sharing;
 use azekura_base::{Inbox, Outbox};
 use azekura_gateway::Outcome;
 
@@ -85,4 +86,9 @@ pub trait StreamProtocol: Protocol {
 
     /// True when the last [`Protocol::poll`] ended because it needs more bytes, and none are being received yet.
     fn wants_bytes(&self) -> bool;
+
+    /// What its connections have beside bytes, if clients share memory with this process.
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        None
+    }
 }

@@ -36,8 +36,9 @@ impl std::fmt::Display for VolumeAccess {
 pub struct AttachmentRecord {
     /// The node.
     pub node: NodeId,
-    /// The process of that node that uses it; 0: none does yet.
-    pub incarnation: u64,
+    /// The process of that node that uses it; `None`: none does yet.
+    #[serde(with = "crate::zero_is_none")]
+    pub incarnation: Option<u64>,
     /// The generation that it began in, which names it.
     pub generation: Generation,
     /// Others that are shared may stand beside it.
@@ -137,14 +138,14 @@ impl AttachmentsRecord {
         };
         for other in self.attachments.iter().filter(|other| other.node != wish.node) {
             let in_the_way = !(shared && other.shared);
-            let over = !other.pinned && other.incarnation != 0 && is_gone(other.node, other.incarnation);
+            let over = !other.pinned && other.incarnation.is_some_and(|process| is_gone(other.node, process));
             if over || in_the_way && wish.force {
                 next.end(other.node);
             } else if in_the_way {
                 return Err(InTheWay::Holder(Box::new(other.clone())));
             }
         }
-        let wanted = wish.incarnation.unwrap_or(mine.map_or(0, |mine| mine.incarnation));
+        let wanted = wish.incarnation.or(mine.and_then(|mine| mine.incarnation));
         let pinned = wish.incarnation.is_none() || mine.is_some_and(|mine| mine.pinned);
         match mine {
             Some(mine) if mine.incarnation == wanted => {
@@ -184,7 +185,7 @@ impl AttachmentsRecord {
         if mine.pinned {
             let name = next.generation;
             next.attachments.iter_mut().filter(|entry| entry.node == node).for_each(|entry| {
-                (entry.incarnation, entry.generation) = (0, name);
+                (entry.incarnation, entry.generation) = (None, name);
             });
         } else {
             next.attachments.retain(|entry| entry.node != node);
@@ -203,7 +204,7 @@ impl AttachmentsRecord {
 
     /// Takes an attachment away whose process, if it has one, was not asked.
     fn end(&mut self, node: NodeId) {
-        self.fence_due |= self.of(node).is_some_and(|entry| entry.incarnation != 0);
+        self.fence_due |= self.of(node).is_some_and(|entry| entry.incarnation.is_some());
         self.attachments.retain(|entry| entry.node != node);
     }
 }
@@ -264,10 +265,10 @@ mod tests {
         assert!(!pinned.fence_due && pinned.attachments[0].pinned);
         assert!(pinned.attach(&client(2, 9), |_, _| true, "t").is_err(), "nobody takes it over by himself");
         let used = pinned.attach(&client(1, 5), NOBODY_GONE, "u").unwrap();
-        assert_eq!((used.attachments[0].incarnation, used.attachments[0].since.as_str()), (5, "t"));
+        assert_eq!((used.attachments[0].incarnation, used.attachments[0].since.as_str()), (Some(5), "t"));
         assert!(used.attachments[0].pinned && !used.fence_due);
         let unused = used.give_back(NodeId(1), used.attachments[0].generation).unwrap();
-        assert_eq!((nodes(&unused), unused.attachments[0].incarnation), (vec![1], 0));
+        assert_eq!((nodes(&unused), unused.attachments[0].incarnation), (vec![1], None));
         assert!(!unused.standing().contains(&used.attachments[0].generation));
         assert!(used.attach(&client(2, 9), |_, _| true, "t").is_err());
         let forced = used.attach(&AttachWish { force: true, ..by_name(2) }, NOBODY_GONE, "t").unwrap();
@@ -347,7 +348,7 @@ mod tests {
                 };
                 let Some(next) = next.filter(|next| *next != record) else { continue };
                 prop_assert_eq!(next.generation.0, record.generation.0 + 1);
-                let before: Vec<_> = record.attachments.iter().filter(|entry| entry.incarnation != 0).collect();
+                let before: Vec<_> = record.attachments.iter().filter(|entry| entry.incarnation.is_some()).collect();
                 let standing = next.standing();
                 let out = before.iter().any(|e| !standing.contains(&e.generation) && Some(e.generation) != given_back);
                 prop_assert!(!out || next.fence_due, "{record:?} {next:?}");

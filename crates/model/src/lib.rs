@@ -26,6 +26,7 @@ mod snapshots;
 pub mod transitions;
 mod txn;
 mod usage;
+mod zero_is_none;
 
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
@@ -48,5 +49,5 @@ pub use records::{
 pub use removal::RemovalStep;
 pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};
 pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};
-pub use txn::{Txn, Write, encode};
+pub use txn::{Condition, Txn, Write, encode};
 pub use usage::named;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use crate::transitions::alive::Claim;
-use crate::{Change, KeyValue, Model, Txn, Write};
+use crate::{Change, Condition, KeyValue, Model, Txn, Write};
 
 /// See the module's description. Every change has its own revision.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +27,7 @@ impl Memory {
     /// Executes a change if all its conditions hold. Gives its revision; `None`: one does not hold, and nothing has
     /// changed.
     pub fn run(&mut self, txn: &Txn) -> Option<i64> {
-        let current = |key: &str| self.model.key_value(key).map_or(0, |kv| kv.mod_revision);
-        if txn.conditions().iter().any(|(key, mod_revision)| current(key) != *mod_revision) {
+        if !self.holds(txn) {
             return None;
         }
         let mod_revision = self.model.revision + 1;
@@ -55,12 +54,14 @@ impl Memory {
         Some(mod_revision)
     }
 
+    fn holds(&self, txn: &Txn) -> bool {
+        let current = |key: &str| Condition::of(self.model.key_value(key).as_ref());
+        txn.conditions().iter().all(|(key, condition)| current(key) == *condition)
+    }
+
     /// Takes a key that ends with a lease. Gives its revision; `None`: somebody else has it.
     pub fn claim(&mut self, claim: Claim, since: &str) -> Option<i64> {
-        let conditions = claim.conditions();
-        let current = |key: &str| self.model.key_value(key).map_or(0, |kv| kv.mod_revision);
-        let free = conditions.conditions().iter().all(|(key, mod_revision)| current(key) == *mod_revision);
-        free.then(|| self.hold(&claim.key().to_string(), Some(claim.value(since))))
+        self.holds(&claim.conditions()).then(|| self.hold(&claim.key().to_string(), Some(claim.value(since))))
     }
 
     /// The lease of such a key ends.

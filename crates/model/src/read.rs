@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-use crate::{Key, KeyValue, MetaError, Model, Txn};
+use crate::{Condition, Key, KeyValue, MetaError, Model, Txn};
 
 /// Keys as they were read, each with the revision of its last change; `None`: the key was not there.
 pub type Gathered = BTreeMap<String, Option<KeyValue>>;
@@ -121,7 +121,7 @@ impl<'a> Records<'a> {
     pub fn unless_overtaken(&self, txn: Txn) -> Outcome<bool> {
         let found = self.look_up(txn.conditions().iter().map(|(key, _)| key.clone()).collect())?;
         let mut conditions = found.iter().zip(txn.conditions());
-        if conditions.all(|(found, (_, mod_revision))| found.mod_revision() == *mod_revision) {
+        if conditions.all(|(found, (_, condition))| found.condition() == *condition) {
             return Ok(Step::Run(txn, true));
         }
         Ok(Step::Done(false, found.iter().map(Found::mod_revision).max().unwrap_or(0)))
@@ -149,7 +149,14 @@ pub struct Found {
 }
 
 impl Found {
-    /// Revision of its last change; 0: it is not there.
+    /// How it must be for nothing to have changed.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        Condition::of(self.kv.as_ref())
+    }
+
+    /// A revision from which on it is as it was found: that of its last change, or 0, before all changes, if it is not
+    /// there.
     #[must_use]
     pub fn mod_revision(&self) -> i64 {
         self.kv.as_ref().map_or(0, |kv| kv.mod_revision)
@@ -178,6 +185,6 @@ impl Found {
 impl Txn {
     /// Only if a key is still as it was found.
     pub fn when_as(self, found: &Found) -> Txn {
-        self.when_unchanged(&found.key, found.mod_revision())
+        self.when(&found.key, found.condition())
     }
 }

@@ -186,9 +186,9 @@ pub struct GroupRecord {
     pub epoch: Epoch,
     /// The device whose node orders the writes.
     pub primary: DeviceId,
-    /// The process that reigns, by its incarnation; 0 when the primary has yet to claim the epoch.
-    #[serde(default, rename = "reign")]
-    pub primary_incarnation: u64,
+    /// The process that reigns, by its incarnation; `None` when the primary has yet to claim the epoch.
+    #[serde(default, rename = "reign", with = "crate::zero_is_none")]
+    pub primary_incarnation: Option<u64>,
     /// Devices that hold every acknowledged write.
     pub in_sync: Vec<DeviceId>,
     /// Devices that did, and how far in the group's order each had come when it was left behind.

@@ -1,13 +1,23 @@
 //! A change of the configuration: conditions on keys' revisions, and writes when all of them hold.
 
+use crate::KeyValue;
 use serde::Serialize;
 
 /// A change that happens as a whole, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Txn {
-    conditions: Vec<(String, i64)>,
+    conditions: Vec<(String, Condition)>,
     writes: Vec<Write>,
+}
+
+/// What a [`Txn`] asks of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It is not there.
+    Absent,
+    /// It is there, and was last changed at this revision.
+    Unchanged(i64),
 }
 
 /// A write of a [`Txn`].
@@ -27,15 +37,20 @@ impl Txn {
         Txn::default()
     }
 
-    /// Only if the key was last changed at this revision; 0: only if it is not there.
-    pub fn when_unchanged(mut self, key: &str, mod_revision: i64) -> Txn {
-        self.conditions.push((key.to_owned(), mod_revision));
+    /// Only if the key is so.
+    pub fn when(mut self, key: &str, condition: Condition) -> Txn {
+        self.conditions.push((key.to_owned(), condition));
         self
+    }
+
+    /// Only if the key was last changed at this revision.
+    pub fn when_unchanged(self, key: &str, mod_revision: i64) -> Txn {
+        self.when(key, Condition::Unchanged(mod_revision))
     }
 
     /// Only if the key is not there.
     pub fn when_absent(self, key: &str) -> Txn {
-        self.when_unchanged(key, 0)
+        self.when(key, Condition::Absent)
     }
 
     /// Writes a record, or another value that is JSON.
@@ -56,9 +71,9 @@ impl Txn {
         self
     }
 
-    /// Keys, and the revisions of their last changes: all must be right. 0: the key is not there.
+    /// Keys, and how they must be: all of them.
     #[must_use]
-    pub fn conditions(&self) -> &[(String, i64)] {
+    pub fn conditions(&self) -> &[(String, Condition)] {
         &self.conditions
     }
 
@@ -66,6 +81,13 @@ impl Txn {
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.writes
+    }
+}
+
+impl Condition {
+    /// The condition that holds now of a key that has this value.
+    pub(crate) fn of(kv: Option<&KeyValue>) -> Condition {
+        kv.map_or(Condition::Absent, |kv| Condition::Unchanged(kv.mod_revision))
     }
 }
 

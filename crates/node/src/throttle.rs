@@ -99,10 +99,10 @@ enum Kind {
 pub struct ThrottleReport {
     /// Bytes a second that the background may move; `None` without a limit.
     pub rate: Option<u64>,
-    /// 99th percentile of requests in the last window, microseconds.
-    pub p99_us: f64,
-    /// The same in quiet times, microseconds; 0 when not known.
-    pub quiet_p99_us: f64,
+    /// 99th percentile of requests in the last window, microseconds; `None` before the first that had enough of them.
+    pub p99_us: Option<f64>,
+    /// The same in quiet times, microseconds; `None` while nobody knows.
+    pub quiet_p99_us: Option<f64>,
 }
 
 /// See the module's description.
@@ -118,7 +118,7 @@ pub(crate) struct Throttle {
     /// When the last request was answered.
     answered: Option<Duration>,
     quiet_p99: Option<f64>,
-    last_p99: f64,
+    last_p99: Option<f64>,
     next_rest: Duration,
     /// Rates are handed out up to here.
     granted: Duration,
@@ -138,7 +138,7 @@ impl Throttle {
             started: now,
             answered: None,
             quiet_p99: None,
-            last_p99: 0.0,
+            last_p99: None,
             next_rest: now,
             granted: now,
             used: 0,
@@ -218,7 +218,7 @@ impl Throttle {
     /// How the loop stands.
     pub(crate) fn report(&self) -> ThrottleReport {
         let rate = (self.kind != Kind::Quiet && !self.is_idle()).then_some(self.rate);
-        ThrottleReport { rate, p99_us: self.last_p99, quiet_p99_us: self.quiet_p99.unwrap_or(0.0) }
+        ThrottleReport { rate, p99_us: self.last_p99, quiet_p99_us: self.quiet_p99 }
     }
 
     fn is_idle(&self) -> bool {
@@ -245,7 +245,7 @@ impl Throttle {
             return;
         }
         let p99 = self.times.p99();
-        self.last_p99 = p99;
+        self.last_p99 = Some(p99);
         match (self.kind, self.quiet_p99) {
             (Kind::Quiet | Kind::Rest, None) => self.quiet_p99 = Some(p99),
             (Kind::Quiet | Kind::Rest, Some(quiet)) => {
@@ -373,13 +373,23 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_has_measured_is_not_told() {
+        let mut rig = Rig::new(60 * MIB);
+        assert_eq!(rig.throttle.report(), ThrottleReport::default());
+        rig.requests = 0;
+        rig.pass(5, true);
+        let report = rig.throttle.report();
+        assert_eq!((report.p99_us, report.quiet_p99_us), (None, None), "nobody has asked for anything");
+    }
+
+    #[test]
     fn what_is_quiet_is_found_although_work_was_there_first() {
         let mut rig = Rig::new(60 * MIB);
         rig.requests = 0;
         rig.pass(5, true);
         rig.requests = 20;
         rig.pass(30, true);
-        let quiet = rig.throttle.report().quiet_p99_us;
+        let quiet = rig.throttle.report().quiet_p99_us.expect("known by now");
         assert!((380.0..=480.0).contains(&quiet), "{quiet}");
         assert!(rig.pass(60, true) < 60 * MIB);
     }
@@ -392,7 +402,7 @@ mod tests {
         // The clients' own load grows: that is not the background's fault.
         rig.quiet_us = 4000;
         rig.pass(90, true);
-        let quiet = rig.throttle.report().quiet_p99_us;
+        let quiet = rig.throttle.report().quiet_p99_us.expect("known by now");
         assert!((3200.0..=4800.0).contains(&quiet), "{quiet}");
         assert!(rig.pass(60, true) > 15 * MIB);
     }

@@ -1,8 +1,9 @@
 //! Connections: receiving into and sending from the streams that the caller has installed.
 
 use crate::{
-    CloseReason, ConnId, Event, JUST_IN_TIME_BYTES, LINGER_MAX, Reactor, SEND_BYTES_MAX, SEND_LOW_WATER, SEND_NOW_MAX,
-    SEND_PIECES_MAX, Stream,
+    CloseReason, ConnId, DESCRIPTORS_MAX, Event, JUST_IN_TIME_BYTES, LINGER_MAX, Reactor, SEND_BYTES_MAX,
+    SEND_LOW_WATER, SEND_NOW_MAX, SEND_PIECES_MAX, Stream,
+    descriptors::Receiving,
     ring::{Operation, Ticket},
     sending::Sending,
     socket,
@@ -12,7 +13,7 @@ use socket2::{SockAddr, Socket};
 use std::{
     io, mem,
     net::{Shutdown, SocketAddr},
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, OwnedFd},
     path::Path,
     time::{Duration, Instant},
 };
@@ -93,6 +94,20 @@ impl<S> Connection<S> {
             send_bytes_max: SEND_BYTES_MAX,
             forgotten: false,
         }
+    }
+}
+
+impl<S: Stream> Connection<S> {
+    /// Hands the stream what file descriptors have come, or drops them where it takes none.
+    fn keep(&mut self, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        let kept = self.stream.as_mut().filter(|_| self.state == State::Open).and_then(Stream::descriptors);
+        let Some(kept) = kept.filter(|_| !descriptors.is_empty()) else { return Ok(()) };
+        if kept.len() + descriptors.len() > DESCRIPTORS_MAX {
+            let what = format!("more than {DESCRIPTORS_MAX} file descriptors that nobody has asked for");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        kept.extend(descriptors);
+        Ok(())
     }
 }
 
@@ -274,9 +289,9 @@ impl<S: Stream> Reactor<S> {
         if !wanted || connection.receiving {
             return;
         }
-        let fill = match &mut connection.stream {
-            _ if connection.state == State::Lingering => Fill { buf: PageBuf::new(DISCARD_SIZE), at: 0 },
-            Some(stream) => stream.inbox().take_fill(),
+        let (fill, receiving) = match &mut connection.stream {
+            _ if connection.state == State::Lingering => (Fill { buf: PageBuf::new(DISCARD_SIZE), at: 0 }, None),
+            Some(stream) => (stream.inbox().take_fill(), stream.descriptors().map(|_| Receiving::new())),
             None => return,
         };
         connection.receive_wanted = false;
@@ -286,6 +301,7 @@ impl<S: Stream> Reactor<S> {
             conn: index,
             socket: connection.socket.as_raw_fd(),
             fill,
+            receiving,
             poll_first: !connection.socket_nonempty,
         };
         self.ring.start(operation);
@@ -357,7 +373,14 @@ impl<S: Stream> Reactor<S> {
         }
     }
 
-    pub(crate) fn on_receive(&mut self, index: u32, fill: Fill, result: io::Result<u32>, socket_nonempty: bool) {
+    pub(crate) fn on_receive(
+        &mut self,
+        index: u32,
+        fill: Fill,
+        result: io::Result<u32>,
+        descriptors: io::Result<Vec<OwnedFd>>,
+        socket_nonempty: bool,
+    ) {
         let conn = ConnId(self.connections.token(index));
         let connection = self.connections.at(index);
         connection.in_flight -= 1;
@@ -371,6 +394,8 @@ impl<S: Stream> Reactor<S> {
         {
             inbox.filled(fill, received);
         }
+        // What is not kept is closed.
+        let result = result.and_then(|received| connection.keep(descriptors?).map(|()| received));
         match (connection.state, result) {
             (State::Ended, _) => self.free_if_unused(index),
             (State::Lingering, Ok(0) | Err(_)) => self.end(index, CloseReason::Local),

@@ -1,6 +1,6 @@
 //! What [`Reactor::wait`](crate::Reactor::wait) reports.
 
-use crate::{ConnId, ListenerId};
+use crate::{BellId, ConnId, ListenerId};
 use bytes::Bytes;
 use std::{fmt, io, net::SocketAddr};
 
@@ -66,6 +66,11 @@ pub enum Event {
         token: Token,
         /// Success when all that had been written before is on stable storage.
         result: io::Result<()>,
+    },
+    /// Another process has written to an eventfd that is watched, once or more often.
+    Rung {
+        /// The bell.
+        bell: BellId,
     },
     /// A [`Waker`](crate::Waker) was used since the last wait.
     Woken,

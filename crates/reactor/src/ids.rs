@@ -15,4 +15,6 @@ ids! {
     ListenerId,
     /// An open device.
     FileId,
+    /// An eventfd of another process.
+    BellId,
 }

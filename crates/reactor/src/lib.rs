@@ -68,13 +68,17 @@
 //! # Safety
 //!
 //! Everything that the kernel reads or writes is owned by the operation table of the `ring` module from before it is
-//! submitted until its completion has been seen; the only `unsafe` code is there and in `sending`.
+//! submitted until its completion has been seen. `unsafe` code is there, in what it owns (`sending`, `descriptors`) and
+//! in `memory`, which other processes write to.
 
+mod bell;
 mod connection;
+mod descriptors;
 mod device;
 mod event;
 mod ids;
 mod listener;
+mod memory;
 mod patience;
 mod reactor;
 mod ring;
@@ -84,9 +88,11 @@ mod transfer;
 mod waker;
 
 pub use connection::{Close, Released};
+pub use descriptors::DESCRIPTORS_AT_ONCE_MAX;
 pub use device::DeviceOptions;
 pub use event::{CloseReason, Event, PeerAddress, Token};
-pub use ids::{ConnId, FileId, ListenerId};
+pub use ids::{BellId, ConnId, FileId, ListenerId};
+pub use memory::MappedMemory;
 pub use reactor::{Options, Reactor, Stream};
 pub use socket::KeepAlive;
 pub use waker::Waker;
@@ -118,6 +124,8 @@ pub const KEEP_ALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_s
 pub const SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 /// Connections that a listener's socket holds for us before we accept them.
 pub const ACCEPT_BACKLOG: i32 = 1024;
+/// File descriptors that wait on one connection to be taken: who sends more is not served any more.
+pub const DESCRIPTORS_MAX: usize = 64;
 /// I/O vectors in one device write (the kernel's `UIO_MAXIOV`); longer writes are continued.
 pub const WRITE_VECTORS_MAX: usize = 1024;
 /// Operations that the kernel works on for one device; the others wait in order. More would only fill the block

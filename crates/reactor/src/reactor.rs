@@ -1,7 +1,8 @@
 //! The reactor and its turn.
 
 use crate::{
-    ConnId, Event, KeepAlive, Waker,
+    BellId, ConnId, Event, KeepAlive, Waker,
+    bell::Bell,
     connection::Connection,
     device::Device,
     listener::Listener,
@@ -12,8 +13,11 @@ use azekura_base::{Inbox, Outbox, Slab};
 use std::{
     collections::VecDeque,
     io,
+    os::fd::OwnedFd,
     time::{Duration, Instant},
 };
+
+mod bells;
 
 /// What the caller keeps for a connection: at least the two ends of its byte streams.
 pub trait Stream {
@@ -21,6 +25,11 @@ pub trait Stream {
     fn inbox(&mut self) -> &mut Inbox;
     /// Where bytes to send come from.
     fn outbox(&mut self) -> &mut Outbox;
+    /// Where file descriptors go that the peer sends over a unix socket, in their order: those that came with bytes are
+    /// there when the bytes are in the inbox. `None`: they are closed.
+    fn descriptors(&mut self) -> Option<&mut VecDeque<OwnedFd>> {
+        None
+    }
 }
 
 /// The smallest stream: the two ends and nothing else.
@@ -129,6 +138,11 @@ pub struct Reactor<S> {
     pub(crate) ready: Vec<Event>,
     pub(crate) options: Options,
     wake: WakeSource,
+    bells: Slab<Bell>,
+    /// Those that have rung since the last wait.
+    rung: Vec<BellId>,
+    /// Those that the next wait is to ring.
+    to_ring: Vec<BellId>,
 }
 
 impl<S: Stream> Reactor<S> {
@@ -155,6 +169,9 @@ impl<S: Stream> Reactor<S> {
             ready: Vec::new(),
             options,
             wake,
+            bells: Slab::default(),
+            rung: Vec::new(),
+            to_ring: Vec::new(),
         })
     }
 
@@ -179,6 +196,8 @@ impl<S: Stream> Reactor<S> {
     pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.start_kicked();
         self.forget_ended();
+        self.forget_rung();
+        self.start_ringing();
         let own = [self.retry_accepts(), self.end_lingering()];
         let timeout = match own.into_iter().flatten().chain(timeout).min() {
             _ if !self.ready.is_empty() => Some(Duration::ZERO),
@@ -220,7 +239,7 @@ impl<S: Stream> Reactor<S> {
     }
 
     fn complete(&mut self, completion: Completion) {
-        let Completion { operation, result, accepted, more, socket_nonempty } = completion;
+        let Completion { operation, result, accepted, descriptors, more, socket_nonempty } = completion;
         match operation {
             Operation::Wake { eventfd } => {
                 // The wake-up itself is known from the waker's state.
@@ -236,8 +255,10 @@ impl<S: Stream> Reactor<S> {
                 self.on_accept(listener, result, more);
             }
             Operation::Connect { conn, .. } => self.on_connect(conn, result),
-            Operation::Receive { conn, fill, .. } => self.on_receive(conn, fill, result, socket_nonempty),
+            Operation::Receive { conn, fill, .. } => self.on_receive(conn, fill, result, descriptors, socket_nonempty),
             Operation::Send { conn, sending, .. } => self.on_send(conn, sending, result),
+            Operation::Watch { bell, .. } => self.on_watch(bell, &result, more),
+            Operation::Ring { bell, .. } => self.on_ring(bell),
             Operation::Read { file, .. } | Operation::Write { file, .. } | Operation::Sync { file, .. } => {
                 self.on_device(file, operation, result);
             }

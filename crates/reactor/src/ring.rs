@@ -4,6 +4,7 @@
 
 use crate::{
     Token,
+    descriptors::Receiving,
     sending::{Remaining, Sending},
     transfer::{DeviceRead, DeviceWrite},
 };
@@ -36,8 +37,8 @@ pub(crate) enum Operation {
     Accept { listener: u32, socket: RawFd },
     /// Connects.
     Connect { conn: u32, socket: RawFd, address: Box<SockAddr> },
-    /// Receives. `poll_first` when the socket is thought to be empty.
-    Receive { conn: u32, socket: RawFd, fill: Fill, poll_first: bool },
+    /// Receives, and with `receiving` file descriptors as well. `poll_first` when the socket is thought to be empty.
+    Receive { conn: u32, socket: RawFd, fill: Fill, receiving: Option<Box<Receiving>>, poll_first: bool },
     /// Sends.
     Send { conn: u32, socket: RawFd, sending: Box<Sending> },
     /// Reads a device; `slot` is its place among the registered files.
@@ -46,6 +47,10 @@ pub(crate) enum Operation {
     Write { file: u32, slot: u32, write: DeviceWrite },
     /// Makes a device's former writes durable.
     Sync { file: u32, slot: u32, token: Token },
+    /// Waits for an eventfd of another process, again and again.
+    Watch { bell: u32, eventfd: RawFd },
+    /// Writes to one.
+    Ring { bell: u32, eventfd: RawFd, count: Box<u64> },
     /// Ends a sleep at the time that the ring's alarm says.
     Alarm { at: *const types::Timespec },
 }
@@ -62,6 +67,8 @@ pub(crate) struct Completion {
     pub(crate) result: io::Result<u32>,
     /// The new socket, when a connection was accepted.
     pub(crate) accepted: Option<Socket>,
+    /// The file descriptors that have come with what was received.
+    pub(crate) descriptors: io::Result<Vec<OwnedFd>>,
     /// True when the operation goes on and will complete again.
     pub(crate) more: bool,
     /// True when a receive left bytes in the socket.
@@ -237,12 +244,13 @@ impl Ring {
             let index = u32::try_from(entry.user_data()).expect("the kernel gives back the number that it was given");
             let more = cqueue::more(entry.flags());
             let place = &mut self.operations[index as usize];
-            let operation = match (more, &*place) {
+            let mut operation = match (more, &*place) {
                 (true, Some(Operation::Wake { eventfd })) => Operation::Wake { eventfd: *eventfd },
                 (true, Some(Operation::Accept { listener, socket })) => {
                     Operation::Accept { listener: *listener, socket: *socket }
                 }
-                (true, _) => unreachable!("only wake and accept are multishot"),
+                (true, Some(Operation::Watch { bell, eventfd })) => Operation::Watch { bell: *bell, eventfd: *eventfd },
+                (true, _) => unreachable!("only wake, accept and watch are multishot"),
                 (false, _) => {
                     self.free.push(index);
                     place.take().expect("one last completion an operation")
@@ -261,8 +269,13 @@ impl Ring {
                 (Operation::Accept { .. }, Ok(fd)) => Some(Socket::from(unsafe { OwnedFd::from_raw_fd(*fd as RawFd) })),
                 _ => None,
             };
+            let descriptors = match (&mut operation, &result) {
+                // Once: the operation leaves the table.
+                (Operation::Receive { receiving: Some(receiving), .. }, Ok(_)) => receiving.take(),
+                _ => Ok(Vec::new()),
+            };
             let socket_nonempty = cqueue::sock_nonempty(entry.flags());
-            return Some(Completion { operation, result, accepted, more, socket_nonempty });
+            return Some(Completion { operation, result, accepted, descriptors, more, socket_nonempty });
         }
     }
 
@@ -312,8 +325,12 @@ fn explain_setup(error: io::Error) -> io::Error {
 /// The submission that carries `operation` on. The pointers in it are into heap memory that `operation` owns.
 fn submission(operation: &mut Operation, modern: bool) -> squeue::Entry {
     match operation {
-        Operation::Wake { eventfd } => {
+        Operation::Wake { eventfd } | Operation::Watch { eventfd, .. } => {
             opcode::PollAdd::new(types::Fd(*eventfd), libc::POLLIN as u32).multi(true).build()
+        }
+        Operation::Ring { eventfd, count, .. } => {
+            let count: *const u64 = &raw const **count;
+            opcode::Write::new(types::Fd(*eventfd), count.cast(), size_of::<u64>() as u32).build()
         }
         Operation::Accept { socket, .. } if modern => {
             opcode::AcceptMulti::new(types::Fd(*socket)).flags(libc::SOCK_CLOEXEC).build()
@@ -326,7 +343,14 @@ fn submission(operation: &mut Operation, modern: bool) -> squeue::Entry {
         Operation::Connect { socket, address, .. } => {
             opcode::Connect::new(types::Fd(*socket), address.as_ptr().cast(), address.len()).build()
         }
-        Operation::Receive { socket, fill, poll_first, .. } => {
+        Operation::Receive { socket, fill, receiving: Some(receiving), poll_first, .. } => {
+            let room = &mut fill.buf[fill.at..];
+            let header = receiving.aim(room.as_mut_ptr(), room.len().min(PAYLOAD_FILL_MAX));
+            let ioprio = if *poll_first && modern { POLL_FIRST } else { 0 };
+            let flags = libc::MSG_CMSG_CLOEXEC as u32;
+            opcode::RecvMsg::new(types::Fd(*socket), header).flags(flags).ioprio(ioprio).build()
+        }
+        Operation::Receive { socket, fill, receiving: None, poll_first, .. } => {
             let room = &mut fill.buf[fill.at..];
             let flags = if room.len() > STREAM_FILL_MAX { libc::MSG_WAITALL } else { 0 };
             let ioprio = if *poll_first && modern { POLL_FIRST } else { 0 };

@@ -13,8 +13,8 @@ pub struct GroupConfig {
     pub epoch: Epoch,
     /// The copy that orders writes.
     pub primary: DeviceId,
-    /// The incarnation of the primary's process; 0 until a process on that device has claimed the group.
-    pub primary_incarnation: u64,
+    /// The incarnation of the primary's process; `None` until a process on that device has claimed the group.
+    pub primary_incarnation: Option<u64>,
     /// The copies that hold every acknowledged write; contains the primary.
     pub in_sync: BTreeSet<DeviceId>,
     /// Copies that were in sync and are not any more: each still held everything up to here.
@@ -41,7 +41,7 @@ impl GroupConfig {
             version: 1,
             epoch: Epoch(1),
             primary,
-            primary_incarnation: 0,
+            primary_incarnation: None,
             in_sync: members.clone(),
             away: BTreeMap::new(),
             copies: members.len() as u32,

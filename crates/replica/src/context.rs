@@ -140,7 +140,7 @@ impl GroupCx {
 
     /// The configuration names this very process primary.
     pub(crate) fn is_named_primary(&self) -> bool {
-        self.config.primary == self.me && self.config.primary_incarnation == self.incarnation
+        self.config.primary == self.me && self.config.primary_incarnation == Some(self.incarnation)
     }
 
     /// The configuration names this copy in sync.
@@ -153,7 +153,7 @@ impl GroupCx {
         let mut config = self.config.next();
         config.epoch = epoch;
         config.primary = self.me;
-        config.primary_incarnation = self.incarnation;
+        config.primary_incarnation = Some(self.incarnation);
         config
     }
 

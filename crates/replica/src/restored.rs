@@ -72,7 +72,7 @@ pub fn reopen(config: &GroupConfig, heard: &Heard) -> Result<GroupConfig, Contra
         usable.max_by_key(|(device, held)| (held.place(), prefers(device)))
     };
     let mut next = config.next();
-    next.primary_incarnation = 0;
+    next.primary_incarnation = None;
     next.epoch = config.epoch.next();
     next.away.clear();
     next.members.retain(|device| !heard.without.contains(device));
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((next.primary, &next.in_sync), (DeviceId(1), &set(&[1, 2])));
         assert_eq!((next.members, next.leaving), (set(&[1, 2, 3]), set(&[])));
         assert_eq!(next.away, BTreeMap::from([(DeviceId(3), Sequence(50))]));
-        assert_eq!((next.epoch, next.version, next.primary_incarnation), (Epoch(1001), 1001, 0));
+        assert_eq!((next.epoch, next.version, next.primary_incarnation), (Epoch(1001), 1001, None));
     }
 
     #[test]

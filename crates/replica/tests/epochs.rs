@@ -221,7 +221,8 @@ fn a_newer_primary_makes_the_older_step_down() {
     cluster.write(blocks(1, 0, 1)).unwrap();
     let epoch = cluster.config.epoch.next();
     let version = cluster.config.version + 1;
-    let config = GroupConfig { version, epoch, primary: device(1), primary_incarnation: 77, ..cluster.config.clone() };
+    let config =
+        GroupConfig { version, epoch, primary: device(1), primary_incarnation: Some(77), ..cluster.config.clone() };
     cluster.group(0).configure(config);
     cluster.run(device(0));
     assert_eq!(cluster.answered[&RequestId(1)], Err(IoStatus::Redirect), "the client asks again elsewhere");

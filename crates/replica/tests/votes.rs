@@ -114,7 +114,7 @@ fn a_copy_that_has_committed_more_than_its_primary_is_left_alone_and_people_are_
         version,
         epoch,
         primary: device(1),
-        primary_incarnation: 0,
+        primary_incarnation: None,
         in_sync,
         away,
         ..cluster.config.clone()
@@ -212,8 +212,15 @@ fn what_a_refused_primary_sends_next_is_left_over() {
     let mut cluster = Cluster::new(2);
     let (epoch, from) = (cluster.config.epoch.next(), Client::Conn(77));
     let (pg, device, committed) = (PG, device(1), Sequence(0));
-    let news =
-        azekura_wire::NewEpoch { pg, device, epoch, committed, opens_at: None, recorded: epoch, ended: Epoch(0) };
+    let news = azekura_wire::NewEpoch {
+        pg,
+        device,
+        epoch,
+        committed,
+        opens_at: None,
+        recorded: epoch,
+        ended: Epoch::BEFORE_ALL,
+    };
     cluster.group(1).new_epoch(from, news);
     cluster.config.version += 1;
     cluster.config.epoch = epoch.next();

@@ -60,6 +60,9 @@ struct Arguments {
     /// have one, so that they mean what they always meant.
     #[arg(long)]
     shards: Option<Shards>,
+    /// Every start of a node is registered, as in the product. Without it, fresh seeds have it so, and others not.
+    #[arg(long)]
+    registered_starts: bool,
     /// Let a part of the simulated world break its promises.
     #[arg(long, value_enum)]
     lie: Option<Lie>,
@@ -146,6 +149,7 @@ fn main() -> ExitCode {
     }
     if arguments.fresh {
         arguments.shards.get_or_insert(Shards::Draw);
+        arguments.registered_starts = true;
         arguments.first = RandomState::new().build_hasher().finish() % FRESH_SEED_MAX;
     }
     let first = arguments.first;
@@ -178,6 +182,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         plan.writes_lost = arguments.writes_lost;
         plan.goes_back = arguments.goes_back;
         plan.devices_fail &= !plan.goes_back;
+        plan.registered_starts = arguments.registered_starts;
         plan.trace = arguments.trace;
         if outcomes.send((seed, run(seed, &plan))).is_err() {
             return;
@@ -269,6 +274,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
         Some(Shards::Each(count)) => command += &format!(" --shards {count}"),
         Some(Shards::Draw) => command += " --shards draw",
         None => {}
+    }
+    if arguments.registered_starts {
+        command += " --registered-starts";
     }
     if let Some(lie) = &arguments.lie {
         command += &format!(" --lie {}", name(lie));

@@ -198,6 +198,9 @@ pub struct Plan {
     pub shards: Shards,
     /// Shards of one process hand each other messages by value; else they are peers on the network.
     pub joined: bool,
+    /// Every start of a node enters its record, of which all others hear, as in the product. Fresh seeds have it so,
+    /// and others not, so that they mean what they always meant.
+    pub registered_starts: bool,
     /// Copies of each placement group, on different nodes.
     pub copies: u32,
     /// When writes are acknowledged.
@@ -267,6 +270,7 @@ impl Plan {
             devices_per_node: random.between(1, 2) as u32,
             shards: Shards::ONE,
             joined: true,
+            registered_starts: false,
             copies: if random.chance(70) { 2 } else { 3 },
             ack: AckRule::All,
             copies_min: if mode.may_demand_copies() && Random::new(seed ^ 0x6d69_6e00).chance(35) { 2 } else { 1 },

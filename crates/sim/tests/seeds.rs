@@ -241,6 +241,18 @@ fn copies_behind_narrow_links_get_in_and_what_is_on_its_way_is_bounded() {
     }
 }
 
+/// As fresh seeds have it.
+#[test]
+fn starts_that_are_registered_are_news_for_all() {
+    let modes = [(Mode::Crash, false), (Mode::All, false), (Mode::Fsx, false), (Mode::Partitions, true)];
+    for ((mode, goes_back), seed) in modes.into_iter().flat_map(|run| [(run, 31), (run, 32)]) {
+        let plan = Plan::draw(mode, seed);
+        let devices_fail = plan.devices_fail && !goes_back;
+        let report = must_hold(seed, &Plan { registered_starts: true, goes_back, devices_fail, ..plan });
+        assert!(report.starts > 0, "nothing was started");
+    }
+}
+
 #[test]
 fn all_faults_together_lose_nothing() {
     let report = run_all(Mode::All, 1..=6);

@@ -63,7 +63,7 @@ pub use map::{
     DamagedLeaf, Entries, Entry, Leaf, LeafError, LeafImage, LeafKey, LeafStamps, MergedOwner, OverdueLeaf, SavedLeaf,
     UnknownBlocks,
 };
-pub use options::{Identity, Options, SUPERBLOCK_AREA_BLOCKS};
+pub use options::{Identity, Initialisation, Options, SUPERBLOCK_AREA_BLOCKS};
 pub use record::{GroupState, Mark, Record, Repair};
 pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
 pub use statistics::{Space, Statistics};

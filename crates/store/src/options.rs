@@ -6,6 +6,15 @@ use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, DeviceId};
 /// Blocks at the start of a device that belong to the superblock (1 MiB, so that segments stay aligned to it).
 pub const SUPERBLOCK_AREA_BLOCKS: u32 = 256;
 
+/// Whether more of a new device's log is being initialised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Initialisation {
+    /// It is: data that needs more segments than there are waits, for a moment.
+    GoesOn,
+    /// It is not: the device is taken to be so small, and is full when what is initialised is.
+    Halted,
+}
+
 /// Geometry and limits of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {

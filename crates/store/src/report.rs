@@ -92,8 +92,8 @@ pub struct ChangedChunk {
 /// What a chunk holds, without saying where: two replicas with equal contents have equal digests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkDigest {
-    /// The last committed write that touched the chunk in this layer; 0 when the layer has nothing of its own here.
-    pub modified: Sequence,
+    /// The last committed write that touched the chunk in this layer; `None`: the layer has nothing of its own here.
+    pub modified: Option<Sequence>,
     /// Runs in block order that cover the chunk.
     pub runs: Vec<DigestRun>,
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use azekura_base::{Body, PgId};
-use azekura_store::Options;
+use azekura_store::{Initialisation, Options};
 use common::*;
 
 /// Where record `index` of `size` blocks lies: a chunk, and the first block in it.
@@ -61,7 +61,7 @@ fn fill_and_trim(options: Options, size: u16) {
 fn data_waits_for_segments_that_soon_are_initialised() {
     let options = small();
     let mut rig = Rig::format(&options);
-    rig.store.segments_ready(8, true);
+    rig.store.segments_ready(8, Initialisation::GoesOn);
     assert_eq!(rig.store.space().capacity, Rig::format(&options).store.space().capacity, "that of the whole device");
     let (mut ready, mut index) = (8, 0);
     while !rig.store.space().full {
@@ -73,7 +73,7 @@ fn data_waits_for_segments_that_soon_are_initialised() {
         while rig.store.statistics().records_waiting > 0 {
             assert!(ready < options.segments, "data waits although all is initialised: {:?}", rig.store.space());
             ready += 1;
-            rig.store.segments_ready(ready, true);
+            rig.store.segments_ready(ready, Initialisation::GoesOn);
             rig.settle();
         }
         rig.store.commit(PgId(chunk % 3), sequence);
@@ -92,12 +92,12 @@ fn data_waits_for_segments_that_soon_are_initialised() {
 #[test]
 fn a_device_is_full_whose_other_segments_are_not_initialised() {
     let mut rig = Rig::format(&small());
-    rig.store.segments_ready(12, false);
+    rig.store.segments_ready(12, Initialisation::Halted);
     let end = fill(&mut rig, 0, 16, |_| true);
     // There is room again: all that was promised before is there.
-    rig.store.segments_ready(12, true);
+    rig.store.segments_ready(12, Initialisation::GoesOn);
     assert!(!rig.store.space().full);
-    rig.store.segments_ready(24, true);
+    rig.store.segments_ready(24, Initialisation::GoesOn);
     assert!(fill(&mut rig, end, 16, |_| true) > end);
     rig.check_accounts();
 }

@@ -223,9 +223,9 @@ fn root() {
     };
     let info = Prepared { header, zero: false, durable: true };
     let sums = [Checksum(0xaaaa_aaaa), Checksum(0xbbbb_bbbb)];
-    let data = PendingRow { info, log: 70, generation: 4, address: 400, checksums: Some(sums[..].into()) };
+    let data = PendingRow { info, log: 70, generation: 4, address: Some(400), checksums: Some(sums[..].into()) };
     let zero = Prepared { header: WriteHeader { sequence: Sequence(42), ..header }, zero: true, ..info };
-    let zero = PendingRow { info: zero, log: 71, generation: 4, address: 0, checksums: None };
+    let zero = PendingRow { info: zero, log: 71, generation: 4, address: None, checksums: None };
     let mut requests = Requests::default();
     [(6, 3), (6, 4), (6, 90), (9, 1 << 40)]
         .iter()

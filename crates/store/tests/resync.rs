@@ -50,7 +50,7 @@ fn resync(source: &mut Rig, target: &mut Rig) -> usize {
     let mut sent = 0;
     for ChangedChunk { layer, chunk, modified } in changed(source, complete.0, 3) {
         let (wanted, have) = (digest(source, layer, chunk), digest(target, layer, chunk));
-        assert_eq!(wanted.modified, modified);
+        assert_eq!(wanted.modified, Some(modified));
         for (first, count) in wanted.differing(&have) {
             for block in first.0..first.0 + count {
                 let bytes = source.read(PG.0, layer.0, chunk.0, block, 1).unwrap();

@@ -93,9 +93,8 @@ pub fn is_urgent(message: &Message) -> bool {
     matches!(message, Message::Heartbeat(_) | Message::HeartbeatOk(_))
 }
 
-/// Bytes that travel behind the body, or by reference where the message is not encoded.
-#[must_use]
-pub fn payload_bytes(message: &Message) -> usize {
+/// Bytes that travel behind the body.
+pub(crate) fn payload_bytes(message: &Message) -> usize {
     payloads(message).map(Bytes::len).sum()
 }
 

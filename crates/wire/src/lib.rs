@@ -11,15 +11,17 @@ mod encode;
 mod frame;
 mod layouts;
 mod message;
+mod weight;
 
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
-pub use frame::{is_urgent, payload_bytes};
+pub use frame::is_urgent;
 pub use message::{
     Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,
     HeartbeatOk, Hello, Layers, Learn, LearnOk, Leaving, Message, NewEpoch, NewEpochOk, Prepare, PrepareHeld,
     PrepareOk, ReadDone, ReadRequest, Repair, RepairOk, Span, StatusDone, StatusRequest, WriteDone, WriteRequest,
 };
+pub use weight::held_bytes;
 
 /// The protocol's version: nodes refuse to talk to another one. A greeting is understood in all of them, as far as it
 /// says who speaks.

@@ -255,7 +255,7 @@ pub struct NewEpoch {
     pub opens_at: Option<Sequence>,
     /// The epoch that the primary has recorded.
     pub recorded: Epoch,
-    /// The reign in which the primary has made sure that nobody serves any more, 0 if there is none.
+    /// The last reign in which nobody serves any more, for sure; [`Epoch::BEFORE_ALL`] if the primary knows of none.
     pub ended: Epoch,
 }
 

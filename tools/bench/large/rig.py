@@ -140,7 +140,7 @@ class Rig:
         self.fio([Job(volume, size, " ".join(FILL))])
 
     def age(self):
-        """Writes the small range until every segment of the devices was used: from then on the collector runs."""
+        """Writes the small range until every segment of the devices was used: from then on the cleaner runs."""
         self.progress("writing the devices all over once, so that garbage is collected from the first phase on")
         while self.metric("device_log_bytes_total") < NODES * self.device_bytes:
             self.fio([Job(VOLUME, self.small, " ".join(FILL))])

@@ -5,6 +5,7 @@ import subprocess
 import urllib.request
 
 from tools.harness.cluster import binary
+from tools.harness.device import SEGMENT_BYTES, is_initialised
 from tools.harness.process import Process, free_port, wait_until
 
 from .base import Target
@@ -12,7 +13,6 @@ from .base import Target
 HEALTHY_WITHIN_S = 180
 PREPARED_WITHIN_S = 1800
 MIB = 2**20
-SEGMENT_BYTES = 32 * MIB
 # A log needs room: the devices together hold this many times the data's copies, so that cleaning is not the subject.
 ROOM = 2.5
 DEVICE_BYTES_MIN = 1024 * MIB
@@ -123,12 +123,7 @@ class Azekura(Target):
         return self._cli("status", "--wait", 2, "--nodes", self.nodes, check=False).returncode == 0
 
     def _devices_prepared(self):
-        prepared = 0
-        for node in self.cluster_nodes:
-            for path in node.data.glob("device-*/device.json"):
-                device = json.loads(path.read_text())
-                prepared += device["segments_ready"] >= device["size"] // SEGMENT_BYTES - 1
-        return prepared == self.holders
+        return all(is_initialised(node) for node in self.cluster_nodes if node.has_devices)
 
     def uri(self, volume=0):
         return f"nbd+unix:///vol{volume}?socket={self.first.socket}"

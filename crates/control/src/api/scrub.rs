@@ -4,21 +4,20 @@ use azekura_api::endpoint::ScrubStart;
 use azekura_api::{LastScrubs, ScrubStarted, ScrubTarget};
 use azekura_base::PgId;
 use azekura_meta::time::unix_seconds;
-use azekura_model::{GroupRecord, Kind, MetaError, Model, ScrubTimes};
+use azekura_model::{GroupRecord, Kind, MetaError, Model, ScrubRecord, ScrubTimes};
 
 use super::call::{Answer, Call};
 
 /// The oldest of these groups' scrubs; `None` without groups.
 pub(super) fn last<'a>(groups: impl Iterator<Item = &'a GroupRecord>) -> Option<LastScrubs> {
-    groups.map(|group| &group.scrub).fold(None, |all, scrub| {
-        let last = if scrub.deep.done >= scrub.light.done { scrub.deep } else { scrub.light };
-        let LastScrubs { deep, light, findings } =
-            all.unwrap_or(LastScrubs { deep: u64::MAX, light: u64::MAX, findings: 0 });
-        Some(LastScrubs {
-            deep: deep.min(scrub.deep.done),
-            light: light.min(scrub.light.done),
-            findings: findings + last.findings + scrub.met,
-        })
+    let of_group = |ScrubRecord { deep, light, met, .. }: &ScrubRecord| {
+        let last = if deep.done >= light.done { deep } else { light };
+        LastScrubs { deep: deep.done, light: light.done, findings: last.findings + met }
+    };
+    groups.map(|group| of_group(&group.scrub)).reduce(|all, one| LastScrubs {
+        deep: all.deep.min(one.deep),
+        light: all.light.min(one.light),
+        findings: all.findings + one.findings,
     })
 }
 

@@ -19,7 +19,7 @@ fn attachment(model: &Model, attachment: &AttachmentRecord) -> AttachmentView {
         generation: generation.0,
         shared,
         pinned,
-        in_use: incarnation != 0,
+        in_use: incarnation.is_some(),
         since,
     }
 }

@@ -1,6 +1,6 @@
 //! Building a transaction: conditions on keys' revisions, and writes when all of them hold.
 
-use azekura_model::{KeyValue, Write};
+use azekura_model::{Condition, KeyValue, Write};
 
 use crate::etcd::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
@@ -20,9 +20,14 @@ impl Txn {
         Txn::default()
     }
 
-    /// Only if the key was last changed at this revision; 0: only if it is not there.
+    /// Only if the key is so.
     #[must_use]
-    pub fn when_unchanged(mut self, key: &str, mod_revision: i64) -> Txn {
+    pub fn when(mut self, key: &str, condition: Condition) -> Txn {
+        let mod_revision = match condition {
+            // etcd's word for a key that is not there.
+            Condition::Absent => 0,
+            Condition::Unchanged(mod_revision) => mod_revision,
+        };
         self.request.compare.push(Compare {
             result: CompareResult::Equal.into(),
             target: CompareTarget::Mod.into(),
@@ -31,12 +36,6 @@ impl Txn {
             range_end: Vec::new(),
         });
         self
-    }
-
-    /// Only if the key is not there.
-    #[must_use]
-    pub fn when_absent(self, key: &str) -> Txn {
-        self.when_unchanged(key, 0)
     }
 
     /// Writes a key.
@@ -84,8 +83,7 @@ impl Txn {
 
 impl From<azekura_model::Txn> for Txn {
     fn from(txn: azekura_model::Txn) -> Txn {
-        let sent =
-            txn.conditions().iter().fold(Txn::new(), |sent, (key, revision)| sent.when_unchanged(key, *revision));
+        let sent = txn.conditions().iter().fold(Txn::new(), |sent, (key, condition)| sent.when(key, *condition));
         txn.writes().iter().fold(sent, |sent, write| match write {
             Write::Put(key, value) => sent.put(key, value.clone()),
             Write::Delete(key) => sent.delete(key),

@@ -26,7 +26,7 @@ impl NewGroup {
             class: class.to_owned(),
             version: 1,
             epoch: Epoch(1),
-            primary_incarnation: 0,
+            primary_incarnation: None,
             away: BTreeMap::new(),
             scrub: ScrubRecord { deep: new_scrub, light: new_scrub, ..ScrubRecord::default() },
             primary: self.primary,
@@ -48,8 +48,8 @@ pub struct GroupProposal {
     pub epoch: Epoch,
     /// The primary's device.
     pub primary: DeviceId,
-    /// Its process, by its incarnation.
-    pub primary_incarnation: u64,
+    /// Its process, by its incarnation; `None`: the primary is to claim the epoch.
+    pub primary_incarnation: Option<u64>,
     /// Devices that hold every acknowledged write.
     pub in_sync: Vec<DeviceId>,
     /// Devices that did, and how far each had come.

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use crate::history::{Changes, Copied, CopiedKey, is_lasting};
 use crate::{
-    ClusterRecord, DoubtRecord, HoldingsRecord, Key, LayerRecord, LayerState, MetaError, Model, Outcome, PREFIX,
-    Records, RestoredRecord, Step, Txn, Unknown, Versioned,
+    ClusterRecord, Condition, DoubtRecord, HoldingsRecord, Key, LayerRecord, LayerState, MetaError, Model, Outcome,
+    PREFIX, Records, RestoredRecord, Step, Txn, Unknown, Versioned,
 };
 
 /// Numbers of layers and volumes, epochs, versions of groups and generations of attachments jump to the time, in
@@ -305,9 +305,8 @@ pub fn plan_restore(model: &Model, restoration: &Restoration, moment: &RestoreMo
     let is_counter = |name: &str| matches!(Key::parse(name.as_bytes()), Some(Key::Counter(_)));
     let (counters, records): (Vec<_>, Vec<_>) = plan.values.iter().partition(|(name, _)| is_counter(name));
     let begun = ClusterRecord { restored: Some(restored.clone()), ..cluster.clone() };
-    let mut first = Txn::new()
-        .when_unchanged(&cluster_key, before.map_or(0, |before| before.mod_revision))
-        .put(&cluster_key, &begun);
+    let as_before = before.map_or(Condition::Absent, |before| Condition::Unchanged(before.mod_revision));
+    let mut first = Txn::new().when(&cluster_key, as_before).put(&cluster_key, &begun);
     for (name, value) in counters.into_iter().filter(|_| under_way.is_none()) {
         first = first.put(name, value);
     }

@@ -186,7 +186,7 @@ fn of_two_proposals_one_stands() {
         version: record.version + 1,
         epoch: record.epoch,
         primary: DeviceId(primary),
-        primary_incarnation: 3,
+        primary_incarnation: Some(3),
         in_sync: vec![DeviceId(primary)],
         away: record.away.clone(),
     };

@@ -12,7 +12,7 @@ use azekura_base::{
     PageBuf, PgId, Slab,
 };
 use azekura_replica::{Group, Recovered};
-use azekura_store::{ChunkDigest, Completion, IoId, MapError, OpenError, ReadError, Report, Store};
+use azekura_store::{ChunkDigest, Completion, Initialisation, IoId, MapError, OpenError, ReadError, Report, Store};
 use azekura_wire::{Message, ReadDone, StatusDone};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -49,9 +49,9 @@ impl Node {
     }
 
     /// Segments from this one on are not initialised yet, see [`Store::segments_ready`].
-    pub fn segments_ready(&mut self, device: DeviceId, segments: u32, others_follow: bool) {
+    pub fn segments_ready(&mut self, device: DeviceId, segments: u32, others: Initialisation) {
         if let Some(device) = self.devices.get_mut(&device) {
-            device.store.segments_ready(segments, others_follow);
+            device.store.segments_ready(segments, others);
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) struct Claim {
     pub(super) invited: bool,
     /// Whom the configuration named before, and for which epoch.
     pub(super) former: (DeviceId, Epoch),
-    /// A reign that had ended when this was claimed.
+    /// A reign that had ended when this was claimed; [`Epoch::BEFORE_ALL`] if none is known to.
     pub(super) ended: Epoch,
     /// The copy that was to reign before may answer readers.
     pub(super) after_readers: bool,

@@ -58,15 +58,16 @@ impl Secondary {
         // 0013, point 3: a process that finds its own epoch recorded has promised nothing since, and where nothing is
         // recorded nobody ever reigned. A copy that was handed the group has it of one that had claimed the group and
         // did not open its epoch: the primary before that one may be there still.
-        let unbound = own && (recorded == Epoch(0) || recorded >= cx.config.epoch);
+        let unbound = own && (recorded == Epoch::BEFORE_ALL || recorded >= cx.config.epoch);
+        let reigned = cx.config.primary_incarnation.is_some();
         self.claim = Some(Claim {
             epoch: config.epoch,
             invited,
             former: (cx.config.primary, cx.config.epoch),
             // A reign of this very device has ended with the process, or when it stepped down.
-            ended: if own && cx.config.primary_incarnation != 0 { cx.config.epoch } else { Epoch(0) },
+            ended: if own && reigned { cx.config.epoch } else { Epoch::BEFORE_ALL },
             // A copy that was handed the group and never took it may still answer readers.
-            after_readers: !own && cx.config.primary_incarnation == 0,
+            after_readers: !(own || reigned),
             unbound: unbound.then_some(cx.epochs.promised_until()),
         });
         cx.propose(config);

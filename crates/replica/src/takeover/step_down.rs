@@ -17,7 +17,7 @@ impl Primary {
         config.epoch = self.epoch().next();
         config.primary = to;
         // Nobody's: the process on that device claims the epoch after this one.
-        config.primary_incarnation = 0;
+        config.primary_incarnation = None;
         self.resign(cx);
         cx.propose(config);
         Err(Deposed)

@@ -13,7 +13,7 @@ fn at(ms: u64) -> Duration {
 
 /// A claim of epoch 5; the former primary is of epoch 4.
 fn claim(invited: bool) -> Claim {
-    let (epoch, former, ended) = (Epoch(5), (FORMER, Epoch(4)), Epoch(0));
+    let (epoch, former, ended) = (Epoch(5), (FORMER, Epoch(4)), Epoch::BEFORE_ALL);
     Claim { epoch, invited, former, ended, after_readers: false, unbound: None }
 }
 

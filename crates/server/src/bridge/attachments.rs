@@ -160,12 +160,12 @@ impl Keeper {
             let stands = |model: &Arc<azekura_model::Model>| {
                 model.attachments.get(&volume).is_some_and(|attachments| attachments.record.generation >= attachment)
             };
-            let revision = models.wait_for(stands).await.ok().and_then(|model| u64::try_from(model.revision).ok());
-            let revision = revision.unwrap_or(u64::MAX);
-            configured.wait_for(|upto| *upto >= revision).await.is_ok()
+            let revision = models.wait_for(stands).await.ok()?.revision;
+            let revision = u64::try_from(revision).ok()?;
+            configured.wait_for(|upto| *upto >= revision).await.ok().map(drop)
         };
         match tokio::time::timeout(KNOWN_WITHIN, known).await {
-            Ok(true) => Ok(()),
+            Ok(Some(())) => Ok(()),
             _ => Err(format!("this node has not read the configuration for {KNOWN_WITHIN:?}; try again when it has")),
         }
     }

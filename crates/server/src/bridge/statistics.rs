@@ -125,7 +125,12 @@ fn together(mut one: NodeSnapshot, other: NodeSnapshot) -> NodeSnapshot {
 
 fn background(report: ThrottleReport) -> BackgroundSnapshot {
     let ThrottleReport { rate, p99_us, quiet_p99_us } = report;
-    BackgroundSnapshot { rate_bytes_per_second: rate, p99_us, quiet_p99_us }
+    // The API says 0 where nothing is known.
+    BackgroundSnapshot {
+        rate_bytes_per_second: rate,
+        p99_us: p99_us.unwrap_or(0.0),
+        quiet_p99_us: quiet_p99_us.unwrap_or(0.0),
+    }
 }
 
 fn counters(counters: &Counters) -> RequestCounters {

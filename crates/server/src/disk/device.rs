@@ -11,7 +11,9 @@ use crate::random;
 use anyhow::{Context, Result, bail, ensure};
 use azekura_base::{DeviceId, PageBuf};
 use azekura_map_db::CheckpointDb;
-use azekura_store::{DeviceError, Identity, Inspector, OpenError, Options, ReadDevice, SavedMap, Store};
+use azekura_store::{
+    DeviceError, Identity, Initialisation, Inspector, OpenError, Options, ReadDevice, SavedMap, Store,
+};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -272,7 +274,7 @@ impl DeviceDir {
             DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))
         })?;
         let mut store = Store::open(options, identity, root);
-        store.segments_ready(self.file.segments_ready, true);
+        store.segments_ready(self.file.segments_ready, Initialisation::GoesOn);
         Ok((store, map))
     }
 

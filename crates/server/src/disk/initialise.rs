@@ -9,7 +9,7 @@ use crate::driver::commands::Command;
 use crate::driver::messages::Handle;
 use anyhow::{Context, Result};
 use azekura_base::DeviceId;
-use azekura_store::Options;
+use azekura_store::{Initialisation, Options};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ impl Initialising {
                 // The log has its room from the start, except where a file system copies what is written.
                 Err(error) if lacks_room(&error) => {
                     if !std::mem::replace(&mut reported, true) {
-                        self.tell(false);
+                        self.tell(Initialisation::Halted);
                         tracing::warn!("device {}: initialising the log waits for room: {error:#}", self.id);
                     }
                     std::thread::sleep(REST_MAX);
@@ -86,15 +86,15 @@ impl Initialising {
         if self.dir.file.segments_ready.is_multiple_of(SEGMENTS_PER_NOTE) {
             self.note()?;
         }
-        self.tell(true);
+        self.tell(Initialisation::GoesOn);
         std::thread::sleep(rest(started.elapsed(), free));
         Ok(())
     }
 
     /// Tells the data plane how far the log is initialised, and whether it soon will be further: clients' data waits
     /// for that, and is refused for want of space without.
-    fn tell(&self, others_follow: bool) {
-        self.data_plane.send(Command::SegmentsReady(self.id, self.dir.file.segments_ready, others_follow));
+    fn tell(&self, others: Initialisation) {
+        self.data_plane.send(Command::SegmentsReady(self.id, self.dir.file.segments_ready, others));
     }
 
     /// Notes in `device.json` how far the log is. A note that there is no room for is left out: a start with an older
@@ -127,7 +127,7 @@ pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicB
     let run = move || {
         if let Err(error) = work.run() {
             tracing::error!("device {id}: initialising the log stopped: {error:#}");
-            work.tell(false);
+            work.tell(Initialisation::Halted);
             // Nothing may be written for long: who waited for a client to meet this would be told too late.
             work.data_plane.send(Command::NotInitialised(id, format!("initialising the log stopped: {error:#}")));
         }
@@ -135,7 +135,7 @@ pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicB
     if let Err(error) = std::thread::Builder::new().name(format!("init-{id}")).spawn(run) {
         let why = format!("no thread to initialise the log: {error}");
         tracing::error!("device {id}: {why}");
-        told.send(Command::SegmentsReady(id, ready, false));
+        told.send(Command::SegmentsReady(id, ready, Initialisation::Halted));
         told.send(Command::NotInitialised(id, why));
     }
 }

@@ -16,7 +16,10 @@ const SHARE: u64 = 16;
 /// When what was said is too little for so many.
 pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
     let devices = devices.max(1) as u64;
-    let Some(said) = said else { return Ok((machine_bytes() / SHARE / devices).max(MAP_BYTES_USUAL)) };
+    let Some(said) = said else {
+        let share = machine_bytes().map_or(0, |bytes| bytes / SHARE / devices);
+        return Ok(share.max(MAP_BYTES_USUAL));
+    };
     ensure!(
         said / devices >= MAP_BYTES_MIN,
         "--memory {} MiB is too little for the maps of {devices} devices: give at least {} MiB",
@@ -26,13 +29,13 @@ pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
     Ok(said / devices)
 }
 
-/// The machine's memory, or what this process's container may have of it, in bytes; 0 when nobody says.
-fn machine_bytes() -> u64 {
+/// The machine's memory, or what this process's container may have of it, in bytes; `None` when nobody says.
+fn machine_bytes() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
-    let machine = total(&read("/proc/meminfo")).unwrap_or(0);
+    let machine = total(&read("/proc/meminfo"))?;
     // A container sees its own group at the root: cgroup v2, v1. Without a limit there is "max", or a huge number.
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    limits.iter().filter_map(|path| read(path).trim().parse().ok()).fold(machine, u64::min)
+    Some(limits.iter().filter_map(|path| read(path).trim().parse().ok()).fold(machine, u64::min))
 }
 
 /// `MemTotal` of /proc/meminfo (proc_meminfo(5)), in bytes.
@@ -65,6 +68,6 @@ mod tests {
         {
             assert_eq!(total(nonsense), None, "{nonsense}");
         }
-        assert!(machine_bytes() > 0);
+        assert!(machine_bytes().is_some_and(|bytes| bytes > 0));
     }
 }

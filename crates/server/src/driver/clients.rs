@@ -2,6 +2,7 @@
 
 use crate::driver::commands::Command;
 use crate::driver::messages::Handles;
+use crate::driver::sharing::SharedSide;
 use azekura_base::{IoStatus, Shard, Slab};
 use azekura_frontend::{ClientLimits, Frontend};
 use azekura_gateway::Outcome;
@@ -71,6 +72,8 @@ type Trimmer = oneshot::Sender<Result<(), IoStatus>>;
 /// What a shard has of its clients.
 pub(super) struct ClientSide {
     pub(super) frontend: Frontend<ConnId>,
+    /// Those that share memory.
+    pub(super) shared: SharedSide,
     /// Places for clients, which all shards of the process have together.
     places: Places,
     /// The shard that gets the next client that is dealt out.
@@ -83,6 +86,7 @@ impl ClientSide {
     pub(super) fn new(share: Share) -> ClientSide {
         ClientSide {
             frontend: Frontend::new(share.limits),
+            shared: SharedSide::default(),
             places: share.places,
             next_shard: 0,
             trims: Slab::default(),

@@ -29,8 +29,8 @@ pub enum Command {
     ProposalDone(PgId, DeviceId, u64, Option<u64>),
     /// Take in a device.
     AddDevice(Box<ReadyDevice>),
-    /// A device's log is initialised up to this segment, and whether the others soon will be.
-    SegmentsReady(DeviceId, u32, bool),
+    /// A device's log is initialised up to this segment; the others follow, or not.
+    SegmentsReady(DeviceId, u32, store::Initialisation),
     /// A device's log can't be initialised further, for this reason.
     NotInitialised(DeviceId, String),
     /// A device's map has done what it was asked for.

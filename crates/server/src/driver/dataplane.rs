@@ -63,6 +63,53 @@ pub struct Membership {
 }
 
 /// A shard of the data plane; lives on its own thread.
+///
+/// # How it is driven
+///
+/// Nobody calls it: [`DataPlane::run`] is a loop that is its thread's whole work, and ends with it. Other threads send
+/// a [`Command`] through a [`Handle`], which wakes the loop, and hear of a shard by its [`Report`]s. One turn:
+///
+/// 1. wait for events until the [`Node`] or the [`Frontend`] has to be looked at again;
+/// 2. look at the clock, once: what the events bring was there before that time, so no lease begins too late for them;
+/// 3. hand each event on: bytes of clients to the front end, those of other nodes through the decoder to the node, what
+///    a device has done to its store, and on a wake-up the commands first, then what other shards of the process have
+///    sent;
+/// 4. let the front end admit requests and the node work ([`Node::poll`]), and perform every [`Effect`], until neither
+///    has anything that is done at once;
+/// 5. send, once for each connection, what has gathered: in outboxes, and on the links to other shards.
+///
+/// What is in the same turn goes together: one write of a device's log, one message of a connection, one wake-up of
+/// another shard.
+///
+/// # States
+///
+/// ```text
+///   made ──► running ──► stopped          Command::Stop: devices are closed, and the shard says so
+///               │
+///               └──► ended                the kernel refuses the ring, or a panic: the whole process ends
+///
+///   client      accepted ──► dealt to another shard ──► adopted there ──► served ──► closed
+///               accepted ──► served                     accepted, adopted ──► refused: no place
+///   other node  dialled ──► connected ──► has a key ──► closed      dialled ──► failed
+///               accepted ──► has a key ──► handed to the shard that it greets ──► adopted there
+///   bell        handed over by a client ──► watched, or kept to be rung ──► forgotten with its client
+///   own shard   offered ──► joined ──► closed           one offer at a time for each other shard
+///   device      added ──► under the node's eyes, for good; out of service it stays, and its store refuses
+/// ```
+///
+/// A shard has no state of its own beyond who waits for an answer (`fences`, `layer_questions`) and which connections
+/// are to be looked at when the turn ends: what requests, groups and stores do is in the node. Before it is made, its
+/// sockets are open and its thread waits for the [`Membership`]. A shard that stands still holds up its own clients and
+/// groups, and others notice as they notice a node that is silent.
+///
+/// # What that costs
+///
+/// Asleep, nothing: no thread polls. Awake, one system call a turn, in which all that the turn asks of the kernel goes
+/// along, and one more to wake another shard that sleeps. An event finds its connection by index, a peer's key its
+/// connection by one look into a hash map. Payloads are not copied here, and no lock is taken: a command takes a place
+/// in a queue, and a message for another shard one in that link's. All commands that have come are done before the next
+/// request, so a command must be short; what may block (files, the saved maps, the configuration) is done by other
+/// threads.
 pub struct DataPlane {
     pub(super) reactor: Reactor<Conn>,
     pub(super) node: Node,
@@ -186,7 +233,8 @@ impl DataPlane {
             while let Some(effect) = self.node.next_effect() {
                 self.perform(effect);
             }
-            if !self.front(Frontend::admit) {
+            let told = self.grant_wishes();
+            if !(self.front(Frontend::admit) || told) {
                 break;
             }
         }
@@ -248,6 +296,7 @@ impl DataPlane {
             Event::DeviceRead { token, result } => self.io_done(token, store::Done::Read(device_result(result))),
             Event::DeviceWritten { token, result } => self.io_done(token, store::Done::Written(device_result(result))),
             Event::DeviceSynced { token, result } => self.io_done(token, store::Done::Flushed(device_result(result))),
+            Event::Rung { bell } => self.rung(bell),
             Event::Woken => {
                 while let Ok(command) = self.commands.try_recv() {
                     self.command(command);
@@ -271,9 +320,7 @@ impl DataPlane {
                 self.node.proposal_done(pg, device, version, accepted);
             }
             Command::AddDevice(device) => self.add_device(*device),
-            Command::SegmentsReady(device, segments, others_follow) => {
-                self.node.segments_ready(device, segments, others_follow);
-            }
+            Command::SegmentsReady(device, segments, others) => self.node.segments_ready(device, segments, others),
             Command::NotInitialised(device, why) => self.node.device_fails(device, why),
             Command::MapDone(device, io, done) => self.node.store_done(device, io, done),
             Command::Fence(Fence { volume, attachments, groups, patience, answer }) => {

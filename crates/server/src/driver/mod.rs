@@ -11,4 +11,7 @@ mod fixture;
 mod local;
 pub(crate) mod messages;
 mod peers;
+#[cfg(test)]
+mod process_fixture;
+mod sharing;
 pub(crate) mod stream;

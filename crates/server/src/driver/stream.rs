@@ -5,6 +5,8 @@ use azekura_frontend::Client;
 use azekura_node::ConnKey;
 use azekura_reactor::Stream;
 use azekura_wire::Decoder;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
 /// A connection of this node.
 pub enum Conn {
@@ -40,6 +42,13 @@ impl Stream for Conn {
         match self {
             Conn::Client(client) => client.protocol().outbox_mut(),
             Conn::Peer(conn) => &mut conn.outbox,
+        }
+    }
+
+    fn descriptors(&mut self) -> Option<&mut VecDeque<OwnedFd>> {
+        match self {
+            Conn::Client(client) => Some(client.protocol().sharing()?.descriptors()),
+            Conn::Peer(_) => None,
         }
     }
 }

@@ -60,10 +60,10 @@ impl<S: Scene> Cluster<S> {
             return;
         }
         self.look_for_devices(id);
-        self.deal_devices_out(id);
+        let Some(incarnation) = self.register_start(id) else { return };
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let skewed = self.plan.mode != Mode::Calm;
-        let incarnation = machine.boot(skewed);
+        machine.boot(incarnation, skewed);
         if skewed && self.plan.lie == Some(Lie::SlowClock) && id == NodeId(1) {
             machine.clock.slow_down(SLOW_CLOCK);
         }

@@ -135,16 +135,20 @@ impl Machine {
         self.incarnation == life.incarnation
     }
 
-    /// A process is about to start, with another clock, which runs at a pace of its own where that is `skewed`. Gives
-    /// its incarnation.
-    pub(crate) fn boot(&mut self, skewed: bool) -> u64 {
-        self.incarnation += 1;
+    /// What the machine itself counts the next process as, as the product does in `node.json`.
+    pub(crate) fn next_incarnation(&self) -> u64 {
+        self.incarnation + 1
+    }
+
+    /// A process is about to start, of this incarnation, with another clock, which runs at a pace of its own where that
+    /// is `skewed`.
+    pub(crate) fn boot(&mut self, incarnation: u64, skewed: bool) {
+        self.incarnation = incarnation;
         self.clock.restart(&mut self.random);
         self.stalled_until = Duration::ZERO;
         if skewed {
             self.clock.draw_rate(&mut self.random);
         }
-        self.incarnation
     }
 
     /// The process runs.

@@ -4,9 +4,11 @@ use crate::kernel::random::Random;
 use crate::plan::{Mode, Plan};
 use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_model::transitions::groups::NewGroup;
+use azekura_model::transitions::identity::ensure_cluster;
+use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
 use azekura_model::{
-    AckRule, ClassRecord, ClusterRecord, DeviceRecord, DeviceState, FailureDomain, Key, LayerRecord, LayerState,
-    Memory, NodeRecord, SettingsRecord, Txn, Unknown, VolumeAccess, VolumeRecord,
+    AckRule, ClassRecord, ClusterRecord, FailureDomain, Key, LayerRecord, LayerState, Memory, Outcome, Records,
+    SettingsRecord, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU8;
@@ -34,11 +36,19 @@ const NUMBERS_PER_NODE: u32 = 100;
 pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Memory {
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
     let of = |node: NodeId| (0..plan.devices_per_node).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth));
-    let mut txn = put(Txn::new(), Key::Cluster, &cluster());
+    let mut memory = Memory::new();
+    run(&mut memory, |records| ensure_cluster(records, &cluster(), None));
     for node in &nodes {
-        txn = put(txn, Key::Node(*node), &node_record(*node));
-        txn = of(*node).fold(txn, |txn, device| put(txn, Key::Device(device), &device_record(device, *node)));
+        let registered = run(&mut memory, |records| register_node(records, &node_spec(*node)));
+        assert_eq!(registered.id, *node, "nodes are counted from 1");
+        number_devices_from(&mut memory, of(*node).next());
+        for device in of(*node) {
+            let registered = run(&mut memory, |records| register_device(records, &device_spec(device, *node)));
+            assert_eq!(registered.id, device, "devices of a node are counted from {NUMBERS_PER_NODE} times its number");
+        }
     }
+    number_devices_from(&mut memory, Some(DeviceId((plan.nodes + 1) * NUMBERS_PER_NODE)));
+    let mut txn = Txn::new();
     let mut copies = plan.copies;
     let groups: Vec<PgId> = (1..=plan.groups).map(PgId).collect();
     for pg in &groups {
@@ -73,9 +83,6 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
     }
     let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
-    txn = put(txn, Key::Counter("nodes"), &(plan.nodes + 1));
-    txn = put(txn, Key::Counter("devices"), &((plan.nodes + 1) * NUMBERS_PER_NODE));
-    txn = put(txn, Key::Counter("nodes"), &(plan.nodes + 1));
     txn = put(txn, Key::Counter("groups"), &(plan.groups + 2));
     if plan.devices_fail {
         let settings = SettingsRecord {
@@ -86,9 +93,28 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
         };
         txn = put(txn, Key::Settings, &settings);
     }
-    let mut memory = Memory::new();
     memory.run(&txn).expect("there are no conditions");
     memory
+}
+
+/// Executes a transition that nobody contends with.
+fn run<T>(memory: &mut Memory, transition: impl FnOnce(&Records<'_>) -> Outcome<T>) -> T {
+    match transition(&Records::known(memory.model())) {
+        Ok(Step::Done(value, _)) => value,
+        Ok(Step::Run(txn, value)) => {
+            memory.run(&txn).expect("nobody was faster");
+            value
+        }
+        Ok(Step::Again) => unreachable!("nobody else changes anything"),
+        Err(halt) => unreachable!("a cluster's beginning is refused: {halt:?}"),
+    }
+}
+
+/// The next device that is registered has this number.
+fn number_devices_from(memory: &mut Memory, next: Option<DeviceId>) {
+    if let Some(next) = next {
+        memory.run(&put(Txn::new(), Key::Counter("devices"), &next.0)).expect("there are no conditions");
+    }
 }
 
 fn cluster() -> ClusterRecord {
@@ -104,19 +130,9 @@ fn cluster() -> ClusterRecord {
 }
 
 /// A device as its node registers it.
-fn device_record(id: DeviceId, node: NodeId) -> DeviceRecord {
-    DeviceRecord {
-        id,
-        uuid: format!("device{id}"),
-        node,
-        shard: Shard(0),
-        name: format!("device{id}"),
-        capacity_bytes: CAPACITY_BYTES,
-        state: DeviceState::Up,
-        failure: None,
-        removed: false,
-        unknown: Unknown::default(),
-    }
+fn device_spec(id: DeviceId, node: NodeId) -> DeviceSpec {
+    let name = format!("device{id}");
+    DeviceSpec { uuid: name.clone(), node, shard: Shard(0), name, capacity_bytes: CAPACITY_BYTES }
 }
 
 fn put<T: serde::Serialize>(txn: Txn, key: Key<'_>, record: &T) -> Txn {
@@ -163,12 +179,11 @@ pub(crate) fn address(node: NodeId) -> SocketAddr {
 }
 
 /// Two sites; the rule that asks for them has a copy on every node.
-fn node_record(id: NodeId) -> NodeRecord {
-    let address = address(id);
-    NodeRecord {
-        id,
-        uuid: format!("node{id}"),
-        name: format!("node{id}"),
+fn node_spec(id: NodeId) -> NodeSpec {
+    let (name, address) = (format!("node{id}"), address(id));
+    NodeSpec {
+        uuid: name.clone(),
+        name,
         data_address: address,
         api_address: address,
         endpoints: Vec::new(),
@@ -176,8 +191,6 @@ fn node_record(id: NodeId) -> NodeRecord {
         rack: String::new(),
         incarnation: 0,
         shards: NonZeroU8::MIN,
-        removed: false,
-        unknown: Unknown::default(),
     }
 }
 

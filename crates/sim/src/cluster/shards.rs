@@ -89,26 +89,32 @@ impl<S: Scene> Cluster<S> {
         self.configuration.model().devices.get(&device).map_or(Shard(0), |record| record.shard)
     }
 
-    /// A process is about to start: it has so many shards, and each of its devices is one's.
-    pub(super) fn deal_devices_out(&mut self, node: NodeId) {
-        let Some(machine) = self.machines.get_mut(&node) else { return };
+    /// A process is about to start: it has so many shards, and each of its devices is one's. Gives its incarnation.
+    pub(super) fn register_start(&mut self, node: NodeId) -> Option<u64> {
+        let machine = self.machines.get_mut(&node)?;
         let count = match self.plan.shards {
             Shards::Each(count) => count,
             Shards::UpTo(most) => machine.draw_shards(most),
         };
         machine.shards = count;
-        self.register_shards(node, count);
+        let next = machine.next_incarnation();
+        let incarnation = self.register(node, count, next);
         let devices: Vec<DeviceId> =
             self.devices.iter().filter(|(_, device)| device.node == node).map(|(id, _)| *id).collect();
         for (nth, device) in devices.into_iter().enumerate() {
             self.register_shard_of(device, Shard((nth % usize::from(count.get())) as u8));
         }
+        Some(incarnation)
     }
 
-    fn register_shards(&mut self, node: NodeId, shards: NonZeroU8) {
-        let Some(record) = self.configuration.model().nodes.get(&node).filter(|record| record.shards != shards) else {
-            return;
-        };
+    /// A start of a node enters its record; gives its incarnation: what the node has counted, or beyond what was
+    /// registered. A node of which the configuration knows nothing, since that is an older one or the node was taken
+    /// out, has its own count only; so has one in runs whose starts are not registered, where its record says how many
+    /// shards it has.
+    fn register(&mut self, node: NodeId, shards: NonZeroU8, counted: u64) -> u64 {
+        let all = self.plan.registered_starts;
+        let record = self.configuration.model().nodes.get(&node).filter(|record| !record.removed || !all);
+        let Some(record) = record.filter(|record| all || record.shards != shards) else { return counted };
         let spec = NodeSpec {
             uuid: record.uuid.clone(),
             name: record.name.clone(),
@@ -117,12 +123,13 @@ impl<S: Scene> Cluster<S> {
             endpoints: record.endpoints.clone(),
             site: record.site.clone(),
             rack: record.rack.clone(),
-            incarnation: record.incarnation,
+            incarnation: if all { counted } else { record.incarnation },
             shards,
         };
         let registered = self.configuration.run(|records| register_node(records, &spec));
-        self.must(registered);
+        let registered = self.must(registered);
         self.inform_all();
+        registered.filter(|_| all).map_or(counted, |(record, _)| record.incarnation)
     }
 
     fn register_shard_of(&mut self, device: DeviceId, shard: Shard) {

@@ -3,6 +3,7 @@
 use crate::cue::Cue;
 use crate::world::World;
 use azekura_base::{DeviceId, Endpoint, NodeId};
+use azekura_store::Initialisation;
 
 /// How long it takes to initialise a segment, in milliseconds.
 const SEGMENT_MS: (u64, u64) = (20, 800);
@@ -19,7 +20,7 @@ impl World {
         for (id, node, segments) in further {
             self.count("segment initialised in use");
             if let Some(life) = self.life_of(Endpoint { node, shard: self.shard_of(id) }) {
-                self.tell(life, |node| node.segments_ready(id, segments, true));
+                self.tell(life, |node| node.segments_ready(id, segments, Initialisation::GoesOn));
             }
         }
     }

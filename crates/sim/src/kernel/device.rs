@@ -5,7 +5,8 @@ use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use azekura_base::{ChunkIndex, IoClass, IoQueue, LayerId, NodeId};
 use azekura_store::{
-    DeviceError, Done, Effect, Identity, InMemoryMap, IoId, MapDamage, MapError, Options, SavedMap, Store,
+    DeviceError, Done, Effect, Identity, InMemoryMap, Initialisation, IoId, MapDamage, MapError, Options, SavedMap,
+    Store,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -197,7 +198,7 @@ impl Device {
     pub(crate) fn open(&self) -> Result<Store, String> {
         let root = self.map.root().map_err(|error| error.to_string())?.ok_or("there is no checkpoint")?;
         let mut store = Store::open(self.options.clone(), self.identity, root);
-        store.segments_ready(self.initialised, true);
+        store.segments_ready(self.initialised, Initialisation::GoesOn);
         Ok(store)
     }
 

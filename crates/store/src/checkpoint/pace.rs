@@ -5,7 +5,7 @@ use crate::cleaner::{free_target, freed_at_once};
 use crate::cx::StoreCx;
 use crate::groups::Groups;
 use crate::jobs::Jobs;
-use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::segments::{CLEANER_SEGMENTS, ZERO_SEGMENTS};
 
 /// Appending waits for a checkpoint while a restart would have to replay so many times what is intended, of which it
 /// would be at least so many segments.
@@ -34,7 +34,7 @@ pub(crate) fn replay_waits(cx: &StoreCx, groups: &Groups, jobs: &Jobs) -> bool {
 pub(super) fn wants_space(cx: &StoreCx, groups: &Groups) -> bool {
     let free = cx.segments().free();
     free < free_target(cx)
-        && (cx.segments().empty(None) >= freed_at_once(cx).max(2) || free <= GC_SEGMENTS + ZERO_SEGMENTS)
+        && (cx.segments().empty(None) >= freed_at_once(cx).max(2) || free <= CLEANER_SEGMENTS + ZERO_SEGMENTS)
         && cx.segments().reclaimable(oldest_unsettled(cx, groups)).is_some()
 }
 

@@ -54,8 +54,8 @@ pub struct PendingRow {
     pub log: u64,
     /// The generation of its segment when it was written.
     pub generation: u64,
-    /// The address of its first block; 0 for a write of zeros.
-    pub address: u32,
+    /// The address of its first block; none for a write of zeros.
+    pub address: Option<u32>,
     /// The checksums of its blocks; none for a write of zeros.
     pub checksums: Option<Checksums>,
 }
@@ -230,7 +230,8 @@ impl PendingRow {
         let words = [self.log, self.generation, epoch.0, sequence.0, session.0, request.0, range.layer.0];
         words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         out.extend_from_slice(&range.chunk.0.to_le_bytes());
-        out.extend_from_slice(&self.address.to_le_bytes());
+        // Block 0 is the superblock, so an address of 0 says that there is none.
+        out.extend_from_slice(&self.address.unwrap_or(0).to_le_bytes());
         out.extend_from_slice(&range.first.0.to_le_bytes());
         out.extend_from_slice(&range.count.to_le_bytes());
         for sum in self.checksums.iter().flat_map(|sums| sums.iter()) {
@@ -245,7 +246,8 @@ impl PendingRow {
         let (layer, chunk, address) = (LayerId(reader.u64()?), ChunkIndex(reader.u32()?), reader.u32()?);
         let first = BlockIndex(u16::from_le_bytes(reader.take()?));
         let count = u16::from_le_bytes(reader.take()?);
-        let zero = address == 0;
+        let address = Some(address).filter(|address| *address != 0);
+        let zero = address.is_none();
         let mut sums = Vec::new();
         for _ in 0..if zero { 0 } else { count } {
             sums.push(Checksum(reader.u32()?));

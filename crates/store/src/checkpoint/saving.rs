@@ -14,11 +14,11 @@ use crate::checkpoint::saved_map::CheckpointBatch;
 use crate::cleaner::Cleaner;
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, Failure, MapError};
-use crate::groups::Groups;
+use crate::groups::{Groups, Written};
 use crate::jobs::{Job, Jobs};
 use crate::map::{LeafKey, Map, Wanted};
 use crate::report::Report;
-use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::segments::{CLEANER_SEGMENTS, ZERO_SEGMENTS};
 use azekura_base::PgId;
 use bytes::Bytes;
 use std::time::Duration;
@@ -242,7 +242,7 @@ fn root(cx: &StoreCx, groups: &Groups, jobs: &Jobs) -> Root {
 
 /// Hardly any segment is free.
 fn is_short(cx: &StoreCx) -> bool {
-    cx.segments().free() <= GC_SEGMENTS + ZERO_SEGMENTS
+    cx.segments().free() <= CLEANER_SEGMENTS + ZERO_SEGMENTS
 }
 
 /// Where the log's generation `generation` begins.
@@ -264,14 +264,13 @@ fn save_pending(cx: &StoreCx, groups: &Groups, position: u64, rows: &mut [GroupR
     for row in rows {
         let kept = groups.get(row.pg).into_iter().flat_map(|group| group.pending());
         for pending in kept.chain(groups.dropped(row.pg)).filter(|p| !p.applied) {
-            let Some(place) = pending.place.filter(|p| p.log <= durable && pending.origin < position) else {
-                continue;
-            };
+            let is_kept = |written: &Written| written.place.log <= durable && written.origin < position;
+            let Some(Written { place, origin }) = pending.written.filter(is_kept) else { continue };
             row.pending.push(PendingRow {
                 info: PendingRow::kept(&pending.info),
                 log: place.log,
-                generation: pending.origin,
-                address: place.address,
+                generation: origin,
+                address: place.payload,
                 checksums: pending.checksums.clone(),
             });
         }

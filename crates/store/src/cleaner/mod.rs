@@ -31,7 +31,7 @@ use crate::log::Queued;
 use crate::log::format::{Summary, footer_blocks};
 use crate::map::Leaf;
 use crate::map::{MergedOwner, MergedOwners};
-use crate::segments::{GC_SEGMENTS, State};
+use crate::segments::{CLEANER_SEGMENTS, State};
 use azekura_base::LayerId;
 use bytes::Bytes;
 use mover::{ALONE_PAUSE, Mover};
@@ -159,7 +159,7 @@ impl Cleaner {
         // would use up the very space that the record needs.
         let pinned = groups.oldest_epoch_waiting();
         // When space is short, all that counts is to win a segment with as little of it as possible.
-        let short = cx.segments().free() <= GC_SEGMENTS;
+        let short = cx.segments().free() <= CLEANER_SEGMENTS;
         let limit = pinned.map_or(durable, |pinned| pinned.min(durable));
         cx.segments().victim(head.generation, limit, short, |segment| {
             let alone = cx.segments().get(segment).alone_until > cx.now();
@@ -388,7 +388,7 @@ fn prepared_run(groups: &mut Groups, candidate: &Candidate) -> Option<LiveRun> {
     let group = groups.get_mut(key.pg);
     let committed = group.committed();
     let pending = group.find(sequence).filter(|p| p.info.header.sequence > committed)?;
-    pending.place.filter(|place| place.address == address)?;
+    pending.written.filter(|written| written.place.payload == Some(address))?;
     let checksums = pending.checksums.as_ref()?.to_vec();
     Some(LiveRun { key, first, address, checksums, prepared: Some((pending.info, pending.id)) })
 }

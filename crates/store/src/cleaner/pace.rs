@@ -3,11 +3,11 @@
 
 use crate::cx::StoreCx;
 use crate::groups::Groups;
-use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::segments::{CLEANER_SEGMENTS, ZERO_SEGMENTS};
 use std::time::Duration;
 
 /// Free segments that cleaning aims at, on a device so small or so full that there can't be more.
-const TARGET_MIN: u32 = GC_SEGMENTS + ZERO_SEGMENTS + 1;
+const TARGET_MIN: u32 = CLEANER_SEGMENTS + ZERO_SEGMENTS + 1;
 /// Segments that one checkpoint is to free, at most.
 const FREED_AT_ONCE_MAX: u32 = 256;
 /// Clients count as idle after this time without a batch; cleaning then goes on by itself.
@@ -48,7 +48,7 @@ pub(super) fn available(cx: &StoreCx, groups: &Groups) -> u32 {
 /// How much is missing to the target: 0 nothing, 1 so much that cleaning has to do its utmost.
 fn urgency(cx: &StoreCx, groups: &Groups) -> f64 {
     let missing = free_target(cx).saturating_sub(available(cx, groups));
-    let all = TARGET_MIN - GC_SEGMENTS + freed_at_once(cx) / 4;
+    let all = TARGET_MIN - CLEANER_SEGMENTS + freed_at_once(cx) / 4;
     (f64::from(missing) / f64::from(all)).min(1.0)
 }
 

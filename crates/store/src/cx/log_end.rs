@@ -55,13 +55,25 @@ impl LogEnd {
         self.durable_before
     }
 
+    /// The segment being written, and the next block to write in it; `None` while the log is being replayed.
     pub fn head(&self) -> Option<(Link, u32)> {
         self.head
     }
 
-    /// The generation being written; 0 before there is one.
+    /// The segment being written, and the next block to write in it, of a log that has been opened.
+    ///
+    /// # Panics
+    /// While the log is being replayed.
+    pub fn open_segment(&self) -> (Link, u32) {
+        self.head.expect("replay has ended, so that a segment is open")
+    }
+
+    /// The generation being written.
+    ///
+    /// # Panics
+    /// While the log is being replayed.
     pub fn generation(&self) -> u64 {
-        self.head.map_or(0, |(link, _)| link.generation)
+        self.open_segment().0.generation
     }
 
     /// Segments of generations before this are whole on the device.

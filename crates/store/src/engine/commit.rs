@@ -103,7 +103,7 @@ impl Engine {
     pub fn begin_epoch(&mut self, pg: PgId, epoch: Epoch, committed: Sequence, jump: bool) -> Begun {
         let (committed_before, incomplete) = self.groups.get_mut(pg).check_epoch(pg, epoch, committed, jump);
         let dropped = self.enter_epoch(pg, epoch, committed, jump).into_iter();
-        let (dropped, waiting): (Vec<_>, Vec<_>) = dropped.partition(|pending| pending.place.is_some());
+        let (dropped, waiting): (Vec<_>, Vec<_>) = dropped.partition(|pending| pending.written.is_some());
         let never_written = waiting.iter().map(|pending| pending.id).collect();
         let id = self.cx.new_id();
         self.groups.epoch_begins(id, pg, self.cx.log().generation(), dropped);

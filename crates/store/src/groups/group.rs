@@ -197,8 +197,7 @@ impl Group {
             info: Prepared { header, zero: bytes.is_none(), durable: false },
             id,
             checksums,
-            place: None,
-            origin: 0,
+            written: None,
             bytes,
             applied: false,
         });
@@ -286,7 +285,7 @@ impl Group {
 
     /// Where the blocks of a write are, once it is in a batch.
     pub fn place(&self, sequence: Sequence) -> Option<Place> {
-        self.pending.get(self.index(sequence)?)?.place
+        Some(self.pending.get(self.index(sequence)?)?.written?.place)
     }
 
     pub fn find(&mut self, sequence: Sequence) -> Option<&mut Pending> {

@@ -5,7 +5,7 @@ mod pending;
 mod requests;
 
 pub(crate) use group::Group;
-pub(crate) use pending::{Pending, Place};
+pub(crate) use pending::{Pending, Place, Written};
 pub use requests::{REPLAYED_REQUESTS_MAX, Requests};
 
 use crate::segments::Segments;
@@ -50,13 +50,10 @@ impl Groups {
     /// The blocks of a write that was not applied are durably at `place` as well, and pinned there.
     pub fn write_moved(&mut self, segments: &mut Segments, pg: PgId, sequence: Sequence, id: u64, place: Place) {
         let pending = self.get_mut(pg).find(sequence).filter(|p| p.id == id && !p.applied);
-        let (not_needed, count) = match pending {
-            Some(pending) => (pending.place.replace(place), pending.info.header.range.count),
-            None => return,
-        };
-        if let Some(old) = not_needed {
-            segments.unpin(old.segment, u32::from(count));
-        }
+        let Some(pending) = pending else { return };
+        let written = pending.written.as_mut().expect("blocks that were moved had been written");
+        segments.unpin(written.place.segment, u32::from(pending.info.header.range.count));
+        written.place = place;
     }
 
     /// The record `id` of an epoch waits to become durable.

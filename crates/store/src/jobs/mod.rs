@@ -16,7 +16,7 @@ use crate::effect::{Effect, Failure, MapError};
 use crate::groups::Groups;
 use crate::map::LeafKey;
 use crate::report::Report;
-use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::segments::{CLEANER_SEGMENTS, Link, ZERO_SEGMENTS};
 use azekura_base::{ChunkIndex, LayerId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -179,7 +179,7 @@ impl Jobs {
             }
             _ => false,
         };
-        cx.segments().free() > GC_SEGMENTS + ZERO_SEGMENTS && self.jobs.iter().any(waits)
+        cx.segments().free() > CLEANER_SEGMENTS + ZERO_SEGMENTS && self.jobs.iter().any(waits)
     }
 
     /// The youngest log generation that a checkpoint has to get behind for the sake of a job, of those before `limit`.
@@ -259,7 +259,7 @@ impl Jobs {
                 false
             }
             (None, _) => {
-                let (generation, block) = cx.log().head().map_or((0, 0), |(link, block)| (link.generation, block));
+                let (Link { generation, .. }, block) = cx.log().open_segment();
                 self.set_stage(job, Stage::Swept { generation, fresh: block == 0, since: cx.now() });
                 true
             }

@@ -2,7 +2,7 @@
 //! repairs know it from here on, and the segment counts what must not be lost in it.
 
 use crate::cx::{StoreCx, log_position};
-use crate::groups::{Groups, Place};
+use crate::groups::{Groups, Place, Written};
 use crate::jobs::Job;
 use crate::log::format::{EntryHead, Kind};
 use crate::log::queue::{DurableRecord, Item, Move, Queued};
@@ -71,8 +71,7 @@ impl Encoder<'_> {
         self.body(write.body);
         let pending = self.groups.get_mut(header.pg).find(header.sequence).filter(|p| p.id == id);
         if let Some(pending) = pending {
-            pending.place = Some(place);
-            pending.origin = place.generation;
+            pending.written = Some(Written::at(place));
             place.pin(self.cx.segments_mut(), header.range.count);
         }
         DurableRecord::Write { pg: header.pg, sequence: header.sequence, id }
@@ -128,12 +127,13 @@ impl Encoder<'_> {
         let group = self.groups.get_mut(pg);
         let (commit, committed) = (group.committed_ahead(), group.committed());
         let mut head = EntryHead::of_write(Kind::WriteAgain, &WriteHeader { commit, ..info.header });
-        if !group.find(sequence).is_some_and(|p| p.id == id && sequence > committed) {
+        let stands = group.find(sequence).is_some_and(|p| p.id == id && sequence > committed);
+        if !stands {
             head.sequence = 0;
         }
         self.head(&head);
         self.checksums(&azekura_base::block_checksums(bytes).collect());
-        if head.sequence == 0 {
+        if !stands {
             return DurableRecord::Note;
         }
         place.pin(self.cx.segments_mut(), count);

@@ -19,9 +19,11 @@ pub(super) struct Head {
 /// Which records a batch takes.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
+    /// Records of clients.
     pub clients: usize,
-    pub gc: usize,
-    /// Of the last of cleaning's records it takes so many blocks only.
+    /// Records of the cleaner's.
+    pub moves: usize,
+    /// Of the last of the cleaner's records it takes so many blocks only.
     pub cut: Option<u16>,
     pub payload: u32,
     pub entries_bytes: usize,
@@ -32,7 +34,7 @@ impl Plan {
     pub fn has_room(&self, item: &Item, head: &Head, options: &Options) -> bool {
         let blocks = self.payload + item.payload_blocks();
         (self.is_empty() || blocks <= options.batch_blocks_max)
-            && self.clients + self.gc < options.batch_records_max as usize
+            && self.clients + self.moves < options.batch_records_max as usize
             && self.fits(item, head, options.segment_blocks)
     }
 
@@ -53,7 +55,7 @@ impl Plan {
 
     pub fn take_move(&mut self, item: &Item) {
         self.take(item.payload_blocks(), item.entry_bytes());
-        self.gc += 1;
+        self.moves += 1;
     }
 
     fn take(&mut self, payload: u32, entry_bytes: usize) {
@@ -67,7 +69,7 @@ impl Plan {
         self.cut = self.part_of(item, head, options);
         if let Some(blocks) = self.cut {
             self.take(u32::from(blocks), EntryHead::BYTES + usize::from(blocks) * 4);
-            self.gc += 1;
+            self.moves += 1;
         }
     }
 
@@ -76,7 +78,8 @@ impl Plan {
         let room = options.batch_blocks_max.saturating_sub(self.payload);
         let count = moved.range.count;
         let most = if self.is_empty() { count } else { count.min(room.min(u32::from(u16::MAX)) as u16) };
-        if self.fits(item, head, options.segment_blocks) || self.clients + self.gc >= options.batch_records_max as usize
+        if self.fits(item, head, options.segment_blocks)
+            || self.clients + self.moves >= options.batch_records_max as usize
         {
             return None;
         }
@@ -92,6 +95,6 @@ impl Plan {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.clients + self.gc == 0
+        self.clients + self.moves == 0
     }
 }

@@ -3,7 +3,7 @@
 use crate::log::format::header_blocks;
 use crate::log::queue::{Item, Queued};
 use crate::log::writer::{LogWriter, Sealing};
-use crate::segments::{GC_SEGMENTS, ZERO_SEGMENTS};
+use crate::segments::{CLEANER_SEGMENTS, ZERO_SEGMENTS};
 use azekura_base::{Body, PgId, Write};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,11 +18,11 @@ impl LogWriter {
     /// epoch drops keep their segments, and nothing that was written since can become free.
     pub(super) fn clients_may_write(&self, s: &Sealing<'_>) -> usize {
         let free = s.cx.segments().free();
-        if free > GC_SEGMENTS + ZERO_SEGMENTS {
+        if free > CLEANER_SEGMENTS + ZERO_SEGMENTS {
             return usize::MAX;
         }
         let takes_space = self.queue().front().is_none_or(|queued| queued.item.payload_blocks() > 0);
-        let left = if takes_space { GC_SEGMENTS + ZERO_SEGMENTS } else { GC_SEGMENTS };
+        let left = if takes_space { CLEANER_SEGMENTS + ZERO_SEGMENTS } else { CLEANER_SEGMENTS };
         let may_take_last = free > 0 && self.waits_for_an_epoch(s);
         let may_take = free > 1 && (self.epoch_has_room(s) || s.cleaner.waits_for_clients(s.cx, s.groups, s.is_saving));
         if free > left || may_take_last || may_take { usize::MAX } else { self.trim_may_write(s) }

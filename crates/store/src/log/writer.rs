@@ -198,18 +198,18 @@ impl LogWriter {
     fn write_batch(&mut self, s: &mut Sealing<'_>, plan: &Plan) {
         let mut entries = std::mem::take(&mut self.scratch);
         entries.clear();
-        let mut pieces = Vec::with_capacity(1 + plan.clients + plan.gc);
+        let mut pieces = Vec::with_capacity(1 + plan.clients + plan.moves);
         pieces.push(Bytes::new());
-        let mut records = Vec::with_capacity(plan.clients + plan.gc);
+        let mut records = Vec::with_capacity(plan.clients + plan.moves);
         let head = self.head.as_ref().expect("a plan is made for an open segment");
         let (link, block) = (head.link, head.block);
         let sequence = self.next_sequence;
         let mut address = s.cx.segments().address(link.segment, block + header_blocks(plan.entries_bytes));
         if let Some(blocks) = plan.cut {
-            s.cleaner.cut_move(s.cx, plan.gc - 1, blocks);
+            s.cleaner.cut_move(s.cx, plan.moves - 1, blocks);
         }
         let mut encoder = Encoder { cx: s.cx, groups: s.groups, repairs: s.repairs, entries, pieces };
-        for index in 0..plan.clients + plan.gc {
+        for index in 0..plan.clients + plan.moves {
             let queued = if index < plan.clients { self.queue.pop_front() } else { s.cleaner.take() };
             let queued = queued.expect("the plan counted the records");
             let blocks = queued.item.payload_blocks();
@@ -221,7 +221,7 @@ impl LogWriter {
             }
             let place = Place {
                 log: sequence,
-                address: if blocks > 0 { address } else { 0 },
+                payload: (blocks > 0).then_some(address),
                 segment: link.segment,
                 generation: link.generation,
             };
@@ -232,7 +232,7 @@ impl LogWriter {
         let Encoder { entries, mut pieces, .. } = encoder;
         assert_eq!(entries.len(), plan.entries_bytes);
         let mut header = self.batch_header(s.cx, BatchKind::Records, link, block);
-        header.entries = (plan.clients + plan.gc) as u32;
+        header.entries = (plan.clients + plan.moves) as u32;
         header.payload_blocks = plan.payload;
         pieces[0] = header.encode(&entries);
         let head = self.head.as_mut().expect("it was there before");

@@ -1,7 +1,7 @@
 //! Records come into the map: committed writes and repairs, when their leaves are here and they are durable.
 
 use crate::cx::log_position;
-use crate::groups::Place;
+use crate::groups::{Place, Written};
 use crate::map::cache::SlotId;
 use crate::map::inheritance::Inheritor;
 use crate::map::leaf::{Entry, LeafKey};
@@ -27,14 +27,16 @@ impl Map {
     pub fn apply_write(&mut self, s: &mut MapCx<'_>, pg: PgId, sequence: Sequence, stamp: u64) -> Step {
         let durable = s.cx.log().durable();
         let pending = s.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
-        let Some(place) = pending.place.filter(|p| p.log <= durable) else { return Step::Blocked };
+        let Some(Written { place, origin }) = pending.written.filter(|written| written.place.log <= durable) else {
+            return Step::Blocked;
+        };
         // Moves that were in the log before the record have been made before this: they were durable earlier. Some may
         // not have been when the write was committed, if it waited. (When its blocks were moved, it was committed after
         // that.)
         let before = log_position(place.log.saturating_sub(1), usize::MAX);
-        let stamp = if place.generation == pending.origin { stamp.max(before) } else { stamp };
+        let stamp = if place.generation == origin { stamp.max(before) } else { stamp };
         // What a replay would need to do this again is the record itself, wherever its blocks have gone since.
-        let place = Place { generation: pending.origin, ..place };
+        let place = Place { generation: origin, ..place };
         let (range, zero) = (pending.info.header.range, pending.info.zero);
         let key = LeafKey::of(pg, &range);
         if !s.jobs.is_dropped(key.layer) && !s.groups.get_mut(pg).is_forgotten() {
@@ -47,7 +49,7 @@ impl Map {
             {
                 let checksums = s.groups.get_mut(pg).find(sequence).and_then(|p| p.checksums.take());
                 let data = checksums.as_ref();
-                let data = data.map(|checksums| Payload { address: place.address, checksums, lost: false });
+                let data = data.map(|checksums| Payload { address: place.address(), checksums, lost: false });
                 let own = self.put_blocks(s, slot, place, range, data, Seen { modified: sequence, stamp });
                 self.layers.own(key.layer, own);
             }
@@ -101,8 +103,8 @@ impl Map {
         let (blocks, sequence) = (repair.range, repair.sequence);
         let body = repair.body.clone();
         let data = match &body {
-            Body::Data { checksums, .. } => Some(Payload { address: place.address, checksums, lost: false }),
-            Body::Lost { checksums } => Some(Payload { address: place.address, checksums, lost: true }),
+            Body::Data { checksums, .. } => Some(Payload { address: place.address(), checksums, lost: false }),
+            Body::Lost { checksums } => Some(Payload { address: place.address(), checksums, lost: true }),
             Body::Zero => None,
         };
         if !inheritors.is_empty() {

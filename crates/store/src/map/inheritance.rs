@@ -1,9 +1,8 @@
 //! Blocks that several leaves reach: one owns each, its descendants inherit it.
 //!
 //! A leaf's descendants hold the same address until they are written themselves. Whatever changes a block's address in
-//! the owner's leaf without changing what the descendants should read must change it in theirs: relocation by garbage
-//! collection, and repairs of a layer that has children. The merging of a layer into its only
-//! child changes who owns.
+//! the owner's leaf without changing what the descendants should read must change it in theirs: relocation by the
+//! cleaner, and repairs of a layer that has children. The merging of a layer into its only child changes who owns.
 
 use crate::groups::Place;
 use crate::log::Move;
@@ -120,7 +119,7 @@ impl Map {
             if here(leaf, index) {
                 let entry = leaf.entries[first + index];
                 own += u32::from(entry.is_own());
-                leaf.entries.set(first + index, Entry { address: place.address + index as u32, ..entry });
+                leaf.entries.set(first + index, Entry { address: place.address() + index as u32, ..entry });
             }
         }
         if own > 0 {

@@ -1,8 +1,8 @@
 //! Who owns the blocks that a layer wrote which has since been merged into its child.
 //!
-//! A segment's summary names the layer that wrote each block; garbage collection looks the block up in that layer's
-//! leaf. When a layer is merged, the new owner is noted for each segment that holds blocks which changed hands, until
-//! the segment is free. The notes are saved with the leaves that they belong to, and read when a segment is collected.
+//! A segment's summary names the layer that wrote each block; the cleaner looks the block up in that layer's leaf. When
+//! a layer is merged, the new owner is noted for each segment that holds blocks which changed hands, until the segment
+//! is free. The notes are saved with the leaves that they belong to, and read when a segment is cleaned.
 
 use azekura_base::LayerId;
 use std::collections::BTreeMap;

@@ -43,6 +43,6 @@ pub(crate) fn digest(cx: &mut StoreCx, token: u64, own: Option<Sequence>, leaf: 
             }
         }
     }
-    let digest = ChunkDigest { modified: own.unwrap_or(Sequence::ZERO), runs };
+    let digest = ChunkDigest { modified: own, runs };
     cx.report(Report::Digest { token, result: Ok(digest) });
 }

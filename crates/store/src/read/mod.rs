@@ -7,7 +7,7 @@ pub(crate) use fetch::{Fetch, first_bad};
 
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Completion, DeviceError, Effect, ReadError};
-use crate::groups::{Groups, Place};
+use crate::groups::{Groups, Place, Written};
 use crate::hash::FixedMap;
 use crate::map::{Entry, Leaf};
 use crate::options::Options;
@@ -180,10 +180,10 @@ impl Reads {
     pub fn start_prepared(&mut self, cx: &mut StoreCx, groups: &mut Groups, token: u64, pg: PgId, sequence: Sequence) {
         let group = groups.get_mut(pg);
         let found = match group.find(sequence) {
-            Some(pending) => match (&pending.checksums, &pending.bytes, pending.place) {
+            Some(pending) => match (&pending.checksums, &pending.bytes, pending.written) {
                 _ if pending.info.zero => Ok(Body::Zero),
                 (Some(sums), Some(bytes), _) => Ok(Body::Data { bytes: bytes.clone(), checksums: sums.clone() }),
-                (Some(sums), None, Some(place)) => {
+                (Some(sums), None, Some(Written { place, .. })) => {
                     let (sums, first) = (sums.clone(), pending.info.header.range.first);
                     return self.prepared_from_device(cx, token, place, first, sums);
                 }
@@ -205,7 +205,7 @@ impl Reads {
         let id = self.next;
         let extent = Extent::Data { bytes: Bytes::new(), checksums: checksums.clone() };
         let read = PendingRead { token, prepared: true, cached: false, waiting: 1, extents: vec![extent], error: None };
-        ask_device(cx, Fetch { read: id, part: 0, first, address: place.address, checksums });
+        ask_device(cx, Fetch { read: id, part: 0, first, address: place.address(), checksums });
         self.add(id, read);
     }
 }

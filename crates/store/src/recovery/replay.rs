@@ -4,7 +4,7 @@ use crate::checkpoint::{PendingRow, Root};
 use crate::cx::log_position;
 use crate::effect::OpenError;
 use crate::engine::Engine;
-use crate::groups::{Pending, Place};
+use crate::groups::{Pending, Place, Written};
 use crate::jobs::Job;
 use crate::log::format::{Entries, EntryView, Kind, Summary, SummaryBuilder};
 use crate::log::{LogWriter, Move};
@@ -123,8 +123,8 @@ impl Replay<'_> {
         address: u32,
         entry: &EntryView<'_>,
     ) -> Result<(), OpenError> {
-        let address = if entry.kind.has_payload() { address } else { 0 };
-        let place = Place { log: sequence, address, segment: link.segment, generation: link.generation };
+        let payload = entry.kind.has_payload().then_some(address);
+        let place = Place { log: sequence, payload, segment: link.segment, generation: link.generation };
         let position = log_position(sequence, index);
         self.engine.cx_mut().log_mut().set_replayed(position);
         match entry.kind {
@@ -174,20 +174,21 @@ impl Replay<'_> {
     fn restore_pending(&mut self, pg: PgId, row: PendingRow) {
         // A row that points outside of the device is dropped here; the checkpoint is checksummed, so it can't be one
         // that this program has written.
-        let Some(segment) =
-            self.engine.cx().segments().locate(row.address).map(|(segment, _)| segment).or(row.info.zero.then_some(0))
-        else {
-            return;
+        let segments = self.engine.cx().segments();
+        let segment = match row.address {
+            Some(address) => segments.locate(address).map(|(segment, _)| segment),
+            // Nothing of it is in any segment.
+            None => Some(0),
         };
-        let place = Place { log: row.log, address: row.address, segment, generation: row.generation };
+        let Some(segment) = segment else { return };
+        let place = Place { log: row.log, payload: row.address, segment, generation: row.generation };
         let id = self.engine.cx_mut().new_id();
         let count = row.info.header.range.count;
         self.engine.groups_mut().get_mut(pg).restore_write(Pending {
             info: row.info,
             id,
             checksums: row.checksums,
-            place: Some(place),
-            origin: row.generation,
+            written: Some(Written::at(place)),
             bytes: None,
             applied: false,
         });
@@ -200,8 +201,7 @@ impl Replay<'_> {
             info: Prepared { header: entry.write(), zero, durable: true },
             id: self.engine.cx_mut().new_id(),
             checksums: (!zero).then(|| entry.checksums().collect()),
-            place: Some(place),
-            origin: place.generation,
+            written: Some(Written::at(place)),
             bytes: None,
             applied: false,
         }

@@ -2,11 +2,11 @@
 
 mod segment;
 
-pub(crate) use segment::{GC_SEGMENTS, Link, Segment, State, ZERO_SEGMENTS};
+pub(crate) use segment::{CLEANER_SEGMENTS, Link, Segment, State, ZERO_SEGMENTS};
 
 use crate::checkpoint::SegmentRow;
 use crate::map::LiveRight;
-use crate::options::{Options, SUPERBLOCK_AREA_BLOCKS};
+use crate::options::{Initialisation, Options, SUPERBLOCK_AREA_BLOCKS};
 use azekura_base::{BLOCK_SIZE, LayerId};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -131,9 +131,12 @@ impl Segments {
     }
 
     /// See [`Store::segments_ready`](crate::Store::segments_ready).
-    pub fn set_ready(&mut self, ready: u32, others_follow: bool) {
+    pub fn set_ready(&mut self, ready: u32, others: Initialisation) {
         self.ready = ready.min(self.len());
-        self.usable = if others_follow { self.len() } else { self.ready };
+        self.usable = match others {
+            Initialisation::GoesOn => self.len(),
+            Initialisation::Halted => self.ready,
+        };
         self.count_free();
     }
 

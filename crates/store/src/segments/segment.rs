@@ -57,6 +57,6 @@ pub(crate) struct Link {
 }
 
 /// Free segments that only cleaning may open.
-pub(crate) const GC_SEGMENTS: u32 = 3;
+pub(crate) const CLEANER_SEGMENTS: u32 = 3;
 /// Free segments beyond those that only records without payload may open: zeros and dropped layers win space (0016).
 pub(crate) const ZERO_SEGMENTS: u32 = 2;

@@ -4,7 +4,7 @@ use crate::checkpoint::position::oldest_unsettled;
 use crate::checkpoint::replay_bytes;
 use crate::cx::StoreCx;
 use crate::map::{LeafImage, LeafKey};
-use crate::segments::{GC_SEGMENTS, State, ZERO_SEGMENTS};
+use crate::segments::{CLEANER_SEGMENTS, State, ZERO_SEGMENTS};
 use crate::statistics::{Space, Statistics};
 use crate::store::Store;
 use crate::tools::{Inside, accounts_problems};
@@ -128,7 +128,7 @@ fn space_of(cx: &StoreCx, waiting: u64) -> Space {
     let block = BLOCK_SIZE as u64;
     let usable = cx.segments().usable();
     let late = usable.saturating_sub(LATE_FROM_SEGMENTS).min(LATE_SEGMENTS);
-    let left_out = GC_SEGMENTS + ZERO_SEGMENTS + 1 + late;
+    let left_out = CLEANER_SEGMENTS + ZERO_SEGMENTS + 1 + late;
     let capacity = u64::from(usable.saturating_sub(left_out)) * u64::from(cx.segments().promised_blocks()) * block;
     // What is on its way will be live soon.
     let waiting = waiting + cx.segments().pinned();

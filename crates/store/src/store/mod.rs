@@ -14,7 +14,7 @@ use crate::effect::{Completion, Done, Effect, Failure, IoId, MapError, OpenError
 use crate::engine::{Engine, Op};
 use crate::log::LogWriter;
 use crate::log::format::Superblock;
-use crate::options::{Identity, Options};
+use crate::options::{Identity, Initialisation, Options};
 use crate::record::Record;
 use crate::recovery::Recovery;
 use crate::report::Report;
@@ -219,11 +219,10 @@ impl Store {
         self.checkpointer.waits_for_room()
     }
 
-    /// Segments from `segments` on are not initialised on the device yet, and are not written to. All are taken to be
-    /// until this is called. If `others_follow`, data that needs them waits, for a moment; else the device is taken to
-    /// be so small, and is full when these are.
-    pub fn segments_ready(&mut self, segments: u32, others_follow: bool) {
-        self.engine.cx_mut().segments_mut().set_ready(segments, others_follow);
+    /// Segments from `segments` on are not initialised on the device yet, and are not written to; the others follow, or
+    /// not. All are taken to be initialised until this is called.
+    pub fn segments_ready(&mut self, segments: u32, others: Initialisation) {
+        self.engine.cx_mut().segments_mut().set_ready(segments, others);
     }
 
     /// The next thing to do, if there is one.

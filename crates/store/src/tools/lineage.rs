@@ -20,7 +20,8 @@ impl<'a> Lineage<'a> {
     pub fn new(inside: &Inside<'a>) -> Lineage<'a> {
         let addresses = inside.segments.address(inside.segments.len(), 0) as usize;
         let writes = inside.groups.iter().flat_map(|(_, group)| group.pending()).filter(|write| !write.applied);
-        let places = writes.filter_map(|write| Some((write.place?.address, u32::from(write.info.header.range.count))));
+        let places =
+            writes.filter_map(|write| Some((write.written?.place.payload?, u32::from(write.info.header.range.count))));
         let pending = places.map(|(address, count)| address..address + count).collect();
         Lineage { inside: *inside, owned: vec![0; addresses.div_ceil(64)], pending }
     }

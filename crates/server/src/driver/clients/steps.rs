@@ -65,12 +65,14 @@ impl DataPlane {
         let stream_bytes = RECEIVE_BYTES_MAX / self.shards.count() / self.clients.frontend.connections();
         // A connection that has ended meanwhile is reported as closed; its stream is of no use.
         let _ = self.reactor.install(conn, Conn::Client(Box::new(Client::new(speak(stream_bytes)))));
+        self.look_for_sharing(conn);
     }
 
     /// A client's connection has ended.
     pub(in crate::driver) fn client_gone(&mut self, conn: ConnId) {
         self.clients.frontend.gone(conn);
         self.clients.places.give_back();
+        self.sharing_ends(conn);
     }
 
     /// A client has connected where one shard accepts for all: they have them in turn.

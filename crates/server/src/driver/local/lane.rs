@@ -4,7 +4,7 @@
 //! sleeps in it, and here nobody does. Beside it there is a count of what has been taken out, written once for all
 //! messages that are taken out together, and looked at only when the last look leaves no room.
 
-use azekura_wire::{Message, is_urgent, payload_bytes};
+use azekura_wire::{Message, held_bytes, is_urgent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 /// Bytes that are under way at most, not counting the last message. Heartbeats wait behind so many.
 pub(super) const UNDER_WAY_BYTES_MAX: u64 = 4 << 20;
-/// What a message counts beside its blocks.
+/// What a message counts beside its blocks and lists.
 const MESSAGE_BYTES: usize = 512;
 
 fn cost(message: &Message) -> usize {
-    MESSAGE_BYTES + payload_bytes(message)
+    MESSAGE_BYTES + held_bytes(message)
 }
 
 /// What the threads at both ends look at.

@@ -3,129 +3,22 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::args::NodeArgs;
-use crate::disk::device::DeviceDir;
-use crate::driver::commands::{Command, ReadyDevice};
 use crate::driver::dataplane::Membership;
-use crate::driver::messages::{Handles, Report, Reports};
+use crate::driver::messages::{Handles, Reports};
+use crate::driver::process_fixture::{CHUNK, CHUNKS, CLUSTER, Control, NAME, NODE, PATIENCE, device, view};
 use crate::shards::Shards;
-use azekura_base::{DeviceId, Endpoint, Generation, LayerId, NodeId, PgId, Shard, VolumeId};
+use azekura_base::Endpoint;
 use azekura_frontend::ClientLimits;
-use azekura_gateway::VolumeView;
-use azekura_map_db::CheckpointDb;
 use azekura_nbd::numbers::*;
-use azekura_node::{Attachments, ClusterView, DEVICE_TIMEOUT, Identity, NodeView};
-use azekura_replica::GroupConfig;
-use azekura_store::{Options, SavedMap, Store};
+use azekura_node::{DEVICE_TIMEOUT, Identity};
 use clap::{Args, FromArgMatches};
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::num::NonZeroU8;
-use std::os::unix::fs::FileExt;
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-
-const CLUSTER: u128 = 77;
-const NODE: NodeId = NodeId(1);
-const NAME: &str = "vol1";
-const VOLUME: VolumeId = VolumeId(5);
-const ATTACHMENT: Generation = Generation(1);
-const CHUNK: u64 = 4 << 20;
-const CHUNKS: u64 = 8;
-/// The smallest that there is; little of it is ever written.
-const DEVICE_BYTES: u64 = 320 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn shard_of(device: u32) -> Shard {
-    Shard(device as u8 - 1)
-}
-
-/// An empty device with a small store.
-fn device(folder: &Path, number: u32) -> ReadyDevice {
-    let path = folder.join(format!("device-{number}"));
-    let dir = DeviceDir::create(&path, DEVICE_BYTES).unwrap();
-    let options = Options { segments: 16, segment_blocks: 2048, ..Options::default() };
-    let id = DeviceId(number);
-    let identity = azekura_store::Identity { cluster: CLUSTER, device: id, instance: dir.file.instance };
-    let format = Store::format(&options, &identity).unwrap();
-    let log = OpenOptions::new().write(true).open(dir.log_path()).unwrap();
-    format.pieces.iter().for_each(|piece| log.write_all_at(piece, format.offset).unwrap());
-    let mut map = CheckpointDb::open(&path.join("map.redb")).unwrap();
-    map.checkpoint(format.checkpoint).unwrap();
-    let mut store = Store::open(options.clone(), identity, map.root().unwrap().unwrap());
-    store.segments_ready(options.segments, true);
-    ReadyDevice { id, shard: shard_of(number), dir, parents: Vec::new(), store, map }
-}
-
-/// One node of two shards, with a device each and two groups, each of which has its primary on another one.
-fn view(address: SocketAddr) -> ClusterView {
-    let devices = [1, 2].map(DeviceId);
-    let groups = [1, 2].map(|number| (PgId(number), GroupConfig::new(DeviceId(number), devices.into())));
-    let volume = VolumeView {
-        id: VOLUME,
-        name: NAME.to_owned(),
-        size: CHUNKS * CHUNK,
-        layer: LayerId(1),
-        cut: None,
-        read_only: false,
-        io_timeout: None,
-        groups: [1, 2].map(PgId).into(),
-        group_offset: 0,
-    };
-    let at = |device: DeviceId| Endpoint { node: NODE, shard: shard_of(device.0) };
-    ClusterView {
-        revision: 1,
-        nodes: [(NODE, NodeView { address, shards: NonZeroU8::new(2).unwrap() })].into(),
-        devices: devices.map(|device| (device, at(device))).into(),
-        groups: groups.into(),
-        volumes: [(NAME.to_owned(), Arc::new(volume))].into(),
-        attachments: [(VOLUME, Attachments { generation: ATTACHMENT, standing: vec![ATTACHMENT] })].into(),
-        ..ClusterView::default()
-    }
-}
-
-/// The control plane of a cluster in which all goes well.
-struct Control {
-    view: ClusterView,
-    shards: Handles,
-}
-
-impl Control {
-    fn configure(&self) {
-        let view = Arc::new(self.view.clone());
-        self.shards.all().for_each(|shard| shard.send(Command::Configure(Arc::clone(&view))));
-    }
-
-    async fn run(mut self, mut reports: mpsc::UnboundedReceiver<(Shard, Report)>) {
-        self.configure();
-        while let Some((shard, report)) = reports.recv().await {
-            let answer = match report {
-                Report::Propose(pg, device, config) => {
-                    let version = config.version;
-                    let stands = self.view.groups[&pg].version + 1 == version;
-                    if stands {
-                        self.view.revision += 1;
-                        self.view.groups.insert(pg, config);
-                        self.configure();
-                    }
-                    Command::ProposalDone(pg, device, version, stands.then_some(self.view.revision))
-                }
-                Report::Attach(volume) => Command::Attached(volume, Ok((VOLUME, ATTACHMENT))),
-                Report::GiveBack(volume, _) => Command::GivenBack(volume),
-                Report::ReadConfiguration => Command::ConfigurationRead(Some(self.view.revision)),
-                other => {
-                    println!("{shard:?}: {other:?}");
-                    continue;
-                }
-            };
-            self.shards.send(shard, answer);
-        }
-    }
-}
 
 /// A client that has opened the volume.
 struct Client(UnixStream);
@@ -215,7 +108,7 @@ async fn shards_of_a_process_do_without_the_network() {
         reports: Reports::of(shard, sender.clone()),
         shards: shards.clone(),
     });
-    let view = view(network.local_addr().unwrap());
+    let view = view(network.local_addr().unwrap(), 2);
     let control = tokio::spawn(Control { view, shards: shards.clone() }.run(reports));
     let work = move || {
         // They are dealt out: one to each shard.

@@ -4,9 +4,9 @@
 
 use super::lane::UNDER_WAY_BYTES_MAX;
 use super::*;
-use azekura_base::{Extent, Inbox, Outbox, RequestId, block_checksums};
+use azekura_base::{Extent, Inbox, LayerId, Outbox, RequestId, VolumeId, block_checksums};
 use azekura_reactor::{Event, Options, Reactor};
-use azekura_wire::{Heartbeat, ReadDone};
+use azekura_wire::{BODY_SIZE_MAX, Heartbeat, LAYERS_MAX, Layers, ReadDone};
 use bytes::Bytes;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -178,6 +178,17 @@ fn what_is_under_way_is_bounded_and_the_rest_waits_and_is_told_of() {
     // Little is not told of.
     one.local.send(key, message(20));
     assert!(one.flush().is_empty());
+}
+
+#[test]
+fn what_has_no_blocks_is_bounded_by_what_its_lists_take() {
+    let ((mut one, key), (mut other, _)) = joined();
+    let heads = (0..LAYERS_MAX as u64).map(|number| (VolumeId(number), LayerId(number))).collect();
+    let long = Message::Layers(Layers { revision: 1, heads, parents: Vec::new() });
+    (0..1000).for_each(|_| one.local.send(key, long.clone()));
+    one.flush();
+    let bytes = other.hear().len() * LAYERS_MAX * size_of::<(VolumeId, LayerId)>();
+    assert!(bytes as u64 <= UNDER_WAY_BYTES_MAX + BODY_SIZE_MAX as u64, "{bytes} bytes were under way");
 }
 
 #[test]

@@ -98,8 +98,9 @@ impl<S: Scene> Cluster<S> {
     fn attach(&mut self, life: Life, name: String, until: Duration) {
         let (node, incarnation) = life.process();
         let wish = AttachRequest { node, incarnation: Some(incarnation), shared: None, force: false };
-        let owner = |entry: &AttachmentRecord| Life::first(entry.node, entry.incarnation);
-        let owners: Vec<Life> = self.attachments(&name).iter().flat_map(|now| &now.attachments).map(owner).collect();
+        let owner = |entry: &AttachmentRecord| Some(Life::first(entry.node, entry.incarnation?));
+        let entries = self.attachments(&name).into_iter().flat_map(|now| now.attachments);
+        let owners: Vec<Life> = entries.filter_map(|entry| owner(&entry)).collect();
         let gone = owners.into_iter().filter(|owner| !self.is_alive(*owner));
         let gone: BTreeSet<(NodeId, u64)> = gone.map(Life::process).collect();
         self.check_ended(life);
@@ -166,7 +167,7 @@ impl<S: Scene> Cluster<S> {
             };
         };
         if !record.fence_due {
-            let mine = record.of(from.node).filter(|mine| mine.incarnation == from.incarnation);
+            let mine = record.of(from.node).filter(|mine| mine.incarnation == Some(from.incarnation));
             let attached = mine.map(|mine| (record.volume, mine.generation));
             return if attaches {
                 self.attach_ends(from, name, attached.ok_or_else(|| "it has ended".into()))

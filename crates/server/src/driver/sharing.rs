@@ -1,0 +1,80 @@
+//! Clients that share memory with this process: whose bells are whose.
+
+use azekura_reactor::{BellId, ConnId};
+use std::collections::{BTreeMap, BTreeSet};
+
+mod steps;
+#[cfg(test)]
+mod tests;
+
+/// The two bells of a queue.
+#[derive(Default)]
+struct Bells {
+    /// The client rings it.
+    heard: Option<BellId>,
+    /// This side rings it.
+    kept: Option<BellId>,
+}
+
+/// What a shard has of clients that share memory with it. The memory itself is with their protocols.
+#[derive(Default)]
+pub(super) struct SharedSide {
+    conns: BTreeSet<ConnId>,
+    queues: BTreeMap<(ConnId, u32), Bells>,
+    heard: BTreeMap<BellId, (ConnId, u32)>,
+}
+
+impl SharedSide {
+    /// A client has connected whose protocol shares memory.
+    fn add(&mut self, conn: ConnId) {
+        self.conns.insert(conn);
+    }
+
+    /// The connections of all of them.
+    fn conns(&self) -> Vec<ConnId> {
+        self.conns.iter().copied().collect()
+    }
+
+    /// Whose bell this is.
+    fn owner(&self, bell: BellId) -> Option<(ConnId, u32)> {
+        self.heard.get(&bell).copied()
+    }
+
+    /// The bell that a queue's client waits for.
+    fn kept(&self, conn: ConnId, queue: u32) -> Option<BellId> {
+        self.queues.get(&(conn, queue))?.kept
+    }
+
+    /// A queue has another bell that is heard. Gives the former one.
+    fn hear(&mut self, conn: ConnId, queue: u32, bell: BellId) -> Option<BellId> {
+        self.heard.insert(bell, (conn, queue));
+        let former = self.queues.entry((conn, queue)).or_default().heard.replace(bell);
+        if let Some(former) = former {
+            self.heard.remove(&former);
+        }
+        former
+    }
+
+    /// A queue has another bell that is rung. Gives the former one.
+    fn keep(&mut self, conn: ConnId, queue: u32, bell: BellId) -> Option<BellId> {
+        self.queues.entry((conn, queue)).or_default().kept.replace(bell)
+    }
+
+    /// A queue is no more. Gives its bells.
+    fn forget(&mut self, conn: ConnId, queue: u32) -> impl Iterator<Item = BellId> + use<> {
+        let Bells { heard, kept } = self.queues.remove(&(conn, queue)).unwrap_or_default();
+        if let Some(bell) = heard {
+            self.heard.remove(&bell);
+        }
+        heard.into_iter().chain(kept)
+    }
+
+    /// The connection is gone. Gives its bells.
+    fn gone(&mut self, conn: ConnId) -> Vec<BellId> {
+        if !self.conns.remove(&conn) {
+            return Vec::new();
+        }
+        let queues: Vec<u32> = self.queues.range((conn, 0)..=(conn, u32::MAX)).map(|((_, queue), _)| *queue).collect();
+        queues.into_iter().flat_map(|queue| self.forget(conn, queue)).collect()
+    }
+}
