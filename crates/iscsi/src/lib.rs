@@ -1,0 +1,30 @@
+//! The target's side of iSCSI, sans-IO: bytes in, requests of the front end out, outcomes in, bytes out.
+//!
+//! Written from RFC 7143 (iSCSI) and RFC 7144 (what SAM-5 adds), SPC-4 and SBC-3; comments name their sections. A
+//! volume is a target with one logical unit ([`names`]); a session has one connection and error recovery level 0. What
+//! is there and what is not is in docs/iscsi.md, why it is so in decision 0044.
+//!
+//! - [`pdu`]: protocol data units, in and out, with their digests;
+
+pub mod names;
+pub mod pdu;
+
+/// Bytes of a data segment that this side takes once a login is over (256 KiB).
+pub const SEGMENT_MAX: u32 = 256 << 10;
+/// Bytes of a data segment before that (RFC 7143 section 13.12).
+pub const LOGIN_SEGMENT_MAX: u32 = 8192;
+/// Bytes of one sequence of data.
+pub const BURST_MAX: u32 = 0x00ff_fe00;
+/// Bytes that may come with a command, unasked for (64 KiB): so much for each command that waits has no place in the
+/// node's budget yet.
+pub const FIRST_BURST_MAX: u32 = 64 << 10;
+/// Tasks of a session at a time: no more commands are let in (RFC 7143 section 4.2.2.1).
+pub const TASKS_MAX: u32 = 128;
+/// Tasks beyond that which immediate commands may begin.
+pub const IMMEDIATE_TASKS_MAX: u32 = 16;
+/// With more than this many bytes waiting to be sent, a session takes no further input.
+pub const OUTBOX_MAX: usize = 32 << 20;
+/// The same before its login is over.
+pub const LOGIN_OUTBOX_MAX: usize = 64 << 10;
+/// The longest list of targets, in bytes.
+pub const LISTING_MAX: usize = 16 << 20;
