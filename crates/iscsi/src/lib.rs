@@ -5,7 +5,9 @@
 //! is there and what is not is in docs/iscsi.md, why it is so in decision 0044.
 //!
 //! - [`pdu`]: protocol data units, in and out, with their digests;
+//! - [`login`]: what both sides agree on;
 
+pub mod login;
 pub mod names;
 pub mod pdu;
 
