@@ -6,12 +6,16 @@
 //!
 //! - [`pdu`]: protocol data units, in and out, with their digests;
 //! - [`login`]: what both sides agree on;
+//! - [`session`]: a [`Connection`], which is a protocol of the front end: commands in order, data, task management;
 //! - [`scsi`]: what a command asks of a volume, as a function of its bytes.
 
 pub mod login;
 pub mod names;
 pub mod pdu;
 pub mod scsi;
+pub mod session;
+
+pub use session::Connection;
 
 /// Bytes of a data segment that this side takes once a login is over (256 KiB).
 pub const SEGMENT_MAX: u32 = 256 << 10;
