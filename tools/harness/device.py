@@ -20,6 +20,7 @@ def log_files(node):
 def is_initialised(node):
     """Whether the logs of a node's devices have been written with zeros once, as new ones are in the background."""
     files = [json.loads(path.read_text()) for path in Path(node.data).glob("device-*/device.json")]
+    assert files, f"{node.name} has no device-*/device.json in {node.data}"
     # One segment's room is the superblocks'.
     return all(file["segments_ready"] >= file["size"] // SEGMENT_BYTES - 1 for file in files)
 

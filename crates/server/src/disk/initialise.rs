@@ -122,6 +122,7 @@ impl Initialising {
 
 /// Initialises the rest of a device's log on a thread of its own, which stops when `stop` is set.
 pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicBool>) {
+    let (told, ready) = (data_plane.clone(), dir.file.segments_ready);
     let mut work = Initialising { dir, id, data_plane, stop };
     let run = move || {
         if let Err(error) = work.run() {
@@ -132,7 +133,10 @@ pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicB
         }
     };
     if let Err(error) = std::thread::Builder::new().name(format!("init-{id}")).spawn(run) {
-        tracing::error!("device {id}: no thread to initialise the log: {error}");
+        let why = format!("no thread to initialise the log: {error}");
+        tracing::error!("device {id}: {why}");
+        told.send(Command::SegmentsReady(id, ready, false));
+        told.send(Command::NotInitialised(id, why));
     }
 }
 
