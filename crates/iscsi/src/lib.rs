@@ -23,9 +23,19 @@ pub const SEGMENT_MAX: u32 = 256 << 10;
 pub const LOGIN_SEGMENT_MAX: u32 = 8192;
 /// Bytes of one sequence of data.
 pub const BURST_MAX: u32 = 0x00ff_fe00;
-/// Bytes that may come with a command, unasked for (64 KiB): so much for each command that waits has no place in the
-/// node's budget yet.
+/// Bytes that may come with a command, unasked for (64 KiB).
 pub const FIRST_BURST_MAX: u32 = 64 << 10;
+/// Bytes of requests that came before others that are numbered lower (64 KiB): for these nobody asks for memory.
+pub const PARKED_BYTES_MAX: usize = 64 << 10;
+/// Tasks of a session that have memory and whose data is on its way.
+pub const RECEIVING_TASKS_MAX: usize = 16;
+/// Bytes that such tasks have in all (4 MiB), unless there is but one.
+pub const RECEIVING_BYTES_MAX: usize = 4 << 20;
+/// Functions of task management that wait for the tasks that they end.
+pub const FUNCTIONS_MAX: usize = 16;
+/// Bytes of answers for which no memory is asked (256 KiB): beyond that, a session takes no further input until the
+/// initiator takes them.
+pub const UNMETERED_MAX: usize = 256 << 10;
 /// Tasks of a session at a time: no more commands are let in (RFC 7143 section 4.2.2.1).
 pub const TASKS_MAX: u32 = 128;
 /// Tasks beyond that which immediate commands may begin.

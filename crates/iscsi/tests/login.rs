@@ -7,6 +7,7 @@ use azekura_frontend::{Event, Opening};
 use azekura_iscsi::login::text::parse;
 use azekura_iscsi::pdu::Bhs;
 use azekura_iscsi::pdu::initiator::{LoginRequest, TEXT};
+use azekura_iscsi::pdu::target::REJECT;
 use proptest::prelude::*;
 use support::{Late, One, Peer, TARGET, login, text};
 
@@ -110,6 +111,45 @@ fn all_targets_are_listed_over_as_many_answers_as_it_takes() {
     let said = parse(&all).unwrap();
     assert_eq!(said.len(), 200);
     assert_eq!(said[..2], [("TargetName", TARGET), ("TargetAddress", "10.0.0.1:3260,1")]);
+}
+
+#[test]
+fn a_login_has_so_many_keys() {
+    let mut peer = Peer::new();
+    let first = [ME, ("TargetName", TARGET)];
+    for round in 0..100 {
+        let keys: Vec<String> = (0..10).map(|number| format!("X-{round}-{number}")).collect();
+        let mut pairs: Vec<_> = keys.iter().map(|key| (key.as_str(), "1")).collect();
+        pairs.extend(first.iter().filter(|_| round == 0));
+        let request = LoginRequest { transit: false, ..login(1, 0) };
+        let pdus = peer.exchange(request.bhs(), &text(&pairs));
+        if pdus[0].bhs.u16(36) == 0x0200 {
+            assert!(matches!(peer.events[..], [Event::Violation(_)]));
+            return assert!(round > 4, "round {round}: that is no more than some initiators say");
+        }
+    }
+    panic!("a thousand keys are remembered");
+}
+
+#[test]
+fn an_initiators_name_is_no_longer_than_names_are() {
+    let long = format!("iqn.2000-01.example:{}", "a".repeat(224));
+    assert_eq!(refused(login(1, 3), &[("InitiatorName", &long), ("TargetName", TARGET)]), 0x0200);
+}
+
+#[test]
+fn all_targets_are_asked_for_once_in_a_text() {
+    let mut peer = Peer::new();
+    let keys = [ME, ("SessionType", "Discovery")];
+    assert_eq!(peer.exchange(login(1, 3).bhs(), &text(&keys))[0].bhs.u16(36), 0);
+    let mut request = Bhs::new(TEXT | 0x40);
+    request.0[1] = 0x80;
+    request.put_u32(20, u32::MAX);
+    for keys in [&[("SendTargets", "All"), ("SendTargets", "All")][..], &[("SendTargets", "All"), ("X-odd", "1")]] {
+        let pdus = peer.exchange(request, &text(keys));
+        assert_eq!((pdus.len(), pdus[0].bhs.opcode()), (1, REJECT), "a short request, and a long answer");
+    }
+    assert!(peer.exchange(request, &text(&[("SendTargets", "All")]))[0].data.len() > 5000);
 }
 
 proptest! {

@@ -117,6 +117,32 @@ fn verify_compares() {
     assert_eq!(peer.write(&verify, &data, 2048, 512).0, 0);
     data[2047] = 5;
     assert_eq!(why(&peer.write(&verify, &data, 2048, 512).1), (0xe, 0x1d, 0));
+    verify[1] = 0;
+    assert_eq!(peer.read(&verify, 0).1, 0);
+    peer.hold = true;
+    let bhs = peer.command(&support::command(
+        &{
+            let mut all = write_10(0, 4096);
+            all[0] = 0x2f;
+            all
+        },
+        0,
+        0,
+        true,
+    ));
+    assert!(peer.exchange(bhs, &[]).is_empty());
+    let read: Vec<_> = peer.held.iter().map(|(_, request)| request.clone()).collect();
+    let read_of = |offset| azekura_frontend::Request::Read { offset, len: 1 << 20 };
+    assert_eq!(read, [read_of(0), read_of(1 << 20)], "it is read to see that it can be");
+    let (tag, _) = peer.held.pop_front().unwrap();
+    azekura_frontend::Protocol::reply(
+        &mut peer.conn,
+        tag,
+        azekura_gateway::Outcome::Failed(azekura_base::IoStatus::Io),
+    );
+    peer.let_go();
+    assert_eq!(why(&support::collect(&peer.received()).2), (3, 0x11, 0));
+    peer.hold = false;
     verify[1] = 6;
     assert_eq!(peer.write(&verify, &[4; 512], 512, 512).0, 0, "one block, for each");
     assert_eq!(why(&peer.write(&verify, &[5; 512], 512, 512).1), (0xe, 0x1d, 0));
@@ -184,4 +210,29 @@ fn sixteen_byte_commands_name_their_blocks() {
             assert_eq!(why(&peer.read(&cdb(0x88, first, count), count * 512).2), (5, 0x21, 0), "{first} {count}");
         }
     }
+}
+
+#[test]
+fn a_volume_that_has_grown_is_noticed() {
+    struct Grown(u64);
+    impl azekura_frontend::Exports for Grown {
+        fn find(&self, name: &str) -> Option<azekura_frontend::Export> {
+            azekura_frontend::Exports::find(&support::One, name)
+                .map(|export| azekura_frontend::Export { size: self.0, ..export })
+        }
+        fn listing(&self, _: &'static str, _: &azekura_frontend::MakeListing<'_>) -> azekura_frontend::Listing {
+            None
+        }
+    }
+    let mut peer = Peer::logged_in(&[]);
+    let ask = |peer: &mut Peer, cdb: &[u8], room| {
+        let bhs = peer.command(&support::command(cdb, room, 0, true));
+        peer.queue(bhs, &[]);
+        peer.run(&Grown(2 * VOLUME_BYTES as u64));
+        support::collect(&peer.received())
+    };
+    assert_eq!(why(&ask(&mut peer, &[0; 6], 0).2), (6, 0x2a, 9), "a unit attention, once");
+    assert_eq!(ask(&mut peer, &[0; 6], 0).1, 0);
+    let (data, ..) = ask(&mut peer, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8);
+    assert_eq!(data[..4], (2 * BLOCKS - 1).to_be_bytes());
 }

@@ -92,14 +92,33 @@ fn unsolicited_data_comes_without_being_asked_for() {
 }
 
 #[test]
-fn data_in_another_order_ends_the_session() {
-    for (offset, tag, data_sn) in [(512, 0, 0), (0, 9, 0), (0, 0, 1), (0, NO_TAG, 0)] {
+fn data_that_was_not_asked_for_ends_the_session() {
+    for tag in [9, NO_TAG] {
         let mut peer = Peer::logged_in(&[]);
         let bhs = peer.command(&command(&write_10(0, 4), 0, 2048, true));
         assert_eq!(peer.exchange(bhs, &[])[0].bhs.opcode(), R2T);
-        peer.exchange(data_out(77, tag, data_sn, offset, false), &[1; 512]);
-        assert!(matches!(peer.events[..], [Event::Violation(_)]), "{offset} {tag} {data_sn}");
+        peer.exchange(data_out(77, tag, 0, 0, false), &[1; 512]);
+        assert!(matches!(peer.events[..], [Event::Violation(_)]), "{tag}");
         assert!(peer.volume.iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn data_in_another_order_fails_its_command() {
+    // DataSN and offset of two PDUs.
+    for order in [[(0, 0), (0, 1024)], [(1, 0), (0, 1024)], [(0, 1024), (1, 0)], [(0, 0), (27, 1024)], [(0, 0), (1, 0)]]
+    {
+        let mut peer = Peer::logged_in(&[]);
+        let bhs = peer.command(&command(&write_10(0, 4), 0, 2048, true));
+        assert_eq!(peer.exchange(bhs, &[])[0].bhs.opcode(), R2T);
+        let [first, second] = order.map(|(data_sn, offset)| data_out(77, 0, data_sn, offset, false));
+        assert!(peer.exchange(first, &[1; 1024]).is_empty(), "{order:?}: the rest of the sequence is to come");
+        let mut second = second;
+        second.0[1] = 0x80;
+        let (_, status, sense) = collect(&peer.exchange(second, &[1; 1024]));
+        assert_eq!((status, sense[2], sense[12]), (2, 0xb, 0x4b), "{order:?}");
+        assert!(peer.volume.iter().all(|byte| *byte == 0) && peer.rooms.is_empty());
+        assert_eq!(peer.read(&[0, 0, 0, 0, 0, 0], 0).1, 0, "the session goes on");
     }
 }
 
@@ -161,6 +180,104 @@ fn what_waits_for_memory_lets_data_come() {
     assert_eq!(collect(&peer.received()).0, [5; 4096]);
 }
 
+/// A write of two blocks that comes with its data.
+fn with_data(peer: &mut Peer, itt: u32, byte: u8) -> Vec<azekura_iscsi::pdu::reader::Pdu> {
+    let mut bhs = peer.command(&command(&write_10(8, 2), 0, 1024, true));
+    bhs.put_u32(16, itt);
+    peer.exchange(bhs, &[byte; 1024])
+}
+
+#[test]
+fn data_that_nobody_asked_for_is_not_taken_before_there_is_memory() {
+    let mut peer = Peer::logged_in(&[]);
+    peer.has_room = false;
+    assert!(with_data(&mut peer, 78, 6).is_empty());
+    assert!(!azekura_frontend::StreamProtocol::wants_bytes(&peer.conn), "nothing more is received");
+    assert!(azekura_frontend::Protocol::wants_room(&peer.conn).is_some_and(|bytes| bytes > 1024));
+    peer.has_room = true;
+    peer.run(&support::One);
+    assert_eq!(collect(&peer.received()).1, 0);
+    assert_eq!(peer.volume[8 * 512..10 * 512], [6; 1024]);
+}
+
+#[test]
+fn a_command_without_memory_is_not_in_the_way_of_data_that_was_asked_for() {
+    for digest in ["None", "CRC32C"] {
+        let mut peer = Peer::logged_in(&[("DataDigest", digest)]);
+        let first = peer.command(&command(&write_10(0, 8), 0, 4096, true));
+        let r2t = peer.exchange(first, &[]);
+        peer.has_room = false;
+        let pdus = with_data(&mut peer, 78, 6);
+        assert_eq!((pdus[0].bhs.opcode(), pdus[0].bhs.0[3]), (SCSI_RESPONSE, 0x28), "TASK SET FULL");
+        let pdus = peer.data_out(77, r2t[0].bhs.u32(20), 0, &[5; 4096], 1024);
+        assert_eq!(collect(&pdus).1, 0);
+        assert_eq!(peer.volume[..10 * 512], [[5; 4096].as_slice(), &[0; 1024]].concat());
+        peer.has_room = true;
+        assert_eq!(with_data(&mut peer, 78, 6)[0].bhs.0[3], 0, "the initiator tries again");
+        assert!(peer.rooms.is_empty());
+    }
+}
+
+#[test]
+fn several_tasks_have_data_on_its_way() {
+    let mut peer = Peer::logged_in(&[]);
+    let mut asked = Vec::new();
+    for itt in 0..3 {
+        let mut bhs = peer.command(&command(&write_10(itt * 8, 8), 0, 4096, true));
+        bhs.put_u32(16, itt);
+        asked.extend(peer.exchange(bhs, &[]));
+    }
+    assert_eq!(asked.iter().map(|pdu| pdu.bhs.opcode()).collect::<Vec<_>>(), [R2T; 3]);
+    for r2t in asked.iter().rev() {
+        let itt = r2t.bhs.itt();
+        assert_eq!(collect(&peer.data_out(itt, r2t.bhs.u32(20), 0, &[itt as u8 + 1; 4096], 512)).1, 0);
+    }
+    assert_eq!(peer.volume[..3 * 4096], [[1; 4096], [2; 4096], [3; 4096]].concat());
+}
+
+#[test]
+fn large_tasks_have_their_data_come_one_after_the_other_and_reads_pass_them() {
+    let mut peer = Peer::logged_in(&[]);
+    let large = |peer: &mut Peer, itt| {
+        let mut bhs = peer.command(&command(&write_10(0, 6144), 0, 3 << 20, true));
+        bhs.put_u32(16, itt);
+        peer.exchange(bhs, &[])
+    };
+    assert_eq!(large(&mut peer, 1)[0].bhs.opcode(), R2T);
+    assert!(large(&mut peer, 2).is_empty());
+    assert_eq!(peer.read(&read_10(0, 1), 512).1, 0);
+    let pdus = peer.exchange(function(1, 1, 0), &[]);
+    assert_eq!((pdus[0].bhs.opcode(), pdus[1].bhs.opcode()), (TASK_MANAGEMENT_RESPONSE, R2T), "the next one");
+    assert_eq!(peer.rooms.len(), 1);
+}
+
+#[test]
+fn requests_out_of_order_take_little_memory() {
+    let mut peer = Peer::logged_in(&[("ImmediateData", "Yes")]);
+    peer.cmd_sn += 1;
+    for itt in 0..2 {
+        let mut bhs = peer.command(&command(&write_10(0, 80), 0, 40_960, true));
+        bhs.put_u32(16, itt);
+        assert!(peer.exchange(bhs, &[1; 40_960]).is_empty());
+    }
+    assert!(matches!(&peer.events[..], [Event::Violation(text)] if text.contains("lower")), "{:?}", peer.events);
+}
+
+#[test]
+fn who_does_not_take_answers_is_not_listened_to() {
+    let mut peer = Peer::logged_in(&[]);
+    let mut ping = Bhs::new(NOP_OUT | 0x40);
+    (ping.0[1], ping.0[19]) = (0x80, 5);
+    for _ in 0..100 {
+        peer.send(ping, &[1; 65_536]);
+    }
+    let waiting = azekura_frontend::StreamProtocol::outbox_mut(&mut peer.conn).len();
+    assert!((256 << 10..320 << 10).contains(&waiting), "{waiting} bytes wait");
+    assert!(peer.received().len() < 40);
+    peer.run(&support::One);
+    assert_eq!(peer.exchange(ping, &[1; 8]).last().map(|pdu| pdu.data.len()), Some(8));
+}
+
 fn function(function: u8, itt: u32, cmd_sn: u32) -> Bhs {
     let mut bhs = Bhs::new(TASK_MANAGEMENT | 0x40);
     bhs.0[1] = 0x80 | function;
@@ -200,6 +317,18 @@ fn an_aborted_write_whose_data_has_not_come_never_lands() {
     let mut elsewhere = function(5, 0, 0);
     elsewhere.0[9] = 1;
     assert_eq!(peer.exchange(elsewhere, &[])[0].bhs.0[2], 2, "no such logical unit");
+}
+
+#[test]
+fn who_resets_the_unit_is_told_so_by_its_next_command() {
+    for what in [5, 6] {
+        let mut peer = Peer::logged_in(&[]);
+        assert_eq!(peer.exchange(function(what, 0, 0), &[])[0].bhs.0[2], 0);
+        assert_eq!(peer.read(&[0x12, 0, 0, 0, 36, 0], 36).1, 0, "INQUIRY does not mind");
+        let (_, status, sense) = peer.read(&read_10(0, 1), 512);
+        assert_eq!((status, sense[2], sense[12], sense[13]), (2, 6, 0x29, 3));
+        assert_eq!(peer.read(&read_10(0, 1), 512).1, 0, "once");
+    }
 }
 
 #[test]
@@ -243,6 +372,36 @@ fn pings_farewells_and_what_is_not_known() {
     let pdus = peer.exchange(request(LOGOUT, 12), &[]);
     assert_eq!((pdus[0].bhs.opcode(), pdus[0].bhs.0[2]), (LOGOUT_RESPONSE, 0));
     assert_eq!(peer.events, [Event::Closed]);
+}
+
+#[test]
+fn a_farewell_is_answered_when_nothing_of_the_session_can_land_any_more() {
+    for opcode in [LOGOUT, TASK_MANAGEMENT] {
+        let mut peer = Peer::logged_in(&[]);
+        peer.hold = true;
+        let bhs = peer.command(&command(&write_10(0, 1), 0, 512, true));
+        assert!(peer.exchange(bhs, &[1; 512]).is_empty());
+        // Of LOGOUT: this session; of task management: a cold reset.
+        let mut farewell = function(if opcode == LOGOUT { 0 } else { 7 }, 0, 0);
+        farewell.0[0] = opcode | 0x40;
+        assert!(peer.exchange(farewell, &[]).is_empty(), "the write may still land");
+        assert!(with_data(&mut peer, 80, 3).is_empty() && peer.events.is_empty());
+        peer.let_go();
+        assert_eq!(peer.received().iter().map(|pdu| pdu.bhs.opcode()).collect::<Vec<_>>(), [opcode | 0x20]);
+        assert_eq!(peer.events, [Event::Closed]);
+    }
+}
+
+#[test]
+fn functions_that_wait_are_so_many() {
+    let mut peer = Peer::logged_in(&[]);
+    peer.hold = true;
+    let bhs = peer.command(&command(&write_10(0, 1), 0, 512, true));
+    assert!(peer.exchange(bhs, &[1; 512]).is_empty());
+    let answers: Vec<_> = (0..17).flat_map(|_| peer.exchange(function(2, 0, 0), &[])).collect();
+    assert_eq!(answers.iter().map(|pdu| pdu.bhs.0[2]).collect::<Vec<_>>(), [255], "rejected");
+    peer.let_go();
+    assert_eq!(peer.received().len(), 16);
 }
 
 #[test]

@@ -11,7 +11,7 @@
 pub mod keys;
 pub mod text;
 
-use crate::names::volume_name;
+use crate::names::{NAME_MAX, volume_name};
 use crate::pdu::initiator::LoginRequest;
 use crate::pdu::target::LOGIN_RESPONSE;
 use crate::pdu::{BHS_SIZE, Bhs};
@@ -25,6 +25,8 @@ const PORTAL_GROUP: &str = "1";
 const TSIH: u16 = 1;
 /// The longest answer, in bytes: any initiator takes data segments of 8 KiB in a login, and declarations follow.
 const ANSWER_MAX: usize = 8000;
+/// The most keys of a login.
+const KEYS_MAX: usize = 128;
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
@@ -215,11 +217,12 @@ impl Login {
 
     fn key(&mut self, key: &str, value: &str, answer: &mut Vec<u8>) -> Result<(), Refusal> {
         // Section 6.2: a key is negotiated once in a login.
-        if self.seen.iter().any(|seen| seen == key) {
+        if self.seen.len() >= KEYS_MAX || self.seen.iter().any(|seen| seen == key) {
             return Err(Refusal::InitiatorError);
         }
         self.seen.push(key.to_owned());
         match key {
+            "InitiatorName" | "TargetName" if value.len() > NAME_MAX => return Err(Refusal::InitiatorError),
             "InitiatorName" => self.initiator = Some(value.to_owned()),
             "TargetName" => self.target = Some(value.to_owned()),
             "SessionType" => match value {

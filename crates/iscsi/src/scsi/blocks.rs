@@ -2,7 +2,7 @@
 
 use super::opcodes as op;
 use super::sense::Sense;
-use super::{BLOCK, Cdb, Disk, PARAMETERS_MAX, Plan, Range, TRANSFER_BLOCKS_MAX, Use};
+use super::{BLOCK, Cdb, Disk, PARAMETERS_MAX, Plan, Range, TRANSFER_BLOCKS_MAX, Use, VERIFY_BLOCKS_MAX};
 
 /// The first block and the number of blocks of a command.
 fn place(cdb: Cdb<'_>) -> (u64, u64) {
@@ -108,9 +108,10 @@ fn verify(disk: &Disk, cdb: Cdb<'_>, first: u64, count: u64) -> Result<Plan, Sen
     let by = cdb.0[1] >> 1 & 3;
     let range = if by == 0 { range(disk, first, count)? } else { transfer(disk, first, count)? };
     match by {
-        // Blocks have checksums, and are scrubbed: that they can be read is known without reading them.
-        0 => Ok(Plan::good()),
-        1 | 3 if range.len == 0 => Ok(Plan::good()),
+        0 if count > u64::from(VERIFY_BLOCKS_MAX) => Err(Sense::FIELD),
+        0 | 1 | 3 if range.len == 0 => Ok(Plan::good()),
+        // Each block that is read is compared with its checksum.
+        0 => Ok(Plan::Scan(range)),
         1 => Ok(Plan::Take(range.len as u32, Use::Verify(range))),
         3 => Ok(Plan::Take(BLOCK as u32, Use::VerifySame(range))),
         _ => Err(Sense::FIELD),

@@ -22,6 +22,8 @@ pub const TRANSFER_BLOCKS_MAX: u32 = azekura_frontend::REQUEST_BYTES_MAX / BLOCK
 pub const UNMAP_DESCRIPTORS_MAX: u16 = 256;
 /// The most logical blocks of one UNMAP: 512 MiB.
 pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
+/// The most logical blocks that one VERIFY reads: 512 MiB.
+pub const VERIFY_BLOCKS_MAX: u32 = 1 << 20;
 /// The most bytes of a parameter list that is looked at.
 pub const PARAMETERS_MAX: u32 = 8192;
 
@@ -89,6 +91,8 @@ pub enum Plan {
     Check(Sense),
     /// Read this, and send it.
     Read(Range),
+    /// Read this, and send nothing: it is to be found out whether it can be read.
+    Scan(Range),
     /// Find out what of this holds data, for GET LBA STATUS with so many bytes of room.
     Status(Range, u32),
     /// Make this read as zeros.
@@ -183,8 +187,18 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
     }
 }
 
+/// READ CAPACITY and TEST UNIT READY: what an initiator asks to learn how its disk is now.
+#[must_use]
+pub(crate) fn asks_how_it_is(cdb: &[u8; 16]) -> bool {
+    match cdb[0] {
+        opcodes::TEST_UNIT_READY | opcodes::READ_CAPACITY_10 => true,
+        opcodes::SERVICE_ACTION_IN_16 => cdb[1] & 0x1f == opcodes::READ_CAPACITY_16,
+        _ => false,
+    }
+}
+
 /// Logical unit 0 by the peripheral or flat method (SAM-5 section 4.7.7), whose address has zeros but for its method.
-fn lun_is_zero(lun: [u8; 8]) -> bool {
+pub(crate) fn lun_is_zero(lun: [u8; 8]) -> bool {
     matches!(lun[0], 0 | 0x40) && lun[1..].iter().all(|byte| *byte == 0)
 }
 

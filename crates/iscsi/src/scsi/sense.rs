@@ -42,6 +42,13 @@ impl Sense {
     /// ABORTED COMMAND, NOT ENOUGH UNSOLICITED DATA (RFC 7143 section 11.4.7.2).
     pub const NOT_ENOUGH_DATA: Sense = Sense::new(0xb, 0x0c, 0x0d);
 
+    /// ABORTED COMMAND, DATA PHASE ERROR.
+    pub const DATA_PHASE: Sense = Sense::new(0xb, 0x4b, 0x00);
+    /// UNIT ATTENTION, BUS DEVICE RESET FUNCTION OCCURRED.
+    pub const RESET: Sense = Sense::new(0x6, 0x29, 0x03);
+    /// UNIT ATTENTION, CAPACITY DATA HAS CHANGED.
+    pub const CAPACITY_CHANGED: Sense = Sense::new(0x6, 0x2a, 0x09);
+
     const fn new(key: u8, asc: u8, ascq: u8) -> Sense {
         Sense { key, asc, ascq }
     }
@@ -69,6 +76,8 @@ pub enum Failure {
     Check(Sense),
     /// BUSY: to be asked again.
     Busy,
+    /// TASK SET FULL: to be asked again when less is under way.
+    TaskSetFull,
 }
 
 impl Failure {

@@ -2,7 +2,7 @@
 
 use crate::login::keys::Parameters;
 use crate::pdu::target::{DATA_IN, R2T, REJECT, RejectReason, SCSI_RESPONSE, put};
-use crate::pdu::{Bhs, NO_TAG};
+use crate::pdu::{BHS_SIZE, Bhs, NO_TAG};
 use crate::scsi::sense::Failure;
 use azekura_base::Outbox;
 use azekura_gateway::Piece;
@@ -32,6 +32,8 @@ pub(crate) struct Answers {
     /// The number of the next command, and of the last one that may come.
     pub exp_cmd_sn: u32,
     pub max_cmd_sn: u32,
+    /// Bytes of answers for which nobody has asked for memory, since the outbox was short last.
+    pub unmetered: usize,
 }
 
 impl Answers {
@@ -53,6 +55,7 @@ impl Answers {
     pub fn respond(&mut self, outbox: &mut Outbox, opcode: u8, itt: u32, fill: impl FnOnce(&mut Bhs), data: Bytes) {
         let mut bhs = self.header(opcode, itt, true);
         fill(&mut bhs);
+        self.unmetered += BHS_SIZE + data.len();
         put(outbox, self.parameters.digests, bhs, &[data]);
     }
 
@@ -60,10 +63,12 @@ impl Answers {
     pub fn status(&mut self, outbox: &mut Outbox, itt: u32, expected: u64, length: u64, failure: Option<Failure>) {
         const CHECK_CONDITION: u8 = 0x02;
         const BUSY: u8 = 0x08;
+        const TASK_SET_FULL: u8 = 0x28;
         let (mut status, mut sense) = (0, Bytes::new());
         match failure {
             None => {}
             Some(Failure::Busy) => status = BUSY,
+            Some(Failure::TaskSetFull) => status = TASK_SET_FULL,
             Some(Failure::Check(why)) => {
                 status = CHECK_CONDITION;
                 let fixed = why.fixed();

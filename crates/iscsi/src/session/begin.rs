@@ -1,6 +1,6 @@
 //! What of a volume a command needs, once its data is there.
 
-use super::task::{After, Task};
+use super::task::{After, SCAN_BYTES, Task};
 use crate::scsi::parameters::unmap;
 use crate::scsi::sense::{Failure, Sense};
 use crate::scsi::{BLOCK, Disk, Plan, Range, Use, mode};
@@ -21,6 +21,12 @@ pub(crate) fn begin(task: &mut Task, disk: &Disk) {
             if len > 0 {
                 task.requests.push_back(Request::Read { offset: range.offset, len });
             }
+        }
+        Plan::Scan(range) => {
+            task.after = After::Drop;
+            let pieces = (0..range.len).step_by(SCAN_BYTES as usize);
+            let read = |at| Request::Read { offset: range.offset + at, len: SCAN_BYTES.min(range.len - at) };
+            task.requests.extend(pieces.map(read));
         }
         Plan::Status(range, room) => {
             task.after = After::Status { offset: range.offset, room };

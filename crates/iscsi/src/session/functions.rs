@@ -1,8 +1,11 @@
 //! Task management (RFC 7143 sections 11.5 and 11.6).
 
-use super::full::{Flow, Full};
+use super::full::Full;
+use crate::FUNCTIONS_MAX;
 use crate::pdu::Bhs;
 use crate::pdu::target::TASK_MANAGEMENT_RESPONSE;
+use crate::scsi::lun_is_zero;
+use crate::scsi::sense::Sense;
 use azekura_base::Outbox;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -20,54 +23,75 @@ const NO_SUCH_TASK: u8 = 1;
 const NO_SUCH_LUN: u8 = 2;
 const NO_REASSIGN: u8 = 4;
 const NOT_SUPPORTED: u8 = 5;
+const REJECTED: u8 = 255;
 
-/// A function that is answered when the tasks that it ends have no request under way any more: after its answer nothing
-/// of them changes the volume.
+/// A function, or a logout, that is answered when the tasks that it ends have no request under way any more: after its
+/// answer nothing of them changes the volume.
 #[derive(Debug)]
 pub(crate) struct Function {
+    /// Of the answer.
+    opcode: u8,
     itt: u32,
+    /// It ends the session.
+    ends: bool,
     waits_for: BTreeSet<u64>,
 }
 
 impl Full {
-    pub(super) fn function(&mut self, bhs: &Bhs, outbox: &mut Outbox) -> Flow {
+    pub(super) fn function(&mut self, bhs: &Bhs, outbox: &mut Outbox) {
         let function = bhs.0[1] & 0x7f;
-        let is_lun_there = bhs.lun() == [0; 8];
         let tasks: Vec<u64> = match function {
+            _ if self.functions.len() >= FUNCTIONS_MAX => return self.respond(bhs.itt(), REJECTED, outbox),
             ABORT_TASK => match self.by_itt.get(&bhs.u32(20)) {
                 Some(id) => vec![*id],
                 None => {
                     let response = self.abort_unseen(bhs.u32(32));
-                    self.respond(bhs.itt(), response, outbox);
-                    return Flow::Goes;
+                    return self.respond(bhs.itt(), response, outbox);
                 }
             },
-            ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET if !is_lun_there => {
-                self.respond(bhs.itt(), NO_SUCH_LUN, outbox);
-                return Flow::Goes;
+            ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET if !lun_is_zero(bhs.lun()) => {
+                return self.respond(bhs.itt(), NO_SUCH_LUN, outbox);
             }
-            ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET | TARGET_WARM_RESET | TARGET_COLD_RESET => {
-                self.tasks.iter().map(|(id, _)| id).collect()
+            ABORT_TASK_SET | CLEAR_TASK_SET => self.all_tasks(),
+            LOGICAL_UNIT_RESET | TARGET_WARM_RESET => {
+                self.attention = Some(Sense::RESET);
+                self.all_tasks()
             }
-            _ => {
-                let response = if function == TASK_REASSIGN { NO_REASSIGN } else { NOT_SUPPORTED };
-                self.respond(bhs.itt(), response, outbox);
-                return Flow::Goes;
-            }
-        };
-        tasks.iter().for_each(|id| self.abort(*id, outbox));
-        let waits_for: BTreeSet<u64> = tasks.into_iter().filter(|id| self.tasks.get(*id).is_some()).collect();
-        if function == TARGET_COLD_RESET {
             // Section 11.5.1: the session ends.
-            self.respond(bhs.itt(), COMPLETE, outbox);
-            return Flow::Ends;
-        }
-        if waits_for.is_empty() {
-            self.respond(bhs.itt(), COMPLETE, outbox);
+            TARGET_COLD_RESET => return self.end_all(TASK_MANAGEMENT_RESPONSE, bhs.itt(), outbox),
+            TASK_REASSIGN => return self.respond(bhs.itt(), NO_REASSIGN, outbox),
+            _ => return self.respond(bhs.itt(), NOT_SUPPORTED, outbox),
+        };
+        let function =
+            Function { opcode: TASK_MANAGEMENT_RESPONSE, itt: bhs.itt(), ends: false, waits_for: BTreeSet::new() };
+        self.end_tasks(tasks, function, outbox);
+    }
+
+    fn all_tasks(&self) -> Vec<u64> {
+        self.tasks.iter().map(|(id, _)| id).collect()
+    }
+
+    /// Ends the session with an answer of this opcode, when nothing of it is under way any more.
+    pub(super) fn end_all(&mut self, opcode: u8, itt: u32, outbox: &mut Outbox) {
+        self.is_leaving = true;
+        let function = Function { opcode, itt, ends: true, waits_for: BTreeSet::new() };
+        self.end_tasks(self.all_tasks(), function, outbox);
+    }
+
+    fn end_tasks(&mut self, tasks: Vec<u64>, mut function: Function, outbox: &mut Outbox) {
+        tasks.iter().for_each(|id| self.abort(*id, outbox));
+        function.waits_for.extend(tasks.into_iter().filter(|id| self.tasks.get(*id).is_some()));
+        if function.waits_for.is_empty() {
+            self.function_is_done(&function, outbox);
         } else {
-            self.functions.push(Function { itt: bhs.itt(), waits_for });
+            self.functions.push(function);
         }
-        Flow::Goes
+    }
+
+    fn function_is_done(&mut self, function: &Function, outbox: &mut Outbox) {
+        let fill = |bhs: &mut Bhs| bhs.0[2] = COMPLETE;
+        self.answers.respond(outbox, function.opcode, function.itt, fill, Bytes::new());
+        self.has_left |= function.ends;
     }
 
     /// A task that is not here: over, or its command has not come yet, and then it is as if it had (section 11.6.1).
@@ -98,6 +122,6 @@ impl Full {
         let (done, rest) = std::mem::take(&mut self.functions).into_iter().partition(|f| f.waits_for.is_empty());
         self.functions = rest;
         let done: Vec<Function> = done;
-        done.iter().for_each(|function| self.respond(function.itt, COMPLETE, outbox));
+        done.iter().for_each(|function| self.function_is_done(function, outbox));
     }
 }

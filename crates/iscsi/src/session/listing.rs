@@ -53,12 +53,19 @@ impl Text {
         let Ok(pairs) = parse(&text) else {
             return answers.reject(outbox, RejectReason::InvalidField, &pdu.bhs);
         };
+        // A list may be long: it is sent as it is kept for all connections, and so by itself.
+        let asks_for_targets = |(key, _): &(&str, &str)| *key == "SendTargets";
+        if let [one @ (_, value)] = pairs[..]
+            && asks_for_targets(&one)
+        {
+            self.to_go = targets(value, exports, here);
+            return self.answer(pdu, answers, outbox);
+        }
+        if pairs.iter().any(asks_for_targets) {
+            return answers.reject(outbox, RejectReason::InvalidField, &pdu.bhs);
+        }
         let mut answer = Vec::new();
         for (key, value) in pairs {
-            if key == "SendTargets" {
-                answer.extend_from_slice(&targets(value, exports, here));
-                continue;
-            }
             // Section 13: of what is negotiated in a login, only this can be declared again.
             let said = match key {
                 "MaxRecvDataSegmentLength" => answers.parameters.answer(key, value),

@@ -7,21 +7,23 @@
 
 mod answers;
 mod begin;
+mod commands;
 mod full;
 mod functions;
 mod listing;
+mod room;
 mod task;
 
 use crate::login::{Login, Refusal, Step};
 use crate::pdu::initiator::{LOGIN, LoginRequest};
-use crate::pdu::reader::{Pdu, Reader};
+use crate::pdu::reader::{Pdu, Reader, Taking};
 use crate::pdu::target::put;
 use crate::pdu::{Bhs, Digests};
 use crate::{LOGIN_OUTBOX_MAX, LOGIN_SEGMENT_MAX, OUTBOX_MAX, SEGMENT_MAX};
 use azekura_base::{Inbox, Outbox};
 use azekura_frontend::{Event, Exports, Protocol, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
-use full::{Flow, Full};
+use full::Full;
 
 #[derive(Debug)]
 enum Phase {
@@ -34,10 +36,10 @@ enum Phase {
 ///
 /// # How it is driven
 ///
-/// As any [`StreamProtocol`]. Memory is asked for by one command at a time, the first that has requests to give out:
-/// its data and that of its answer. Meanwhile what comes is read on, so that data that was asked for does come.
-/// Commands that wait hold their immediate data, at most [`crate::FIRST_BURST_MAX`] each, and the window of commands
-/// bounds how many there are.
+/// As any [`StreamProtocol`]. Each command asks for the memory of its data and of its answer, and keeps that until it
+/// has become a request: several have data on its way at a time. Data that was not asked for is not received before
+/// there is memory for its command. Beside that a connection has one data segment at most, [`crate::PARKED_BYTES_MAX`]
+/// for what came out of order, and [`crate::UNMETERED_MAX`] of small answers.
 ///
 /// # What it costs
 ///
@@ -70,9 +72,11 @@ impl Connection {
         }
     }
 
-    fn is_stalled(&self) -> bool {
-        let is_open = matches!(self.phase, Phase::Full(_));
-        self.outbox.len() > if is_open { OUTBOX_MAX } else { LOGIN_OUTBOX_MAX }
+    fn is_stalled(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Full(full) => self.outbox.len() > OUTBOX_MAX || full.is_stalled(&self.outbox),
+            _ => self.outbox.len() > LOGIN_OUTBOX_MAX,
+        }
     }
 
     fn end(&mut self, event: Event) -> Option<Event> {
@@ -106,6 +110,29 @@ impl Connection {
         None
     }
 
+    /// The next PDU; `None` when it has not come, or when its data has to wait for memory.
+    fn next_pdu(&mut self, segment_max: usize) -> Result<Option<Pdu>, String> {
+        let (phase, mut waits, mut violation) = (&mut self.phase, false, None);
+        let mut taking = |bhs: &Bhs| {
+            let taking = match phase {
+                Phase::Full(full) => full.admit(bhs),
+                _ => Ok(Taking::Take),
+            };
+            let taking = taking.unwrap_or_else(|why| {
+                violation = Some(why);
+                Taking::Later
+            });
+            waits = taking == Taking::Later;
+            taking
+        };
+        let next = self.reader.next_if(&mut self.inbox, segment_max, &mut taking).map_err(|bad| bad.to_string())?;
+        if let Some(violation) = violation {
+            return Err(violation.to_owned());
+        }
+        self.starved = next.is_none() && !waits;
+        Ok(next)
+    }
+
     /// Deals with a PDU. `None`: on.
     fn pdu(&mut self, pdu: Pdu, exports: &dyn Exports) -> Option<Event> {
         match &mut self.phase {
@@ -117,8 +144,7 @@ impl Connection {
                 self.login_step(step)
             }
             Phase::Full(full) => match full.pdu(pdu, &mut self.outbox, exports) {
-                Ok(Flow::Goes) => None,
-                Ok(Flow::Ends) => self.end(Event::Closed),
+                Ok(()) => None,
                 Err(violation) => self.end(Event::Violation(violation.to_owned())),
             },
             Phase::Over => None,
@@ -147,6 +173,7 @@ impl Protocol for Connection {
                     }
                 }
                 Phase::Login(_) => LOGIN_SEGMENT_MAX,
+                Phase::Full(full) if full.has_left() => return self.end(Event::Closed),
                 Phase::Full(full) => {
                     if let Some(event) = full.next_request(&mut self.outbox) {
                         return Some(event);
@@ -158,12 +185,9 @@ impl Protocol for Connection {
                 self.starved = true;
                 return None;
             }
-            match self.reader.next(&mut self.inbox, segment_max as usize) {
-                Err(bad) => return self.end(Event::Violation(bad.to_string())),
-                Ok(None) => {
-                    self.starved = true;
-                    return None;
-                }
+            match self.next_pdu(segment_max as usize) {
+                Err(violation) => return self.end(Event::Violation(violation)),
+                Ok(None) => return None,
                 Ok(Some(pdu)) => {
                     if let Some(event) = self.pdu(pdu, exports) {
                         return Some(event);
@@ -182,15 +206,26 @@ impl Protocol for Connection {
 
     fn wants_room(&self) -> Option<usize> {
         match &self.phase {
-            Phase::Full(full) => full.wants_room,
+            Phase::Full(full) => full.wants_room(),
             _ => None,
         }
     }
 
     fn give_room(&mut self) {
         if let Phase::Full(full) = &mut self.phase {
-            full.give_room();
+            full.give_room(&mut self.outbox);
         }
+    }
+
+    fn room_is_late(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Full(full) => full.room_is_late(),
+            _ => false,
+        }
+    }
+
+    fn keeps_room(&self) -> bool {
+        true
     }
 }
 

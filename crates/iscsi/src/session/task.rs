@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 /// Bytes that a request takes besides its data.
 pub(crate) const REQUEST_BYTES: usize = 1024;
+/// Bytes that are read at a time of what nobody wants to have.
+pub(crate) const SCAN_BYTES: u64 = 1 << 20;
 
 /// Data on its way from the initiator.
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ pub(crate) struct DataOut {
     pub r2t_sn: u32,
     /// Unsolicited Data-Out PDUs follow (F of the command was 0).
     pub unsolicited: bool,
+    /// Some of it did not come where it was to.
+    pub is_torn: bool,
     whole: Option<Bytes>,
     buf: Option<PageBuf>,
 }
@@ -34,7 +38,7 @@ impl DataOut {
     }
 
     /// More data has come, which is not copied when all came at once. What nobody wants is dropped.
-    pub fn take(&mut self, data: Bytes) {
+    fn take(&mut self, data: Bytes) {
         let at = self.have;
         self.have += data.len();
         if at >= self.wanted {
@@ -48,6 +52,15 @@ impl DataOut {
         let wanted = self.wanted;
         let buf = self.buf.get_or_insert_with(|| PageBuf::new(wanted));
         buf[at..at + count].copy_from_slice(&data[..count]);
+    }
+
+    /// So many bytes have come, of which either all were kept, or none.
+    pub fn come(&mut self, data: Bytes, len: usize) {
+        if data.len() == len {
+            self.take(data);
+        } else {
+            self.have += len;
+        }
     }
 
     /// All data.
@@ -67,6 +80,8 @@ pub(crate) enum After {
     Compare { with: Bytes, every: bool },
     /// The state of blocks is sent, with room for so many bytes.
     Status { offset: u64, room: u32 },
+    /// It could be read: that was all.
+    Drop,
 }
 
 /// A command that has not been answered.
@@ -78,6 +93,8 @@ pub(crate) struct Task {
     /// Bytes that the command itself says it transfers, in the initiator's eyes.
     pub length: u64,
     pub after: After,
+    /// Memory that it has for its data, or for its next request.
+    pub room: Option<usize>,
     /// Requests that have not been given out.
     pub requests: VecDeque<Request>,
     pub is_started: bool,
@@ -106,6 +123,7 @@ impl Task {
             data,
             length,
             after: After::Nothing,
+            room: None,
             requests: VecDeque::new(),
             is_started: false,
             outstanding: 0,
@@ -116,20 +134,27 @@ impl Task {
 
     /// Bytes that its next request takes, and its answer.
     pub fn memory_bytes(&self) -> usize {
-        let bytes = match &self.plan {
+        let bytes = match (&self.plan, self.requests.front()) {
+            (_, Some(Request::Read { len, .. })) => *len as usize,
             _ if self.is_started => 0,
-            Plan::Read(range) => range.len.min(u64::from(self.command.read_bytes)) as usize,
-            Plan::Take(_, Use::Same(range) | Use::VerifySame(range)) => range.len as usize,
+            (Plan::Read(range), _) => range.len.min(u64::from(self.command.read_bytes)) as usize,
+            (Plan::Scan(range), _) => range.len.min(SCAN_BYTES) as usize,
+            (Plan::Take(_, Use::Same(range) | Use::VerifySame(range)), _) => range.len as usize,
             // Both are held: what was sent, and what is read.
-            Plan::Take(_, Use::Verify(_)) => 2 * self.data.wanted,
-            Plan::Take(..) => self.data.wanted,
+            (Plan::Take(_, Use::Verify(_)), _) => 2 * self.data.wanted,
+            (Plan::Take(..), _) => self.data.wanted,
             _ => 0,
         };
         bytes + REQUEST_BYTES
     }
 
-    /// It holds back the commands behind it for nothing more: all of its requests are given out.
-    pub fn is_given_out(&self) -> bool {
-        self.is_started && self.requests.is_empty()
+    /// It needs nothing from its initiator any more.
+    pub fn has_its_data(&self) -> bool {
+        self.is_started || self.data.is_complete()
+    }
+
+    /// It has memory, and its data is on its way.
+    pub fn is_receiving(&self) -> bool {
+        self.room.is_some() && !self.is_aborted && !self.has_its_data()
     }
 }

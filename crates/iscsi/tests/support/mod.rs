@@ -84,7 +84,8 @@ pub struct Peer {
     pub events: Vec<Event>,
     /// Memory is given.
     pub has_room: bool,
-    room: Option<usize>,
+    /// Memory that was given and has not come to be a request.
+    pub rooms: Vec<usize>,
     reader: Reader,
     inbox: Inbox,
     pub digests: Digests,
@@ -102,7 +103,7 @@ impl Peer {
             held: VecDeque::new(),
             events: Vec::new(),
             has_room: true,
-            room: None,
+            rooms: Vec::new(),
             reader: Reader::default(),
             inbox: Inbox::new(),
             digests: Digests::default(),
@@ -140,6 +141,18 @@ impl Peer {
         self.send_bytes(&pieces.concat());
     }
 
+    /// A PDU is there to be read; nobody has looked at it.
+    pub fn queue(&mut self, bhs: Bhs, data: &[u8]) {
+        let mut out = azekura_base::Outbox::new();
+        target::put(&mut out, self.digests, bhs, &[Bytes::copy_from_slice(data)]);
+        let mut pieces = Vec::new();
+        out.take(&mut pieces, usize::MAX, usize::MAX);
+        let bytes = pieces.concat();
+        let mut fill = self.conn.inbox_mut().take_fill();
+        fill.buf[fill.at..fill.at + bytes.len()].copy_from_slice(&bytes);
+        self.conn.inbox_mut().filled(fill, bytes.len());
+    }
+
     pub fn send_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             self.run(&One);
@@ -160,7 +173,8 @@ impl Peer {
         loop {
             match self.conn.poll(exports) {
                 Some(Event::Request { tag, memory_bytes, request }) => {
-                    assert_eq!(self.room.take(), Some(memory_bytes), "memory is asked for first");
+                    let room = self.rooms.iter().position(|room| *room == memory_bytes);
+                    self.rooms.remove(room.expect("memory is asked for first"));
                     if self.hold && request != Request::Flush {
                         self.held.push_back((tag, request));
                     } else {
@@ -174,10 +188,10 @@ impl Peer {
                 Some(event) => self.events.push(event),
                 None => match self.conn.wants_room() {
                     Some(bytes) if self.has_room => {
-                        assert_eq!(self.room, None, "one at a time");
-                        self.room = Some(bytes);
+                        self.rooms.push(bytes);
                         self.conn.give_room();
                     }
+                    Some(_) if self.conn.room_is_late() => {}
                     _ => return,
                 },
             }
