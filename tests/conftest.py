@@ -115,9 +115,9 @@ def module_cluster():
     path = new_folder()
     made = []
 
-    def make(**options):
+    def make(start=True, **options):
         made.append(Cluster(path / f"c{len(made)}", **options))
-        return made[-1].start()
+        return made[-1].start() if start else made[-1]
 
     yield make
     for cluster in made:

@@ -6,8 +6,8 @@ BUILD_TOOLS=(cc:build-essential curl:curl)
 CLIENT_TOOLS=(fio:fio qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils nbdinfo:libnbd-bin
     nbdcopy:libnbd-bin nbdfuse:nbdfuse fusermount3:fuse3 jq:jq)
 ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
-TEST_TOOLS=(nbdkit:nbdkit mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3
-    shellcheck:shellcheck)
+TEST_TOOLS=(nbdkit:nbdkit iscsi-test-cu:libiscsi-bin mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
+    python3:python3 shellcheck:shellcheck)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 LAB_TOOLS=("${BENCH_TOOLS[@]}" "${CLIENT_TOOLS[@]}")

@@ -7,7 +7,7 @@ use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
-use crate::protocol::{Event, Tag};
+use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits, HANDSHAKE_MAX};
 use azekura_base::{Generation, Repeats, Slab, VolumeId};
@@ -196,7 +196,7 @@ impl<K: Copy + Ord> Frontend<K> {
             }
             let Some(event) = client.protocol().poll(&exports) else {
                 match client.protocol().wants_room() {
-                    Some(bytes) if self.memory.take(conn, bytes, cx.now) => client.protocol().give_room(),
+                    Some(bytes) if self.take_room(conn, bytes, client.protocol(), cx.now) => {}
                     Some(_) => return,
                     None => {
                         // A refusal has been told; whoever asks again gets another answer.
@@ -212,6 +212,23 @@ impl<K: Copy + Ord> Frontend<K> {
                 return;
             }
         }
+    }
+
+    /// Takes memory for a protocol that wants some. True when it is to be polled again: it has the memory, or does
+    /// without.
+    fn take_room(&mut self, conn: K, bytes: usize, protocol: &mut dyn StreamProtocol, now: Duration) -> bool {
+        if !protocol.keeps_room() {
+            self.memory.refused(conn);
+        }
+        if self.memory.take(conn, bytes, now) {
+            protocol.give_room();
+            return true;
+        }
+        let renounces = protocol.room_is_late();
+        if renounces {
+            self.memory.renounced(conn);
+        }
+        renounces
     }
 
     /// Deals with what a client has done. False when nothing more is to be taken from it for now.
@@ -243,7 +260,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 true
             }
             Event::Request { tag, memory_bytes, request } => {
-                self.memory.received(conn);
+                self.memory.received(conn, memory_bytes);
                 let Some(op) = request.op() else {
                     self.memory.answered(conn, memory_bytes);
                     client.protocol().reply(tag, Outcome::Done);

@@ -41,8 +41,8 @@ fn size_of(bytes: usize) -> Size {
 /// What one connection has taken, in bytes.
 #[derive(Debug, Default)]
 struct Held {
-    /// For the request that the client is sending.
-    receiving: usize,
+    /// For requests that the client is sending, by size.
+    receiving: [usize; 2],
     /// For requests that are being carried out, by size.
     carried_out: [usize; 2],
     /// In answers that the client has not taken.
@@ -56,8 +56,7 @@ struct Held {
 
 impl Held {
     fn by_size(&self) -> [usize; 2] {
-        let mut sum = self.carried_out;
-        sum[size_of(self.receiving) as usize] += self.receiving;
+        let mut sum = [0, 1].map(|size| self.carried_out[size] + self.receiving[size]);
         sum[size_of(self.unsent) as usize] += self.unsent;
         sum
     }
@@ -68,7 +67,7 @@ impl Held {
 
     /// What waits for the client, not for this node.
     fn with_client(&self) -> usize {
-        self.receiving + self.unsent
+        self.receiving.iter().sum::<usize>() + self.unsent
     }
 }
 
@@ -96,8 +95,8 @@ impl<K: Copy + Ord> Memory<K> {
         self.used.iter().sum()
     }
 
-    /// Takes the bytes of a connection's next request. When there are not enough, the connection waits, and
-    /// [`Memory::next`] will name it.
+    /// Takes the bytes of a connection's next request, beside those that it has. When there are not enough, the
+    /// connection waits, and [`Memory::next`] will name it.
     #[must_use]
     pub fn take(&mut self, conn: K, bytes: usize, now: Duration) -> bool {
         let size = size_of(bytes) as usize;
@@ -133,7 +132,7 @@ impl<K: Copy + Ord> Memory<K> {
             if held.with_client() == 0 {
                 (held.moved, held.since) = (0, now);
             }
-            held.receiving = bytes;
+            held.receiving[size_of(bytes) as usize] += bytes;
         });
     }
 
@@ -147,11 +146,12 @@ impl<K: Copy + Ord> Memory<K> {
         }
     }
 
-    /// The request for which a connection took bytes last has come, and is carried out.
-    pub fn received(&mut self, conn: K) {
+    /// A request for which a connection took so many bytes has come, and is carried out.
+    pub fn received(&mut self, conn: K, bytes: usize) {
+        let size = size_of(bytes) as usize;
         self.change(conn, |held| {
-            let bytes = std::mem::take(&mut held.receiving);
-            held.carried_out[size_of(bytes) as usize] += bytes;
+            held.receiving[size] = held.receiving[size].saturating_sub(bytes);
+            held.carried_out[size] += bytes;
         });
     }
 
@@ -161,9 +161,16 @@ impl<K: Copy + Ord> Memory<K> {
         self.change(conn, |held| held.carried_out[size] = held.carried_out[size].saturating_sub(bytes));
     }
 
-    /// The request for which a connection took bytes last was answered without being carried out.
+    /// Whatever a connection took bytes for and has not received was answered without being carried out.
     pub fn refused(&mut self, conn: K) {
-        self.change(conn, |held| held.receiving = 0);
+        self.change(conn, |held| held.receiving = [0; 2]);
+    }
+
+    /// The connection does without what it waits for.
+    pub fn renounced(&mut self, conn: K) {
+        if self.held.get_mut(&conn).and_then(|held| held.wants.take()).is_some() {
+            self.waiting.iter_mut().for_each(|waiting| waiting.retain(|other| *other != conn));
+        }
     }
 
     /// So many bytes of answers wait for the client.
@@ -223,10 +230,7 @@ impl<K: Copy + Ord> Memory<K> {
             let own = held.total() + bytes <= self.limits.share_bytes;
             if own || self.fits(size, bytes) {
                 self.waiting[size].pop_front();
-                self.change(conn, |held| {
-                    held.receiving = bytes;
-                    held.wants = None;
-                });
+                self.change(conn, |held| held.wants = None);
                 self.begin(conn, bytes, now);
                 return Some(conn);
             }
@@ -260,5 +264,57 @@ impl<K: Copy + Ord> Memory<K> {
             return None;
         }
         self.held.values().map(|held| held.since + STALL_PERIOD).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+    const MIB: usize = 1 << 20;
+
+    fn memory() -> Memory<u32> {
+        Memory::new(MemoryLimits::default())
+    }
+
+    #[test]
+    fn a_connection_holds_several_amounts() {
+        let mut memory = memory();
+        for bytes in [MIB, 2 * MIB, MIB] {
+            assert!(memory.take(1, bytes, NOW));
+        }
+        assert_eq!(memory.used_bytes(), 4 * MIB);
+        memory.received(1, 2 * MIB);
+        memory.answered(1, 2 * MIB);
+        assert_eq!(memory.used_bytes(), 2 * MIB, "the others are still to come");
+        memory.refused(1);
+        assert_eq!(memory.used_bytes(), 0);
+    }
+
+    #[test]
+    fn who_does_without_is_in_nobodys_way() {
+        let mut memory = memory();
+        let half = MEMORY_BYTES_MAX / 2;
+        assert!(memory.take(1, half, NOW));
+        assert!(!memory.take(2, half, NOW) && !memory.take(3, 2 * MIB, NOW));
+        memory.renounced(2);
+        assert!(!memory.is_waiting(2) && memory.is_waiting(3));
+        memory.refused(1);
+        assert_eq!((memory.next(NOW), memory.next(NOW)), (Some(3), None));
+        assert_eq!(memory.used_bytes(), 2 * MIB);
+    }
+
+    #[test]
+    fn what_is_given_late_is_counted_once_and_its_time_begins_then() {
+        let mut memory = memory();
+        assert!(memory.take(1, MEMORY_BYTES_MAX / 2, NOW));
+        assert!(!memory.take(2, 2 * MIB, NOW) && !memory.take(3, MEMORY_BYTES_MAX / 2, NOW));
+        let late = NOW + STALL_PERIOD;
+        memory.gone(1);
+        assert_eq!(memory.next(late), Some(2));
+        assert_eq!(memory.used_bytes(), 2 * MIB);
+        assert!(memory.stalled(late).is_empty(), "it has had no time to send anything");
+        assert_eq!(memory.stalled(late + STALL_PERIOD), [2]);
     }
 }

@@ -74,6 +74,18 @@ pub trait Protocol {
 
     /// Gives the bytes that it wants; to be polled again.
     fn give_room(&mut self);
+
+    /// The bytes that it wants are not there yet. True: it does without them, and is to be polled again. False: it
+    /// waits for [`Protocol::give_room`].
+    fn room_is_late(&mut self) -> bool {
+        false
+    }
+
+    /// True: what was given stays given until a request names it, however much more is given meanwhile. False: what was
+    /// given and has not come to be a request when more is wanted is not needed any more.
+    fn keeps_room(&self) -> bool {
+        false
+    }
 }
 
 /// A [`Protocol`] that comes as a stream of bytes in both directions.

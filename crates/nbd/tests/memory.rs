@@ -68,7 +68,7 @@ impl Conn {
         loop {
             match self.session.poll(&One) {
                 Some(Event::Request { token, .. }) => {
-                    memory.received(id);
+                    memory.received(id, token.memory_bytes());
                     self.requests.push(token);
                 }
                 Some(event) => panic!("unexpected {event:?}"),
@@ -218,7 +218,7 @@ fn who_makes_progress_or_waits_for_the_node_is_not_stalled() {
     memory.moved(1, 10 * MIB);
     assert!(memory.stalled(NOW + STALL_PERIOD).is_empty());
     // Now it is carried out: that may take long, and is not the client's fault.
-    memory.received(1);
+    memory.received(1, 30 * MIB);
     assert!(memory.stalled(late).is_empty());
     memory.answered(1, 30 * MIB);
     memory.unsent(1, 30 * MIB, late);

@@ -69,6 +69,10 @@ pub struct NodeArgs {
     #[arg(long, value_name = "GROUP", requires = "nbd_socket")]
     pub nbd_socket_group: Option<String>,
 
+    /// Where iSCSI initiators connect over TCP: each volume is a target with one logical unit (docs/iscsi.md).
+    #[arg(long, value_name = "IP:PORT")]
+    pub iscsi: Option<SocketAddr>,
+
     /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
     /// their own. At most half of the files that the process may have open.
     #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]

@@ -114,7 +114,7 @@ impl ClientListener {
     fn new<P: StreamProtocol + 'static>(
         option: &'static str,
         address: ListenAddress,
-        connected: fn(usize) -> P,
+        connected: impl Fn(usize) -> P + Send + Sync + 'static,
     ) -> ClientListener {
         let speak = Arc::new(move |stream_bytes_max| Box::new(connected(stream_bytes_max)) as Box<dyn StreamProtocol>);
         ClientListener { option, protocol: P::name(), address, speak }
@@ -128,7 +128,14 @@ impl ClientListener {
         let tcp = args.nbd.map(|address| nbd("--nbd", ListenAddress::Tcp(address)));
         let access = Access::of(args.nbd_socket_mode, args.nbd_socket_group.clone());
         let unix = args.nbd_socket.clone().map(|path| nbd("--nbd-socket", ListenAddress::Unix(path, access)));
-        tcp.into_iter().chain(unix).collect()
+        tcp.into_iter().chain(unix).chain(args.iscsi.map(ClientListener::iscsi)).collect()
+    }
+
+    fn iscsi(address: SocketAddr) -> ClientListener {
+        // One that stands for all addresses of the machine is none that an initiator could be sent to.
+        let portal = if address.ip().is_unspecified() { String::new() } else { address.to_string() };
+        let connected = move |stream_bytes_max| azekura_iscsi::Connection::new(stream_bytes_max, &portal);
+        ClientListener::new("--iscsi", ListenAddress::Tcp(address), connected)
     }
 
     /// As the cluster's configuration has it.

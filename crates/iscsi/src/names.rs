@@ -1,0 +1,72 @@
+//! Volumes' names as iSCSI names of targets (RFC 7143 section 4.2.7, RFC 3722).
+//!
+//! A target is called [`PREFIX`] and the volume's name. What an iSCSI name can't have, as capital letters, `_`, and the
+//! `@` of a snapshot, is written as `:` and two hexadecimal digits: names stay apart, and can be read back.
+
+/// What all targets' names begin with.
+pub const PREFIX: &str = "iqn.2026-01.io.azekura:";
+/// The longest iSCSI name, in bytes (RFC 7143 section 4.2.7.1).
+pub const NAME_MAX: usize = 223;
+
+/// The target of the volume `name`; `None` when that would be too long.
+#[must_use]
+pub fn target_name(name: &str) -> Option<String> {
+    let mut target = PREFIX.to_owned();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' => target.push(char::from(byte)),
+            _ => target.push_str(&format!(":{byte:02x}")),
+        }
+    }
+    (target.len() <= NAME_MAX && !name.is_empty()).then_some(target)
+}
+
+/// The volume of a target's name; `None` when it names none of this cluster's.
+#[must_use]
+pub fn volume_name(target: &str) -> Option<String> {
+    let target = target.to_ascii_lowercase();
+    let mut bytes = target.strip_prefix(PREFIX)?.bytes();
+    let mut name = Vec::new();
+    while let Some(byte) = bytes.next() {
+        if byte != b':' {
+            name.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+        name.push((high << 4 | low) as u8);
+    }
+    String::from_utf8(name).ok().filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_that_need_no_care_are_kept() {
+        assert_eq!(target_name("vm-1.disk").as_deref(), Some("iqn.2026-01.io.azekura:vm-1.disk"));
+        assert_eq!(target_name("A@b").as_deref(), Some("iqn.2026-01.io.azekura::41:40b"));
+        assert_eq!(volume_name("IQN.2026-01.io.azekura:vm-1"), Some("vm-1".to_owned()));
+        for none in ["", "iqn.2026-01.io.azekura:", "iqn.2026-01.io.azekura:a:4", "iqn.2026-01.io.other:a"] {
+            assert_eq!(volume_name(none), None, "{none}");
+        }
+        assert_eq!(target_name(&"_".repeat(100)), None, "it would be too long");
+    }
+
+    proptest! {
+        #[test]
+        fn a_target_names_its_volume(name in "[A-Za-z0-9._@-]{1,60}") {
+            let target = target_name(&name).expect("it is short");
+            prop_assert!(target.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte)));
+            prop_assert_eq!(volume_name(&target), Some(name));
+        }
+
+        #[test]
+        fn no_name_does_harm(target in ".*") {
+            let _ = volume_name(&target);
+            let _ = volume_name(&format!("{PREFIX}{target}"));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! SCSI commands on one logical unit (SPC-4, SBC-3): what they ask of a volume, and their answers.
+
+pub mod blocks;
+pub mod capacity;
+pub mod inquiry;
+pub mod mode;
+pub mod opcodes;
+pub mod parameters;
+pub mod sense;
+
+use crate::scsi::blocks::plan_blocks;
+use azekura_frontend::Export;
+use sense::Sense;
+
+/// Bytes of a logical block.
+pub const BLOCK: u64 = 512;
+/// The power of two of logical blocks in a physical one (4 KiB).
+pub(crate) const PHYSICAL_EXPONENT: u8 = 3;
+/// The longest read or write, in logical blocks.
+pub const TRANSFER_BLOCKS_MAX: u32 = azekura_frontend::REQUEST_BYTES_MAX / BLOCK as u32;
+/// The most descriptors of one UNMAP.
+pub const UNMAP_DESCRIPTORS_MAX: u16 = 256;
+/// The most logical blocks of one UNMAP: 512 MiB.
+pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
+/// The most logical blocks that one VERIFY reads: 512 MiB.
+pub const VERIFY_BLOCKS_MAX: u32 = 1 << 20;
+/// The most bytes of a parameter list that is looked at.
+pub const PARAMETERS_MAX: u32 = 8192;
+
+/// A volume as a logical unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its name, which is the serial number, too.
+    pub name: String,
+    /// Names it for ever.
+    pub id: u64,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Nobody can write.
+    pub is_read_only: bool,
+}
+
+impl Disk {
+    /// The logical unit of a volume.
+    #[must_use]
+    pub fn of(export: &Export) -> Disk {
+        Disk {
+            name: export.name.clone(),
+            id: export.id.0,
+            blocks: export.size / BLOCK,
+            is_read_only: export.is_read_only(),
+        }
+    }
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What the data of a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// To be written from this byte on.
+    Write(u64),
+    /// One logical block, to be written all over a range.
+    Same(Range),
+    /// What a range is to be equal to.
+    Verify(Range),
+    /// One logical block that each block of a range is to be equal to.
+    VerifySame(Range),
+    /// UNMAP's parameter list.
+    Unmap,
+    /// MODE SELECT's parameter list.
+    ModeSelect {
+        /// Of the ten-byte command: its header is longer.
+        is_long: bool,
+    },
+}
+
+/// What a command comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// It is done, and this is its data, which is not longer than was asked for.
+    Data(Vec<u8>),
+    /// It fails.
+    Check(Sense),
+    /// Read this, and send it.
+    Read(Range),
+    /// Read this, and send nothing: it is to be found out whether it can be read.
+    Scan(Range),
+    /// Find out what of this holds data, for GET LBA STATUS with so many bytes of room.
+    Status(Range, u32),
+    /// Make this read as zeros.
+    Zero(Range),
+    /// Bring this near.
+    Cache(Range),
+    /// Make all durable that was answered.
+    Flush,
+    /// Take so many bytes from the initiator, for this.
+    Take(u32, Use),
+}
+
+impl Plan {
+    /// Done, without data.
+    pub(crate) fn good() -> Plan {
+        Plan::Data(Vec::new())
+    }
+
+    /// Data, as much of it as there is room for.
+    pub(crate) fn data(mut bytes: Vec<u8>, room: u32) -> Plan {
+        bytes.truncate(room as usize);
+        Plan::Data(bytes)
+    }
+}
+
+/// A command descriptor block: fields by their place.
+#[derive(Clone, Copy, Debug)]
+pub struct Cdb<'a>(pub &'a [u8; 16]);
+
+impl Cdb<'_> {
+    /// The operation code.
+    #[must_use]
+    pub fn opcode(&self) -> u8 {
+        self.0[0]
+    }
+
+    /// A number of `count` bytes at byte `at`.
+    #[must_use]
+    pub fn number(&self, at: usize, count: usize) -> u64 {
+        self.0[at..at + count].iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    }
+
+    /// A 32-bit number at byte `at`.
+    #[must_use]
+    pub fn u32(&self, at: usize) -> u32 {
+        self.number(at, 4) as u32
+    }
+
+    /// A 16-bit number at byte `at`.
+    #[must_use]
+    pub fn u16(&self, at: usize) -> u16 {
+        self.number(at, 2) as u16
+    }
+
+    /// Bits of byte `at`.
+    #[must_use]
+    pub fn has(&self, at: usize, bits: u8) -> bool {
+        self.0[at] & bits != 0
+    }
+}
+
+/// What the command `cdb` for the logical unit `lun` comes to.
+#[must_use]
+pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
+    let cdb = Cdb(cdb);
+    let is_there = lun_is_zero(lun);
+    match cdb.opcode() {
+        opcodes::INQUIRY => inquiry::inquiry(disk, is_there, cdb),
+        opcodes::REPORT_LUNS => report_luns(cdb),
+        opcodes::REQUEST_SENSE => {
+            let sense = if is_there { Sense::NONE } else { Sense::NO_LUN };
+            let bytes = if cdb.has(1, 1) { sense.descriptors().to_vec() } else { sense.fixed().to_vec() };
+            Plan::data(bytes, u32::from(cdb.0[4]))
+        }
+        _ if !is_there => Plan::Check(Sense::NO_LUN),
+        opcodes::TEST_UNIT_READY => Plan::good(),
+        // Volumes do not stop: starting one is what it has done, stopping leaves it as it is (SBC-3 section 5.25).
+        opcodes::START_STOP_UNIT => Plan::good(),
+        opcodes::MODE_SENSE_6 | opcodes::MODE_SENSE_10 => mode::sense(disk, cdb),
+        opcodes::MODE_SELECT_6 | opcodes::MODE_SELECT_10 => mode::select(cdb),
+        opcodes::READ_CAPACITY_10 => capacity::read_10(disk),
+        opcodes::SERVICE_ACTION_IN_16 => match cdb.0[1] & 0x1f {
+            opcodes::READ_CAPACITY_16 => capacity::read_16(disk, cdb),
+            opcodes::GET_LBA_STATUS => capacity::lba_status(disk, cdb),
+            _ => Plan::Check(Sense::FIELD),
+        },
+        opcodes::MAINTENANCE_IN => match cdb.0[1] & 0x1f {
+            opcodes::REPORT_SUPPORTED_OPCODES => opcodes::report(cdb),
+            _ => Plan::Check(Sense::FIELD),
+        },
+        _ => plan_blocks(disk, cdb),
+    }
+}
+
+/// READ CAPACITY and TEST UNIT READY: what an initiator asks to learn how its disk is now.
+#[must_use]
+pub(crate) fn asks_how_it_is(cdb: &[u8; 16]) -> bool {
+    match cdb[0] {
+        opcodes::TEST_UNIT_READY | opcodes::READ_CAPACITY_10 => true,
+        opcodes::SERVICE_ACTION_IN_16 => cdb[1] & 0x1f == opcodes::READ_CAPACITY_16,
+        _ => false,
+    }
+}
+
+/// Logical unit 0 by the peripheral or flat method (SAM-5 section 4.7.7), whose address has zeros but for its method.
+pub(crate) fn lun_is_zero(lun: [u8; 8]) -> bool {
+    matches!(lun[0], 0 | 0x40) && lun[1..].iter().all(|byte| *byte == 0)
+}
+
+/// REPORT LUNS (SPC-4 section 6.33): one.
+fn report_luns(cdb: Cdb<'_>) -> Plan {
+    let room = cdb.u32(6);
+    if room < 16 {
+        return Plan::Check(Sense::FIELD);
+    }
+    let count = match cdb.0[2] {
+        0 | 2 => 1_u32,
+        // Well known logical units: none.
+        1 => 0,
+        _ => return Plan::Check(Sense::FIELD),
+    };
+    let mut bytes = vec![0; 8 + 8 * count as usize];
+    bytes[..4].copy_from_slice(&(8 * count).to_be_bytes());
+    Plan::data(bytes, room)
+}

@@ -1,0 +1,98 @@
+//! Sense data (SPC-4 section 4.5): why a command failed.
+
+use azekura_base::IoStatus;
+
+/// Sense key, additional sense code and its qualifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sense {
+    key: u8,
+    asc: u8,
+    ascq: u8,
+}
+
+impl Sense {
+    /// NO SENSE.
+    pub const NONE: Sense = Sense::new(0x0, 0x00, 0x00);
+    /// ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE.
+    pub const OPCODE: Sense = Sense::new(0x5, 0x20, 0x00);
+    /// ILLEGAL REQUEST, LOGICAL BLOCK ADDRESS OUT OF RANGE.
+    pub const OUT_OF_RANGE: Sense = Sense::new(0x5, 0x21, 0x00);
+    /// ILLEGAL REQUEST, INVALID FIELD IN CDB.
+    pub const FIELD: Sense = Sense::new(0x5, 0x24, 0x00);
+    /// ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED.
+    pub const NO_LUN: Sense = Sense::new(0x5, 0x25, 0x00);
+    /// ILLEGAL REQUEST, INVALID FIELD IN PARAMETER LIST.
+    pub const PARAMETER: Sense = Sense::new(0x5, 0x26, 0x00);
+    /// ILLEGAL REQUEST, PARAMETER LIST LENGTH ERROR.
+    pub const LIST_LENGTH: Sense = Sense::new(0x5, 0x1a, 0x00);
+    /// ILLEGAL REQUEST, SAVING PARAMETERS NOT SUPPORTED.
+    pub const SAVING: Sense = Sense::new(0x5, 0x39, 0x00);
+    /// DATA PROTECT, WRITE PROTECTED.
+    pub const WRITE_PROTECTED: Sense = Sense::new(0x7, 0x27, 0x00);
+    /// DATA PROTECT, SPACE ALLOCATION FAILED WRITE PROTECT.
+    pub const NO_SPACE: Sense = Sense::new(0x7, 0x27, 0x07);
+    /// MISCOMPARE, MISCOMPARE DURING VERIFY OPERATION.
+    pub const MISCOMPARE: Sense = Sense::new(0xe, 0x1d, 0x00);
+    /// MEDIUM ERROR, UNRECOVERED READ ERROR.
+    pub const READ_ERROR: Sense = Sense::new(0x3, 0x11, 0x00);
+    /// MEDIUM ERROR, WRITE ERROR.
+    pub const WRITE_ERROR: Sense = Sense::new(0x3, 0x0c, 0x00);
+    /// NOT READY, LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE.
+    pub const UNAVAILABLE: Sense = Sense::new(0x2, 0x04, 0x0c);
+    /// ABORTED COMMAND, NOT ENOUGH UNSOLICITED DATA (RFC 7143 section 11.4.7.2).
+    pub const NOT_ENOUGH_DATA: Sense = Sense::new(0xb, 0x0c, 0x0d);
+
+    /// ABORTED COMMAND, DATA PHASE ERROR.
+    pub const DATA_PHASE: Sense = Sense::new(0xb, 0x4b, 0x00);
+    /// UNIT ATTENTION, BUS DEVICE RESET FUNCTION OCCURRED.
+    pub const RESET: Sense = Sense::new(0x6, 0x29, 0x03);
+    /// UNIT ATTENTION, CAPACITY DATA HAS CHANGED.
+    pub const CAPACITY_CHANGED: Sense = Sense::new(0x6, 0x2a, 0x09);
+
+    const fn new(key: u8, asc: u8, ascq: u8) -> Sense {
+        Sense { key, asc, ascq }
+    }
+
+    /// In the fixed format (section 4.5.3).
+    #[must_use]
+    pub fn fixed(&self) -> [u8; 18] {
+        let mut bytes = [0; 18];
+        (bytes[0], bytes[2], bytes[7]) = (0x70, self.key, 10);
+        (bytes[12], bytes[13]) = (self.asc, self.ascq);
+        bytes
+    }
+
+    /// In the descriptor format (section 4.5.2), without descriptors.
+    #[must_use]
+    pub fn descriptors(&self) -> [u8; 8] {
+        [0x72, self.key, self.asc, self.ascq, 0, 0, 0, 0]
+    }
+}
+
+/// The end of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// CHECK CONDITION.
+    Check(Sense),
+    /// BUSY: to be asked again.
+    Busy,
+    /// TASK SET FULL: to be asked again when less is under way.
+    TaskSetFull,
+}
+
+impl Failure {
+    /// What the initiator is told when the volume could not do it.
+    #[must_use]
+    pub fn of(status: IoStatus, is_read: bool) -> Failure {
+        Failure::Check(match status {
+            IoStatus::Io if is_read => Sense::READ_ERROR,
+            IoStatus::Io => Sense::WRITE_ERROR,
+            IoStatus::NoSpace => Sense::NO_SPACE,
+            IoStatus::Invalid => Sense::FIELD,
+            IoStatus::ReadOnly => Sense::WRITE_PROTECTED,
+            IoStatus::Gone => Sense::NO_LUN,
+            IoStatus::Fenced => Sense::UNAVAILABLE,
+            IoStatus::Redirect | IoStatus::Stale => return Failure::Busy,
+        })
+    }
+}

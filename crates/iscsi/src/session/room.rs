@@ -1,0 +1,223 @@
+//! Memory for commands (decision 0017): when it is asked for, what waits for it, and what goes on without.
+//!
+//! ```text
+//!   command without data ──► line ──► has memory ──► its data is asked for, if it has any ──► ready ──► given out
+//!   command that brings data: its header waits in the stream ──► has memory ──► its data is received ──┘
+//! ```
+//!
+//! What comes unasked for is not received before there is memory for all of its command. So the stream stands still
+//! meanwhile; but not while data is in it that was asked for and whose memory others wait for: then the command is
+//! answered with TASK SET FULL, and its data dropped.
+
+use super::begin::begin;
+use super::full::{Full, Violation};
+use crate::pdu::Bhs;
+use crate::pdu::initiator::{DATA_OUT, LOGOUT, NOP_OUT, SCSI_COMMAND, ScsiCommand, TASK_MANAGEMENT, TEXT};
+use crate::pdu::reader::Taking;
+use crate::{PARKED_BYTES_MAX, RECEIVING_BYTES_MAX, RECEIVING_TASKS_MAX};
+use azekura_base::{Outbox, Slab};
+use azekura_frontend::{Event, Request, Tag};
+use std::collections::VecDeque;
+
+/// What a request of this side is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pending {
+    Task(u64),
+    /// It only gives memory back that nobody had a use for.
+    Release,
+}
+
+/// Who asks for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Task(u64),
+    /// The command whose header has come.
+    Head,
+}
+
+/// The command whose header has come, and which brings data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Head {
+    /// There is none, or nothing is known of it yet.
+    #[default]
+    Free,
+    Waits,
+    Has(usize),
+    Refused,
+}
+
+/// Memory of a session's commands.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Tasks that want memory, in their order.
+    pub line: VecDeque<u64>,
+    /// Tasks that have memory and data.
+    pub ready: VecDeque<u64>,
+    pub requests: Slab<Pending>,
+    /// Memory that nobody has a use for.
+    surplus: VecDeque<usize>,
+    wants: Option<(Asker, usize)>,
+    head: Head,
+}
+
+impl Room {
+    /// What the command that has come now has, and whether it is to be refused.
+    pub fn of_command(&mut self) -> (Option<usize>, bool) {
+        match std::mem::take(&mut self.head) {
+            Head::Has(bytes) => (Some(bytes), false),
+            head => (None, head == Head::Refused),
+        }
+    }
+
+    pub fn give_back(&mut self, bytes: Option<usize>) {
+        self.surplus.extend(bytes);
+    }
+
+    /// Gives memory back: a flush has nothing to do.
+    fn release(&mut self, memory_bytes: usize) -> Event {
+        let tag = Tag(self.requests.insert(Pending::Release));
+        Event::Request { tag, memory_bytes, request: Request::Flush }
+    }
+}
+
+impl Full {
+    /// What is to be done with the data of a PDU whose header has come.
+    pub fn admit(&mut self, bhs: &Bhs) -> Result<Taking, Violation> {
+        let is_numbered = matches!(bhs.opcode(), NOP_OUT | SCSI_COMMAND | TASK_MANAGEMENT | TEXT | LOGOUT);
+        Ok(match bhs.opcode() {
+            _ if self.is_leaving => Taking::Skip,
+            DATA_OUT if !self.by_itt.contains_key(&bhs.itt()) => Taking::Skip,
+            _ if is_numbered && !bhs.is_immediate() && bhs.cmd_sn() != self.answers.exp_cmd_sn => {
+                return self.admit_early(bhs);
+            }
+            SCSI_COMMAND => return self.admit_command(bhs),
+            _ => Taking::Take,
+        })
+    }
+
+    /// A request before which others are to come. On one connection they do not overtake each other (section 4.2.2.1),
+    /// so there is no reason to have much memory for it.
+    fn admit_early(&self, bhs: &Bhs) -> Result<Taking, Violation> {
+        if !self.is_in_window(bhs.cmd_sn()) || self.parked.contains_key(&bhs.cmd_sn()) {
+            return Ok(Taking::Skip);
+        }
+        let parked: usize = self.parked.values().flatten().map(|pdu| pdu.data.len()).sum();
+        let sends_more = bhs.opcode() == SCSI_COMMAND && !self.task(ScsiCommand::of(bhs), false).command.is_final;
+        if sends_more || parked + bhs.data_bytes() > PARKED_BYTES_MAX {
+            return Err("requests with data came before others that are numbered lower");
+        }
+        Ok(Taking::Take)
+    }
+
+    fn admit_command(&mut self, bhs: &Bhs) -> Result<Taking, Violation> {
+        let (command, len) = (ScsiCommand::of(bhs), bhs.data_bytes());
+        let parameters = &self.answers.parameters;
+        let most = if parameters.immediate_data { command.write_bytes.min(parameters.first_burst_max) } else { 0 };
+        if command.write_bytes > 0 && len > most as usize {
+            return Err("more data came with a command than was agreed on");
+        }
+        let task = self.task(command, bhs.ahs_bytes() > 0);
+        let has_none = command.write_bytes == 0 || len == 0 && task.command.is_final;
+        if has_none || task.data.wanted == 0 || self.why_rejected(&command).is_some() {
+            return Ok(Taking::Skip);
+        }
+        Ok(match self.room.head {
+            Head::Has(_) => Taking::Take,
+            Head::Refused => Taking::Skip,
+            Head::Free | Head::Waits => {
+                self.room.head = Head::Waits;
+                self.room.wants.get_or_insert((Asker::Head, task.memory_bytes()));
+                Taking::Later
+            }
+        })
+    }
+
+    /// Bytes that are wanted, if any are.
+    pub fn wants_room(&self) -> Option<usize> {
+        self.room.wants.map(|(_, bytes)| bytes)
+    }
+
+    /// What was wanted is there.
+    pub fn give_room(&mut self, outbox: &mut Outbox) {
+        match self.room.wants.take() {
+            None => {}
+            Some((Asker::Head, bytes)) => self.room.head = Head::Has(bytes),
+            Some((Asker::Task(id), bytes)) => {
+                self.room.line.retain(|other| *other != id);
+                match self.tasks.get_mut(id).filter(|task| !task.is_aborted) {
+                    Some(task) => task.room = Some(bytes),
+                    None => self.room.give_back(Some(bytes)),
+                }
+                self.has_room(id, outbox);
+            }
+        }
+    }
+
+    /// It is not there. True when it is not wanted any more for now, because data that was asked for, whose memory may
+    /// be what others wait for, is in the stream behind a command that would have to wait.
+    pub fn room_is_late(&mut self) -> bool {
+        let must_go_on = self.room.head == Head::Waits && self.tasks.iter().any(|(_, task)| task.is_receiving());
+        if must_go_on {
+            (self.room.head, self.room.wants) = (Head::Refused, None);
+        }
+        must_go_on
+    }
+
+    /// The next request for the front end. Where there is none, memory is asked for.
+    pub fn next_request(&mut self, outbox: &mut Outbox) -> Option<Event> {
+        loop {
+            if let Some(bytes) = self.room.surplus.pop_front() {
+                return Some(self.room.release(bytes));
+            }
+            let Some(id) = self.room.ready.pop_front() else { break };
+            if let Some(event) = self.give_out(id, outbox) {
+                return Some(event);
+            }
+        }
+        if self.room.wants.is_none() {
+            self.room.wants = self.next_in_line();
+        }
+        None
+    }
+
+    /// The first task that may have memory now. Of those whose data is still to be sent, so many at a time.
+    fn next_in_line(&mut self) -> Option<(Asker, usize)> {
+        let tasks = &self.tasks;
+        self.room.line.retain(|id| tasks.get(*id).is_some_and(|task| !task.is_aborted));
+        if self.room.line.is_empty() {
+            return None;
+        }
+        let receiving = tasks.iter().filter(|(_, task)| task.is_receiving());
+        let (count, bytes) = receiving.fold((0, 0), |(count, bytes), (_, task)| (count + 1, bytes + task.data.wanted));
+        self.room.line.iter().find_map(|id| {
+            let task = tasks.get(*id)?;
+            let fits = count < RECEIVING_TASKS_MAX && bytes + task.data.wanted <= RECEIVING_BYTES_MAX;
+            let may_ask = task.has_its_data() || count == 0 || fits;
+            may_ask.then(|| (Asker::Task(*id), task.memory_bytes()))
+        })
+    }
+
+    fn give_out(&mut self, id: u64, outbox: &mut Outbox) -> Option<Event> {
+        let task = self.tasks.get_mut(id)?;
+        let memory_bytes = task.room.take()?;
+        if !task.is_started
+            && let Some(disk) = &self.disk
+        {
+            begin(task, disk);
+        }
+        let Some(request) = task.requests.pop_front() else {
+            let is_over = task.outstanding == 0;
+            self.room.give_back(Some(memory_bytes));
+            if is_over {
+                self.finish(id, Vec::new(), outbox);
+            }
+            return None;
+        };
+        task.outstanding += 1;
+        if !task.requests.is_empty() {
+            self.room.line.push_back(id);
+        }
+        let tag = Tag(self.room.requests.insert(Pending::Task(id)));
+        Some(Event::Request { tag, memory_bytes, request })
+    }
+}
