@@ -149,7 +149,7 @@ fn open_sockets(shard: Shard, args: &NodeArgs, clients: ClientLimits) -> Result<
     let mut reactor = Reactor::new(options).context("can't start the event loop")?;
     let mut listeners = Listeners::default();
     let in_use = |what: &str, address: &str| format!("can't listen on {address} ({what}): is it in use?");
-    let (is_first, is_alone) = (shard == Shard(0), args.shards == NonZeroU8::MIN);
+    let (is_first, is_alone) = (shard == Shard(0), args.shard_count() == NonZeroU8::MIN);
     if is_first {
         let peers = reactor.listen_tcp(args.listen).with_context(|| in_use("--listen", &args.listen.to_string()))?;
         listeners.peers.push(peers);
