@@ -20,7 +20,7 @@ mod tests;
 mod victim;
 
 pub(crate) use pace::{free_target, freed_at_once};
-pub(crate) use victim::Probe;
+pub(crate) use victim::{Probe, VictimId};
 
 use crate::checkpoint::position::oldest_unsettled;
 use crate::cx::{Io, StoreCx};
@@ -49,6 +49,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
     victim: Option<Victim>,
+    /// Victims so far.
+    victims: u64,
     /// The last victim: segment and generation.
     last: Option<(u32, u64)>,
     /// Victims that had nothing to move, because what they hold waits to be applied to the map: not tried again before
@@ -110,7 +112,7 @@ impl Cleaner {
     /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that
     /// names a layer must not come after its end, because a replay would not know any more who inherits from it.
     pub fn forget_layer(&mut self, layer: LayerId) {
-        self.mover.forget_layer(layer, self.victim.as_ref().map(|victim| victim.segment));
+        self.mover.forget_layer(layer, self.victim.as_ref().map(|victim| victim.id));
         if let Some(victim) = &mut self.victim {
             victim.forget_layer(layer);
         }
@@ -171,7 +173,7 @@ impl Cleaner {
     pub fn go_on(&mut self, cx: &mut StoreCx, groups: &Groups, jobs: &Jobs) {
         self.pace.earn_idle(cx, groups);
         if cx.now() >= self.retry_at && !self.refused.is_empty() {
-            // A late answer must not be taken for one of the next try.
+            // What is still being read of them is not asked for once more.
             let segments = cx.segments();
             self.refused.retain(|segment| segments.get(*segment).readers > 0);
         }
@@ -204,15 +206,27 @@ impl Cleaner {
             self.pace.chosen(f64::from(entry.needed()) / f64::from(cx.options().segment_blocks));
             self.last = chosen;
         }
-        self.victim = Some(Victim::new(segment, generation, jobs.is_empty()));
+        let victim = self.begin(segment, generation, jobs.is_empty());
         let address = cx.segments().address(segment, cx.options().segment_blocks - 1);
-        self.mover.read(cx, VictimRead { segment, address, runs: Vec::new() }, 1);
+        self.mover.read(cx, VictimRead { victim, segment, address, runs: Vec::new() }, 1);
+    }
+
+    fn begin(&mut self, segment: u32, generation: u64, is_quiet: bool) -> VictimId {
+        self.victims += 1;
+        let id = VictimId(self.victims);
+        self.victim = Some(Victim::new(id, segment, generation, is_quiet));
+        id
+    }
+
+    /// The victim with this name, if that is the present one.
+    fn victim_of(&mut self, id: VictimId) -> Option<&mut Victim> {
+        self.victim.as_mut().filter(|victim| victim.id == id)
     }
 
     /// A read has ended.
     pub fn on_read(&mut self, cx: &mut StoreCx, jobs: &Jobs, io: IoId, result: Result<Bytes, DeviceError>) {
         let read = self.mover.take_read(cx, io);
-        let Some(victim) = self.victim.as_mut().filter(|v| v.segment == read.segment) else { return };
+        let Some(victim) = self.victim.as_mut().filter(|victim| victim.id == read.victim) else { return };
         let bytes = match result {
             Ok(bytes) => bytes,
             // The rest of it may be readable.
@@ -230,7 +244,7 @@ impl Cleaner {
                     victim.stage = Stage::Summary;
                     let segment = victim.segment;
                     let address = cx.segments().address(segment, cx.options().segment_blocks - blocks);
-                    self.mover.read(cx, VictimRead { segment, address, runs: Vec::new() }, blocks);
+                    self.mover.read(cx, VictimRead { victim: read.victim, segment, address, runs: Vec::new() }, blocks);
                 }
                 None => self.give_up(cx),
             },
@@ -240,7 +254,7 @@ impl Cleaner {
                     Some(summary) => {
                         let segment = victim.segment;
                         victim.stage = Stage::MergedOwners(summary);
-                        let io = cx.new_io(Io::MergedOwners(segment));
+                        let io = cx.new_io(Io::MergedOwners(victim.id));
                         cx.ask(Effect::LoadMergedOwners { io, segment });
                     }
                     None => self.give_up(cx),
@@ -262,14 +276,11 @@ impl Cleaner {
         cx: &mut StoreCx,
         merged_owners: &MergedOwners,
         jobs: &Jobs,
-        segment: u32,
+        id: VictimId,
         result: Result<Vec<MergedOwner>, MapError>,
     ) -> bool {
-        let Some(victim) = self.victim.as_mut().filter(|v| v.segment == segment) else { return false };
-        // An answer may be for an earlier victim in the same place.
-        if !matches!(victim.stage, Stage::MergedOwners(_)) {
-            return false;
-        }
+        let Some(victim) = self.victim_of(id) else { return false };
+        let segment = victim.segment;
         let Stage::MergedOwners(summary) = std::mem::replace(&mut victim.stage, Stage::Probing) else { return false };
         let Ok(saved) = result else {
             self.put_off(cx);
@@ -301,24 +312,28 @@ impl Cleaner {
             }
             victim.probes += 1;
             let Candidate { key, first, count, address, .. } = candidate;
-            return Some(Probe { key, first, count, address, generation: victim.generation });
+            return Some(Probe { key, first, count, address, victim: victim.id });
         }
     }
 
     /// The leaf that was asked for is here, if there is one.
-    pub fn probed(&mut self, cx: &StoreCx, probe: &Probe, leaf: Option<&Leaf>) {
-        let asked = (cx.segments().segment_of(probe.address), probe.generation);
-        let Some(victim) = self.victim.as_mut().filter(|victim| (victim.segment, victim.generation) == asked) else {
-            return;
-        };
+    pub fn probed(&mut self, probe: &Probe, leaf: Option<&Leaf>) {
+        let Some(victim) = self.victim_of(probe.victim) else { return };
         victim.probes -= 1;
         if let Some(leaf) = leaf {
             victim.probed(probe, leaf);
         }
     }
 
+    /// The leaf that was asked for can't be had.
+    pub fn probe_failed(&mut self, cx: &StoreCx, probe: &Probe) {
+        if self.victim_of(probe.victim).is_some() {
+            self.put_off(cx);
+        }
+    }
+
     /// The victim can't be read now. A device that refuses for a while must not lose the segment's space for ever.
-    pub fn put_off(&mut self, cx: &StoreCx) {
+    fn put_off(&mut self, cx: &StoreCx) {
         if let Some(victim) = self.victim.take() {
             self.refused.insert(victim.segment);
             self.retry_at = cx.now() + RETRY_PAUSE;

@@ -5,7 +5,7 @@
 //! moves out of that segment are in vain, and are dropped before the segment becomes free. At replay the leaf knows: it
 //! has seen all moves that were in the log before the write that now has the address (`map/apply.rs`).
 
-use crate::cleaner::victim::{LiveRunOf, VictimRead};
+use crate::cleaner::victim::{LiveRunOf, VictimId, VictimRead};
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, IoId};
 use crate::log::{Item, Move, Queued};
@@ -142,12 +142,12 @@ impl Mover {
         cx.segments_mut().leave_alone(segment, until);
     }
 
-    /// Drops what was read or waits of `layer`. Reads of other segments than `victim` are not counted any more.
-    pub fn forget_layer(&mut self, layer: LayerId, victim: Option<u32>) {
+    /// Drops what was read or waits of `layer`. Reads of other victims than `victim` are not counted any more.
+    pub fn forget_layer(&mut self, layer: LayerId, victim: Option<VictimId>) {
         self.drop_moves(|moved| moved.range.layer == layer);
         let mut dropped = 0;
         for read in self.reads.values_mut() {
-            let counts = victim == Some(read.segment);
+            let counts = victim == Some(read.victim);
             read.runs.retain(|(key, _, _, checksums, prepared)| {
                 let stays = key.layer != layer || prepared.is_some();
                 dropped += if stays || !counts { 0 } else { checksums.len() as u32 };

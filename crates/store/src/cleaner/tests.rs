@@ -1,4 +1,4 @@
-//! Moves that wait while the segment that they come from is written anew.
+//! Moves that wait while the segment that they come from is written anew, and answers that come late.
 
 use super::*;
 use crate::map::LeafKey;
@@ -80,7 +80,12 @@ fn with_a_move_that_waits() -> (Rig, u32) {
     rig.settle();
     let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
     let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
-    let read = VictimRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
+    let read = VictimRead {
+        victim: VictimId::default(),
+        segment,
+        address: from,
+        runs: vec![(key(), BLOCK, from, checksums, None)],
+    };
     has_read(&mut rig, &read, &bytes);
     rig.settle();
     assert_eq!(cleaner(&mut rig).queue().len(), 1, "there is no credit to move it");
@@ -155,7 +160,12 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
         rig.disk.image[Segments::offset(from + bad) as usize + 99] ^= 1;
     }
     let bytes = rig.disk.read(Segments::offset(from), 6 * BLOCK_SIZE);
-    let read = VictimRead { segment, address: from, runs: vec![(key(), BLOCK, from, checksums, None)] };
+    let read = VictimRead {
+        victim: VictimId::default(),
+        segment,
+        address: from,
+        runs: vec![(key(), BLOCK, from, checksums, None)],
+    };
     has_read(&mut rig, &read, &bytes);
     assert_eq!(cleaner(&mut rig).mover.blocks(), 4);
     cleaner(&mut rig).pace.grant(100.0);
@@ -167,4 +177,64 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     rig.store.tick(ALONE_PAUSE);
     assert_eq!(best_victim(&mut rig), Some(segment), "it may have been mended");
     rig.check_accounts();
+}
+
+/// A victim that asks the map about one block, and its question.
+fn asks_about(rig: &mut Rig, segment: u32, generation: u64, from: u32) -> (VictimId, Probe) {
+    let (cx, groups, _, cleaner) = rig.store.parts().0.parts();
+    let jobs = Jobs::default();
+    let id = cleaner.begin(segment, generation, true);
+    let victim = cleaner.victim.as_mut().expect("it has just begun");
+    victim.stage = Stage::Probing;
+    let candidate = Candidate { key: key(), first: BLOCK, count: 1, address: from, sequence: sequence(0) };
+    victim.ask_about(VecDeque::from([candidate]));
+    let probe = cleaner.next_probe(cx, groups, &jobs).expect("there is something to ask");
+    assert!(cleaner.next_probe(cx, groups, &jobs).is_none(), "one question was all");
+    (id, probe)
+}
+
+/// A victim is put off while the map is asked about it, and its segment is chosen again.
+#[test]
+fn what_an_earlier_victim_has_asked_is_not_counted_for_a_later_one() {
+    let (mut rig, from) = with_a_move_that_waits();
+    cleaner(&mut rig).mover.pop();
+    let segment = cx(&mut rig).segments().segment_of(from);
+    let generation = cx(&mut rig).segments().get(segment).generation;
+    let (_, late) = asks_about(&mut rig, segment, generation, from);
+    let (cx, _, _, cleaner) = rig.store.parts().0.parts();
+    cleaner.put_off(cx);
+    let (_, probe) = asks_about(&mut rig, segment, generation, from);
+    let (cx, groups, map, cleaner) = rig.store.parts().0.parts();
+    cleaner.probed(&late, None);
+    assert!(cleaner.next_probe(cx, groups, &Jobs::default()).is_none());
+    let stage = |cleaner: &Cleaner| cleaner.victim.as_ref().map(|victim| (victim.probes, victim.reads));
+    assert_eq!(stage(cleaner), Some((1, 0)), "its own question has no answer yet");
+    cleaner.probe_failed(cx, &late);
+    assert_eq!(stage(cleaner), Some((1, 0)), "an error of a question that was not its own");
+    cleaner.probed(&probe, map.leaf_in_memory(key()));
+    assert!(cleaner.next_probe(cx, groups, &Jobs::default()).is_none());
+    assert_eq!(stage(cleaner), Some((0, 1)), "it reads the block that is live");
+}
+
+/// The same for what the saved map says of merged owners: it may have been saved since.
+#[test]
+fn merged_owners_that_were_listed_for_an_earlier_victim_are_not_a_later_ones() {
+    let (mut rig, from) = with_a_move_that_waits();
+    let segment = cx(&mut rig).segments().segment_of(from);
+    let generation = cx(&mut rig).segments().get(segment).generation;
+    let (first, _) = asks_about(&mut rig, segment, generation, from);
+    let (second, _) = asks_about(&mut rig, segment, generation, from);
+    let blocks = tiny().segment_blocks;
+    let end = cx(&mut rig).segments().address(segment, blocks - 1);
+    let footer = footer_blocks(&rig.disk.read(Segments::offset(end), BLOCK_SIZE), blocks).expect("it is sealed");
+    let at = cx(&mut rig).segments().address(segment, blocks - footer);
+    let summary = rig.disk.read(Segments::offset(at), footer as usize * BLOCK_SIZE);
+    let (cx, _, map, cleaner) = rig.store.parts().0.parts();
+    let summary = Summary::decode(&summary, cx.identity()).expect("it was written");
+    cleaner.victim.as_mut().expect("it has begun").stage = Stage::MergedOwners(summary);
+    let listed = |cleaner: &mut Cleaner, cx: &mut StoreCx, id| {
+        cleaner.merged_owners_listed(cx, map.merged_owners(), &Jobs::default(), id, Ok(Vec::new()))
+    };
+    assert!(!listed(cleaner, cx, first));
+    assert!(listed(cleaner, cx, second));
 }

@@ -13,6 +13,11 @@ const READ_BLOCKS_MAX: u32 = 64;
 /// Dead blocks between live ones that are read along rather than split a read.
 const GAP_BLOCKS_MAX: u32 = 4;
 
+/// Tells apart the victims of one life of the store. One segment may be a victim more than once, also in one
+/// generation: an answer that comes late must not be taken for one to a later victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct VictimId(pub(super) u64);
+
 /// Blocks of the victim that one record wrote.
 #[derive(Debug)]
 pub(super) struct Candidate {
@@ -31,8 +36,8 @@ pub(crate) struct Probe {
     pub first: BlockIndex,
     pub count: u16,
     pub address: u32,
-    /// The victim's.
-    pub generation: u64,
+    /// Of the victim that asks.
+    pub victim: VictimId,
 }
 
 /// Blocks of the victim that are live: at one address after the other, in one leaf.
@@ -58,6 +63,7 @@ pub(super) type LiveRunOf = (LeafKey, BlockIndex, u32, Checksums, Option<(Prepar
 /// What a read of live blocks is for.
 #[derive(Debug)]
 pub(super) struct VictimRead {
+    pub victim: VictimId,
     pub segment: u32,
     /// Of the first block that is read.
     pub address: u32,
@@ -78,6 +84,7 @@ pub(super) enum Stage {
 
 #[derive(Debug)]
 pub(super) struct Victim {
+    pub id: VictimId,
     pub segment: u32,
     pub generation: u64,
     pub stage: Stage,
@@ -98,8 +105,9 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    pub fn new(segment: u32, generation: u64, is_quiet: bool) -> Victim {
+    pub fn new(id: VictimId, segment: u32, generation: u64, is_quiet: bool) -> Victim {
         Victim {
+            id,
             segment,
             generation,
             stage: Stage::Footer,
@@ -169,7 +177,7 @@ impl Victim {
         }
         let runs: Vec<LiveRunOf> =
             runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into(), r.prepared)).collect();
-        Some((VictimRead { segment: self.segment, address: start, runs }, end - start))
+        Some((VictimRead { victim: self.id, segment: self.segment, address: start, runs }, end - start))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an effect that is under way is for.
 
+use crate::cleaner::VictimId;
 use crate::jobs::Job;
 use crate::map::LeafKey;
 use crate::query::ChangedQuery;
@@ -17,7 +18,7 @@ pub(crate) enum Io {
     Job(Job),
     Measure(u64),
     Comparison(u64),
-    MergedOwners(u32),
+    MergedOwners(VictimId),
     Changed(ChangedQuery),
     Totals(PgId),
     Clean,

@@ -1,7 +1,7 @@
 //! Work in the background: the cleaner's questions to the map, and the ends of layers and groups.
 
 use crate::checkpoint::Checkpoint;
-use crate::cleaner::Probe;
+use crate::cleaner::{Probe, VictimId};
 use crate::effect::{DeviceError, IoId, MapError};
 use crate::engine::Engine;
 use crate::engine::op::Op;
@@ -23,8 +23,8 @@ impl Engine {
     }
 
     /// The saved map has listed the merged owners of a segment that is being emptied.
-    pub fn merged_owners_listed(&mut self, segment: u32, result: Result<Vec<MergedOwner>, MapError>) {
-        if self.cleaner.merged_owners_listed(&mut self.cx, self.map.merged_owners(), &self.jobs, segment, result) {
+    pub fn merged_owners_listed(&mut self, victim: VictimId, result: Result<Vec<MergedOwner>, MapError>) {
+        if self.cleaner.merged_owners_listed(&mut self.cx, self.map.merged_owners(), &self.jobs, victim, result) {
             self.probe_more();
         }
     }
@@ -43,7 +43,7 @@ impl Engine {
             Ok(slot) => slot,
             Err(step) => return step,
         };
-        self.cleaner.probed(&self.cx, probe, slot.and_then(|slot| self.map.leaf(slot)));
+        self.cleaner.probed(probe, slot.and_then(|slot| self.map.leaf(slot)));
         Step::Done
     }
 

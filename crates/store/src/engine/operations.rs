@@ -99,7 +99,7 @@ impl Engine {
             Op::Digest { token, .. } => self.cx.report(Report::Digest { token, result: Err(result()) }),
             Op::Measure { token, .. } => self.queries.measure_failed(&mut self.cx, token, error.clone()),
             Op::Difference { token, .. } => self.queries.difference_failed(&mut self.cx, token, error.clone()),
-            Op::Probe { .. } => self.cleaner.put_off(&self.cx),
+            Op::Probe(probe) => self.cleaner.probe_failed(&self.cx, &probe),
             Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Job { .. } => {
                 self.cx.fail(Failure::Map(error.clone()));
             }

@@ -34,8 +34,8 @@ impl Store {
             (Io::Measure(token), Done::Layer(result)) => self.engine.measure_listed(token, result),
             (Io::Comparison(token), Done::Modified(result)) => self.engine.differences_listed(token, result),
             (Io::Changed(query), Done::Modified(result)) => self.engine.changed_listed(&query, result),
-            (Io::MergedOwners(segment), Done::MergedOwners(result)) => {
-                self.engine.merged_owners_listed(segment, result);
+            (Io::MergedOwners(victim), Done::MergedOwners(result)) => {
+                self.engine.merged_owners_listed(victim, result);
                 self.seal_batches();
             }
             (Io::Totals(pg), Done::Totals(result)) => {
