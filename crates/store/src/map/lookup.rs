@@ -69,7 +69,8 @@ impl Map {
             }
             Content::Absent => {}
         }
-        let leaf = match self.nearest(s, key)? {
+        let nearest = self.nearest(s, key)?;
+        let leaf = match nearest {
             Some(ancestor) => {
                 let mut leaf = self.cache.leaf(ancestor).map(Leaf::child).unwrap_or_default();
                 if !s.cx.is_running() {
@@ -83,6 +84,12 @@ impl Map {
         };
         self.cache.create(slot, leaf);
         self.layers.leaf_made(key.layer);
+        // What it inherits may be blocks that a replay finds elsewhere: of a write that was committed while its blocks
+        // were being moved.
+        let unsaved = nearest.map(|ancestor| self.cache.slot(ancestor)).filter(|ancestor| ancestor.dirty.is_some());
+        if let Some(ancestor) = unsaved.map(|ancestor| ancestor.key) {
+            self.cache.save_with(slot, ancestor);
+        }
         Ok(Some(slot))
     }
 
