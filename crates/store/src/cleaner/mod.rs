@@ -20,10 +20,10 @@ mod tests;
 mod victim;
 
 pub(crate) use pace::{free_target, freed_at_once};
-pub(crate) use victim::{Probe, VictimId};
+pub(crate) use victim::Probe;
 
 use crate::checkpoint::position::oldest_unsettled;
-use crate::cx::{Io, StoreCx};
+use crate::cx::{Io, StoreCx, VictimId};
 use crate::effect::{DeviceError, Effect, IoId, MapError};
 use crate::groups::Groups;
 use crate::jobs::Jobs;

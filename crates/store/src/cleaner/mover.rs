@@ -5,8 +5,8 @@
 //! moves out of that segment are in vain, and are dropped before the segment becomes free. At replay the leaf knows: it
 //! has seen all moves that were in the log before the write that now has the address (`map/apply.rs`).
 
-use crate::cleaner::victim::{LiveRunOf, VictimId, VictimRead};
-use crate::cx::{Io, StoreCx};
+use crate::cleaner::victim::{LiveRunOf, VictimRead};
+use crate::cx::{Io, StoreCx, VictimId};
 use crate::effect::{Effect, IoId};
 use crate::log::{Item, Move, Queued};
 use crate::read::first_bad;

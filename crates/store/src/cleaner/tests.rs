@@ -239,7 +239,7 @@ fn merged_owners_that_were_listed_for_an_earlier_victim_are_not_a_later_ones() {
     assert!(listed(cleaner, cx, second));
 }
 
-/// A write is committed while its blocks are on their way to another place, where a replay finds them. So a leaf on top,
+/// A write is committed while its blocks are on their way to another place, where a replay finds them. A leaf on top,
 /// which has the first place, is not saved without the leaf that owns the blocks; even where that leaf alone would give
 /// a segment back.
 #[test]

@@ -1,5 +1,6 @@
 //! The segment that is being emptied: what was written into it, and what of that is live.
 
+use crate::cx::VictimId;
 use crate::jobs::Jobs;
 use crate::log::format::{Entries, Kind, Summary};
 use crate::map::MergedOwners;
@@ -12,11 +13,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const READ_BLOCKS_MAX: u32 = 64;
 /// Dead blocks between live ones that are read along rather than split a read.
 const GAP_BLOCKS_MAX: u32 = 4;
-
-/// Tells apart the victims of one life of the store. One segment may be a victim more than once, also in one
-/// generation: an answer that comes late must not be taken for one to a later victim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct VictimId(pub(super) u64);
 
 /// Blocks of the victim that one record wrote.
 #[derive(Debug)]

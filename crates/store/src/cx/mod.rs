@@ -8,7 +8,7 @@ mod io;
 mod log_end;
 mod outbox;
 
-pub(crate) use io::Io;
+pub(crate) use io::{Io, VictimId};
 pub(crate) use log_end::{LogEnd, log_position};
 
 use crate::effect::{Completion, Effect, Failure, IoId, OpenError};

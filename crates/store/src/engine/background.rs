@@ -1,7 +1,8 @@
 //! Work in the background: the cleaner's questions to the map, and the ends of layers and groups.
 
 use crate::checkpoint::Checkpoint;
-use crate::cleaner::{Probe, VictimId};
+use crate::cleaner::Probe;
+use crate::cx::VictimId;
 use crate::effect::{DeviceError, IoId, MapError};
 use crate::engine::Engine;
 use crate::engine::op::Op;
