@@ -9,7 +9,8 @@
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`; `local.rs` for shards of
 //! the same process), and `actions.rs` performs what groups ask for;
 //! `devices.rs` holds the stores and matches their completions with what was asked (`pending.rs`); `reads.rs` keeps
-//! readers from crowding them. `needs.rs` says whom there are connections to; `heartbeat.rs` keeps leases alive and lets groups notice who has fallen silent;
+//! readers from crowding them. `needs.rs` says whom there are connections to; `heartbeat.rs` keeps leases alive and
+//! lets groups notice who has fallen silent;
 //! `balance.rs` decides which of them bring copies up to date, and which hand over; `throttle.rs` how much of that
 //! there may be beside clients' requests.
 //! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all

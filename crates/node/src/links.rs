@@ -1,9 +1,9 @@
 //! Connections between shards of nodes: dialling, greeting, and which of two connections counts.
 //!
-//! A shard dials one connection to every other one that it needs (`needs.rs`) and sends its requests there; answers come
-//! back on it. A shard that
-//! accepts a second connection from the same peer drops the first one before it reads from the second, so nothing that
-//! was sent on the first can arrive after what is sent on the second. Other shards of the peer's node are other peers.
+//! A shard dials one connection to every other one that it needs (`needs.rs`) and sends its requests there; answers
+//! come back on it. A shard that accepts a second connection from the same peer drops the first one before it reads
+//! from the second, so nothing that was sent on the first can arrive after what is sent on the second. Other shards of
+//! the peer's node are other peers.
 
 use crate::Identity;
 use crate::effect::ConnKey;

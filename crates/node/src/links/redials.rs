@@ -5,7 +5,8 @@ use azekura_base::Endpoint;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Tries that have failed, of each peer, and this shard's own source of numbers: who it is, and which start of its node.
+/// Tries that have failed, of each peer, and this shard's own source of numbers: who it is, and which start of its
+/// node.
 #[derive(Debug)]
 pub(crate) struct Redials {
     seed: u64,
