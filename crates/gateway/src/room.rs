@@ -72,11 +72,6 @@ impl Room {
         self.stuck = volumes;
     }
 
-    /// Something of the volume is under way.
-    pub(crate) fn is_used(&self, volume: VolumeId) -> bool {
-        self.volumes.contains_key(&volume)
-    }
-
     /// Bytes under way.
     pub(crate) fn bytes(&self) -> usize {
         self.all.bytes

@@ -1,7 +1,7 @@
 //! Which volumes are used, and so whom their gateway needs a connection to.
 
 use azekura_base::VolumeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// When each volume was last used.
@@ -23,12 +23,12 @@ impl Uses {
         &mut self,
         now: Duration,
         idle: Duration,
-        busy: impl Fn(VolumeId) -> bool,
+        busy: &BTreeSet<VolumeId>,
         is_there: impl Fn(VolumeId) -> bool,
     ) {
         let before = self.used.len();
         self.used.retain(|volume, at| {
-            if busy(*volume) {
+            if busy.contains(volume) {
                 *at = now;
             }
             is_there(*volume) && now < *at + idle

@@ -70,10 +70,15 @@ pub(crate) fn holders(config: &GroupConfig) -> impl Iterator<Item = DeviceId> + 
     devices.copied().chain([config.primary])
 }
 
-/// The shards that have copies of groups of which a device of `mine` has one.
-fn sharers(view: &ClusterView, mine: impl Fn(DeviceId) -> bool) -> BTreeSet<Endpoint> {
-    let ours = |config: &&GroupConfig| holders(config).any(&mine);
-    let devices = view.groups.values().filter(ours).flat_map(holders);
+/// The shards that have copies of groups of which a device of `mine` has one; `copies` are the ones that are there, also
+/// where the view does not name their groups, and what each knows of its group.
+fn sharers<'a>(
+    view: &'a ClusterView,
+    mine: &[DeviceId],
+    copies: impl Iterator<Item = &'a GroupConfig>,
+) -> BTreeSet<Endpoint> {
+    let ours = |config: &&GroupConfig| holders(config).any(|device| mine.contains(&device));
+    let devices = view.groups.values().filter(ours).chain(copies).flat_map(holders);
     devices.filter_map(|device| view.devices.get(&device).copied()).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use super::Gateway;
 use crate::view::GroupView;
-use azekura_base::{Endpoint, PgId};
+use azekura_base::{Endpoint, PgId, VolumeId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ impl Gateway {
             .volumes()
             .filter_map(|volume| self.directory.volume(volume))
             .flat_map(|volume| volume.groups_of_chunks())
+            // A volume may have become smaller since.
+            .chain(self.parts.all().map(|in_flight| in_flight.wanted().pg))
             .collect();
         groups.into_iter().filter_map(|pg| self.directory.group(pg)).flat_map(shards_of)
     }
@@ -26,8 +28,9 @@ impl Gateway {
 
     /// Volumes are used no more on which no request was under way for `idle`.
     pub fn forget_unused(&mut self, now: Duration, idle: Duration) {
-        let (room, directory) = (&self.room, &self.directory);
-        self.uses.forget(now, idle, |volume| room.is_used(volume), |volume| directory.volume(volume).is_some());
+        let busy: BTreeSet<VolumeId> = self.parts.all().map(|in_flight| in_flight.wanted().volume).collect();
+        let directory = &self.directory;
+        self.uses.forget(now, idle, &busy, |volume| directory.volume(volume).is_some());
     }
 
     /// The shards that have something to answer.

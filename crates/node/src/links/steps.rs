@@ -211,10 +211,12 @@ impl Node {
             self.hang_up(old);
         }
         self.mesh.links.inbound.insert(conn, Inbound::From(hello.from, hello.incarnation));
-        // It is there: whoever waits before the next try need not.
-        if let Some(state @ Outbound::Idle(_)) = self.mesh.links.out.get_mut(&hello.from) {
-            *state = Outbound::Idle(self.now);
+        // It is there: the next try need not be later than the first would be. Nor at once: all peers of a process that
+        // starts hear of it together.
+        if let Some(Outbound::Idle(at)) = self.mesh.links.out.get(&hello.from).copied() {
             self.mesh.links.redials.forget(hello.from);
+            let soon = self.now + self.mesh.links.redials.pause(hello.from);
+            self.mesh.links.out.insert(hello.from, Outbound::Idle(at.min(soon)));
         }
         let welcome = self.hello(hello.from);
         self.effects.push_back(Effect::Send(conn, Message::Welcome(welcome)));

@@ -4,7 +4,7 @@ use super::{primaries, sharers};
 use crate::effect::Effect;
 use crate::links::Outbound;
 use crate::node::Node;
-use azekura_base::{Endpoint, NodeId};
+use azekura_base::{DeviceId, Endpoint, NodeId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -66,9 +66,12 @@ impl Node {
     pub(crate) fn follow_needs(&mut self) {
         let me = self.identity.endpoint;
         if std::mem::take(&mut self.mesh.needs.shares_stale) {
-            let mine =
-                |device| self.devices.contains_key(&device) || self.directory.view.devices.get(&device) == Some(&me);
-            self.mesh.needs.shares = sharers(&self.directory.view, mine);
+            // Records may place them elsewhere, or others here, until the node's start is in them.
+            let devices = &self.directory.view.devices;
+            let placed = devices.iter().filter(|(device, at)| **at == me && !self.devices.contains_key(device));
+            let mine: Vec<DeviceId> = placed.map(|(device, _)| *device).chain(self.devices.keys().copied()).collect();
+            let copies = self.copies.groups.values().map(azekura_replica::Group::config);
+            self.mesh.needs.shares = sharers(&self.directory.view, &mine, copies);
         }
         let view = &self.directory.view;
         let mut all = self.mesh.needs.shares.clone();
