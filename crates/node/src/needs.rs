@@ -70,8 +70,8 @@ pub(crate) fn holders(config: &GroupConfig) -> impl Iterator<Item = DeviceId> + 
     devices.copied().chain([config.primary])
 }
 
-/// The shards that have copies of groups of which a device of `mine` has one. `copies` is what the copies that are there
-/// know of their groups, also of those that the view does not name.
+/// The shards that have copies of groups of which a device of `mine` has one. `copies` is what the copies that are
+/// there know of their groups, also of those that the view does not name.
 fn sharers<'a>(
     view: &'a ClusterView,
     mine: &[DeviceId],
