@@ -57,8 +57,8 @@ impl Node {
             self.follow_needs();
         }
         let idle = self.mesh.needs.idle;
-        let over = self.mesh.needs.unneeded.extract_if(.., |_, since| now >= *since + idle);
-        let over: Vec<Endpoint> = over.map(|(peer, _)| peer).collect();
+        let over = self.mesh.needs.unneeded.iter().filter(|(_, since)| now >= **since + idle);
+        let over: Vec<Endpoint> = over.map(|(peer, _)| *peer).collect();
         over.into_iter().for_each(|peer| self.end_link(peer));
     }
 
