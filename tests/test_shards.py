@@ -6,8 +6,10 @@ Node 1 has four shards, node 2 two and node 3 one, so each kind speaks with each
 
 import json
 import os
+import re
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -146,23 +148,51 @@ def test_the_statistics_of_shards_add_up(cluster):
         client.close()
 
 
-def check_links(nodes):
-    """Each shard has dialled each shard of other nodes, and no shard one of its own."""
-    shards = {node: len(threads_of(node)) for node in nodes}
+def links_between(nodes):
+    """How many connections each node has dialled to each other one; none to itself."""
+    dialled = {node: remote_ports(node.pid) for node in nodes}
+    to_itself = [node.name for node in nodes if dialled[node][node.listen_port]]
+    assert not to_itself, f"{to_itself} have dialled themselves"
+    return {
+        (one.name, other.name): dialled[one][other.listen_port] for one in nodes for other in nodes if one is not other
+    }
+
+
+def check_links(cluster, volume_used_on=None):
+    """Shards of different nodes that share a group have dialled each other. The others have not, but on a node whose
+    clients use a volume."""
+    shards = {node.name: len(threads_of(node)) for node in cluster.nodes}
+    place = {}
+    for device in cluster.json("device", "list"):
+        number = int(re.search(r"(\d+)$", device["name"])[1])
+        place[device["id"]] = (device["node_name"], number % shards[device["node_name"]])
+    pairs = set()
+    for group in cluster.json("group", "list"):
+        copies = {place[device] for device in group["in_sync"]}
+        pairs |= {(one, other) for one in copies for other in copies if one[0] != other[0]}
+    shared = Counter((one[0], other[0]) for one, other in pairs)
+
+    def is_right(one, other, count):
+        used = one == volume_used_on
+        return shared[one, other] <= count <= (shards[one] * shards[other] if used else shared[one, other])
 
     def all_stand():
-        dialled = {node: remote_ports(node.pid) for node in nodes}
-        to_itself = [node.name for node in nodes if dialled[node][node.listen_port]]
-        assert not to_itself, f"{to_itself} have dialled themselves"
-        pairs = [(one, other) for one in nodes for other in nodes if one is not other]
-        return all(dialled[one][other.listen_port] == shards[one] * shards[other] for one, other in pairs)
+        return all(is_right(*pair, count) for pair, count in links_between(cluster.nodes).items())
 
-    wait_until(all_stand, 60, "connections between all shards of different nodes")
+    wait_until(all_stand, 90, f"connections between shards that share groups: {shared}")
+
+
+def test_nodes_without_groups_have_no_connections(cluster):
+    assert cluster.json("group", "list") == []
+    time.sleep(2)
+    assert set(links_between(cluster.nodes).values()) == {0}
+    cluster.create_volume(size="64MiB", copies=2)
+    check_links(cluster)
 
 
 def test_shards_of_a_node_have_no_tcp_connection_with_each_other(cluster):
     volume = cluster.create_volume(size="64MiB", copies=2)
-    check_links(cluster.nodes)
+    check_links(cluster)
     ledger = Ledger(blocks=400, stride=32)
     writer = Writer(cluster.first.uri(volume), ledger, seed=3)
     writer.start()
@@ -172,7 +202,7 @@ def test_shards_of_a_node_have_no_tcp_connection_with_each_other(cluster):
     restart(cluster.nodes[1], 3)
     cluster.wait_healthy()
     writer.finish()
-    check_links(cluster.nodes)
+    check_links(cluster, volume_used_on=cluster.first.name)
     check_everywhere(cluster, volume, [ledger], "a node has come back with three shards")
 
 
@@ -192,7 +222,7 @@ def test_a_volume_whose_copies_are_on_two_shards_of_one_node(make_cluster):
         writer.start()
     for writer in writers:
         writer.go_on(1000)
-    check_links([node])
+    assert links_between([node]) == {}
     cluster.kill_all()
     for writer in writers:
         writer.join_cut_off()

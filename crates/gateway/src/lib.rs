@@ -29,6 +29,7 @@ mod statistics;
 mod stuck_tests;
 #[cfg(test)]
 mod tests;
+mod uses;
 mod view;
 
 pub use backend::Backend;

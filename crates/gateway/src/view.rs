@@ -54,6 +54,12 @@ impl VolumeView {
         self.groups.get(at as usize).copied()
     }
 
+    /// The groups that have chunks of it, each once.
+    pub(crate) fn groups_of_chunks(&self) -> impl Iterator<Item = PgId> + '_ {
+        let chunks = self.size.div_ceil(CHUNK_SIZE as u64).min(self.groups.len() as u64);
+        (0..chunks).filter_map(|chunk| self.group_of(ChunkIndex(chunk as u32)))
+    }
+
     /// The chunk that holds the byte at `offset`, and the byte's place in it.
     #[must_use]
     pub fn locate(offset: u64) -> (ChunkIndex, u32) {

@@ -52,6 +52,21 @@ impl Fencing {
         (!self.runs.is_empty()).then_some(self.next)
     }
 
+    /// Groups that have not confirmed.
+    pub(crate) fn groups_to_ask(&self) -> impl Iterator<Item = PgId> + '_ {
+        self.runs.values().flat_map(|run| run.left.keys().copied())
+    }
+
+    /// Shards that have been asked and have not answered.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = Endpoint> + '_ {
+        self.runs.values().flat_map(|run| run.left.values().flatten().map(|asked| asked.of))
+    }
+
+    /// Somebody may be asked who could not be before.
+    pub(crate) fn link_up(&mut self, now: Duration) {
+        self.next = now;
+    }
+
     /// What was asked of a shard is lost.
     pub(crate) fn link_down(&mut self, peer: Endpoint) {
         for asked in self.runs.values_mut().flat_map(|run| run.left.values_mut()) {

@@ -1,4 +1,5 @@
-//! Heartbeats: one message to each peer, for all groups that this shard is primary of and the other has copies of.
+//! Heartbeats: one message to each peer that shares a group with this shard, for all groups that this shard is primary
+//! of and the other has copies of; and to each peer that has something to answer, to know that the connection stands.
 
 use azekura_base::Endpoint;
 use std::collections::BTreeMap;

@@ -9,7 +9,8 @@
 //! `routing.rs` carries messages to groups, here or on other nodes (`links.rs`; `local.rs` for shards of
 //! the same process), and `actions.rs` performs what groups ask for;
 //! `devices.rs` holds the stores and matches their completions with what was asked (`pending.rs`); `reads.rs` keeps
-//! readers from crowding them. `heartbeat.rs` keeps leases alive and lets groups notice who has fallen silent;
+//! readers from crowding them. `needs.rs` says whom there are connections to; `heartbeat.rs` keeps leases alive and
+//! lets groups notice who has fallen silent;
 //! `balance.rs` decides which of them bring copies up to date, and which hand over; `throttle.rs` how much of that
 //! there may be beside clients' requests.
 //! `fences.rs` knows which attachments of volumes stand; `fencing.rs` makes sure that all others do, and that all
@@ -37,6 +38,7 @@ mod layers;
 mod links;
 mod local;
 mod mesh;
+mod needs;
 mod node;
 mod pending;
 mod questions;
@@ -61,8 +63,12 @@ pub use views::{Views, group_config, proposal_of};
 
 use std::time::Duration;
 
-/// A lost connection to another node is dialled again after this time.
+/// A lost connection to another shard is dialled again within this time; see [`RECONNECT_MAX`].
 pub const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
+/// With each try that fails, the time to the next one doubles, up to this.
+pub const RECONNECT_MAX: Duration = Duration::from_millis(800);
+/// A connection that nothing has needed for so long is closed, unless [`Node::set_link_idle`] says otherwise (0031).
+pub const LINK_IDLE: Duration = Duration::from_secs(60);
 /// A node that does not take a connection for so long is dialled anew.
 pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A connection that has not finished its greeting by then is closed.

@@ -1,9 +1,11 @@
 //! Connections between shards of nodes: dialling, greeting, and which of two connections counts.
 //!
-//! A shard dials one connection to every other one and sends its requests there; answers come back on it. A shard that
-//! accepts a second connection from the same peer drops the first one before it reads from the second, so nothing that
-//! was sent on the first can arrive after what is sent on the second. Other shards of the peer's node are other peers.
+//! A shard dials one connection to every other one that it needs (`needs.rs`) and sends its requests there; answers
+//! come back on it. A shard that accepts a second connection from the same peer drops the first one before it reads
+//! from the second, so nothing that was sent on the first can arrive after what is sent on the second. Other shards of
+//! the peer's node are other peers.
 
+use crate::Identity;
 use crate::effect::ConnKey;
 use crate::local::Local;
 use azekura_base::{Endpoint, NodeId, Repeats};
@@ -12,11 +14,14 @@ use azekura_wire::Hello;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+mod redials;
 mod steps;
 
+use redials::Redials;
+
 #[derive(Clone, Copy, Debug)]
-enum Outbound {
-    /// Not connected; dial at this time.
+pub(crate) enum Outbound {
+    /// Not connected, although somebody needs it; dial at this time.
     Idle(Duration),
     /// Dialled; it has to succeed by this time, or another try begins.
     Dialling(Duration),
@@ -43,9 +48,11 @@ struct Dials {
 }
 
 /// All connections of a shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Links {
-    out: BTreeMap<Endpoint, Outbound>,
+    /// A shard that is not in here is not needed.
+    pub(crate) out: BTreeMap<Endpoint, Outbound>,
+    pub(crate) redials: Redials,
     /// The peers that were dialled, by connection; may name connections that have ended.
     dialled_on: BTreeMap<ConnKey, Endpoint>,
     inbound: BTreeMap<ConnKey, Inbound>,
@@ -53,7 +60,7 @@ pub(crate) struct Links {
     dials: BTreeMap<Endpoint, Dials>,
     /// When each peer last answered anything.
     heard: BTreeMap<Endpoint, Duration>,
-    /// The latest process of each node, of those that have greeted this shard.
+    /// The latest process of each node, of those that have greeted this shard or that it was asked about.
     incarnations: BTreeMap<NodeId, u64>,
     /// What is on its way to each peer and need not be waited for.
     windows: BTreeMap<Endpoint, Window>,
@@ -67,6 +74,35 @@ pub(crate) struct Links {
 }
 
 impl Links {
+    pub(crate) fn new(identity: Identity) -> Links {
+        Links {
+            out: BTreeMap::new(),
+            redials: Redials::new(identity),
+            dialled_on: BTreeMap::new(),
+            inbound: BTreeMap::new(),
+            dialled: 0,
+            dials: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            window_limits: WindowLimits::default(),
+            refused: BTreeSet::new(),
+            ticked: Duration::ZERO,
+            local: Local::default(),
+            refusals: Repeats::default(),
+        }
+    }
+
+    /// The peers that are connected, or dialled.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = Endpoint> + '_ {
+        self.out.keys().copied()
+    }
+
+    /// Nothing was expected of the peer up to now: it has not been silent.
+    pub(crate) fn need_not_answer(&mut self, peer: Endpoint, now: Duration) {
+        self.heard.insert(peer, now);
+    }
+
     pub(crate) fn up_peers(&self) -> impl Iterator<Item = Endpoint> + '_ {
         self.out.iter().filter(|(_, state)| matches!(state, Outbound::Up(_))).map(|(peer, _)| *peer)
     }
@@ -85,10 +121,28 @@ impl Links {
 
     /// A process of a node has greeted.
     fn met(&mut self, hello: &Hello) {
-        let latest = self.incarnations.entry(hello.from.node).or_default();
-        *latest = hello.incarnation.max(*latest);
-        self.refused.remove(&hello.from.node);
-        for (_, dials) in self.dials.iter_mut().filter(|(peer, _)| peer.node == hello.from.node) {
+        self.begun(hello.from.node, hello.incarnation);
+    }
+
+    /// The configuration says of a process that there was one. If that is news, only what is dialled from now on tells
+    /// whether there still is.
+    pub(crate) fn heard_of(&mut self, node: NodeId, incarnation: u64) {
+        if self.incarnations.get(&node).is_none_or(|latest| *latest < incarnation) {
+            self.begun(node, incarnation);
+        }
+    }
+
+    /// The latest process of a node that is known of.
+    pub(crate) fn latest_process(&self, node: NodeId) -> Option<u64> {
+        self.incarnations.get(&node).copied()
+    }
+
+    /// There is, or was, such a process. What was dialled before says nothing of it.
+    fn begun(&mut self, node: NodeId, incarnation: u64) {
+        let latest = self.incarnations.entry(node).or_default();
+        *latest = incarnation.max(*latest);
+        self.refused.remove(&node);
+        for (_, dials) in self.dials.iter_mut().filter(|(peer, _)| peer.node == node) {
             dials.outdated = dials.under_way;
         }
     }

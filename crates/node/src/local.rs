@@ -5,7 +5,7 @@
 //! for too long, and dialled anew. So nothing that depends on connections is different between shards of one process.
 
 use crate::effect::ConnKey;
-use azekura_base::{Endpoint, Shard};
+use azekura_base::Endpoint;
 use std::collections::BTreeSet;
 use std::num::NonZeroU8;
 
@@ -28,12 +28,6 @@ impl Local {
         Some(peer.shard.0 < shards.get())
     }
 
-    /// All shards of this process that are reached inside of it.
-    pub(crate) fn all(&self, me: Endpoint) -> impl Iterator<Item = Endpoint> + use<> {
-        let count = self.shards.map_or(0, NonZeroU8::get);
-        (0..count).map(move |shard| Endpoint { node: me.node, shard: Shard(shard) })
-    }
-
     /// A connection is inside the process.
     pub(crate) fn has(&self, conn: ConnKey) -> bool {
         self.conns.contains(&conn)
@@ -49,7 +43,7 @@ mod tests {
     use super::*;
     use crate::node::Node;
     use crate::{Identity, RECONNECT_INTERVAL};
-    use azekura_base::NodeId;
+    use azekura_base::{NodeId, Shard};
     use azekura_replica::Client;
     use azekura_wire::{Hello, Message, VERSION};
     use std::time::Duration;

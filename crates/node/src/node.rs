@@ -117,8 +117,9 @@ impl Default for Limits {
 /// a device      added --Recovered--> open --fails, silent for long--> gone, with its copies
 ///                 |                  hangs <--> answers, while open: its copies take leave, and come back
 ///                 '--can't be recovered--> gone
-/// a connection  idle --Connect--> dialling --connected--> greeting --Welcome--> up
-///   out           ^------- failed, refused, closed, too long: dialled anew -----'
+/// a connection  not needed --needed--> idle --Connect--> dialling --connected--> greeting --Welcome--> up
+///   out             ^                    ^------- failed, refused, closed, too long: dialled anew ------|
+///                   '--------- not needed for `LINK_IDLE`: hung up; not connected: at once -------------'
 /// a connection  accepted --Hello--> from a peer --closed, or a later one of the peer--> gone
 ///   in
 /// a copy        none --named in the configuration, and its device open--> there --not named any more--> forgotten
@@ -153,7 +154,7 @@ impl Node {
         Node {
             identity,
             directory: Directory::default(),
-            mesh: Mesh::new(now),
+            mesh: Mesh::new(identity, now),
             gateway: Gateway::new(identity.endpoint, SessionId::new(identity.endpoint, identity.incarnation)),
             copies: Copies::default(),
             devices: BTreeMap::new(),
@@ -284,7 +285,8 @@ impl Node {
         for device in devices {
             self.follow_view(device);
         }
-        self.follow_links();
+        self.mesh.needs.shares_changed();
+        self.follow_needs();
         self.send_back_writes(&closed);
         self.tell_accepted_claims();
         self.run_early_freezes();

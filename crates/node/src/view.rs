@@ -2,7 +2,7 @@
 
 use crate::fences::Attachments;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PgId, Shard, VolumeId,
+    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PgId, VolumeId,
 };
 use azekura_gateway::VolumeView;
 use azekura_replica::{GroupConfig, NodeRoll};
@@ -51,8 +51,9 @@ pub struct ClusterView {
 
 impl ClusterView {
     /// All shards of all nodes.
+    #[cfg(test)]
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = Endpoint> + '_ {
-        let shards = |view: &NodeView| (0..view.shards.get()).map(Shard);
+        let shards = |view: &NodeView| (0..view.shards.get()).map(azekura_base::Shard);
         self.nodes.iter().flat_map(move |(node, view)| shards(view).map(|shard| Endpoint { node: *node, shard }))
     }
 

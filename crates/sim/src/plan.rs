@@ -244,6 +244,8 @@ pub struct Plan {
     pub guests: bool,
     /// How much may be on its way to a node that no write waits for.
     pub windows: WindowLimits,
+    /// Shards hang up when nothing has needed a connection for so long: little, so that it happens often.
+    pub link_idle: Duration,
     /// Print every step.
     pub trace: bool,
 }
@@ -306,6 +308,7 @@ impl Plan {
                 Mode::Slow => WindowLimits { window_bytes: 256 << 10, lag_bytes_max: 512 << 10 },
                 _ => WindowLimits::default(),
             },
+            link_idle: Random::new(seed ^ 0x6964_6c65).spread_millis(100, 10_000),
             sessions_max: SESSIONS_MAX,
             guests: false,
             trace: false,

@@ -214,6 +214,7 @@ impl Scene for Stage {
 
     fn turned(world: &mut World, life: Life) {
         world.check_serving(life);
+        world.check_links(life);
         world.check_windows(life);
         world.check_acknowledged(life);
     }

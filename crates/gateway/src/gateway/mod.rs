@@ -1,11 +1,13 @@
 //! The gateway: takes requests, cuts them into parts, and sees to it that each part is answered.
 //!
 //! - [`answers`]: what comes back of a part.
+//! - [`peers`]: whom it needs a connection to.
 //! - [`sending`]: where it is sent, and when again.
 //! - [`ending`]: requests that end before all of their parts are answered.
 
 mod answers;
 mod ending;
+mod peers;
 mod sending;
 
 use crate::STATUS_CHUNKS_MAX;
@@ -16,6 +18,7 @@ use crate::parts::{Ask, InFlight, Parts, Wanted};
 use crate::request::{Op, Outcome};
 use crate::room::Room;
 use crate::statistics::VolumeStatistics;
+use crate::uses::Uses;
 use crate::view::{GroupView, VolumeView};
 use azekura_base::{Body, CHUNK_SIZE, Endpoint, Generation, IoStatus, PgId, SessionId, VolumeId};
 use azekura_wire::Message;
@@ -75,6 +78,7 @@ pub struct Gateway {
     operations: Operations,
     parts: Parts,
     room: Room,
+    uses: Uses,
     /// When parts that wait to be sent are tried next, if not before.
     next_retry: Duration,
     /// When it is looked next for parts that have waited for too long, or are without an answer.
@@ -95,6 +99,7 @@ impl Gateway {
             operations: Operations::default(),
             parts: Parts::default(),
             room: Room::default(),
+            uses: Uses::default(),
             next_retry: Duration::ZERO,
             next_look: Duration::ZERO,
             asked_again: 0,
@@ -181,6 +186,7 @@ impl Gateway {
             self.effects.push_back(Effect::Complete(token, Outcome::Failed(status)));
             return;
         }
+        self.uses.note(volume.id, now);
         let id = self.operations.begin(token, (&op, len), (volume.id, attachment), now);
         let mut start = |part, ask| self.start(id, (volume.as_ref(), attachment), part, ask);
         match op {

@@ -170,6 +170,11 @@ impl Parts {
         self.lanes.keys().copied()
     }
 
+    /// All parts, those without a number too.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &InFlight> {
+        self.lanes.values().flat_map(Lane::all).chain(self.reads.iter().map(|(_, in_flight)| in_flight))
+    }
+
     /// All parts, those without a number too, and since when each waits for a group that does not serve it.
     pub(crate) fn waits(&self) -> impl Iterator<Item = (&InFlight, Duration)> {
         let answered = |in_flight: &InFlight| {

@@ -37,6 +37,7 @@ impl Node {
             look_at: Duration::ZERO,
         };
         self.devices.insert(id, device);
+        self.mesh.needs.shares_changed();
         self.tell_layers(id);
     }
 

@@ -64,6 +64,7 @@ impl Node {
         let left = groups.into_iter().map(|pg| (pg, None)).collect();
         self.fencing.runs.insert(token, Run { volume, what, left, until: self.now + patience });
         self.fencing.next = self.now;
+        self.mesh.needs.changed();
     }
 
     /// True when this node knows that an attachment of a volume has ended.
@@ -102,6 +103,7 @@ impl Node {
         self.fencing.next = now + ASK_AGAIN;
         let mut questions = Vec::new();
         let Fencing { runs, questions: open, asked: count, .. } = &mut self.fencing;
+        let (me, links) = (self.identity.endpoint, &self.mesh.links);
         for (token, run) in runs {
             for (pg, asked) in &mut run.left {
                 let primary = self
@@ -112,7 +114,9 @@ impl Node {
                     .and_then(|config| self.directory.view.devices.get(&config.primary));
                 let Some(primary) = primary.copied() else { continue };
                 let waits = |asked: &Question| asked.of == primary && now < asked.at + ANSWER_WAIT;
-                if asked.as_ref().is_some_and(waits) {
+                // Who is not connected is being dialled.
+                let in_reach = primary == me || links.is_up(primary);
+                if !in_reach || asked.as_ref().is_some_and(waits) {
                     continue;
                 }
                 if let Some(before) = asked.take() {
@@ -149,6 +153,7 @@ impl Node {
             let Some(run) = self.fencing.runs.remove(&token) else { continue };
             let result = if run.left.is_empty() { Ok(()) } else { Err(run.left.into_keys().collect()) };
             self.effects.push_back(Effect::Fenced(token, result));
+            self.mesh.needs.changed();
         }
         if self.fencing.runs.is_empty() {
             self.fencing.questions.clear();

@@ -20,10 +20,14 @@ impl Node {
             return;
         }
         self.mesh.beats.next = self.now + HEARTBEAT_INTERVAL;
-        // Also to peers that follow no group of this one: their answers show that the connection stands.
-        // For each peer: groups whose copies there may answer readers, and others.
+        // Also to peers that follow no group of this one, if they share one or were asked something: their answers show
+        // that the connection stands. For each peer: groups whose copies there may answer readers, and others.
+        let expected = self.expected_to_answer();
+        let (ask, others): (Vec<Endpoint>, Vec<Endpoint>) =
+            self.mesh.links.up_peers().partition(|peer| expected.contains(peer));
+        others.into_iter().for_each(|peer| self.mesh.links.need_not_answer(peer, self.now));
         let mut by_peer: BTreeMap<Endpoint, [Vec<GroupBeat>; 2]> =
-            self.mesh.links.up_peers().map(|peer| (peer, Default::default())).collect();
+            ask.into_iter().map(|peer| (peer, Default::default())).collect();
         for group in self.copies.groups.values_mut() {
             let followers: Vec<(DeviceId, bool)> = group.followers(self.now).collect();
             for (device, reads) in followers {

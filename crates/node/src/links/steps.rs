@@ -3,61 +3,37 @@
 use super::{Inbound, Outbound};
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
-use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL, UNGREETED_MAX};
+use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, UNGREETED_MAX};
 use azekura_base::{DeviceId, Endpoint, NodeId};
 use azekura_replica::{Client, Window, WindowLimits};
 use azekura_wire::{Hello, Message, VERSION};
 
 impl Node {
-    /// Starts links to shards that are new in the view and ends those to shards that have left it.
-    pub(crate) fn follow_links(&mut self) {
-        let me = self.identity.endpoint;
-        let local = &self.mesh.links.local;
-        let is_gone = |peer: &&Endpoint| match local.is_sister(me, **peer) {
-            Some(is_there) => !is_there,
-            None => self.directory.view.address_of(**peer).is_none(),
-        };
-        let gone: Vec<Endpoint> = self.mesh.links.out.keys().filter(is_gone).copied().collect();
-        for peer in gone {
-            if let Some(Outbound::Greeting(conn, _) | Outbound::Up(conn)) = self.mesh.links.out.remove(&peer) {
-                self.hang_up(conn);
-                self.link_lost(peer);
-            }
-        }
-        let local = &self.mesh.links.local;
-        let others = self.directory.view.endpoints().filter(|peer| local.is_sister(me, *peer).is_none());
-        let peers: Vec<Endpoint> = others.chain(local.all(me)).filter(|peer| *peer != me).collect();
-        for peer in peers {
-            self.mesh.links.out.entry(peer).or_insert(Outbound::Idle(self.now));
-        }
-    }
-
     /// Dials what is due and gives up what takes too long.
     pub(crate) fn tick_links(&mut self) {
+        self.tick_needs();
         let now = self.now;
-        let mut late = Vec::new();
-        for (peer, state) in &mut self.mesh.links.out {
+        let (mut due, mut failed, mut late) = (Vec::new(), Vec::new(), Vec::new());
+        for (peer, state) in &self.mesh.links.out {
             match *state {
-                Outbound::Idle(at) if at <= now => {
-                    let effect = match self.mesh.links.local.is_sister(self.identity.endpoint, *peer) {
-                        Some(_) => Some(Effect::ConnectLocal(*peer)),
-                        None => self.directory.view.address_of(*peer).map(|address| Effect::Connect(*peer, address)),
-                    };
-                    if let Some(effect) = effect {
-                        *state = Outbound::Dialling(now + DIAL_TIMEOUT);
-                        self.mesh.links.dials.entry(*peer).or_default().under_way += 1;
-                        self.effects.push_back(effect);
-                    }
-                }
+                Outbound::Idle(at) if at <= now => due.push(*peer),
                 // The kernel would go on asking at ever longer intervals.
-                Outbound::Dialling(by) if by <= now => *state = Outbound::Idle(now + RECONNECT_INTERVAL),
+                Outbound::Dialling(by) if by <= now => failed.push(*peer),
                 Outbound::Greeting(conn, by) if by <= now => {
-                    *state = Outbound::Idle(now + RECONNECT_INTERVAL);
+                    failed.push(*peer);
                     late.push(conn);
                 }
                 _ => {}
             }
         }
+        for peer in due {
+            if let Some(effect) = self.way_to(peer) {
+                self.mesh.links.out.insert(peer, Outbound::Dialling(now + DIAL_TIMEOUT));
+                self.mesh.links.dials.entry(peer).or_default().under_way += 1;
+                self.effects.push_back(effect);
+            }
+        }
+        failed.into_iter().for_each(|peer| self.dial_later(peer));
         if now.saturating_sub(self.mesh.links.ticked) > LINK_SILENCE / 3 {
             // This process stood still: what was said meanwhile is yet to be read.
             self.mesh.links.heard.values_mut().for_each(|heard| *heard = now);
@@ -106,8 +82,8 @@ impl Node {
             self.mesh.links.refused.insert(peer.node);
         }
         // A try that was given up says so late.
-        if let Some(state) = self.mesh.links.out.get_mut(&peer).filter(|s| matches!(s, Outbound::Dialling(_))) {
-            *state = Outbound::Idle(self.now + RECONNECT_INTERVAL);
+        if matches!(self.mesh.links.out.get(&peer), Some(Outbound::Dialling(_))) {
+            self.dial_later(peer);
         }
     }
 
@@ -164,7 +140,7 @@ impl Node {
         self.mesh.links.local.forget(conn);
         let Some(peer) = self.mesh.links.dialled_on(conn) else { return };
         let was_up = self.mesh.links.link(peer).is_some();
-        self.mesh.links.out.insert(peer, Outbound::Idle(self.now + RECONNECT_INTERVAL));
+        self.dial_later(peer);
         if was_up {
             self.link_lost(peer);
         }
@@ -196,6 +172,8 @@ impl Node {
         }
         self.mesh.links.met(&hello);
         self.mesh.links.out.insert(peer, Outbound::Up(conn));
+        self.mesh.links.redials.forget(peer);
+        self.fencing.link_up(self.now);
         self.mesh.links.heard.insert(peer, self.now);
         self.gateway.trust(peer, self.mesh.links.local.has(conn));
         self.gateway.link_up(peer);
@@ -233,6 +211,13 @@ impl Node {
             self.hang_up(old);
         }
         self.mesh.links.inbound.insert(conn, Inbound::From(hello.from, hello.incarnation));
+        // It is there: the next try need not be later than the first would be. Nor at once: all peers of a process that
+        // starts hear of it together.
+        if let Some(Outbound::Idle(at)) = self.mesh.links.out.get(&hello.from).copied() {
+            self.mesh.links.redials.forget(hello.from);
+            let soon = self.now + self.mesh.links.redials.pause(hello.from);
+            self.mesh.links.out.insert(hello.from, Outbound::Idle(at.min(soon)));
+        }
         let welcome = self.hello(hello.from);
         self.effects.push_back(Effect::Send(conn, Message::Welcome(welcome)));
     }
@@ -277,7 +262,7 @@ impl Node {
         self.closed(conn);
     }
 
-    fn link_lost(&mut self, peer: Endpoint) {
+    pub(crate) fn link_lost(&mut self, peer: Endpoint) {
         self.fencing.link_down(peer);
         self.gateway.link_down(peer);
         for device in self.devices_of(peer) {
@@ -288,10 +273,13 @@ impl Node {
         }
     }
 
-    /// True when a process of another node is known to have ended: a later one has greeted, or nobody listens there any
-    /// more. Incarnations count up.
+    /// True when a process is known to have ended: a later one has greeted, or nobody listens there any more.
+    /// Incarnations count up. False says nothing where there is no connection: see [`Node::ask_about`].
     #[must_use]
     pub fn has_ended(&self, node: NodeId, incarnation: u64) -> bool {
+        if node == self.identity.endpoint.node {
+            return incarnation < self.identity.incarnation;
+        }
         match self.mesh.links.incarnations.get(&node) {
             Some(latest) if *latest > incarnation => true,
             Some(latest) => *latest == incarnation && self.mesh.links.refused.contains(&node),

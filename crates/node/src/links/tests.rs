@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{ClusterView, Effect, Identity, Node, NodeView, UNGREETED_MAX};
-use azekura_base::Shard;
+use azekura_base::{DeviceId, PgId, Shard};
+use azekura_replica::GroupConfig;
 use azekura_wire::{Message, VERSION};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -121,13 +122,20 @@ fn address(node: u32) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7000 + node as u16))
 }
 
-/// Nodes with so many shards.
+/// Nodes with so many shards, each with a device. All devices have a copy of one group, so all shards need each other.
 fn view(nodes: &[(u32, u8)]) -> ClusterView {
     let view = |(node, shards): &(u32, u8)| {
         let shards = NonZeroU8::new(*shards).unwrap_or(NonZeroU8::MIN);
         (NodeId(*node), NodeView { address: address(*node), shards })
     };
-    ClusterView { revision: 1, nodes: nodes.iter().map(view).collect(), ..ClusterView::default() }
+    let shards = nodes.iter().flat_map(|(node, shards)| (0..*shards).map(|shard| (*node, shard)));
+    let device = |(node, shard): (u32, u8)| {
+        (DeviceId(node * 256 + u32::from(shard)), Endpoint { node: NodeId(node), shard: Shard(shard) })
+    };
+    let devices: BTreeMap<DeviceId, Endpoint> = shards.map(device).collect();
+    let group = devices.keys().next().map(|first| GroupConfig::new(*first, devices.keys().copied().collect()));
+    let groups = group.into_iter().map(|group| (PgId(1), group)).collect();
+    ClusterView { revision: 1, nodes: nodes.iter().map(view).collect(), devices, groups, ..ClusterView::default() }
 }
 
 fn dialled(node: &mut Node, now: u64) -> Vec<(Endpoint, SocketAddr)> {
@@ -152,7 +160,7 @@ fn welcome(node: &mut Node, to: Endpoint, conn: u64, from: Endpoint) {
 }
 
 #[test]
-fn every_shard_of_other_nodes_is_dialled_and_stands_alone() {
+fn every_shard_that_is_needed_is_dialled_and_stands_alone() {
     let mut node = node();
     node.configure(view(&[(1, 2), (9, 1)]));
     assert_eq!(dialled(&mut node, 0), [(first(1), address(1)), (second(1), address(1))]);

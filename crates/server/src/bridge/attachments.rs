@@ -9,14 +9,19 @@ use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured
 use azekura_control::{Attacher, DataPlane};
 use azekura_frontend::{Attachment, Errand, Holders, Refusal};
 use azekura_meta::MetaClient;
-use azekura_node::Attachments;
+use azekura_node::{Attachments, Node};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 /// How long a client waits for the node to know the configuration in which the client has its volume.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+/// Whether a process has ended is known within this time, or not known: a dial to a machine that is there is answered
+/// sooner.
+const FOUND_OUT_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// Pause before a volume is given back again that could not be.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -83,13 +88,37 @@ impl DataPlane for Plane {
 
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {
         Box::pin(async move {
-            // One that has met a later process knows it for all.
-            let seen = self.shards.inspect(move |look| {
-                let ended = |(node, incarnation): &&(NodeId, u64)| look.node.has_ended(*node, *incarnation);
-                processes.iter().filter(ended).copied().collect::<BTreeSet<_>>()
-            });
-            seen.await.unwrap_or_default().into_iter().flatten().collect()
+            // The first dials them, unless it is connected; what any shard knows counts.
+            self.shards.first().send(Command::AskAbout(processes.clone()));
+            let until = Instant::now() + FOUND_OUT_WITHIN;
+            loop {
+                let (ended, settled) = self.ended_and_settled(&processes).await;
+                if settled || Instant::now() >= until {
+                    return ended;
+                }
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
         })
+    }
+}
+
+impl Plane {
+    /// Of these processes, those that have ended; and whether of each it is known that it has, or that it is there.
+    async fn ended_and_settled(&self, processes: &[(NodeId, u64)]) -> (BTreeSet<(NodeId, u64)>, bool) {
+        let asked = processes.to_vec();
+        let seen = self.shards.inspect(move |look| {
+            let of = |knows: fn(&Node, NodeId, u64) -> bool| -> BTreeSet<(NodeId, u64)> {
+                let knows = |(node, incarnation): &&(NodeId, u64)| knows(look.node, *node, *incarnation);
+                asked.iter().filter(knows).copied().collect()
+            };
+            (of(Node::has_ended), of(Node::is_reached))
+        });
+        let (ended, reached): (Vec<_>, Vec<_>) = seen.await.unwrap_or_default().into_iter().unzip();
+        // One that has met a later process knows it for all.
+        let ended: BTreeSet<(NodeId, u64)> = ended.into_iter().flatten().collect();
+        let reached: BTreeSet<(NodeId, u64)> = reached.into_iter().flatten().collect();
+        let settled = processes.iter().all(|process| ended.contains(process) || reached.contains(process));
+        (ended, settled)
     }
 }
 

@@ -4,8 +4,8 @@ use crate::disk::device::DeviceDir;
 use crate::driver::local::End;
 use crate::listeners::Speak;
 use azekura_base::{
-    CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NotTold, PgId, Shard,
-    VolumeId,
+    CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
+    Shard, VolumeId,
 };
 use azekura_gateway::VolumeView;
 use azekura_map_db::CheckpointDb;
@@ -39,6 +39,8 @@ pub enum Command {
     Fence(Fence),
     /// Freeze a volume's head layer.
     Freeze(Freeze),
+    /// Find out whether these processes of other nodes have ended.
+    AskAbout(Vec<(NodeId, u64)>),
     /// Trim a volume.
     Trim(Trim),
     /// Tell something about layers.

@@ -333,6 +333,9 @@ impl DataPlane {
                 self.fences.insert(self.fences_asked, answer);
                 self.node.freeze(self.fences_asked, volume, head, revision, groups, patience);
             }
+            Command::AskAbout(processes) => {
+                processes.into_iter().for_each(|(node, incarnation)| self.node.ask_about(node, incarnation));
+            }
             Command::Trim(trim) => self.trim(trim),
             Command::AskOfLayers(question) => self.layer_questions.ask(&mut self.node, question),
             Command::Attached(volume, outcome) => {

@@ -5,6 +5,7 @@ mod copies;
 mod flow;
 pub(crate) mod history;
 mod linearizable;
+mod links;
 pub(crate) mod minimum;
 pub(crate) mod order;
 mod past;

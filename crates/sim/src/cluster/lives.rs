@@ -97,6 +97,7 @@ impl<S: Scene> Cluster<S> {
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
         node.limit_sessions(self.plan.sessions_limit());
+        node.set_link_idle(self.plan.link_idle);
         if self.plan.joined {
             node.join(shards);
         }

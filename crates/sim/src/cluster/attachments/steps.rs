@@ -101,6 +101,9 @@ impl<S: Scene> Cluster<S> {
         let owner = |entry: &AttachmentRecord| Some(Life::first(entry.node, entry.incarnation?));
         let entries = self.attachments(&name).into_iter().flat_map(|now| now.attachments);
         let owners: Vec<Life> = entries.filter_map(|entry| owner(&entry)).collect();
+        for owner in &owners {
+            self.tell(Life::first(life.node, life.incarnation), |node| node.ask_about(owner.node, owner.incarnation));
+        }
         let gone = owners.into_iter().filter(|owner| !self.is_alive(*owner));
         let gone: BTreeSet<(NodeId, u64)> = gone.map(Life::process).collect();
         self.check_ended(life);
