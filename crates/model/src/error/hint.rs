@@ -112,6 +112,16 @@ impl MetaError {
                  --device-size"
                 .into(),
             E::RemovalRefused { hint, .. } => hint.clone(),
+            E::KeyNotListed { node, key } => format!(
+                "put identity/node.key back from a backup of the folder. If it was lost, and this is {node}'s machine: \
+                 'azekura node key add {node} {key}' on another node, or start this one with --replace-key. If nobody knows how \
+                 the key came to be another one, somebody may have shut the node out: ask before you do"
+            ),
+            E::KeyTaken { node, .. } => format!(
+                "this folder's identity/ was copied from {node}'s: move identity/node.key away here, and the node makes a key \
+                 of its own"
+            ),
+            E::KeysRefused { .. } => return None,
             E::NotNow { .. } => "what is attached already goes on; try again when etcd, or the node with the embedded server, runs".into(),
             E::ClassInUse { volumes, .. } if volumes.is_empty() => "that takes moments while all nodes run; try again".into(),
             E::ClassInUse { .. } => "delete the volumes first ('azekura volume delete NAME'); a volume can't change its class".into(),

@@ -6,7 +6,7 @@ use super::super::tests::{cluster, run, txn_of};
 use super::*;
 use crate::{DeviceFailure, Memory};
 
-fn node(uuid: &str, name: &str) -> NodeSpec {
+pub(in crate::transitions) fn node(uuid: &str, name: &str) -> NodeSpec {
     let address = SocketAddr::from(([127, 0, 0, 1], 7000));
     NodeSpec {
         uuid: uuid.into(),
@@ -18,7 +18,15 @@ fn node(uuid: &str, name: &str) -> NodeSpec {
         rack: String::new(),
         incarnation: 1,
         shards: NonZeroU8::MIN,
+        key: key(uuid),
     }
+}
+
+/// Each has its own.
+fn key(uuid: &str) -> PeerKey {
+    let mut key = [0; 32];
+    key.iter_mut().zip(uuid.bytes()).for_each(|(to, from)| *to = from);
+    PeerKey(key)
 }
 
 fn device(uuid: &str, node: u32, name: &str) -> DeviceSpec {
@@ -26,7 +34,7 @@ fn device(uuid: &str, node: u32, name: &str) -> DeviceSpec {
     DeviceSpec { uuid, node: NodeId(node), shard, name, capacity_bytes: 1 << 20 }
 }
 
-fn start(memory: &mut Memory, spec: &NodeSpec) -> Result<(u32, u64), MetaError> {
+pub(in crate::transitions) fn start(memory: &mut Memory, spec: &NodeSpec) -> Result<(u32, u64), MetaError> {
     run(memory, |records| register_node(records, spec)).map(|record| (record.id.0, record.incarnation))
 }
 
