@@ -7,11 +7,13 @@
 use crate::effect::ConnKey;
 use crate::local::Local;
 use azekura_base::{Endpoint, NodeId, Repeats};
+use proofs::Proofs;
 use azekura_replica::{Window, WindowLimits};
 use azekura_wire::Hello;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+mod proofs;
 mod steps;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,7 @@ pub(crate) struct Links {
     refused: BTreeSet<NodeId>,
     ticked: Duration,
     pub(crate) local: Local,
+    pub(crate) proofs: Proofs,
     /// Greetings that were refused, by the peer that sent them.
     refusals: Repeats<Endpoint>,
 }

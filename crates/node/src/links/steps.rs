@@ -4,7 +4,7 @@ use super::{Inbound, Outbound};
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, RECONNECT_INTERVAL, UNGREETED_MAX};
-use azekura_base::{DeviceId, Endpoint, NodeId};
+use azekura_base::{DeviceId, Endpoint, NodeId, PeerKey};
 use azekura_replica::{Client, Window, WindowLimits};
 use azekura_wire::{Hello, Message, VERSION};
 
@@ -24,6 +24,7 @@ impl Node {
                 self.link_lost(peer);
             }
         }
+        self.follow_keys();
         let local = &self.mesh.links.local;
         let others = self.directory.view.endpoints().filter(|peer| local.is_sister(me, *peer).is_none());
         let peers: Vec<Endpoint> = others.chain(local.all(me)).filter(|peer| *peer != me).collect();
@@ -84,14 +85,15 @@ impl Node {
         }
     }
 
-    /// A dialled connection stands.
-    pub fn connected(&mut self, peer: Endpoint, conn: ConnKey) {
+    /// A dialled connection stands; at its other end is who has this key, where the transport proves one.
+    pub fn connected(&mut self, peer: Endpoint, conn: ConnKey, key: Option<PeerKey>) {
         self.mesh.links.dial_ends(peer);
         let Some(state) = self.mesh.links.out.get_mut(&peer).filter(|s| matches!(s, Outbound::Dialling(_))) else {
             self.hang_up(conn);
             return;
         };
         *state = Outbound::Greeting(conn, self.now + GREETING_TIMEOUT);
+        self.mesh.links.proofs.note(conn, key);
         self.mesh.links.dialled_on.retain(|_, dialled| *dialled != peer);
         self.mesh.links.dialled_on.insert(conn, peer);
         self.mesh.links.dialled += 1;
@@ -130,8 +132,8 @@ impl Node {
         self.mesh.links.windows.iter().map(|(peer, window)| (*peer, window.bytes()))
     }
 
-    /// Somebody connected.
-    pub fn accepted(&mut self, conn: ConnKey) {
+    /// Somebody connected, who has this key, where the transport proves one.
+    pub fn accepted(&mut self, conn: ConnKey, key: Option<PeerKey>) {
         if self.mesh.links.inbound.len() >= INBOUND_MAX + UNGREETED_MAX {
             self.hang_up(conn);
             return;
@@ -145,6 +147,7 @@ impl Node {
             self.mesh.links.inbound.remove(&oldest);
             self.hang_up(oldest);
         }
+        self.mesh.links.proofs.note(conn, key);
         self.mesh.links.inbound.insert(conn, Inbound::Unknown(self.now + GREETING_TIMEOUT));
     }
 
@@ -162,6 +165,7 @@ impl Node {
     pub fn closed(&mut self, conn: ConnKey) {
         self.mesh.links.inbound.remove(&conn);
         self.mesh.links.local.forget(conn);
+        self.mesh.links.proofs.forget(conn);
         let Some(peer) = self.mesh.links.dialled_on(conn) else { return };
         let was_up = self.mesh.links.link(peer).is_some();
         self.mesh.links.out.insert(peer, Outbound::Idle(self.now + RECONNECT_INTERVAL));
@@ -190,7 +194,7 @@ impl Node {
     }
 
     fn welcomed(&mut self, peer: Endpoint, conn: ConnKey, hello: Hello) {
-        if let Err(why) = self.check_hello(&hello, Some(peer)) {
+        if let Err(why) = self.check_hello(conn, &hello, Some(peer)) {
             self.refuse_greeting(conn, peer, &why);
             return;
         }
@@ -214,7 +218,7 @@ impl Node {
     }
 
     fn greeted(&mut self, conn: ConnKey, hello: Hello) {
-        if let Err(why) = self.check_hello(&hello, None) {
+        if let Err(why) = self.check_hello(conn, &hello, None) {
             self.refuse_greeting(conn, hello.from, &why);
             return;
         }
@@ -242,7 +246,7 @@ impl Node {
         Hello { version: VERSION, cluster, from, to, incarnation, connection: self.mesh.links.dialled }
     }
 
-    fn check_hello(&self, hello: &Hello, expected: Option<Endpoint>) -> Result<(), String> {
+    fn check_hello(&self, conn: ConnKey, hello: &Hello, expected: Option<Endpoint>) -> Result<(), String> {
         if hello.version != VERSION {
             return Err(format!("it speaks version {} of the protocol, this node {VERSION}", hello.version));
         }
@@ -256,13 +260,13 @@ impl Node {
             Some(peer) if peer != hello.from => {
                 Err(format!("it is node {}, not {peer}: two nodes have exchanged addresses", hello.from))
             }
-            _ => Ok(()),
+            _ => self.check_key(conn, hello.from.node),
         }
     }
 
     /// Closes a connection whose peer is not who it should be, or looks for somebody else. It will come again, and
     /// again.
-    fn refuse_greeting(&mut self, conn: ConnKey, peer: Endpoint, why: &str) {
+    pub(in crate::links) fn refuse_greeting(&mut self, conn: ConnKey, peer: Endpoint, why: &str) {
         if let Some(more) = self.mesh.links.refusals.note(&peer, self.now) {
             self.effects.push_back(Effect::Warn(format!("closing a connection of node {peer}: {why}{more}")));
         }
