@@ -268,7 +268,9 @@ pub enum MetaError {
         name: String,
     },
     /// A node that does not prove who it is.
-    #[error("the key of this data folder ({key}) is none of node {node}'s, as its record in the configuration has them")]
+    #[error(
+        "the key of this data folder ({key}) is none of node {node}'s, as its record in the configuration has them"
+    )]
     KeyNotListed {
         /// The node.
         node: String,

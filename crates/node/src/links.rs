@@ -7,9 +7,9 @@
 use crate::effect::ConnKey;
 use crate::local::Local;
 use azekura_base::{Endpoint, NodeId, Repeats};
-use proofs::Proofs;
 use azekura_replica::{Window, WindowLimits};
 use azekura_wire::Hello;
+use proofs::Proofs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -91,6 +91,7 @@ impl Links {
         let latest = self.incarnations.entry(hello.from.node).or_default();
         *latest = hello.incarnation.max(*latest);
         self.refused.remove(&hello.from.node);
+        self.proofs.met(hello.from);
         for (_, dials) in self.dials.iter_mut().filter(|(peer, _)| peer.node == hello.from.node) {
             dials.outdated = dials.under_way;
         }

@@ -9,6 +9,7 @@ use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::disk::data_folder::DataFolder;
 use crate::disk::device::Limits;
+use crate::disk::identity::node_key;
 use crate::disk::memory::map_bytes;
 use crate::disk::seen::{self, Memory};
 use crate::driver::commands::Command;
@@ -18,7 +19,7 @@ use crate::listeners::ClientListener;
 use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
-use azekura_base::{Endpoint, Shard};
+use azekura_base::{Endpoint, PeerKey, Shard};
 use azekura_control::Attacher;
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
@@ -58,6 +59,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         "where is the cluster's configuration? Give --config URL, or --serve-config IP:PORT to keep it in this node"
     );
     let mut folder = DataFolder::open(&args.data)?;
+    let key = node_key(folder.path())?.name()?;
     let server = match args.serve_config {
         Some(address) => Some(
             EmbeddedServer::start(&folder.config_database(), address)
@@ -81,7 +83,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
-    let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
+    let (identity, name) = join(&client, (&mut folder, key), &mut memory, &args).await?;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
@@ -279,7 +281,7 @@ async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<Met
 /// Makes the node known to its cluster.
 async fn join(
     client: &MetaClient,
-    folder: &mut DataFolder,
+    (folder, key): (&mut DataFolder, PeerKey),
     memory: &mut Memory,
     args: &NodeArgs,
 ) -> Result<(Identity, String)> {
@@ -312,8 +314,15 @@ async fn join(
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
         shards: args.shard_count(),
+        key,
     };
-    let node = client.register_node(&spec).await?;
+    if args.replace_key
+        && let Some(id) = client.model().nodes.values().find(|node| node.uuid == spec.uuid).map(|node| node.id)
+    {
+        let record = client.replace_node_keys(id, key).await.map_err(refusal)?;
+        tracing::warn!("node {}'s key is {key}, and no other any more (--replace-key)", record.name);
+    }
+    let node = client.register_node(&spec).await.map_err(refusal)?;
     if node.incarnation > folder.file.incarnation {
         let (known, own) = (node.incarnation - 1, folder.file.incarnation);
         tracing::warn!(

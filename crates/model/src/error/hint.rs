@@ -112,10 +112,10 @@ impl MetaError {
                  --device-size"
                 .into(),
             E::RemovalRefused { hint, .. } => hint.clone(),
-            E::KeyNotListed { node, key } => format!(
-                "put identity/node.key back from a backup of the folder. If it was lost, and this is {node}'s machine: \
-                 'azekura node key add {node} {key}' on another node, or start this one with --replace-key. If nobody knows how \
-                 the key came to be another one, somebody may have shut the node out: ask before you do"
+            E::KeyNotListed { node, .. } => format!(
+                "put identity/node.key back from a backup of the folder. If it was lost, and this is {node}'s machine, start it \
+                 with --replace-key once, which takes its other keys from the record. If nobody knows how the key came to be \
+                 another one, somebody may have shut the node out: ask before you do"
             ),
             E::KeyTaken { node, .. } => format!(
                 "this folder's identity/ was copied from {node}'s: move identity/node.key away here, and the node makes a key \

@@ -47,7 +47,10 @@ pub fn add_key(records: &Records<'_>, node: NodeId, key: PeerKey) -> Outcome<Nod
         let mut keys = record.keys.clone().unwrap_or_default();
         if !keys.contains(&key) {
             if keys.len() >= KEYS_MAX {
-                return Err(refused(record, format!("it has {KEYS_MAX}, which is as many as may be; remove one first")));
+                return Err(refused(
+                    record,
+                    format!("it has {KEYS_MAX}, which is as many as may be; remove one first"),
+                ));
             }
             keys.push(key);
         }
@@ -79,6 +82,14 @@ pub fn replace_keys(records: &Records<'_>, node: NodeId, key: PeerKey) -> Outcom
         Some(node) => Err(MetaError::KeyTaken { node, key }),
         None => Ok(vec![key]),
     })
+}
+
+/// A node has no key any more: nobody talks with it, and it does not register again. For one that is captured.
+///
+/// # Errors
+/// When the node is missing.
+pub fn shut_out(records: &Records<'_>, node: NodeId) -> Outcome<NodeRecord> {
+    change(records, node, |_, _| Ok(Vec::new()))
 }
 
 #[cfg(test)]
@@ -135,8 +146,8 @@ mod tests {
     #[test]
     fn a_node_that_is_shut_out_does_not_come_back_by_starting() {
         let mut memory = two();
-        let record = NodeRecord { keys: Some(Vec::new()), ..memory.model().nodes[&N1].record.clone() };
-        memory.run(&Txn::new().put(&Key::Node(N1).to_string(), &record)).unwrap();
+        run(&mut memory, |records| shut_out(records, N1)).unwrap();
+        assert_eq!(keys(&memory, N1), Some(Vec::new()));
         let refused = start(&mut memory, &NodeSpec { key: key(1), ..node("n1", "n1") });
         assert!(matches!(refused, Err(MetaError::KeyNotListed { .. })), "{refused:?}");
     }
@@ -153,7 +164,8 @@ mod tests {
     #[test]
     fn a_key_has_one_owner() {
         let mut memory = two();
-        let taken = |result: Result<_, MetaError>| matches!(result, Err(MetaError::KeyTaken { node, .. }) if node == "n2");
+        let taken =
+            |result: Result<_, MetaError>| matches!(result, Err(MetaError::KeyTaken { node, .. }) if node == "n2");
         assert!(taken(run(&mut memory, |records| add_key(records, N1, key(2)))));
         assert!(taken(run(&mut memory, |records| replace_keys(records, N1, key(2)))));
         let copy = NodeSpec { key: key(2), ..node("n3", "n3") };

@@ -18,15 +18,8 @@ pub(in crate::transitions) fn node(uuid: &str, name: &str) -> NodeSpec {
         rack: String::new(),
         incarnation: 1,
         shards: NonZeroU8::MIN,
-        key: key(uuid),
+        key: PeerKey::unproved(uuid),
     }
-}
-
-/// Each has its own.
-fn key(uuid: &str) -> PeerKey {
-    let mut key = [0; 32];
-    key.iter_mut().zip(uuid.bytes()).for_each(|(to, from)| *to = from);
-    PeerKey(key)
 }
 
 fn device(uuid: &str, node: u32, name: &str) -> DeviceSpec {

@@ -194,8 +194,12 @@ impl Node {
     }
 
     fn welcomed(&mut self, peer: Endpoint, conn: ConnKey, hello: Hello) {
-        if let Err(why) = self.check_hello(conn, &hello, Some(peer)) {
+        if let Err(why) = self.check_hello(&hello, Some(peer)) {
             self.refuse_greeting(conn, peer, &why);
+            return;
+        }
+        if let Err(why) = self.check_key(conn, peer.node) {
+            self.refuse_key(conn, peer, &why);
             return;
         }
         self.mesh.links.met(&hello);
@@ -218,8 +222,12 @@ impl Node {
     }
 
     fn greeted(&mut self, conn: ConnKey, hello: Hello) {
-        if let Err(why) = self.check_hello(conn, &hello, None) {
+        if let Err(why) = self.check_hello(&hello, None) {
             self.refuse_greeting(conn, hello.from, &why);
+            return;
+        }
+        if let Err(why) = self.check_key(conn, hello.from.node) {
+            self.refuse_key(conn, hello.from, &why);
             return;
         }
         self.mesh.links.met(&hello);
@@ -246,7 +254,7 @@ impl Node {
         Hello { version: VERSION, cluster, from, to, incarnation, connection: self.mesh.links.dialled }
     }
 
-    fn check_hello(&self, conn: ConnKey, hello: &Hello, expected: Option<Endpoint>) -> Result<(), String> {
+    fn check_hello(&self, hello: &Hello, expected: Option<Endpoint>) -> Result<(), String> {
         if hello.version != VERSION {
             return Err(format!("it speaks version {} of the protocol, this node {VERSION}", hello.version));
         }
@@ -260,7 +268,7 @@ impl Node {
             Some(peer) if peer != hello.from => {
                 Err(format!("it is node {}, not {peer}: two nodes have exchanged addresses", hello.from))
             }
-            _ => self.check_key(conn, hello.from.node),
+            _ => Ok(()),
         }
     }
 

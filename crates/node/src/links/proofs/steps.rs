@@ -42,9 +42,25 @@ impl Node {
         let conns: Vec<ConnKey> = from.map(|(conn, _)| *conn).chain(out).collect();
         for conn in conns {
             let Some(peer) = self.other_end(conn) else { continue };
-            if let Err(why) = self.check_key(conn, peer.node) {
-                self.refuse_greeting(conn, peer, &why);
+            if self.check_key(conn, peer.node).is_err() {
+                self.hang_up(conn);
+                self.closed(conn);
             }
+        }
+    }
+
+    /// Closes a connection whose peer has not proved a key of the node that it says it is. Another node's key is told
+    /// of at once; one that nobody has may be in the next revision.
+    pub(in crate::links) fn refuse_key(&mut self, conn: ConnKey, peer: Endpoint, why: &str) {
+        let key = self.mesh.links.proofs.of(conn);
+        let nodes = &self.directory.view.nodes;
+        let lies = key.is_some_and(|key| nodes.values().any(|node| node.keys.contains(&key)));
+        let is_new = !lies && !self.mesh.links.proofs.is_strange(peer, self.now);
+        if is_new || self.directory.revision == 0 {
+            self.hang_up(conn);
+            self.closed(conn);
+        } else {
+            self.refuse_greeting(conn, peer, why);
         }
     }
 
