@@ -19,7 +19,7 @@ use crate::listeners::ClientListener;
 use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
-use azekura_base::{Endpoint, PeerKey, Shard};
+use azekura_base::{Endpoint, Shard};
 use azekura_control::Attacher;
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
@@ -59,7 +59,6 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         "where is the cluster's configuration? Give --config URL, or --serve-config IP:PORT to keep it in this node"
     );
     let mut folder = DataFolder::open(&args.data)?;
-    let key = node_key(folder.path())?.name()?;
     let server = match args.serve_config {
         Some(address) => Some(
             EmbeddedServer::start(&folder.config_database(), address)
@@ -83,7 +82,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
-    let (identity, name) = join(&client, (&mut folder, key), &mut memory, &args).await?;
+    let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
@@ -281,7 +280,7 @@ async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<Met
 /// Makes the node known to its cluster.
 async fn join(
     client: &MetaClient,
-    (folder, key): (&mut DataFolder, PeerKey),
+    folder: &mut DataFolder,
     memory: &mut Memory,
     args: &NodeArgs,
 ) -> Result<(Identity, String)> {
@@ -304,6 +303,7 @@ async fn join(
         let name = folder.file.id.map_or_else(String::new, |id| id.to_string());
         return Err(MetaError::Removed { kind: Kind::Node, name }.into());
     }
+    let key = node_key(folder.path())?.name()?;
     let spec = NodeSpec {
         uuid: folder.file.uuid.clone(),
         name,

@@ -110,7 +110,7 @@ impl<S: Scene> Cluster<S> {
 
     /// A start of a node enters its record; gives its incarnation: what the node has counted, or beyond what was
     /// registered. A node of which the configuration knows nothing, since that is an older one or the node was taken
-    /// out, has its own count only; `None`: it was refused; so has one in runs whose starts are not registered, where its record says how many
+    /// out, has its own count only; so has one in runs whose starts are not registered, where its record says how many
     /// shards it has.
     fn register(&mut self, node: NodeId, shards: NonZeroU8, counted: u64) -> Option<u64> {
         let all = self.plan.registered_starts;
