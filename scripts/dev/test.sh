@@ -8,6 +8,7 @@ usage: ./dev test [--quick] [--only STAGE] [-- PYTEST-ARGUMENTS...]
 Runs, in this order, and stops at the first that fails:
   shell     shellcheck of this command's own scripts
   tidy      ./dev tidy
+  deny      ./dev deny
   format    cargo fmt --check
   lint      cargo clippy and cargo doc, warnings are errors
   unit      cargo test of the whole workspace: unit tests, properties, crash models, simulator
@@ -60,7 +61,7 @@ command_test() {
         shift
     done
     case $ONLY_STAGE in
-        '' | shell | tidy | format | lint | unit | e2e) ;;
+        '' | shell | tidy | deny | format | lint | unit | e2e) ;;
         *) die "there is no test stage '$ONLY_STAGE' (./dev test --help)" ;;
     esac
     ensure_tools "${BUILD_TOOLS[@]}"
@@ -73,6 +74,10 @@ command_test() {
     if [[ -z $ONLY_STAGE || $ONLY_STAGE == tidy ]]; then
         ensure_ruff
         stage tidy run_tidy
+    fi
+    if [[ -z $ONLY_STAGE || $ONLY_STAGE == deny ]]; then
+        ensure_deny
+        stage deny run_deny
     fi
     stage format cargo fmt --all --check
     stage lint run_lint

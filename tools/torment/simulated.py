@@ -17,6 +17,7 @@ MODES = (
     ("flips",),
     ("partitions",),
     ("stalls",),
+    ("keys",),
     ("hangs",),
     ("attachments",),
     ("snapshots",),

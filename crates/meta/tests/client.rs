@@ -7,7 +7,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PgId, Shard};
+use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PeerKey, PgId, Shard};
 use azekura_meta::client::{EtcdClient, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::groups::NewGroup;
@@ -40,6 +40,7 @@ fn node(name: &str) -> NodeSpec {
         site: String::new(),
         rack: String::new(),
         shards: NonZeroU8::MIN,
+        key: PeerKey::unproved(name),
     }
 }
 

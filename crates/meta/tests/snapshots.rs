@@ -9,7 +9,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{DeviceId, LayerId, NodeId, Shard};
+use azekura_base::{DeviceId, LayerId, NodeId, PeerKey, Shard};
 use azekura_meta::cluster::{ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::attachments::AttachRequest;
 use azekura_model::transitions::cuts::VolumeCut;
@@ -39,6 +39,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             site: String::new(),
             rack: String::new(),
             shards: NonZeroU8::MIN,
+            key: PeerKey::unproved(name),
         };
         let node = client.register_node(&spec).await.unwrap().id;
         let (uuid, shard) = (name.to_owned(), Shard(0));

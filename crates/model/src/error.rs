@@ -1,6 +1,6 @@
 //! What can go wrong with the cluster's configuration, told so that a person knows what to do.
 
-use azekura_base::{PgId, Size};
+use azekura_base::{PeerKey, PgId, Size};
 
 use crate::{FailureDomain, named};
 
@@ -266,6 +266,32 @@ pub enum MetaError {
         kind: Kind,
         /// Its name.
         name: String,
+    },
+    /// A node that does not prove who it is.
+    #[error(
+        "the key of this data folder ({key}) is none of node {node}'s, as its record in the configuration has them"
+    )]
+    KeyNotListed {
+        /// The node.
+        node: String,
+        /// The key.
+        key: PeerKey,
+    },
+    /// A key names one node.
+    #[error("the key of this data folder ({key}) is node {node}'s")]
+    KeyTaken {
+        /// That node.
+        node: String,
+        /// The key.
+        key: PeerKey,
+    },
+    /// A node has as many keys as it may, or would have none.
+    #[error("the keys of node {node} stay as they are: {reason}")]
+    KeysRefused {
+        /// The node.
+        node: String,
+        /// Why.
+        reason: String,
     },
     /// Something that the cluster can't do without now.
     #[error("{what} is not removed: {reason}")]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
-use azekura_base::{DeviceId, NodeId, Shard};
+use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
 use serde::{Deserialize, Serialize};
 
 use crate::records::is_false;
@@ -38,6 +38,10 @@ pub struct NodeRecord {
     /// How many shards its data plane has. Records that were written before this was noted say nothing: one.
     #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
     pub shards: NonZeroU8,
+    /// The keys that prove that a connection is the node's (docs/decisions/0037-who-may.md). `None`: the record was
+    /// written before keys were noted, and the node's next start brings its own. None in the list: it is shut out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<PeerKey>>,
     /// It has left the cluster for good: its name is free, and the record goes when its devices' copies have new homes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub removed: bool,
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn records_from_before_shards_are_read_and_stay_as_they_are() {
         let (record, written): (NodeRecord, _) = read(node(), json!({}));
-        assert_eq!((record.shards.get(), written), (1, node()));
+        assert_eq!((record.shards.get(), record.keys, written), (1, None, node()));
         let (record, written): (DeviceRecord, _) = read(device(), json!({}));
         assert_eq!((record.endpoint(), written), (azekura_base::Endpoint::first(NodeId(3)), device()));
     }
@@ -188,6 +192,19 @@ mod tests {
     fn a_node_without_shards_is_no_node() {
         let mut record = node();
         record["shards"] = json!(0);
+        assert!(serde_json::from_value::<NodeRecord>(record).is_err());
+    }
+
+    #[test]
+    fn keys_are_their_names_and_none_of_them_is_not_the_same_as_no_list() {
+        let key = PeerKey([0xab; 32]);
+        for keys in [vec![], vec![key], vec![key, PeerKey([1; 32])]] {
+            let (record, written): (NodeRecord, _) = read(node(), json!({ "keys": keys }));
+            assert_eq!(written["keys"], json!(keys.iter().map(ToString::to_string).collect::<Vec<_>>()));
+            assert_eq!(record.keys, Some(keys));
+        }
+        let mut record = node();
+        record["keys"] = json!(["ab"]);
         assert!(serde_json::from_value::<NodeRecord>(record).is_err());
     }
 

@@ -11,9 +11,11 @@ use crate::local::Local;
 use azekura_base::{Endpoint, NodeId, Repeats};
 use azekura_replica::{Window, WindowLimits};
 use azekura_wire::Hello;
+use proofs::Proofs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+mod proofs;
 mod redials;
 mod steps;
 
@@ -69,6 +71,7 @@ pub(crate) struct Links {
     refused: BTreeSet<NodeId>,
     ticked: Duration,
     pub(crate) local: Local,
+    pub(crate) proofs: Proofs,
     /// Greetings that were refused, by the peer that sent them.
     refusals: Repeats<Endpoint>,
 }
@@ -89,6 +92,7 @@ impl Links {
             refused: BTreeSet::new(),
             ticked: Duration::ZERO,
             local: Local::default(),
+            proofs: Proofs::default(),
             refusals: Repeats::default(),
         }
     }
@@ -121,6 +125,7 @@ impl Links {
 
     /// A process of a node has greeted.
     fn met(&mut self, hello: &Hello) {
+        self.proofs.met(hello.from);
         self.begun(hello.from.node, hello.incarnation);
     }
 

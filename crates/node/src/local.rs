@@ -55,7 +55,7 @@ mod tests {
         let mut node = Node::new(Identity { cluster: 1, endpoint: me, incarnation: 3 }, Duration::ZERO);
         let [inside, outside] = [ConnKey(5), ConnKey(6)];
         node.accepted_local(inside);
-        node.accepted(outside);
+        node.accepted(outside, None);
         let hello = Hello { version: VERSION, cluster: 1, from: sister, to: me, incarnation: 3, connection: 1 };
         node.received(inside, Message::Hello(hello));
         assert!(node.is_trusted(inside.into()) && node.is_trusted(Client::Own));

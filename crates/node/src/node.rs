@@ -285,6 +285,7 @@ impl Node {
         for device in devices {
             self.follow_view(device);
         }
+        self.follow_keys();
         self.mesh.needs.shares_changed();
         self.follow_needs();
         self.send_back_writes(&closed);

@@ -4,6 +4,8 @@ use std::cell::Cell;
 
 thread_local! {
     static BLIND: Cell<bool> = const { Cell::new(false) };
+    static CREDULOUS: Cell<bool> = const { Cell::new(false) };
+    static FAITHFUL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, devices that hang are not noticed before they are out of service.
@@ -13,4 +15,22 @@ pub fn overlook_hangs(on: bool) {
 
 pub(crate) fn overlooks_hangs() -> bool {
     BLIND.get()
+}
+
+/// From now on, on this thread, whoever greets is who it says, whatever key it has proved.
+pub fn ignore_keys(on: bool) {
+    CREDULOUS.set(on);
+}
+
+pub(crate) fn ignores_keys() -> bool {
+    CREDULOUS.get()
+}
+
+/// From now on, on this thread, connections stay whose keys leave the records.
+pub fn keep_keys(on: bool) {
+    FAITHFUL.set(on);
+}
+
+pub(crate) fn keeps_keys() -> bool {
+    FAITHFUL.get()
 }

@@ -2,7 +2,7 @@
 
 use crate::fences::Attachments;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PgId, VolumeId,
+    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PeerKey, PgId, VolumeId,
 };
 use azekura_gateway::VolumeView;
 use azekura_replica::{GroupConfig, NodeRoll};
@@ -12,12 +12,14 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 
 /// A node, as others need to know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
     /// Where all its shards are dialled.
     pub address: SocketAddr,
     /// How many shards it has.
     pub shards: NonZeroU8,
+    /// Its keys.
+    pub keys: Vec<PeerKey>,
 }
 
 /// Everything that a node needs to know of the cluster.
@@ -61,6 +63,12 @@ impl ClusterView {
     pub(crate) fn address_of(&self, endpoint: Endpoint) -> Option<SocketAddr> {
         let node = self.nodes.get(&endpoint.node)?;
         (endpoint.shard.0 < node.shards.get()).then_some(node.address)
+    }
+
+    /// Who has this key is that node.
+    #[must_use]
+    pub fn lists_key(&self, node: NodeId, key: PeerKey) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.keys.contains(&key))
     }
 
     /// Where a block is, for people.

@@ -105,7 +105,7 @@ fn node_roll(model: &Model) -> NodeRoll {
 }
 
 fn node_view(node: &NodeRecord) -> NodeView {
-    NodeView { address: node.data_address, shards: node.shards }
+    NodeView { address: node.data_address, shards: node.shards, keys: node.keys.clone().unwrap_or_default() }
 }
 
 fn volume_view(volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {

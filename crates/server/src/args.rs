@@ -127,6 +127,11 @@ pub struct NodeArgs {
     #[arg(long)]
     pub shards_without_devices: bool,
 
+    /// The key in identity/node.key takes the place of those that the cluster knows of this node, which are lost: for
+    /// one start
+    #[arg(long)]
+    pub replace_key: bool,
+
     /// The devices have power-loss protection: a write counts as durable without a flush of their cache.
     #[arg(long)]
     pub power_loss_protected: bool,

@@ -9,6 +9,7 @@ use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::disk::data_folder::DataFolder;
 use crate::disk::device::Limits;
+use crate::disk::identity::node_key;
 use crate::disk::memory::map_bytes;
 use crate::disk::seen::{self, Memory};
 use crate::driver::commands::Command;
@@ -302,6 +303,7 @@ async fn join(
         let name = folder.file.id.map_or_else(String::new, |id| id.to_string());
         return Err(MetaError::Removed { kind: Kind::Node, name }.into());
     }
+    let key = node_key(folder.path())?.name()?;
     let spec = NodeSpec {
         uuid: folder.file.uuid.clone(),
         name,
@@ -312,8 +314,15 @@ async fn join(
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
         shards: args.shard_count(),
+        key,
     };
-    let node = client.register_node(&spec).await?;
+    if args.replace_key
+        && let Some(id) = client.model().nodes.values().find(|node| node.uuid == spec.uuid).map(|node| node.id)
+    {
+        let record = client.replace_node_keys(id, key).await.map_err(refusal)?;
+        tracing::warn!("node {}'s key is {key}, and no other any more (--replace-key)", record.name);
+    }
+    let node = client.register_node(&spec).await.map_err(refusal)?;
     if node.incarnation > folder.file.incarnation {
         let (known, own) = (node.incarnation - 1, folder.file.incarnation);
         tracing::warn!(

@@ -39,4 +39,8 @@ pub(crate) enum Cue {
     Scrub,
     /// The leader looks whether groups can open again after the configuration was restored.
     Reopen,
+    /// A node whose key is being changed may go on with that.
+    Key(NodeId),
+    /// A node gets the key back that was taken from it.
+    KeyIsBack(NodeId),
 }

@@ -182,7 +182,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         plan.writes_lost = arguments.writes_lost;
         plan.goes_back = arguments.goes_back;
         plan.devices_fail &= !plan.goes_back;
-        plan.registered_starts = arguments.registered_starts;
+        plan.registered_starts |= arguments.registered_starts;
         plan.trace = arguments.trace;
         if outcomes.send((seed, run(seed, &plan))).is_err() {
             return;

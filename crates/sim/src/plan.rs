@@ -38,6 +38,8 @@ pub enum Mode {
     Lost,
     /// The links of one node are narrower than the load, while connections break and nodes crash.
     Slow,
+    /// Nodes prove keys, which are changed, taken away and lied about; and connections break and nodes crash.
+    Keys,
     /// Everything but decay and snapshots.
     All,
 }
@@ -53,6 +55,7 @@ impl Mode {
                 | Mode::Attachments
                 | Mode::Snapshots
                 | Mode::Devices
+                | Mode::Keys
                 | Mode::All
         )
     }
@@ -151,6 +154,12 @@ pub enum Lie {
     SharedWindow,
     /// Heartbeats wait behind data.
     HeartbeatsBehindData,
+    /// Nodes do not look whose keys they are that are proved to them.
+    #[cfg(feature = "sabotage")]
+    IgnoredKeys,
+    /// Connections stay when their keys are taken away.
+    #[cfg(feature = "sabotage")]
+    KeptKeys,
 }
 
 /// How many shards a node's process has.
@@ -272,7 +281,7 @@ impl Plan {
             devices_per_node: random.between(1, 2) as u32,
             shards: Shards::ONE,
             joined: true,
-            registered_starts: false,
+            registered_starts: mode == Mode::Keys,
             copies: if random.chance(70) { 2 } else { 3 },
             ack: AckRule::All,
             copies_min: if mode.may_demand_copies() && Random::new(seed ^ 0x6d69_6e00).chance(35) { 2 } else { 1 },

@@ -36,6 +36,8 @@ pub enum Invariant {
     Protocol,
     /// What is on its way is bounded, and heartbeats are not held up by it.
     Bounded,
+    /// Nodes talk with who has a key of the node that it says it is, and with nobody else.
+    Keys,
     /// An assertion in the code under test.
     Assertion,
 }
@@ -57,6 +59,7 @@ impl fmt::Display for Invariant {
             Invariant::CopiesEqual => "copies are equal",
             Invariant::Protocol => "nodes understand each other",
             Invariant::Bounded => "what is on its way is bounded",
+            Invariant::Keys => "nodes talk with none that has not their keys",
             Invariant::Assertion => "an assertion in the code",
         })
     }

@@ -128,7 +128,11 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let guests = Guests::new(plan, Random::new(seed ^ 0x6775_6573));
     let initialising = Random::new(seed ^ 0x696e_6974);
     let scene = Stage {
-        faults: Faults::new(Random::new(seed ^ 0x766f_7465), initialising, decaying, guests),
+        faults: Faults::new(
+            [Random::new(seed ^ 0x766f_7465), initialising, Random::new(seed ^ 0x6b65_7973)],
+            decaying,
+            guests,
+        ),
         wear,
         hangs: Random::new(seed ^ 0x6861_6e67),
         clients,
@@ -176,6 +180,8 @@ impl Scene for Stage {
             Cue::GuestEnds(node) => world.guest_ends(node),
             Cue::Scrub => world.scrub_some_group(),
             Cue::Reopen => world.reopen_groups(),
+            Cue::Key(node) => world.key_turn(node),
+            Cue::KeyIsBack(node) => world.give_key_back(node),
         }
     }
 
@@ -217,6 +223,7 @@ impl Scene for Stage {
         world.check_links(life);
         world.check_windows(life);
         world.check_acknowledged(life);
+        world.check_keys(life);
     }
 
     fn acts_as_primary(world: &mut World, life: Life, device: DeviceId, (group, epoch): (PgId, Epoch)) {
@@ -245,7 +252,7 @@ impl Scene for Stage {
     }
 
     fn may_complain(world: &World) -> bool {
-        world.complaints_are_right()
+        world.complaints_are_right() || world.scene.faults.keys.is_wrong
     }
 
     fn is_calm(world: &World) -> bool {

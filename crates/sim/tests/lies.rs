@@ -265,3 +265,15 @@ fn who_goes_on_with_the_next_volume_of_a_name_is_noticed() {
     let caught = caught(Lie::UnheardDeletions, Mode::Fsx, 20);
     assert!(caught.contains(&Invariant::Model), "{caught:?}");
 }
+
+#[test]
+fn nodes_that_do_not_look_whose_keys_they_are_proved_are_noticed() {
+    let caught = caught(Lie::IgnoredKeys, Mode::Keys, 10);
+    assert!(caught.contains(&Invariant::Keys), "{caught:?}");
+}
+
+#[test]
+fn connections_that_stay_when_their_keys_are_taken_away_are_noticed() {
+    let caught = caught(Lie::KeptKeys, Mode::Keys, 10);
+    assert!(caught.contains(&Invariant::Keys), "{caught:?}");
+}

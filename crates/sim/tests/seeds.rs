@@ -468,3 +468,10 @@ fn seeds_that_nobody_knows_lose_nothing() {
         }
     }
 }
+
+#[test]
+fn nodes_talk_with_none_that_has_not_their_keys() {
+    let report = run_all(Mode::Keys, 1..=8);
+    let kinds = ["key added", "key changed", "key taken away", "impostor greets", "impostor answers"];
+    assert!(kinds.iter().all(|kind| faults(&report, kind) > 2), "{report}");
+}

@@ -129,6 +129,7 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
         site: String::new(),
         rack: String::new(),
         shards: std::num::NonZeroU8::MIN,
+        key: azekura_base::PeerKey::unproved(name),
     };
     let node = meta.register_node(&this).await.unwrap().id;
     let (uuid, shard, name) = (name.to_owned(), Shard(0), "device-0".to_owned());

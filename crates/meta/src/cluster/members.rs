@@ -1,5 +1,7 @@
 //! Nodes and devices make themselves known.
 
+use azekura_base::{NodeId, PeerKey};
+use azekura_model::transitions::keys::{add_key, remove_key, replace_keys};
 use azekura_model::transitions::members::{register_device, register_node};
 use azekura_model::{DeviceRecord, MetaError, NodeRecord};
 
@@ -18,5 +20,20 @@ impl MetaClient {
     pub async fn register_device(&self, spec: &DeviceSpec) -> Result<DeviceRecord, MetaError> {
         let _one_at_a_time = self.inner.creating.lock().await;
         Ok(self.run("registering", |records| register_device(records, spec)).await?.0)
+    }
+
+    /// Adds a key to a node's.
+    pub async fn add_node_key(&self, node: NodeId, key: PeerKey) -> Result<NodeRecord, MetaError> {
+        Ok(self.run("adding a key", |records| add_key(records, node, key)).await?.0)
+    }
+
+    /// Takes a key from a node's, which is not its last.
+    pub async fn remove_node_key(&self, node: NodeId, key: PeerKey) -> Result<NodeRecord, MetaError> {
+        Ok(self.run("removing a key", |records| remove_key(records, node, key)).await?.0)
+    }
+
+    /// A node has this key and no other any more.
+    pub async fn replace_node_keys(&self, node: NodeId, key: PeerKey) -> Result<NodeRecord, MetaError> {
+        Ok(self.run("replacing keys", |records| replace_keys(records, node, key)).await?.0)
     }
 }

@@ -6,6 +6,15 @@ use crate::FailureDomain;
 /// The way on after the configuration was restored, for people.
 const RESTORED: &str = "'azekura cluster restored' (docs/operations/configuration-backup.md)";
 
+/// The way on for a node whose key is none of its record's.
+fn key_not_listed(node: &str) -> String {
+    format!(
+        "put identity/node.key back from a backup of the folder. If it was lost, and this is {node}'s machine, start it once \
+         with --replace-key, which takes its other keys from the record. If nobody knows how the key came to be another one, \
+         somebody may have shut the node out: ask before you do"
+    )
+}
+
 impl MetaError {
     /// What to do about it, when there is something to say.
     #[must_use]
@@ -33,7 +42,7 @@ impl MetaError {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
             }
             E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
-            E::InvalidClass { .. } | E::InvalidSetting { .. } => return None,
+            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::KeysRefused { .. } => return None,
             E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),
             E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
                 FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),
@@ -112,6 +121,8 @@ impl MetaError {
                  --device-size"
                 .into(),
             E::RemovalRefused { hint, .. } => hint.clone(),
+            E::KeyNotListed { node, .. } => key_not_listed(node),
+            E::KeyTaken { node, .. } => format!("identity/node.key was copied from {node}'s folder: move it away, a new one is made"),
             E::NotNow { .. } => "what is attached already goes on; try again when etcd, or the node with the embedded server, runs".into(),
             E::ClassInUse { volumes, .. } if volumes.is_empty() => "that takes moments while all nodes run; try again".into(),
             E::ClassInUse { .. } => "delete the volumes first ('azekura volume delete NAME'); a volume can't change its class".into(),

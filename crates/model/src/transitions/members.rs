@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
-use azekura_base::{DeviceId, NodeId, Shard};
+use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -35,6 +35,8 @@ pub struct NodeSpec {
     pub incarnation: u64,
     /// How many shards its data plane has.
     pub shards: NonZeroU8,
+    /// The key that it proves.
+    pub key: PeerKey,
 }
 
 /// What a node says about one of its devices.
@@ -65,6 +67,10 @@ trait Member: Clone + Serialize + DeserializeOwned + PartialEq {
     fn refusal(&self, _registered: &Self, _model: &Model) -> Option<MetaError> {
         None
     }
+    /// Why this record can't be a new one.
+    fn refusal_of_new(&self, _model: &Model) -> Option<MetaError> {
+        None
+    }
     /// This record with the id, and with what only the cluster decides, of the registered one.
     fn keeping(self, registered: Option<&Self>, id: u32) -> Self;
 }
@@ -92,6 +98,9 @@ impl Member for NodeRecord {
         if registered.removed {
             return Some(MetaError::Removed { kind: Kind::Node, name: registered.name.clone() });
         }
+        if let Some(error) = self.wrong_key(registered, model) {
+            return Some(error);
+        }
         let here = |device: &DeviceId| model.devices.get(device).is_some_and(|device| device.node == registered.id);
         let by_site = |class: &str| model.classes.get(class).is_some_and(|class| class.ack_rule == AckRule::EachSite);
         let holds =
@@ -107,14 +116,39 @@ impl Member for NodeRecord {
         })
     }
 
+    fn refusal_of_new(&self, model: &Model) -> Option<MetaError> {
+        let key = *self.keys.as_ref()?.first()?;
+        key_owner(&self.uuid, key, model).map(|node| MetaError::KeyTaken { node, key })
+    }
+
     fn keeping(mut self, registered: Option<&NodeRecord>, id: u32) -> NodeRecord {
         self.id = NodeId(id);
         if let Some(registered) = registered {
             self.incarnation = self.incarnation.max(registered.incarnation + 1);
             self.unknown = registered.unknown.clone();
+            // What the list has, others have put there; a record from before keys gets its node's first one.
+            self.keys = registered.keys.clone().or(self.keys);
         }
         self
     }
+}
+
+impl NodeRecord {
+    /// Why the key with which it registers is not its own: its record lists others, or another node's record lists it.
+    fn wrong_key(&self, registered: &NodeRecord, model: &Model) -> Option<MetaError> {
+        let key = *self.keys.as_ref()?.first()?;
+        if registered.keys.as_ref().is_some_and(|keys| !keys.contains(&key)) {
+            return Some(MetaError::KeyNotListed { node: registered.name.clone(), key });
+        }
+        key_owner(&self.uuid, key, model).map(|node| MetaError::KeyTaken { node, key })
+    }
+}
+
+/// The name of the node that has this key and is not the one of this identity.
+pub(super) fn key_owner(uuid: &str, key: PeerKey, model: &Model) -> Option<String> {
+    let has = |node: &NodeRecord| node.keys.as_ref().is_some_and(|keys| keys.contains(&key));
+    let owner = model.nodes.values().find(|node| node.uuid != uuid && !node.removed && has(&node.record));
+    owner.map(|node| node.name.clone())
 }
 
 impl Member for DeviceRecord {
@@ -156,7 +190,8 @@ impl Member for DeviceRecord {
 /// Registers a start of a node. Gives its record, with its id and an incarnation beyond all earlier ones.
 ///
 /// # Errors
-/// When its name can't be or is taken, the node was removed, or has copies that bind it to its site.
+/// When its name can't be or is taken, the node was removed, has copies that bind it to its site, or its key is not in
+/// its record or is another node's.
 pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeRecord> {
     check_name(Kind::Node, &spec.name)?;
     let wanted = NodeRecord {
@@ -170,6 +205,7 @@ pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeReco
         rack: spec.rack.clone(),
         incarnation: spec.incarnation,
         shards: spec.shards,
+        keys: Some(vec![spec.key]),
         removed: false,
         unknown: Unknown::default(),
     };
@@ -216,6 +252,9 @@ fn register<M: Member>(records: &Records<'_>, wanted: M) -> Outcome<M> {
         }
         return Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &record), record));
     }
+    if let Some(error) = wanted.refusal_of_new(model) {
+        return Err(error.into());
+    }
     let next = counter.next_id()?;
     let id = u32::try_from(next)
         .map_err(|_| MetaError::Broken { key: counter.key.clone(), reason: format!("{next} is no valid id") })?;
@@ -227,4 +266,4 @@ fn register<M: Member>(records: &Records<'_>, wanted: M) -> Outcome<M> {
 
 #[cfg(test)]
 #[path = "members_tests.rs"]
-mod tests;
+pub(super) mod tests;

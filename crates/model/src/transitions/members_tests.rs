@@ -6,7 +6,7 @@ use super::super::tests::{cluster, run, txn_of};
 use super::*;
 use crate::{DeviceFailure, Memory};
 
-fn node(uuid: &str, name: &str) -> NodeSpec {
+pub(in crate::transitions) fn node(uuid: &str, name: &str) -> NodeSpec {
     let address = SocketAddr::from(([127, 0, 0, 1], 7000));
     NodeSpec {
         uuid: uuid.into(),
@@ -18,6 +18,7 @@ fn node(uuid: &str, name: &str) -> NodeSpec {
         rack: String::new(),
         incarnation: 1,
         shards: NonZeroU8::MIN,
+        key: PeerKey::unproved(uuid),
     }
 }
 
@@ -26,7 +27,7 @@ fn device(uuid: &str, node: u32, name: &str) -> DeviceSpec {
     DeviceSpec { uuid, node: NodeId(node), shard, name, capacity_bytes: 1 << 20 }
 }
 
-fn start(memory: &mut Memory, spec: &NodeSpec) -> Result<(u32, u64), MetaError> {
+pub(in crate::transitions) fn start(memory: &mut Memory, spec: &NodeSpec) -> Result<(u32, u64), MetaError> {
     run(memory, |records| register_node(records, spec)).map(|record| (record.id.0, record.incarnation))
 }
 

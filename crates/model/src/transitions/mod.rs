@@ -12,6 +12,7 @@ pub mod cuts;
 pub mod devices;
 pub mod groups;
 pub mod identity;
+pub mod keys;
 pub mod layers;
 pub mod members;
 pub mod new_groups;

@@ -4,7 +4,7 @@ use super::{Inbound, Outbound};
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, UNGREETED_MAX};
-use azekura_base::{DeviceId, Endpoint, NodeId};
+use azekura_base::{DeviceId, Endpoint, NodeId, PeerKey};
 use azekura_replica::{Client, Window, WindowLimits};
 use azekura_wire::{Hello, Message, VERSION};
 
@@ -60,14 +60,15 @@ impl Node {
         }
     }
 
-    /// A dialled connection stands.
-    pub fn connected(&mut self, peer: Endpoint, conn: ConnKey) {
+    /// A dialled connection stands; at its other end is who has this key, where the transport proves one.
+    pub fn connected(&mut self, peer: Endpoint, conn: ConnKey, key: Option<PeerKey>) {
         self.mesh.links.dial_ends(peer);
         let Some(state) = self.mesh.links.out.get_mut(&peer).filter(|s| matches!(s, Outbound::Dialling(_))) else {
             self.hang_up(conn);
             return;
         };
         *state = Outbound::Greeting(conn, self.now + GREETING_TIMEOUT);
+        self.mesh.links.proofs.note(conn, key);
         self.mesh.links.dialled_on.retain(|_, dialled| *dialled != peer);
         self.mesh.links.dialled_on.insert(conn, peer);
         self.mesh.links.dialled += 1;
@@ -106,8 +107,8 @@ impl Node {
         self.mesh.links.windows.iter().map(|(peer, window)| (*peer, window.bytes()))
     }
 
-    /// Somebody connected.
-    pub fn accepted(&mut self, conn: ConnKey) {
+    /// Somebody connected, who has this key, where the transport proves one.
+    pub fn accepted(&mut self, conn: ConnKey, key: Option<PeerKey>) {
         if self.mesh.links.inbound.len() >= INBOUND_MAX + UNGREETED_MAX {
             self.hang_up(conn);
             return;
@@ -121,6 +122,7 @@ impl Node {
             self.mesh.links.inbound.remove(&oldest);
             self.hang_up(oldest);
         }
+        self.mesh.links.proofs.note(conn, key);
         self.mesh.links.inbound.insert(conn, Inbound::Unknown(self.now + GREETING_TIMEOUT));
     }
 
@@ -138,6 +140,7 @@ impl Node {
     pub fn closed(&mut self, conn: ConnKey) {
         self.mesh.links.inbound.remove(&conn);
         self.mesh.links.local.forget(conn);
+        self.mesh.links.proofs.forget(conn);
         let Some(peer) = self.mesh.links.dialled_on(conn) else { return };
         let was_up = self.mesh.links.link(peer).is_some();
         self.dial_later(peer);
@@ -170,6 +173,10 @@ impl Node {
             self.refuse_greeting(conn, peer, &why);
             return;
         }
+        if let Err(why) = self.check_key(conn, peer.node) {
+            self.refuse_key(conn, peer, &why);
+            return;
+        }
         self.mesh.links.met(&hello);
         self.mesh.links.out.insert(peer, Outbound::Up(conn));
         self.mesh.links.redials.forget(peer);
@@ -194,6 +201,10 @@ impl Node {
     fn greeted(&mut self, conn: ConnKey, hello: Hello) {
         if let Err(why) = self.check_hello(&hello, None) {
             self.refuse_greeting(conn, hello.from, &why);
+            return;
+        }
+        if let Err(why) = self.check_key(conn, hello.from.node) {
+            self.refuse_key(conn, hello.from, &why);
             return;
         }
         self.mesh.links.met(&hello);
@@ -247,7 +258,7 @@ impl Node {
 
     /// Closes a connection whose peer is not who it should be, or looks for somebody else. It will come again, and
     /// again.
-    fn refuse_greeting(&mut self, conn: ConnKey, peer: Endpoint, why: &str) {
+    pub(in crate::links) fn refuse_greeting(&mut self, conn: ConnKey, peer: Endpoint, why: &str) {
         if let Some(more) = self.mesh.links.refusals.note(&peer, self.now) {
             self.effects.push_back(Effect::Warn(format!("closing a connection of node {peer}: {why}{more}")));
         }

@@ -42,7 +42,7 @@ fn who_looks_for_another_node_again_and_again_is_told_of_once_a_minute() {
     let hello = Hello { version: VERSION, cluster: 1, from: first(5), to: first(6), incarnation: 1, connection: 1 };
     for n in 1..=601 {
         node.advance(Duration::from_millis(200) * n);
-        node.accepted(ConnKey(u64::from(n)));
+        node.accepted(ConnKey(u64::from(n)), None);
         node.received(ConnKey(u64::from(n)), Message::Hello(hello));
     }
     let (warnings, closed) = effects(&mut node);
@@ -56,12 +56,12 @@ fn who_looks_for_another_node_again_and_again_is_told_of_once_a_minute() {
 fn connections_that_do_not_greet_leave_room_for_nodes() {
     let mut node = node();
     let hello = |from| hello(first(from), 1);
-    node.accepted(ConnKey(1));
+    node.accepted(ConnKey(1), None);
     node.received(ConnKey(1), Message::Hello(hello(1)));
     for silent in 2..=10_000 {
-        node.accepted(ConnKey(silent));
+        node.accepted(ConnKey(silent), None);
     }
-    node.accepted(ConnKey(10_001));
+    node.accepted(ConnKey(10_001), None);
     node.received(ConnKey(10_001), Message::Hello(hello(2)));
     assert_eq!(node.inbound_from(ConnKey(1)), Some(first(1)));
     assert_eq!(node.inbound_from(ConnKey(10_001)), Some(first(2)));
@@ -70,7 +70,7 @@ fn connections_that_do_not_greet_leave_room_for_nodes() {
 
 /// An accepted connection whose other end greets.
 fn greet(node: &mut Node, conn: u64, hello: Hello) {
-    node.accepted(ConnKey(conn));
+    node.accepted(ConnKey(conn), None);
     node.received(ConnKey(conn), Message::Hello(hello));
 }
 
@@ -126,7 +126,7 @@ fn address(node: u32) -> SocketAddr {
 fn view(nodes: &[(u32, u8)]) -> ClusterView {
     let view = |(node, shards): &(u32, u8)| {
         let shards = NonZeroU8::new(*shards).unwrap_or(NonZeroU8::MIN);
-        (NodeId(*node), NodeView { address: address(*node), shards })
+        (NodeId(*node), NodeView { address: address(*node), shards, keys: Vec::new() })
     };
     let shards = nodes.iter().flat_map(|(node, shards)| (0..*shards).map(|shard| (*node, shard)));
     let device = |(node, shard): (u32, u8)| {
@@ -150,7 +150,7 @@ fn dialled(node: &mut Node, now: u64) -> Vec<(Endpoint, SocketAddr)> {
 
 /// A dialled connection stands, and the peer answers the greeting.
 fn welcome(node: &mut Node, to: Endpoint, conn: u64, from: Endpoint) {
-    node.connected(to, ConnKey(conn));
+    node.connected(to, ConnKey(conn), None);
     let greeting = std::iter::from_fn(|| node.next_effect()).find_map(|effect| match effect {
         Effect::Send(_, Message::Hello(hello)) => Some((hello.from, hello.to)),
         _ => None,

@@ -16,18 +16,19 @@ impl Node {
     /// A shard of the same process has joined this one.
     pub fn accepted_local(&mut self, conn: ConnKey) {
         self.mesh.links.local.conns.insert(conn);
-        self.accepted(conn);
+        self.accepted(conn, None);
     }
 
     /// A shard of the same process is joined.
     pub fn connected_local(&mut self, peer: Endpoint, conn: ConnKey) {
         self.mesh.links.local.conns.insert(conn);
-        self.connected(peer, conn);
+        self.connected(peer, conn, None);
     }
 
     /// Closes a connection.
     pub(crate) fn hang_up(&mut self, conn: ConnKey) {
         self.mesh.links.local.forget(conn);
+        self.mesh.links.proofs.forget(conn);
         self.effects.push_back(Effect::Close(conn));
     }
 

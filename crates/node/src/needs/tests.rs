@@ -23,7 +23,7 @@ fn at(node: u32) -> Endpoint {
 fn view(revision: u64, groups: &[&[u32]]) -> ClusterView {
     let node = |node: u32| {
         let address = SocketAddr::from(([127, 0, 0, 1], 7000 + node as u16));
-        (NodeId(node), NodeView { address, shards: NonZeroU8::MIN })
+        (NodeId(node), NodeView { address, shards: NonZeroU8::MIN, keys: Vec::new() })
     };
     let group = |(pg, devices): (usize, &&[u32])| {
         let members: BTreeSet<DeviceId> = devices.iter().map(|device| DeviceId(*device)).collect();
@@ -81,7 +81,7 @@ fn dials(node: &mut Node, now: Duration) -> Vec<u32> {
 /// The connection that was dialled to a node stands; its number is the node's.
 fn welcome(node: &mut Node, to: u32) {
     let conn = ConnKey(u64::from(to));
-    node.connected(at(to), conn);
+    node.connected(at(to), conn, None);
     let hello = Hello { version: VERSION, cluster: 1, from: at(to), to: at(ME), incarnation: 1, connection: 1 };
     node.received(conn, Message::Welcome(hello));
 }
@@ -263,7 +263,7 @@ fn large_cluster() -> ClusterView {
     let four = NonZeroU8::new(4).expect("it is not 0");
     let node = |node: u32| {
         let address = SocketAddr::from(([10, 0, 0, node as u8], 7000));
-        (NodeId(node), NodeView { address, shards: four })
+        (NodeId(node), NodeView { address, shards: four, keys: Vec::new() })
     };
     ClusterView {
         revision: 1,

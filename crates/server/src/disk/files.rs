@@ -3,8 +3,9 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::fs::File;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// What a replacement asks of a file system.
@@ -17,13 +18,18 @@ trait FileSystem {
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
 }
 
-/// The real one.
-struct Kernel;
+/// The real one; what it makes has this mode, less what the process's umask takes away.
+struct Kernel {
+    mode: u32,
+}
+
+/// What the umask leaves.
+const ANY: Kernel = Kernel { mode: 0o666 };
 
 #[allow(clippy::disallowed_methods)]
 impl FileSystem for Kernel {
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        std::fs::write(path, bytes)
+        OpenOptions::new().write(true).create(true).truncate(true).mode(self.mode).open(path)?.write_all(bytes)
     }
 
     fn sync(&mut self, path: &Path) -> io::Result<()> {
@@ -51,7 +57,15 @@ fn replace_on(files: &mut impl FileSystem, path: &Path, bytes: &[u8]) -> io::Res
 /// # Errors
 /// When the folder can't be written; the former file stays, or the new one is there.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_on(&mut Kernel, path, bytes)
+    replace_on(&mut { ANY }, path, bytes)
+}
+
+/// The same for a file that nobody else on the machine may read, whatever the umask is.
+///
+/// # Errors
+/// When the folder can't be written; the former file stays, or the new one is there.
+pub fn replace_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_on(&mut Kernel { mode: 0o600 }, path, bytes)
 }
 
 /// Replaces a file by one with `value` as JSON, durably.
@@ -69,7 +83,7 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 /// # Errors
 /// When the folder can't be opened or flushed.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
-    Kernel.sync(path)
+    { ANY }.sync(path)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub(crate) mod data_folder;
 pub(crate) mod device;
 mod files;
+pub(crate) mod identity;
 pub(crate) mod initialise;
 pub(crate) mod layers_file;
 pub(crate) mod map_thread;

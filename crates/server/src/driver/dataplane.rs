@@ -273,7 +273,7 @@ impl DataPlane {
             Event::Connected { conn } => {
                 if let Some(to) = self.peers.dial_ended(conn) {
                     let key = self.add_peer(conn);
-                    self.node.connected(to, key);
+                    self.node.connected(to, key, None);
                 }
             }
             Event::ConnectFailed { conn, error } => {
@@ -367,7 +367,7 @@ impl DataPlane {
             if deals { self.deal(conn, speak) } else { self.client_accepted(conn, &speak) }
         } else {
             let key = self.add_peer(conn);
-            self.node.accepted(key);
+            self.node.accepted(key, None);
         }
     }
 

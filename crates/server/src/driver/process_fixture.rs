@@ -72,7 +72,7 @@ pub(in crate::driver) fn view(address: SocketAddr, shards: u8) -> ClusterView {
     let at = |device: DeviceId| Endpoint { node: NODE, shard: shard_of(device.0) };
     ClusterView {
         revision: 1,
-        nodes: [(NODE, NodeView { address, shards: NonZeroU8::new(shards).unwrap() })].into(),
+        nodes: [(NODE, NodeView { address, shards: NonZeroU8::new(shards).unwrap(), keys: Vec::new() })].into(),
         devices: devices().map(|device| (device, at(device))).collect(),
         groups: groups.collect(),
         volumes: [(NAME.to_owned(), Arc::new(volume))].into(),

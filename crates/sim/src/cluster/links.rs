@@ -1,6 +1,7 @@
 //! The cluster's side of the network: processes dial, send, close and are told what arrives.
 
 use crate::cluster::events::Event;
+use crate::cluster::keys::LIAR;
 use crate::cluster::observer::OBSERVER;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::network::{Arrivals, Arrived, Coming, ConnId, Passage, Side, end_of, key_of};
@@ -57,6 +58,10 @@ impl<S: Scene> Cluster<S> {
             self.queue.push(self.now + delay, Event::Unreachable { from, to, refused: false });
             return;
         }
+        if let Some(conn) = self.dialled_liar(from, to.node) {
+            self.queue.push(self.now + delay, Event::Connected { from, to, conn });
+            return;
+        }
         let Some(first) = self.process_on(to.node) else {
             self.queue.push(self.now + delay, Event::Unreachable { from, to, refused: true });
             return;
@@ -68,8 +73,10 @@ impl<S: Scene> Cluster<S> {
         }
         let conn = self.network.connect(from, target.unwrap_or(first));
         self.queue.push(self.now + delay, Event::Connected { from, to, conn });
+        self.prove_both(conn, from, target.unwrap_or(first));
+        let proof = self.proof(key_of(conn, Side::Acceptor));
         match target {
-            Some(target) => self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor))),
+            Some(target) => self.tell(target, |node| node.accepted(key_of(conn, Side::Acceptor), proof)),
             // Its first shard finds that there is no such one.
             None => self.close(key_of(conn, Side::Acceptor)),
         }
@@ -83,8 +90,9 @@ impl<S: Scene> Cluster<S> {
     pub(crate) fn conn_stands(&mut self, from: Life, to: Endpoint, conn: ConnId) {
         let open = self.network.is_open(conn, Side::Dialler);
         let listens = self.process_on(to.node).is_some();
+        let proof = self.proof(key_of(conn, Side::Dialler));
         self.tell(from, |node| match open {
-            true => node.connected(to, key_of(conn, Side::Dialler)),
+            true => node.connected(to, key_of(conn, Side::Dialler), proof),
             false => node.connect_failed(to, !listens),
         });
     }
@@ -159,6 +167,10 @@ impl<S: Scene> Cluster<S> {
         for message in messages {
             if to == OBSERVER {
                 self.observed.push(message);
+                continue;
+            }
+            if to == LIAR {
+                self.liar_hears(id, side, &message);
                 continue;
             }
             self.tell(to, |node| node.received(key_of(id, side), message));

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 const STEP: Duration = Duration::from_millis(10);
 /// From the last word to the end of the process.
 const LAST_WORD: Duration = Duration::from_millis(1);
+/// From a start that was refused to the next.
+const START_PAUSE: Duration = Duration::from_millis(700);
 /// How many times a process's clock runs slower that lies.
 const SLOW_CLOCK: u32 = 3;
 
@@ -60,7 +62,11 @@ impl<S: Scene> Cluster<S> {
             return;
         }
         self.look_for_devices(id);
-        let Some(incarnation) = self.register_start(id) else { return };
+        let Some(incarnation) = self.register_start(id) else {
+            // Its key is not in its record; somebody starts it again and again.
+            return self.start_at(self.now + START_PAUSE, id);
+        };
+        self.read_key(id, incarnation);
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let skewed = self.plan.mode != Mode::Calm;
         machine.boot(incarnation, skewed);
@@ -98,6 +104,9 @@ impl<S: Scene> Cluster<S> {
         node.limit_windows(self.plan.windows);
         node.limit_sessions(self.plan.sessions_limit());
         node.set_link_idle(self.plan.link_idle);
+        if self.plan.mode == Mode::Keys {
+            node.require_keys();
+        }
         if self.plan.joined {
             node.join(shards);
         }

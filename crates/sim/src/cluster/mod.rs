@@ -9,7 +9,7 @@
 //! - [`front`]: clients' connections. [`attachments`]: who has which volume.
 //! - [`notes`], [`operator`], [`cuts`], [`layers`], [`classes`]: the control plane.
 //! - [`events`]: what happens. [`later`]: what others want to happen.
-//! - [`observer`]: asks copies in the end. [`lies`]: what a network does that lies.
+//! - [`observer`]: asks copies in the end. [`lies`]: what a network does that lies. [`keys`]: who is who.
 
 pub(crate) mod attachments;
 mod classes;
@@ -19,6 +19,7 @@ mod describe;
 pub(crate) mod devices;
 mod events;
 pub(crate) mod front;
+mod keys;
 mod later;
 mod layers;
 mod lies;
@@ -50,6 +51,7 @@ use configuration::Configuration;
 use cuts::Cuts;
 use events::Event;
 use front::Connections;
+use keys::Keyring;
 use machine::Machine;
 use operator::Operator;
 use std::collections::BTreeMap;
@@ -116,6 +118,7 @@ pub(crate) struct Cluster<S: Scene> {
     holders: Holders,
     pub(crate) cuts: Cuts,
     operator: Operator,
+    keyring: Keyring,
     /// What the observer has been sent.
     observed: Vec<Message>,
     /// Those who use, trouble and watch the cluster.
@@ -158,6 +161,7 @@ impl<S: Scene> Cluster<S> {
             holders,
             cuts,
             operator,
+            keyring: Keyring::default(),
             observed: Vec::new(),
             scene,
         }

@@ -4,7 +4,7 @@ use crate::cluster::records::CLUSTER;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::network::{ConnId, Side, key_of};
 use crate::kernel::process::Life;
-use crate::plan::QUIET_MAX;
+use crate::plan::{Mode, QUIET_MAX};
 use crate::report::Invariant;
 use azekura_base::NodeId;
 use azekura_wire::{Hello, Message, VERSION};
@@ -16,7 +16,10 @@ impl<S: Scene> Cluster<S> {
     /// The observer connects to a process.
     pub(crate) fn observe(&mut self, life: Life) -> ConnId {
         let conn = self.network.connect(OBSERVER, life);
-        self.tell(life, |node| node.accepted(key_of(conn, Side::Acceptor)));
+        let end = key_of(conn, Side::Acceptor);
+        // No record has a key of its own.
+        let needs_key = self.plan.mode == Mode::Keys;
+        self.tell(life, |node| if needs_key { node.accepted_local(end) } else { node.accepted(end, None) });
         let [from, to] = [OBSERVER, life].map(Life::endpoint);
         let incarnation = OBSERVER.incarnation;
         let hello = Hello { version: VERSION, cluster: CLUSTER, from, to, incarnation, connection: conn.0 };

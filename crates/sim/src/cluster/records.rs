@@ -2,7 +2,7 @@
 
 use crate::kernel::random::Random;
 use crate::plan::{Mode, Plan};
-use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PgId, Shard, VolumeId};
+use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PeerKey, PgId, Shard, VolumeId};
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::transitions::identity::ensure_cluster;
 use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
@@ -182,6 +182,7 @@ pub(crate) fn address(node: NodeId) -> SocketAddr {
 fn node_spec(id: NodeId) -> NodeSpec {
     let (name, address) = (format!("node{id}"), address(id));
     NodeSpec {
+        key: PeerKey::unproved(&name),
         uuid: name.clone(),
         name,
         data_address: address,

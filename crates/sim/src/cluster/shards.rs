@@ -6,8 +6,9 @@
 use crate::cluster::machine::EventLoop;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
-use crate::plan::Shards;
+use crate::plan::{Mode, Shards};
 use azekura_base::{DeviceId, Endpoint, NodeId, Shard};
+use azekura_model::MetaError;
 use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
 use azekura_node::Node;
 use azekura_store::Store;
@@ -98,7 +99,7 @@ impl<S: Scene> Cluster<S> {
         };
         machine.shards = count;
         let next = machine.next_incarnation();
-        let incarnation = self.register(node, count, next);
+        let incarnation = self.register(node, count, next)?;
         let devices: Vec<DeviceId> =
             self.devices.iter().filter(|(_, device)| device.node == node).map(|(id, _)| *id).collect();
         for (nth, device) in devices.into_iter().enumerate() {
@@ -111,10 +112,10 @@ impl<S: Scene> Cluster<S> {
     /// registered. A node of which the configuration knows nothing, since that is an older one or the node was taken
     /// out, has its own count only; so has one in runs whose starts are not registered, where its record says how many
     /// shards it has.
-    fn register(&mut self, node: NodeId, shards: NonZeroU8, counted: u64) -> u64 {
+    fn register(&mut self, node: NodeId, shards: NonZeroU8, counted: u64) -> Option<u64> {
         let all = self.plan.registered_starts;
         let record = self.configuration.model().nodes.get(&node).filter(|record| !record.removed || !all);
-        let Some(record) = record.filter(|record| all || record.shards != shards) else { return counted };
+        let Some(record) = record.filter(|record| all || record.shards != shards) else { return Some(counted) };
         let spec = NodeSpec {
             uuid: record.uuid.clone(),
             name: record.name.clone(),
@@ -125,11 +126,15 @@ impl<S: Scene> Cluster<S> {
             rack: record.rack.clone(),
             incarnation: if all { counted } else { record.incarnation },
             shards,
+            key: self.key_in_folder(node),
         };
         let registered = self.configuration.run(|records| register_node(records, &spec));
+        if self.plan.mode == Mode::Keys && matches!(registered, Err(MetaError::KeyNotListed { .. })) {
+            return None;
+        }
         let registered = self.must(registered);
         self.inform_all();
-        registered.filter(|_| all).map_or(counted, |(record, _)| record.incarnation)
+        Some(registered.filter(|_| all).map_or(counted, |(record, _)| record.incarnation))
     }
 
     fn register_shard_of(&mut self, device: DeviceId, shard: Shard) {

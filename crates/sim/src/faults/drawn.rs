@@ -2,6 +2,7 @@
 
 use crate::checks::slowness::SlowCopies;
 use crate::faults::guests::Guests;
+use crate::faults::keys::Keys;
 use crate::kernel::random::Random;
 use azekura_base::{DeviceId, NodeId, PgId};
 use std::time::Duration;
@@ -15,6 +16,7 @@ pub(crate) struct Faults {
     /// The device whose blocks decay, in that mode.
     pub(super) decaying: DeviceId,
     pub(crate) guests: Guests,
+    pub(crate) keys: Keys,
     /// For how long groups have waited for copies on slow devices.
     pub(crate) slow_copies: SlowCopies,
     /// None happens any more, although clients go on.
@@ -22,13 +24,14 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn new(directed: Random, initialising: Random, decaying: DeviceId, guests: Guests) -> Faults {
+    pub(crate) fn new([directed, initialising, keys]: [Random; 3], decaying: DeviceId, guests: Guests) -> Faults {
         Faults {
             directed,
             initialising,
             watched: None,
             decaying,
             guests,
+            keys: Keys::new(keys),
             slow_copies: SlowCopies::default(),
             over: false,
         }

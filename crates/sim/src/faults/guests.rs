@@ -9,7 +9,7 @@ use crate::kernel::random::Random;
 use crate::plan::Plan;
 use crate::report::Invariant;
 use crate::world::World;
-use azekura_base::{DeviceId, Endpoint, NodeId};
+use azekura_base::{DeviceId, Endpoint, NodeId, PeerKey};
 use azekura_model::transitions::members::{NodeSpec, register_node};
 use azekura_model::transitions::removal::remove_node;
 use std::collections::BTreeSet;
@@ -65,6 +65,7 @@ impl World {
         let name = format!("guest{}", self.configuration.model().counters.get("nodes").copied().unwrap_or_default());
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000));
         let spec = NodeSpec {
+            key: PeerKey::unproved(&name),
             uuid: name.clone(),
             name,
             data_address: address,

@@ -9,6 +9,7 @@ mod flips;
 pub(crate) mod guests;
 mod hangs;
 mod initialising;
+pub(crate) mod keys;
 mod lost_writes;
 mod lying;
 mod matrix;
@@ -70,6 +71,7 @@ impl World {
         self.end_calm();
         self.heal_links();
         self.end_guests();
+        self.end_keys();
         self.configuration.come_back();
         self.end_hangs();
         self.inform_all();

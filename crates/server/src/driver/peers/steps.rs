@@ -68,7 +68,7 @@ impl DataPlane {
     pub(in crate::driver) fn take_peer(&mut self, released: Released, hello: Hello) {
         let Some(conn) = self.reactor.adopt(released) else { return };
         let key = self.add_peer(conn);
-        self.node.accepted(key);
+        self.node.accepted(key, None);
         self.node.received(key, Message::Hello(hello));
         self.touched.insert(conn);
     }

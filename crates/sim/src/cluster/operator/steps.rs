@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Scene};
 use crate::kernel::device::{Device, Honesty, Silence};
 use crate::plan::Lie;
 use crate::report::Invariant;
-use azekura_base::{DeviceId, NodeId, Shard};
+use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
 use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
 use azekura_model::transitions::removal::remove_node;
 use azekura_model::{MetaError, Model};
@@ -180,6 +180,7 @@ impl<S: Scene> Cluster<S> {
         let site = model.nodes.get(&node)?.site.clone();
         let address = address(node);
         let spec = NodeSpec {
+            key: PeerKey::unproved(&name),
             uuid: name.clone(),
             name,
             data_address: address,
