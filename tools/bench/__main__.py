@@ -33,6 +33,9 @@ def arguments():
     )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
     parser.add_argument("--rounds", type=int, default=1, help="rounds over all tests; the table shows medians")
+    parser.add_argument(
+        "--clusters", type=int, default=1, metavar="N", help="so often with everything made anew, all rounds each time"
+    )
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
     parser.add_argument("--device-size", help="size of each device (default 8GiB; large: 12GiB; shards: 1GiB)")
@@ -94,8 +97,8 @@ def run_test(target, test, options, folder):
     )
 
 
-def run_tests(options, folder, facts):
-    tests = [test for test in TESTS if re.search(options.only, test.name)]
+def run_rounds(options, folder, tests):
+    """All rounds on targets that are made for them. Gives the runs, and what the targets say of themselves."""
     targets = make_targets(options, folder)
     runs = []
     try:
@@ -114,20 +117,34 @@ def run_tests(options, folder, facts):
                     runs.append(run)
                     rate = run.measurement.iops if test.unit == "IOPS" else run.measurement.mib_s
                     progress(f"{test.name:18} {target.name:10} {rate:12,.0f} {test.unit}")
-        details = {target.name: target.details() for target in targets}
+        return runs, {target.name: target.details() for target in targets}
     finally:
         for target in targets:
             target.stop()
-    table = report.rows(tests, [target.name for target in targets], runs)
+
+
+def run_tests(options, folder, facts):
+    tests = [test for test in TESTS if re.search(options.only, test.name)]
+    runs = []
+    # What one cluster has by luck (places in memory and on the disk) goes with all of its rounds.
+    for number in range(options.clusters):
+        own = Path(folder) / f"cluster-{number}"
+        own.mkdir()
+        more, details = run_rounds(options, own, tests)
+        runs += more
+        shutil.rmtree(own, ignore_errors=True)
+    table = report.rows(tests, list(details), runs)
     print(report.terminal(table))
     beside = report.beside_before(tests, runs)
     for row in beside:
-        print(f"{row['test']}: {row['rate']:.2f} times the rate of before, {row['cpu']:.2f} times its CPU")
+        spread = f"{row['least']:.2f} to {row['most']:.2f}"
+        print(f"{row['test']}: {row['rate']:.2f} times the rate of before ({spread}), {row['cpu']:.2f} times its CPU")
     node_mib = max((max(run.resident_mib) for run in runs if run.target == "azekura"), default=0)
     judged = report.limits(table, node_mib)
     for what, measured, limit, reached in judged:
         print(f"{what}: {measured:,.1f}, at most {limit:g} wanted: {'yes' if reached else 'no'}")
-    note = f"{options.secs} s a test, {options.rounds} round(s), {options.size} under test."
+    turns = f"{options.rounds} round(s) on {options.clusters} cluster(s)"
+    note = f"{options.secs} s a test, {turns}, {options.size} under test."
     described = report.markdown(table, facts["machine"], facts["versions"], note)
     if beside:
         described += "\n\n" + report.markdown_beside(beside, Path(options.before).name)

@@ -65,16 +65,20 @@ def rows(tests, targets, runs):
 
 
 def beside_before(tests, runs):
-    """Medians of the turns' ratios of this build to the build that --before names: rate and server CPU a request."""
+    """The turns' ratios of this build to the build that --before names: rate (median, least, most) and server CPU a
+    request (median)."""
     compared = []
     for test in tests:
         mine, before = ([run for run in runs if (run.test, run.target) == (test.name, name)] for name in BUILDS)
         if not before or len(mine) != len(before):
             continue
+        rates = [rate_of(test, new) / rate_of(test, old) for new, old in zip(mine, before)]
         compared.append(
             {
                 "test": test.name,
-                "rate": median(rate_of(test, new) / rate_of(test, old) for new, old in zip(mine, before)),
+                "rate": median(rates),
+                "least": min(rates),
+                "most": max(rates),
                 "cpu": median(new.server_cpu_us / old.server_cpu_us for new, old in zip(mine, before)),
             }
         )
@@ -86,10 +90,12 @@ def markdown_beside(rows, name):
     text = [
         f"Beside the build from before, `{name}`, as medians of the turns' ratios:",
         "",
-        "| test | rate | CPU a request |",
-        "|---|---:|---:|",
+        "| test | rate | least to most | CPU a request |",
+        "|---|---:|---:|---:|",
     ]
-    text += [f"| {row['test']} | {row['rate']:.3f} | {row['cpu']:.3f} |" for row in rows]
+    for row in rows:
+        spread = f"{row['least']:.2f} to {row['most']:.2f}"
+        text.append(f"| {row['test']} | {row['rate']:.3f} | {spread} | {row['cpu']:.3f} |")
     return "\n".join(text)
 
 
