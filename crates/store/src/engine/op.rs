@@ -140,10 +140,63 @@ impl OpQueue {
             _ => false,
         };
         // A repair that comes earlier in the log has to be done before, with all that the repair waits for: those
-        // operations are earlier in the log as well.
-        let before =
-            |op: &Op| matches!(op, Op::Repair { id } if repairs.position(*id).is_some_and(|repair| repair < position));
+        // operations are earlier in the log as well. So has a relocation: at replay, one may stand behind such a
+        // repair, and the repair behind a write of the same batch, which waits until the batch is done.
+        let before = |op: &Op| match op {
+            Op::Repair { id } => repairs.position(*id).is_some_and(|repair| repair < position),
+            Op::Relocate { position: earlier, .. } => *earlier < position,
+            _ => false,
+        };
         let first = queue.iter().position(waits).unwrap_or(queue.len());
         Some(first.max(queue.iter().rposition(before).map_or(0, |index| index + 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cx::log_position;
+    use crate::record::Repair;
+    use azekura_base::{BlockIndex, Body, Checksum};
+
+    const PG: PgId = PgId(1);
+    const CHUNK: ChunkIndex = ChunkIndex(4);
+
+    fn range() -> BlockRange {
+        BlockRange { layer: LayerId(3), chunk: CHUNK, first: BlockIndex(0), count: 1 }
+    }
+
+    fn place(log: u64) -> Place {
+        Place { log, payload: Some(700), segment: 8, generation: 31 }
+    }
+
+    fn relocation(position: u64) -> Op {
+        let moved =
+            Move { pg: PG, range: range(), old: 600, bytes: bytes::Bytes::new(), checksums: [Checksum(0)][..].into() };
+        Op::Relocate { moved, place: place(position >> 16), position }
+    }
+
+    /// A batch that is replayed holds a write, a repair that says that the write is committed, and moves. All of it
+    /// waits for the end of the batch.
+    #[test]
+    fn relocations_stay_in_the_order_of_the_log_behind_a_repair_that_waits() {
+        const BATCH: u64 = 9;
+        let (chunk, at) = ((PG, CHUNK), |entry| log_position(BATCH, entry));
+        let mut repairs = Repairs::default();
+        let repair = Repair { pg: PG, sequence: Sequence(5), range: range(), body: Body::Zero };
+        repairs.add(1, repair, Some((place(BATCH), at(1))));
+        let mut ops = OpQueue::default();
+        let apply = Op::Apply { pg: PG, sequence: Sequence(5), stamp: at(0) };
+        ops.wait(chunk, VecDeque::from([apply, Op::Repair { id: 1 }]));
+        for entry in 2..5 {
+            let index = ops.index_ahead(chunk, (at(entry), BATCH - 1), &repairs, |_, _| Some(place(BATCH)));
+            ops.of(chunk).expect("two wait").insert(index.expect("two wait"), relocation(at(entry)));
+        }
+        let position = |op: &Op| match op {
+            Op::Relocate { position, .. } => Some(*position),
+            _ => None,
+        };
+        let positions: Vec<u64> = ops.take(chunk).iter().skip(2).filter_map(position).collect();
+        assert_eq!(positions, [at(2), at(3), at(4)]);
     }
 }

@@ -200,8 +200,8 @@ fn nothing_is_moved_under_the_name_of_a_layer_that_has_ended() {
     replay(include_str!("../histories/relocation-after-the-end-of-its-layer.txt"), small());
 }
 
+/// They stood behind a repair of the same batch, which waited.
 #[test]
-#[ignore = "not understood yet: after the last crash a leaf inherits a block from nobody"]
-fn a_leaf_inherits_from_somebody_after_a_crash() {
-    replay(include_str!("../histories/inherits-from-nobody.txt"), small());
+fn relocations_are_replayed_in_the_order_of_the_log() {
+    replay(include_str!("../histories/relocations-behind-a-repair.txt"), small());
 }
