@@ -33,6 +33,12 @@ fn node(nodes: &[(u32, &[u8])]) -> Node {
     node
 }
 
+/// A node is dialled, since somebody asks about its process.
+fn dial(node: &mut Node, peer: u32) {
+    node.ask_about(NodeId(peer), 1);
+    node.poll(Duration::ZERO);
+}
+
 fn hello(from: u32) -> Hello {
     let [from, to] = [NodeId(from), ME].map(Endpoint::first);
     Hello { version: VERSION, cluster: 1, from, to, incarnation: 1, connection: 1 }
@@ -85,7 +91,7 @@ fn who_greets_is_known_by_a_key_of_its_record() {
 fn who_is_dialled_is_known_by_a_key_of_its_record() {
     for (proved, is_let_in) in [(Some(1), true), (Some(2), false), (None, false)] {
         let mut node = node(&[(1, &[1]), (2, &[2])]);
-        node.poll(Duration::ZERO);
+        dial(&mut node, 1);
         node.connected(Endpoint::first(NodeId(1)), ConnKey(5), proved.map(key));
         node.received(ConnKey(5), Message::Welcome(hello(1)));
         assert_eq!(node.partners().count() == 1, is_let_in, "{proved:?}");
@@ -96,7 +102,7 @@ fn who_is_dialled_is_known_by_a_key_of_its_record() {
 #[test]
 fn connections_end_whose_keys_leave_the_records() {
     let mut node = node(&[(1, &[1, 11]), (2, &[2])]);
-    node.poll(Duration::ZERO);
+    dial(&mut node, 1);
     node.connected(Endpoint::first(NodeId(1)), ConnKey(5), Some(key(1)));
     node.received(ConnKey(5), Message::Welcome(hello(1)));
     assert!(greet(&mut node, 6, Some(1), 1) && greet(&mut node, 7, Some(2), 2));
