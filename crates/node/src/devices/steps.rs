@@ -170,7 +170,12 @@ impl Node {
                         self.effects.push_back(Effect::LayerMerged(id, layer));
                     }
                 }
-                Report::Forgotten { pg } => self.effects.push_back(Effect::CopyForgotten(id, pg)),
+                Report::Forgotten { pg } => {
+                    self.effects.push_back(Effect::CopyForgotten(id, pg));
+                    // The group may want a new copy here already. Where the device has lost what it wrote last, it
+                    // forgets once more what the configuration takes for long gone, and nothing else brings this up.
+                    self.follow_view(id);
+                }
                 Report::NotSaved { error } => {
                     let way_out = match error {
                         MapError::Full(_) => "; make room in the device's folder",
