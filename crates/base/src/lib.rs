@@ -13,6 +13,7 @@ mod ids;
 mod inbox;
 mod io_queue;
 mod layers;
+mod mix;
 mod outbox;
 mod peer_key;
 mod repeats;
@@ -36,6 +37,7 @@ pub use ids::{
 pub use inbox::{Fill, Inbox};
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
 pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
+pub use mix::mix64;
 pub use outbox::Outbox;
 pub use peer_key::{PeerKey, PeerKeyError};
 pub use repeats::{REPEAT_INTERVAL, Repeats};

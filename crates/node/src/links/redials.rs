@@ -1,7 +1,7 @@
 //! When a shard dials another one again: later with each try that fails, and not all shards at once.
 
 use crate::{Identity, RECONNECT_INTERVAL, RECONNECT_MAX};
-use azekura_base::Endpoint;
+use azekura_base::{Endpoint, mix64};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,13 +42,9 @@ fn number_of(endpoint: Endpoint) -> u64 {
     u64::from(endpoint.node.0) << 8 | u64::from(endpoint.shard.0)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): every bit of the result
-/// depends on every bit of the argument.
+/// A step of SplitMix64, whose zero is not zero.
 fn mix(value: u64) -> u64 {
-    let mut value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
+    mix64(value.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]
