@@ -129,7 +129,8 @@ fn seeds_that_found_something() {
     let plan = Plan::draw(Mode::Devices, seed).with_shards(Shards::draw(seed));
     let result = run(seed, &Plan { devices_fail: true, writes_lost: true, ..plan });
     result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
-    // A disk lost what told that a copy was forgotten; the copy that had come since never began again, and was waited for.
+    // A disk lost what told that a copy was forgotten. The copy that had come since never began again, and was waited
+    // for.
     let seed = 572_770_592;
     let plan = Plan::draw(Mode::All, seed).with_shards(Shards::draw(seed));
     let result = run(seed, &Plan { registered_starts: true, ..plan });
