@@ -145,7 +145,10 @@ impl Engine {
 
     /// The map, and what it is handed.
     fn with_map(&mut self) -> (&mut Map, MapCx<'_>) {
-        (&mut self.map, MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs })
+        (
+            &mut self.map,
+            MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs, repairs: &mut self.repairs },
+        )
     }
 
     /// For tests of what can't be seen from outside.
