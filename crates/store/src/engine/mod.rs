@@ -139,6 +139,7 @@ impl Engine {
             map: &mut self.map,
             groups: &mut self.groups,
             jobs: &self.jobs,
+            repairs: &self.repairs,
             cleaner: &mut self.cleaner,
         }
     }

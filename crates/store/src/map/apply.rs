@@ -85,6 +85,8 @@ impl Map {
                     self.put_repair(s, &repair, slot, &inheritors, place, position);
                 }
             }
+        } else {
+            s.jobs.passed_over(key.layer, place.generation);
         }
         s.repairs.remove(id);
         s.cx.segments_mut().release(place.segment);

@@ -218,3 +218,9 @@ fn what_waits_for_a_lost_leaf_is_not_taken_for_done() {
 fn a_loss_that_never_reached_the_log_is_not_expected() {
     replay(include_str!("../histories/loss-that-never-reached-the-log.txt"), tiny());
 }
+
+/// A repair waited for a leaf until the layer was gone, and made one that nobody removed.
+#[test]
+fn a_repair_that_waits_finds_that_its_layer_is_gone() {
+    replay(include_str!("../histories/repair-after-the-end-of-its-layer.txt"), tiny());
+}
