@@ -103,17 +103,17 @@ impl Map {
 
     /// The saved map does not give a leaf now, for which changes wait: it is asked for again. If it
     /// has been given up, it counts as damaged. `alone`: the rest of the map can be read.
-    pub fn leaf_refused(&mut self, key: LeafKey, now: Duration, damaged: DamagedLeaf, alone: bool) {
-        if self.damage.refuse(key, now, alone, false) {
+    pub fn leaf_refused(&mut self, key: LeafKey, now: Duration, mut damaged: DamagedLeaf, alone: bool) {
+        if self.damage.refuse(key, now, &mut damaged, alone, false) {
             self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
         }
     }
 
     /// The same for a leaf that nothing waits for, while the rest of the map can be read: it is to be mended, too.
-    pub fn idle_leaf_refused(&mut self, key: LeafKey, now: Duration, damaged: DamagedLeaf) {
+    pub fn idle_leaf_refused(&mut self, key: LeafKey, now: Duration, mut damaged: DamagedLeaf) {
         if !self.damage.may_wait_idly(&key) {
             self.leaf_not_needed(key);
-        } else if self.damage.refuse(key, now, true, true) {
+        } else if self.damage.refuse(key, now, &mut damaged, true, true) {
             self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
         } else {
             self.cache.load_failed(key);

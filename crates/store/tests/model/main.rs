@@ -224,3 +224,9 @@ fn a_loss_that_never_reached_the_log_is_not_expected() {
 fn a_repair_that_waits_finds_that_its_layer_is_gone() {
     replay(include_str!("../histories/repair-after-the-end-of-its-layer.txt"), tiny());
 }
+
+/// What the index had said of a leaf was forgotten when the whole map was refused before the leaf was given up.
+#[test]
+fn what_is_known_of_a_leaf_is_kept_while_the_map_is_refused() {
+    replay(include_str!("../histories/leaf-given-up-while-the-map-is-refused.txt"), tiny());
+}
