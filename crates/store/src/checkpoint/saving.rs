@@ -16,7 +16,7 @@ use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, Failure, MapError};
 use crate::groups::{Groups, Written};
 use crate::jobs::{Job, Jobs};
-use crate::map::{LeafKey, Map, Wanted};
+use crate::map::{LeafKey, Map, Repairs, Wanted};
 use crate::report::Report;
 use crate::segments::{CLEANER_SEGMENTS, ZERO_SEGMENTS};
 use azekura_base::PgId;
@@ -40,6 +40,7 @@ pub(crate) struct Sources<'a> {
     pub map: &'a mut Map,
     pub groups: &'a mut Groups,
     pub jobs: &'a Jobs,
+    pub repairs: &'a Repairs,
     pub cleaner: &'a mut Cleaner,
 }
 
@@ -129,7 +130,7 @@ impl Checkpointer {
     /// When one is being saved.
     pub fn begin(&mut self, from: Sources<'_>, leaves_max: usize, mut note: impl FnMut(PgId) -> Option<Bytes>) {
         assert!(self.saving.is_none(), "one checkpoint at a time");
-        let Sources { cx, map, groups, jobs, cleaner } = from;
+        let Sources { cx, map, groups, jobs, repairs, cleaner } = from;
         for (pg, group) in groups.iter_mut() {
             if let Some(note) = note(pg) {
                 group.take_note(note);
@@ -166,7 +167,7 @@ impl Checkpointer {
                 Job::DropLayer(_) => {}
             }
         }
-        batch.root.jobs.retain(|job| !over.contains(job) || jobs.lingers(*job, groups));
+        batch.root.jobs.retain(|job| !over.contains(job) || jobs.lingers(*job, groups, repairs));
         self.last = cx.now();
         self.last_log_bytes = cx.statistics().log_bytes;
         let checkpoint = Checkpoint { position, leaves, jobs: jobs.iter().collect(), over };

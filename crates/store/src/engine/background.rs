@@ -145,7 +145,7 @@ impl Engine {
         self.cx.counters().cleaned_segments += freed.len() as u64;
         self.cx.counters().checkpoints += 1;
         self.evict();
-        self.jobs.saved(&mut self.cx, &mut self.groups, &saved.jobs, &saved.over);
+        self.jobs.saved(&mut self.cx, &mut self.groups, &self.repairs, &saved.jobs, &saved.over);
         self.run_jobs();
     }
 }

@@ -139,13 +139,17 @@ impl Engine {
             map: &mut self.map,
             groups: &mut self.groups,
             jobs: &self.jobs,
+            repairs: &self.repairs,
             cleaner: &mut self.cleaner,
         }
     }
 
     /// The map, and what it is handed.
     fn with_map(&mut self) -> (&mut Map, MapCx<'_>) {
-        (&mut self.map, MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs })
+        (
+            &mut self.map,
+            MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs, repairs: &mut self.repairs },
+        )
     }
 
     /// For tests of what can't be seen from outside.

@@ -73,10 +73,11 @@ impl Engine {
     }
 
     fn step(&mut self, op: &Op) -> Step {
-        let s = &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs };
+        let s =
+            &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs, repairs: &mut self.repairs };
         match op {
             Op::Apply { pg, sequence, stamp } => self.map.apply_write(s, *pg, *sequence, *stamp),
-            Op::Repair { id } => self.map.apply_repair(s, &mut self.repairs, *id),
+            Op::Repair { id } => self.map.apply_repair(s, *id),
             Op::Relocate { moved, place, position } => self.map.apply_relocation(s, moved, *place, *position),
             Op::Read { token, pg, range } => self.step_read(*token, *pg, *range),
             Op::Status { token, pg, layer, chunk } => {

@@ -10,7 +10,8 @@ use bytes::Bytes;
 
 impl Engine {
     pub(super) fn step_read(&mut self, token: u64, pg: PgId, range: BlockRange) -> Step {
-        let s = &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs };
+        let s =
+            &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs, repairs: &mut self.repairs };
         match self.map.nearest(s, LeafKey::of(pg, &range)) {
             Ok(slot) => {
                 let leaf = slot.and_then(|slot| self.map.leaf(slot));

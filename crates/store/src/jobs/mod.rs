@@ -15,6 +15,7 @@ use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, Failure, MapError};
 use crate::groups::Groups;
 use crate::map::LeafKey;
+use crate::map::Repairs;
 use crate::report::Report;
 use crate::segments::{CLEANER_SEGMENTS, Link, ZERO_SEGMENTS};
 use azekura_base::{ChunkIndex, LayerId, Sequence};
@@ -150,9 +151,11 @@ impl Jobs {
         self.jobs.iter().filter(over).map(|(job, _)| *job).collect()
     }
 
-    /// The job is over, but has to be kept: there is a write to the layer that may still be committed.
-    pub fn lingers(&self, job: Job, groups: &Groups) -> bool {
-        matches!(job, Job::DropLayer(layer) if groups.waits_to_write(layer) || groups.may_come_back(layer))
+    /// The job is over, but has to be kept: there is a write to the layer that may still be committed, or a repair that
+    /// waits. Who forgets the job would apply those, and nobody would remove the leaf.
+    pub fn lingers(&self, job: Job, groups: &Groups, repairs: &Repairs) -> bool {
+        let Job::DropLayer(layer) = job else { return false };
+        groups.waits_to_write(layer) || groups.may_come_back(layer) || repairs.wait_for(layer)
     }
 
     /// Replay can't get past the record of a job, because no checkpoint has that job yet.
@@ -311,7 +314,7 @@ impl Jobs {
     }
 
     /// A checkpoint has been saved that has `listed` jobs, and for which `over` are over.
-    pub fn saved(&mut self, cx: &mut StoreCx, groups: &mut Groups, listed: &[Job], over: &[Job]) {
+    pub fn saved(&mut self, cx: &mut StoreCx, groups: &mut Groups, repairs: &Repairs, listed: &[Job], over: &[Job]) {
         for job in listed {
             let held = self.jobs.get_mut(job).and_then(|running| running.held.take());
             held.into_iter().for_each(|segment| cx.segments_mut().release(segment));
@@ -325,7 +328,7 @@ impl Jobs {
                     if !reported {
                         cx.report(Report::LayerGone { layer });
                     }
-                    if self.lingers(*job, groups) {
+                    if self.lingers(*job, groups, repairs) {
                         let generation = cx.log().generation();
                         self.jobs
                             .insert(*job, JobState { stage: Stage::Gone { generation }, held: None, list_at: None });

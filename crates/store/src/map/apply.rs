@@ -6,7 +6,6 @@ use crate::map::cache::SlotId;
 use crate::map::inheritance::Inheritor;
 use crate::map::leaf::{Entry, LeafKey};
 use crate::map::payload::Payload;
-use crate::map::repairs::Repairs;
 use crate::map::right::LiveRight;
 use crate::map::step::Step;
 use crate::map::{Map, MapCx};
@@ -62,8 +61,8 @@ impl Map {
     }
 
     /// Applies a repair from another replica.
-    pub fn apply_repair(&mut self, s: &mut MapCx<'_>, repairs: &mut Repairs, id: u64) -> Step {
-        let state = repairs.get(id).expect("a repair stays until it is applied");
+    pub fn apply_repair(&mut self, s: &mut MapCx<'_>, id: u64) -> Step {
+        let state = s.repairs.get(id).expect("a repair stays until it is applied");
         let Some((place, position)) = state.place.filter(|(place, _)| place.log <= s.cx.log().durable()) else {
             return Step::Blocked;
         };
@@ -81,11 +80,15 @@ impl Map {
                     Err(step) => return step,
                 };
                 if self.cache.leaf(slot).is_some_and(|leaf| leaf.repaired_upto < position) {
-                    self.put_repair(s, &state.repair, slot, &inheritors, place, position);
+                    let repair = s.repairs.get(id).map(|state| state.repair.clone());
+                    let repair = repair.expect("a repair stays until it is applied");
+                    self.put_repair(s, &repair, slot, &inheritors, place, position);
                 }
             }
+        } else {
+            s.jobs.passed_over(key.layer, place.generation);
         }
-        repairs.remove(id);
+        s.repairs.remove(id);
         s.cx.segments_mut().release(place.segment);
         Step::Done
     }
@@ -101,8 +104,7 @@ impl Map {
         position: u64,
     ) {
         let (blocks, sequence) = (repair.range, repair.sequence);
-        let body = repair.body.clone();
-        let data = match &body {
+        let data = match &repair.body {
             Body::Data { checksums, .. } => Some(Payload { address: place.address(), checksums, lost: false }),
             Body::Lost { checksums } => Some(Payload { address: place.address(), checksums, lost: true }),
             Body::Zero => None,

@@ -83,34 +83,37 @@ impl Map {
     }
 
     /// Stamps that are not less than those of any leaf of the group that was saved: then nothing that such a leaf had
-    /// seen is applied again out of turn.
+    /// seen is applied again out of turn. What waits to be applied to the chunk was never in it, but at replay: it must
+    /// not be taken for done, or what comes before it would stay.
     fn latest_stamps(&self, s: &MapCx<'_>, key: LeafKey) -> LeafStamps {
         let log_upto = s.cx.log().stamp().max(log_position(s.cx.log().durable_before(), usize::MAX));
         let group = s.groups.get(key.pg);
         let committed = group.map_or(Sequence::ZERO, |group| group.known_committed());
-        // What waits to be applied to the chunk was never in it, but at replay.
         let waits = |write: &&Pending| {
             !write.applied && (write.info.header.range.layer, write.info.header.range.chunk) == (key.layer, key.chunk)
         };
         let first = group.and_then(|group| group.pending().find(waits)).filter(|_| s.cx.is_running());
         let modified =
             first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
-        LeafStamps { modified, log_upto, repaired_upto: log_upto }
+        // A leaf that is made on this one has its stamps: repairs of other layers count as well.
+        let first = s.repairs.first_position(key.pg, key.chunk).filter(|_| s.cx.is_running());
+        let repaired_upto = first.map_or(log_upto, |position| log_upto.min(position.saturating_sub(1)));
+        LeafStamps { modified, log_upto, repaired_upto }
     }
 
     /// The saved map does not give a leaf now, for which changes wait: it is asked for again. If it
     /// has been given up, it counts as damaged. `alone`: the rest of the map can be read.
-    pub fn leaf_refused(&mut self, key: LeafKey, now: Duration, damaged: DamagedLeaf, alone: bool) {
-        if self.damage.refuse(key, now, alone, false) {
+    pub fn leaf_refused(&mut self, key: LeafKey, now: Duration, mut damaged: DamagedLeaf, alone: bool) {
+        if self.damage.refuse(key, now, &mut damaged, alone, false) {
             self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
         }
     }
 
     /// The same for a leaf that nothing waits for, while the rest of the map can be read: it is to be mended, too.
-    pub fn idle_leaf_refused(&mut self, key: LeafKey, now: Duration, damaged: DamagedLeaf) {
+    pub fn idle_leaf_refused(&mut self, key: LeafKey, now: Duration, mut damaged: DamagedLeaf) {
         if !self.damage.may_wait_idly(&key) {
             self.leaf_not_needed(key);
-        } else if self.damage.refuse(key, now, true, true) {
+        } else if self.damage.refuse(key, now, &mut damaged, true, true) {
             self.cache.loaded(key, SavedLeaf::Damaged(Box::new(damaged)));
         } else {
             self.cache.load_failed(key);

@@ -15,7 +15,7 @@
 //! can be read, that goes for a leaf that only readers have asked for, too: what nobody writes to is to be mended as
 //! well.
 
-use crate::map::leaf::{Leaf, LeafKey, SavedLeaf};
+use crate::map::leaf::{DamagedLeaf, Leaf, LeafKey, LeafStamps, SavedLeaf};
 use azekura_base::BlockIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -78,6 +78,9 @@ struct Refused {
     given_up: bool,
     /// Nothing waits for it.
     idle: bool,
+    /// What the index has said of it. As long as nobody has read the leaf, nobody has changed it.
+    stamps: Option<LeafStamps>,
+    own: Option<u32>,
 }
 
 impl Damage {
@@ -127,8 +130,9 @@ impl Damage {
     }
 
     /// The saved map does not give a leaf now: it will be asked for again. `alone`: it gives others; `idle`: nothing
-    /// waits for it. True: it has been given up.
-    pub fn refuse(&mut self, key: LeafKey, now: Duration, alone: bool, idle: bool) -> bool {
+    /// waits for it. True: it has been given up. `damaged` is told then what was known of the leaf when the map gave
+    /// others: when all of the map is refused, the index is, too.
+    pub fn refuse(&mut self, key: LeafKey, now: Duration, damaged: &mut DamagedLeaf, alone: bool, idle: bool) -> bool {
         let refused = self.refused.entry(key).or_insert(Refused {
             since: now,
             alone_since: None,
@@ -136,7 +140,12 @@ impl Damage {
             overdue_at: now + OVERDUE,
             given_up: false,
             idle,
+            stamps: None,
+            own: None,
         });
+        refused.stamps = damaged.stamps.or(refused.stamps);
+        refused.own = damaged.own.or(refused.own);
+        (damaged.stamps, damaged.own) = (refused.stamps, refused.own);
         refused.alone_since = refused.alone_since.or(Some(now)).filter(|_| alone);
         refused.again_at = None;
         if !refused.given_up {

@@ -56,6 +56,7 @@ pub(crate) struct MapCx<'a> {
     pub cx: &'a mut StoreCx,
     pub groups: &'a mut Groups,
     pub jobs: &'a mut Jobs,
+    pub repairs: &'a mut Repairs,
 }
 
 /// The map. See the module's description.

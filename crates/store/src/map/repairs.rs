@@ -3,7 +3,7 @@
 use crate::groups::Place;
 use crate::hash::FixedMap;
 use crate::record::Repair;
-use azekura_base::{Body, LayerId};
+use azekura_base::{Body, ChunkIndex, LayerId, PgId};
 use bytes::Bytes;
 
 /// A repair that is not applied yet.
@@ -48,6 +48,12 @@ impl Repairs {
     /// It is applied.
     pub fn remove(&mut self, id: u64) {
         self.waiting.remove(&id);
+    }
+
+    /// The oldest log position of those that wait for a chunk, in whatever layer, and are in the log.
+    pub fn first_position(&self, pg: PgId, chunk: ChunkIndex) -> Option<u64> {
+        let waits = |waiting: &&RepairState| (waiting.repair.pg, waiting.repair.range.chunk) == (pg, chunk);
+        self.waiting.values().filter(waits).filter_map(|waiting| Some(waiting.place?.1)).min()
     }
 
     /// A repair into `layer` waits.

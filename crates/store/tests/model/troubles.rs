@@ -114,8 +114,19 @@ impl World {
         }
     }
 
-    /// What the store has of a chunk is what the model has, block by block, as far as the store knows.
-    pub fn differs_where_known(&self, rig: &mut Rig, layer: u64, chunk: u32, want: &[u8]) -> Option<usize> {
+    /// What the store has of a chunk is what the model has of it with the records below `limit`, block by block, as far
+    /// as the store knows.
+    pub fn differs_where_known(
+        &self,
+        rig: &mut Rig,
+        limit: usize,
+        layer: u64,
+        chunk: u32,
+        want: &[u8],
+    ) -> Option<usize> {
+        if self.may_lack_repairs(chunk, limit) {
+            outlast_unreadable(rig, layer, chunk);
+        }
         want.chunks(4096).enumerate().position(|(block, want)| {
             match rig.read(group_of(chunk), layer, chunk, block as u16, 1) {
                 Ok(got) => got != want,
@@ -125,8 +136,33 @@ impl World {
         })
     }
 
+    /// After a crash, repairs of the chunk below `limit` may or may not be in the log: nothing but the contents tells.
+    fn may_lack_repairs(&self, chunk: u32, limit: usize) -> bool {
+        let open = self.durable..limit;
+        let is_open = |call: &Call| match call {
+            Call::Repair { record, range } => open.contains(record) && range.chunk == chunk,
+            _ => false,
+        };
+        self.calls.iter().any(is_open)
+    }
+
     /// A leaf of the chunk was damaged.
     pub fn is_damaged(&self, chunk: u32) -> bool {
         self.troubles.damaged.contains(&chunk)
+    }
+}
+
+/// Contents that can't be looked at fit to anything, and come to light later: a leaf that can't be read is given up.
+/// What the log has of the chunk is there then, and no more than that ever comes.
+fn outlast_unreadable(rig: &mut Rig, layer: u64, chunk: u32) {
+    for _ in 0..PATIENCE_S {
+        let result = rig.read(group_of(chunk), layer, chunk, 0, 1);
+        if !matches!(result, Err(ReadError::Map(_))) {
+            return;
+        }
+        rig.pass_a_second();
+        rig.give_up_leaves();
+        rig.store.unknown_blocks();
+        rig.settle();
     }
 }

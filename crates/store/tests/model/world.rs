@@ -26,11 +26,11 @@ impl Dice {
 pub struct World {
     options: Options,
     rig: Option<Rig>,
-    calls: Vec<Call>,
+    pub calls: Vec<Call>,
     /// Records so far; record `i` has token `i`.
     records: usize,
     /// Records called durable: all below this.
-    durable: usize,
+    pub durable: usize,
     durable_seen: BTreeSet<usize>,
     value: u64,
     /// From the oldest snapshot to the head.
@@ -521,7 +521,7 @@ impl World {
                     }
                     let want = state.read(*layer, chunk, 0, 32);
                     if self.is_damaged(chunk) {
-                        if let Some(block) = self.differs_where_known(rig, *layer, chunk, &want) {
+                        if let Some(block) = self.differs_where_known(rig, limit, *layer, chunk, &want) {
                             reasons.push(format!("{limit}: layer {layer} chunk {chunk} block {block} differs"));
                             same = false;
                         }
