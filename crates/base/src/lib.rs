@@ -21,6 +21,7 @@ mod shared_memory;
 mod size;
 mod slab;
 mod time;
+mod transport;
 
 pub use block::{AckRule, BlockRange, Body, Extent, Prepared, Run, Write, WriteHeader};
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
@@ -45,6 +46,7 @@ pub use shared_memory::SharedMemory;
 pub use size::{Size, SizeError};
 pub use slab::Slab;
 pub use time::{day_number, rfc3339_seconds};
+pub use transport::Transport;
 
 /// Size of a block in bytes: the unit of allocation, checksumming and replication.
 pub const BLOCK_SIZE: usize = 4096;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use azekura_base::{AckRule, DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, VolumeId};
+use azekura_base::{AckRule, DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, Transport, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::{ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
@@ -90,6 +90,9 @@ pub struct SettingsRecord {
     /// that lose their device and come here.
     #[serde(default = "default_full")]
     pub full_percent: u8,
+    /// How nodes talk with each other; a cluster from before this has `plain`.
+    #[serde(default)]
+    pub transport: Transport,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -102,6 +105,7 @@ impl Default for SettingsRecord {
             moves_at_once: default_moves(),
             nearly_full_percent: default_nearly_full(),
             full_percent: default_full(),
+            transport: Transport::default(),
             unknown: Unknown::default(),
         }
     }

@@ -44,8 +44,8 @@ pub struct FoundBlock {
 /// One thing to do.
 #[derive(Debug)]
 pub enum Effect {
-    /// Dial a shard; [`crate::Node::connected`] or [`crate::Node::connect_failed`] tells how it went.
-    Connect(Endpoint, SocketAddr),
+    /// Dial a shard, with TLS if so; [`crate::Node::connected`] or [`crate::Node::connect_failed`] tells how it went.
+    Connect(Endpoint, SocketAddr, bool),
     /// Join a shard of the same process ([`crate::Node::join`]): both ends get a key. The other one is told
     /// [`crate::Node::accepted_local`], this one [`crate::Node::connected_local`]. What either end sends the other
     /// receives by value and in order, but that heartbeats may go ahead, and behind that that it was closed; it is lost

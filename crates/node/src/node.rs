@@ -285,6 +285,7 @@ impl Node {
         for device in devices {
             self.follow_view(device);
         }
+        self.demand_keys(self.directory.view.transport.needs_tls());
         self.follow_keys();
         self.mesh.needs.shares_changed();
         self.follow_needs();

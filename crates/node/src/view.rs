@@ -2,7 +2,8 @@
 
 use crate::fences::Attachments;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PeerKey, PgId, VolumeId,
+    BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PeerKey, PgId, Transport,
+    VolumeId,
 };
 use azekura_gateway::VolumeView;
 use azekura_replica::{GroupConfig, NodeRoll};
@@ -29,6 +30,8 @@ pub struct ClusterView {
     pub revision: u64,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, NodeView>,
+    /// How they talk with each other.
+    pub transport: Transport,
     /// Which numbers of nodes have been given, and which of them still have a record: what groups forget sessions by
     /// (decision 0018).
     pub roll: Arc<NodeRoll>,

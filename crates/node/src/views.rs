@@ -58,6 +58,7 @@ impl Views {
         ClusterView {
             revision: u64::try_from(model.revision).unwrap_or(0),
             nodes: model.nodes.values().map(|node| (node.id, node_view(node))).collect(),
+            transport: model.settings().transport,
             roll: Arc::new(node_roll(model)),
             full_percent: Some(model.settings().full_percent),
             devices: model.devices.values().map(|device| (device.id, device.endpoint())).collect(),

@@ -27,6 +27,7 @@ use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::{EtcdError, Kind, MetaError};
 use azekura_node::Identity;
+use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,7 +83,8 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
-    let (identity, name) = join(&client, &mut folder, &mut memory, &args).await?;
+    let Joined { identity, name, credentials } = join(&client, &mut folder, &mut memory, &args).await?;
+    let transport = client.model().settings().transport;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
@@ -96,6 +98,8 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     }
     data_plane.begin(|shard| Membership {
         identity: Identity { endpoint: Endpoint { node, shard }, ..identity },
+        credentials: credentials.clone(),
+        transport,
         devices: devices.extract_if(.., |device| device.shard == shard).collect(),
         device_timeout: opener.timeout,
         reports: reports(shard),
@@ -277,13 +281,15 @@ async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<Met
     }
 }
 
+/// A node that its cluster knows.
+struct Joined {
+    identity: Identity,
+    name: String,
+    credentials: Credentials,
+}
+
 /// Makes the node known to its cluster.
-async fn join(
-    client: &MetaClient,
-    folder: &mut DataFolder,
-    memory: &mut Memory,
-    args: &NodeArgs,
-) -> Result<(Identity, String)> {
+async fn join(client: &MetaClient, folder: &mut DataFolder, memory: &mut Memory, args: &NodeArgs) -> Result<Joined> {
     if let Some(found) = client.cluster_identity().await? {
         let number = found.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
         folder.check_cluster(number)?;
@@ -303,7 +309,8 @@ async fn join(
         let name = folder.file.id.map_or_else(String::new, |id| id.to_string());
         return Err(MetaError::Removed { kind: Kind::Node, name }.into());
     }
-    let key = node_key(folder.path())?.name()?;
+    let own_key = node_key(folder.path())?;
+    let (key, credentials) = (own_key.name()?, Credentials::new(&own_key)?);
     let spec = NodeSpec {
         uuid: folder.file.uuid.clone(),
         name,
@@ -332,7 +339,7 @@ async fn join(
     folder.joined(&cluster.id, node.id, node.incarnation.max(folder.file.incarnation))?;
     let endpoint = Endpoint::first(node.id);
     let identity = Identity { cluster: number, endpoint, incarnation: folder.file.incarnation };
-    Ok((identity, node.name))
+    Ok(Joined { identity, name: node.name, credentials })
 }
 
 /// An error of the configuration, with what to do about it.

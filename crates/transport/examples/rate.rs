@@ -14,7 +14,7 @@ const HANDSHAKES: u32 = 500;
 struct End(Channel, Outbox, Inbox, usize);
 
 fn carry(from: &mut End, to: &mut End) {
-    from.0.seal(&mut from.1).unwrap();
+    from.0.seal(&mut from.1, 0).unwrap();
     let mut pieces = Vec::new();
     from.0.outbox(&mut from.1).take(&mut pieces, usize::MAX, usize::MAX);
     for mut piece in pieces {

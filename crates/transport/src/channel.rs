@@ -41,6 +41,20 @@ impl Channel {
         Ok(Channel(Some(Box::new(Tls::server(config)?))))
     }
 
+    /// A channel that has no keys.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The accepting end of a channel on whose connection this has come, before it was known that the peer speaks TLS.
+    pub(crate) fn begun(mut self, own: &mut Inbox) -> Channel {
+        if let Some(tls) = &mut self.0 {
+            tls.begin_with(own);
+        }
+        self
+    }
+
     /// Where the socket's bytes are to be received.
     pub fn inbox<'a>(&'a mut self, own: &'a mut Inbox) -> &'a mut Inbox {
         self.0.as_mut().map_or(own, |tls| &mut tls.inbox)
@@ -61,13 +75,21 @@ impl Channel {
         self.0.as_mut().map_or(Ok(Opened::All), |tls| tls.open(own))
     }
 
-    /// Encrypts what waits in `own`, at most [`SEALED_AHEAD_MAX`] ahead of the socket: to be called when there is
-    /// something, and when something was sent. A client's first call begins its handshake, until whose end `own` waits.
+    /// Encrypts what waits in `own`, at most [`SEALED_AHEAD_MAX`] ahead of the socket, which has taken `sending` bytes
+    /// from the outbox and not sent them yet: to be called when there is something, and when something was sent. A
+    /// client's first call begins its handshake, until whose end `own` waits.
     ///
     /// # Errors
     /// As [`Channel::open`].
-    pub fn seal(&mut self, own: &mut Outbox) -> Result<(), ChannelError> {
-        self.0.as_mut().map_or(Ok(()), |tls| tls.seal(own))
+    pub fn seal(&mut self, own: &mut Outbox, sending: usize) -> Result<(), ChannelError> {
+        self.0.as_mut().map_or(Ok(()), |tls| tls.seal(own, SEALED_AHEAD_MAX.saturating_sub(sending)))
+    }
+
+    /// The peer is welcome: its bytes may have more room than [`HANDSHAKE_BYTES_MAX`](crate::HANDSHAKE_BYTES_MAX).
+    pub fn expect_much(&mut self) {
+        if let Some(tls) = &mut self.0 {
+            tls.expect_much();
+        }
     }
 
     /// Says to the peer that nothing more follows what was sealed.

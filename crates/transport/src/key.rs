@@ -2,7 +2,7 @@
 
 use crate::verifier::{KeyVerifier, name_of};
 use crate::{Channel, ChannelError, PROTOCOL};
-use azekura_base::PeerKey;
+use azekura_base::{Inbox, PeerKey};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
@@ -132,6 +132,14 @@ impl Credentials {
         Channel::client(Arc::clone(&self.client))
     }
 
+    /// The end of a channel that was accepted, when its first bytes have come to `own` already: it takes them from there.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn accept_begun(&self, own: &mut Inbox) -> Result<Channel, ChannelError> {
+        Ok(self.accept()?.begun(own))
+    }
+
     /// The end of a channel that was accepted.
     ///
     /// # Errors
@@ -145,7 +153,7 @@ impl Credentials {
 mod tests {
     use super::*;
     use crate::Opened;
-    use azekura_base::{Inbox, Outbox};
+    use azekura_base::Outbox;
 
     #[test]
     fn a_key_comes_back_from_its_bytes() {
@@ -180,7 +188,7 @@ mod tests {
         for (mut client, mut server) in
             [(right.connect().unwrap(), wrong.accept().unwrap()), (wrong.connect().unwrap(), right.accept().unwrap())]
         {
-            client.seal(&mut Outbox::new()).unwrap();
+            client.seal(&mut Outbox::new(), 0).unwrap();
             let refused = give(&mut server, &bytes(&mut client));
             assert!(matches!(&refused, Err(ChannelError::Tls(said)) if said.contains("protocol")), "{refused:?}");
             let told = give(&mut client, &bytes(&mut server));
@@ -193,7 +201,7 @@ mod tests {
         let mut silent = ClientConfig::clone(&right.client);
         silent.alpn_protocols = Vec::new();
         let (mut client, mut server) = (Channel::client(Arc::new(silent)).unwrap(), right.accept().unwrap());
-        client.seal(&mut Outbox::new()).unwrap();
+        client.seal(&mut Outbox::new(), 0).unwrap();
         give(&mut server, &bytes(&mut client)).unwrap();
         let _ = give(&mut client, &bytes(&mut server));
         assert_eq!(give(&mut server, &bytes(&mut client)), Err(ChannelError::Protocol));
@@ -212,7 +220,7 @@ mod tests {
             .with_no_client_auth();
         anonymous.alpn_protocols = vec![PROTOCOL.to_vec()];
         let (mut client, mut server) = (Channel::client(Arc::new(anonymous)).unwrap(), credentials.accept().unwrap());
-        client.seal(&mut Outbox::new()).unwrap();
+        client.seal(&mut Outbox::new(), 0).unwrap();
         give(&mut server, &bytes(&mut client)).unwrap();
         give(&mut client, &bytes(&mut server)).unwrap();
         let refused = give(&mut server, &bytes(&mut client));

@@ -1,6 +1,6 @@
 //! A channel with keys, over rustls' unbuffered interface.
 
-use crate::channel::{Opened, SEALED_AHEAD_MAX};
+use crate::channel::Opened;
 use crate::verifier::peer_key;
 use crate::{ChannelError, PROTOCOL};
 use azekura_base::{Inbox, Outbox, PeerKey};
@@ -124,7 +124,8 @@ impl Waiting {
 /// What is to be done when all that has arrived is decrypted.
 enum Job<'a> {
     Nothing,
-    Seal(&'a mut Outbox),
+    /// Until so many bytes are sealed.
+    Seal(&'a mut Outbox, usize),
     Close,
 }
 
@@ -188,18 +189,28 @@ impl Tls {
         Ok(Opened::Part)
     }
 
-    pub(crate) fn seal(&mut self, own: &mut Outbox) -> Result<(), ChannelError> {
+    /// What has come already is taken from `own`.
+    pub(crate) fn begin_with(&mut self, own: &mut Inbox) {
+        std::mem::swap(&mut self.inbox, own);
+        self.inbox.limit_stream(HANDSHAKE_BYTES_MAX);
+    }
+
+    pub(crate) fn seal(&mut self, own: &mut Outbox, most: usize) -> Result<(), ChannelError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         if !self.begun || self.peer.is_some() && own.len() + self.waiting.len() > 0 {
-            self.advance(Job::Seal(own), usize::MAX)?;
+            self.advance(Job::Seal(own, most), usize::MAX)?;
         }
         Ok(())
     }
 
     pub(crate) fn close(&mut self) -> Result<(), ChannelError> {
         self.advance(Job::Close, usize::MAX)
+    }
+
+    pub(crate) fn expect_much(&mut self) {
+        self.inbox.limit_stream(usize::MAX);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -261,7 +272,6 @@ impl Tls {
         let certificate = state.peer_certificates().and_then(|chain| chain.first());
         let certificate = certificate.ok_or_else(|| ChannelError::Tls("there is no certificate".to_owned()))?;
         self.peer = Some(peer_key(certificate)?);
-        self.inbox.limit_stream(usize::MAX);
         Ok(())
     }
 
@@ -339,9 +349,9 @@ impl Parts<'_> {
                 let count = traffic.queue_close_notify(&mut bytes).map_err(|error| encrypt_error(&error))?;
                 self.outbox.put(&bytes[..count]);
             }
-            Job::Seal(own) => {
+            Job::Seal(own, most) => {
                 let mut pieces = Vec::new();
-                while self.outbox.len() < SEALED_AHEAD_MAX {
+                while self.outbox.len() < *most {
                     let bytes = self.waiting.next(own, &mut pieces);
                     if bytes.is_empty() {
                         break;

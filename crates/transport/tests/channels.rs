@@ -33,7 +33,7 @@ fn a_plain_channel_passes_buffers_through() {
     let mut plain = Channel::plain();
     let payload = bytes::Bytes::from(vec![7; 100_000]);
     outbox.put_payload(payload.clone());
-    plain.seal(&mut outbox).unwrap();
+    plain.seal(&mut outbox, 0).unwrap();
     assert_eq!(plain.unsent_bytes(&outbox), 100_000);
     let mut pieces = Vec::new();
     plain.outbox(&mut outbox).take(&mut pieces, 1, usize::MAX);
@@ -87,6 +87,34 @@ fn urgent_bytes_overtake_what_is_not_sealed() {
     let at = server.got.windows(9).position(|bytes| bytes == b"heartbeat").unwrap();
     assert!(at <= SEALED_AHEAD_MAX + (192 << 10), "{at}");
     assert_eq!(server.got.len(), 100 * (64 << 10) + 9);
+}
+
+#[test]
+fn what_the_socket_is_sending_counts_as_sealed() {
+    let (mut client, mut server) = pair();
+    shake_hands(&mut client, &mut server);
+    client.own_out.put_payload(pattern(4 << 20, 1).into());
+    for (sending, at_most) in [(SEALED_AHEAD_MAX, 0), (SEALED_AHEAD_MAX - 1, 65 << 10), (0, SEALED_AHEAD_MAX)] {
+        client.channel.seal(&mut client.own_out, sending).unwrap();
+        let sealed = client.channel.outbox(&mut client.own_out).len();
+        assert!((at_most..=at_most + (66 << 10)).contains(&sealed), "{sealed} with {sending} under way");
+    }
+}
+
+#[test]
+fn a_channel_may_begin_when_its_first_bytes_have_come() {
+    let (ours, theirs) = (credentials(), credentials());
+    let mut client = End::new(ours.1.connect().unwrap());
+    client.own_out.put(b"words");
+    client.seal().unwrap();
+    let mut before = End::new(Channel::plain());
+    before.fill(&client.sent());
+    let mut server = before.begun_as(&theirs.1);
+    server.receive(&[], usize::MAX).unwrap();
+    server.seal().unwrap();
+    client.receive(&server.sent(), usize::MAX).unwrap();
+    shake_hands(&mut client, &mut server);
+    assert_eq!((server.channel.peer(), server.got), (Some(ours.0), b"words".to_vec()));
 }
 
 #[test]

@@ -12,7 +12,8 @@ mod steps;
 #[derive(Debug, Default)]
 pub(crate) struct Proofs {
     keys: BTreeMap<ConnKey, PeerKey>,
-    /// Who proves none is refused; else only who proves a wrong one.
+    /// Who proves none is refused; else only who proves a wrong one. As the view says, or before the first one the
+    /// process.
     needed: bool,
     /// Since when peers have come with keys that nobody here knows.
     strangers: BTreeMap<Endpoint, Duration>,

@@ -142,7 +142,7 @@ fn dialled(node: &mut Node, now: u64) -> Vec<(Endpoint, SocketAddr)> {
     node.poll(Duration::from_millis(now));
     let effects = std::iter::from_fn(|| node.next_effect());
     let dialled = effects.filter_map(|effect| match effect {
-        Effect::Connect(to, address) => Some((to, address)),
+        Effect::Connect(to, address, _) => Some((to, address)),
         _ => None,
     });
     dialled.collect()

@@ -108,7 +108,11 @@ impl Node {
     pub(crate) fn way_to(&self, peer: Endpoint) -> Option<Effect> {
         match self.mesh.links.local.is_sister(self.identity.endpoint, peer) {
             Some(_) => Some(Effect::ConnectLocal(peer)),
-            None => self.directory.view.address_of(peer).map(|address| Effect::Connect(peer, address)),
+            None => {
+                let view = &self.directory.view;
+                let tls = view.transport.dials_tls();
+                view.address_of(peer).map(|address| Effect::Connect(peer, address, tls))
+            }
         }
     }
 

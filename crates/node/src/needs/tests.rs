@@ -66,7 +66,7 @@ fn turn(node: &mut Node, now: Duration) -> (Vec<u32>, Vec<u64>) {
     let (mut dialled, mut closed) = (Vec::new(), Vec::new());
     while let Some(effect) = node.next_effect() {
         match effect {
-            Effect::Connect(to, _) => dialled.push(to.node.0),
+            Effect::Connect(to, ..) => dialled.push(to.node.0),
             Effect::Close(conn) => closed.push(conn.0),
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 use crate::disk::device::DeviceDir;
 use crate::driver::local::End;
+use crate::driver::peers::conn::Handed;
 use crate::listeners::Speak;
 use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
@@ -13,7 +14,6 @@ use azekura_node::{Attachments, ClusterView, Node};
 use azekura_reactor::{ConnId, Released};
 use azekura_replica::ScrubKind;
 use azekura_store::{self as store, Store};
-use azekura_wire::Hello;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,9 +54,8 @@ pub enum Command {
     ConfigurationRead(Option<u64>),
     /// Serve a client that another shard has accepted, in this protocol. The client has a place already.
     TakeClient(Released, Speak),
-    /// Go on with another node's connection that another shard has accepted, and that has greeted this one. The last is
-    /// its place among those that wait for this.
-    TakePeer(Released, Hello, Arc<()>),
+    /// Go on with another node's connection that another shard has accepted.
+    TakePeer(Box<Handed>),
     /// Another shard of this process has joined this one: its end of their connection.
     Join(End),
     /// Look at the node.

@@ -11,15 +11,16 @@ use crate::driver::commands::{Command, Fence, Freeze, Inspection, ReadyDevice};
 use crate::driver::devices::{OpenDevice, device_result};
 use crate::driver::local::LocalSide;
 use crate::driver::messages::{Handle, Handles, Report, Reports};
-use crate::driver::peers::PeerSide;
+use crate::driver::peers::{Dialled, PeerSide};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
 use crate::opening::opens_late;
-use azekura_base::{DeviceId, PgId, trim_free_buffers};
+use azekura_base::{DeviceId, PgId, Transport, trim_free_buffers};
 use azekura_frontend::Frontend;
 use azekura_node::{Effect, Identity, Node};
-use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, Reactor};
+use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, PeerAddress, Reactor};
 use azekura_store as store;
+use azekura_transport::Credentials;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc;
@@ -52,6 +53,10 @@ pub struct ClientsListener {
 pub struct Membership {
     /// Who it is.
     pub identity: Identity,
+    /// What it proves to others that it has.
+    pub credentials: Credentials,
+    /// How nodes talk with each other when it begins.
+    pub transport: Transport,
     /// Its devices.
     pub devices: Vec<ReadyDevice>,
     /// Devices that have not answered for so long are out of service.
@@ -144,9 +149,10 @@ impl DataPlane {
         clients: Share,
         membership: Membership,
     ) -> DataPlane {
-        let Membership { identity, devices, device_timeout, reports, shards } = membership;
+        let Membership { identity, credentials, transport, devices, device_timeout, reports, shards } = membership;
         let mut node = Node::new(identity, Duration::ZERO);
         node.set_device_timeout(device_timeout);
+        node.demand_keys(transport.needs_tls());
         node.set_shards(clients.shards);
         node.join(clients.shards);
         let mut data_plane = DataPlane {
@@ -154,7 +160,7 @@ impl DataPlane {
             node,
             shards,
             clients: ClientSide::new(clients),
-            peers: PeerSide::default(),
+            peers: PeerSide::new(credentials),
             local: LocalSide::default(),
             devices: BTreeMap::new(),
             listeners,
@@ -254,7 +260,9 @@ impl DataPlane {
         let ready = match self.reactor.stream(conn) {
             Some(Conn::Client(client)) => client.wants_bytes(),
             Some(Conn::Peer(_)) => {
-                self.tell_unsent(conn);
+                if !self.send_to_peer(conn) {
+                    return;
+                }
                 true
             }
             None => return,
@@ -269,15 +277,14 @@ impl DataPlane {
 
     fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Accepted { listener, conn, .. } => self.accepted(listener, conn),
+            Event::Accepted { listener, conn, peer } => self.accepted(listener, conn, peer),
             Event::Connected { conn } => {
-                if let Some(to) = self.peers.dial_ended(conn) {
-                    let key = self.add_peer(conn);
-                    self.node.connected(to, key, None);
+                if let Some(dialled) = self.peers.dial_ended(conn) {
+                    self.peer_connected(conn, dialled);
                 }
             }
             Event::ConnectFailed { conn, error } => {
-                if let Some(to) = self.peers.dial_ended(conn) {
+                if let Some(Dialled { to, .. }) = self.peers.dial_ended(conn) {
                     let refused = error.kind() == io::ErrorKind::ConnectionRefused;
                     self.node.connect_failed(to, refused);
                 }
@@ -309,6 +316,7 @@ impl DataPlane {
     fn command(&mut self, command: Command) {
         match command {
             Command::Configure(view) => {
+                self.peers.floods.follow(&view);
                 self.node.configure(view);
                 self.front(Frontend::volumes_changed);
             }
@@ -346,10 +354,7 @@ impl DataPlane {
                 self.front(|frontend, context| frontend.configuration_read(revision, context))
             }
             Command::TakeClient(released, speak) => self.take_client(released, &speak),
-            Command::TakePeer(released, hello, place) => {
-                drop(place);
-                self.take_peer(released, hello);
-            }
+            Command::TakePeer(handed) => self.take_peer(*handed),
             Command::Join(end) => self.joined(end),
             Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.clients.frontend.opened() }),
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
@@ -360,33 +365,30 @@ impl DataPlane {
         }
     }
 
-    fn accepted(&mut self, listener: ListenerId, conn: ConnId) {
+    fn accepted(&mut self, listener: ListenerId, conn: ConnId, from: PeerAddress) {
         let clients = self.listeners.clients.iter().find(|clients| clients.listener == listener);
         if let Some(ClientsListener { speak, deals, .. }) = clients {
             let (speak, deals) = (Speak::clone(speak), *deals);
             if deals { self.deal(conn, speak) } else { self.client_accepted(conn, &speak) }
         } else {
-            let key = self.add_peer(conn);
-            self.node.accepted(key, None);
+            self.peer_accepted(conn, from);
         }
     }
 
     fn closed(&mut self, conn: ConnId, reason: &CloseReason) {
         match self.reactor.stream(conn) {
             Some(Conn::Peer(peer)) => {
-                let key = peer.key;
+                let (key, from) = (peer.key, peer.from);
                 self.peers.remove(key);
-                let other = self.node.other_end(key);
+                let (about, other) = self.other_end(key, from);
                 self.node.closed(key);
                 if let CloseReason::Error(error) = reason {
-                    let other =
-                        other.map_or_else(|| "a node that had not greeted yet".to_owned(), |n| format!("node {n}"));
-                    self.report(Report::Warn(format!("the connection with {other} broke: {error}")));
+                    self.tell(about, &format!("the connection with {other} broke: {error}"));
                 }
             }
             Some(Conn::Client(_)) => self.client_gone(conn),
             None => {
-                if let Some(to) = self.peers.dial_ended(conn) {
+                if let Some(Dialled { to, .. }) = self.peers.dial_ended(conn) {
                     self.node.connect_failed(to, false);
                 }
             }
@@ -396,8 +398,8 @@ impl DataPlane {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Connect(to, address) => match self.reactor.connect_tcp(address) {
-                Ok(conn) => self.peers.dials(conn, to),
+            Effect::Connect(to, address, tls) => match self.reactor.connect_tcp(address) {
+                Ok(conn) => self.peers.dials(conn, to, tls),
                 Err(error) => {
                     self.report(Report::Warn(format!("can't connect to node {to}: {error}")));
                     self.node.connect_failed(to, false);

@@ -7,10 +7,11 @@ use crate::driver::commands::Command;
 use crate::driver::dataplane::{DataPlane, Listeners, Membership};
 use crate::driver::messages::{Handle, Handles, Report, Reports};
 use crate::driver::stream::Conn;
-use azekura_base::{Endpoint, NodeId, Shard};
+use azekura_base::{Endpoint, NodeId, Shard, Transport};
 use azekura_frontend::ClientLimits;
 use azekura_node::{DEVICE_TIMEOUT, Identity};
 use azekura_reactor::{ConnId, Event, Options, Reactor};
+use azekura_transport::{Credentials, NodeKey};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU8;
 use std::sync::mpsc;
@@ -44,6 +45,8 @@ impl Fixture {
         let (report, reports) = tokio_mpsc::unbounded_channel();
         let membership = Membership {
             identity: Identity { cluster: 1, endpoint: HERE, incarnation: 1 },
+            credentials: Credentials::new(&NodeKey::generate().unwrap()).unwrap(),
+            transport: Transport::Plain,
             devices: Vec::new(),
             device_timeout: DEVICE_TIMEOUT,
             reports: Reports::of(HERE.shard, report),

@@ -11,6 +11,7 @@ use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, NodeView};
 use azekura_replica::GroupConfig;
 use azekura_store::{Initialisation, Options, SavedMap, Store};
+use azekura_transport::{Credentials, NodeKey};
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -79,6 +80,11 @@ pub(in crate::driver) fn view(address: SocketAddr, shards: u8) -> ClusterView {
         attachments: [(VOLUME, Attachments { generation: ATTACHMENT, standing: vec![ATTACHMENT] })].into(),
         ..ClusterView::default()
     }
+}
+
+/// A key that no other process has.
+pub(in crate::driver) fn credentials() -> Credentials {
+    Credentials::new(&NodeKey::generate().unwrap()).unwrap()
 }
 
 /// The control plane of a cluster in which all goes well.

@@ -105,7 +105,7 @@ impl<S: Scene> Cluster<S> {
         node.limit_sessions(self.plan.sessions_limit());
         node.set_link_idle(self.plan.link_idle);
         if self.plan.mode == Mode::Keys {
-            node.require_keys();
+            node.demand_keys(true);
         }
         if self.plan.joined {
             node.join(shards);

@@ -101,7 +101,7 @@ impl<S: Scene> Cluster<S> {
         let now = self.now;
         let name = life.endpoint();
         match effect {
-            Effect::Connect(to, _) => self.dial(life, to),
+            Effect::Connect(to, ..) => self.dial(life, to),
             Effect::ConnectLocal(to) => self.join(life, to),
             Effect::Send(key, mut message) => {
                 self.tamper(&mut message);

@@ -17,8 +17,13 @@ impl End {
         End { channel, own_out: Outbox::new(), own_in: Inbox::new(), got: Vec::new() }
     }
 
+    /// What has come is the beginning of TLS.
+    pub fn begun_as(mut self, credentials: &Credentials) -> End {
+        End::new(credentials.accept_begun(&mut self.own_in).unwrap())
+    }
+
     pub fn seal(&mut self) -> Result<(), ChannelError> {
-        self.channel.seal(&mut self.own_out)
+        self.channel.seal(&mut self.own_out, 0)
     }
 
     /// What the socket takes.

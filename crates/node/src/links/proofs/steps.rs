@@ -3,12 +3,28 @@
 use crate::effect::ConnKey;
 use crate::links::Inbound;
 use crate::node::Node;
-use azekura_base::{Endpoint, NodeId};
+use azekura_base::{Endpoint, NodeId, PeerKey};
 
 impl Node {
-    /// From now on, other processes have to prove a key: before the first connection.
-    pub fn require_keys(&mut self) {
-        self.mesh.links.proofs.needed = true;
+    /// Whether other processes have to prove a key: to be told before the first connection, and from then on the views
+    /// say so.
+    pub fn demand_keys(&mut self, needed: bool) {
+        self.mesh.links.proofs.needed = needed;
+    }
+
+    /// The other end of a connection that stands has proved to have this key. One that is not its node's is told
+    /// nothing, if it was dialled; who has dialled is yet to say who he is.
+    pub fn proved(&mut self, conn: ConnKey, key: PeerKey) {
+        let dialled = self.mesh.links.dialled_on(conn);
+        if dialled.is_none() && !self.mesh.links.inbound.contains_key(&conn) {
+            return;
+        }
+        self.mesh.links.proofs.note(conn, Some(key));
+        if let Some(peer) = dialled
+            && let Err(why) = self.check_key(conn, peer.node)
+        {
+            self.refuse_key(conn, peer, &why);
+        }
     }
 
     /// Refuses a connection of this node that does not prove one of its keys. What has not left the process needs no

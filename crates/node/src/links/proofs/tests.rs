@@ -2,7 +2,7 @@
 
 use crate::effect::ConnKey;
 use crate::{ClusterView, Effect, Identity, Node, NodeView};
-use azekura_base::{Endpoint, NodeId, PeerKey};
+use azekura_base::{Endpoint, NodeId, PeerKey, Transport};
 use azekura_wire::{Hello, Message, VERSION};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -22,13 +22,12 @@ fn view(revision: u64, nodes: &[(u32, &[u8])]) -> ClusterView {
         (NodeId(*node), NodeView { address, shards: NonZeroU8::MIN, keys })
     };
     let nodes = nodes.iter().chain([&(ME.0, &[9][..])]).map(view).collect();
-    ClusterView { revision, nodes, ..ClusterView::default() }
+    ClusterView { revision, nodes, transport: Transport::Tls, ..ClusterView::default() }
 }
 
 /// A node that demands keys, and knows these.
 fn node(nodes: &[(u32, &[u8])]) -> Node {
     let mut node = Node::new(Identity { cluster: 1, endpoint: Endpoint::first(ME), incarnation: 1 }, Duration::ZERO);
-    node.require_keys();
     node.configure(view(1, nodes));
     node
 }
@@ -120,7 +119,7 @@ fn connections_end_whose_keys_leave_the_records() {
 #[test]
 fn where_no_key_is_demanded_who_proves_a_wrong_one_is_refused_all_the_same() {
     let mut node = Node::new(Identity { cluster: 1, endpoint: Endpoint::first(ME), incarnation: 1 }, Duration::ZERO);
-    node.configure(view(1, &[(1, &[1])]));
+    node.configure(ClusterView { transport: Transport::Both, ..view(1, &[(1, &[1])]) });
     assert!(greet(&mut node, 1, None, 1) && !greet(&mut node, 2, Some(2), 1));
 }
 
@@ -146,4 +145,53 @@ fn a_key_that_nobody_has_is_told_of_when_it_comes_for_long_and_another_nodes_at_
         assert!(!greet(&mut node, seconds, Some(1), 1));
     }
     assert_eq!(closed(&mut node).1, "");
+}
+
+#[test]
+fn connections_without_a_key_end_when_all_have_to_prove_one() {
+    let mut node = Node::new(Identity { cluster: 1, endpoint: Endpoint::first(ME), incarnation: 1 }, Duration::ZERO);
+    let both = ClusterView { transport: Transport::Both, ..view(1, &[(1, &[1]), (2, &[2])]) };
+    node.configure(both.clone());
+    dial(&mut node, 1);
+    let with_tls = std::iter::from_fn(|| node.next_effect()).find_map(|effect| match effect {
+        Effect::Connect(_, _, tls) => Some(tls),
+        _ => None,
+    });
+    assert_eq!(with_tls, Some(true));
+    node.connected(Endpoint::first(NodeId(1)), ConnKey(5), None);
+    node.received(ConnKey(5), Message::Welcome(hello(1)));
+    assert!(greet(&mut node, 6, None, 1) && greet(&mut node, 7, Some(2), 2));
+    closed(&mut node);
+    node.configure(ClusterView { revision: 2, transport: Transport::Tls, ..both.clone() });
+    assert_eq!(closed(&mut node), (vec![6, 5], String::new()));
+    assert!(!greet(&mut node, 8, None, 1));
+    node.configure(ClusterView { revision: 3, transport: Transport::Plain, ..both });
+    assert!(greet(&mut node, 9, None, 1));
+}
+
+#[test]
+fn a_node_that_proves_a_wrong_key_when_it_is_dialled_is_told_nothing() {
+    for (proved, is_let_in) in [(1, true), (2, false)] {
+        let mut node = node(&[(1, &[1]), (2, &[2])]);
+        dial(&mut node, 1);
+        node.connected(Endpoint::first(NodeId(1)), ConnKey(5), None);
+        node.proved(ConnKey(5), key(proved));
+        assert_eq!(closed(&mut node).0.contains(&5), !is_let_in, "before it says anything");
+        node.received(ConnKey(5), Message::Welcome(hello(1)));
+        assert_eq!(node.partners().count() == 1, is_let_in);
+    }
+}
+
+#[test]
+fn who_has_connected_proves_his_key_before_he_greets() {
+    let mut node = node(&[(1, &[1]), (2, &[2])]);
+    for (conn, proved, is_let_in) in [(1, Some(1), true), (2, Some(2), false), (3, None, false)] {
+        node.accepted(ConnKey(conn), None);
+        proved.into_iter().for_each(|proved| node.proved(ConnKey(conn), key(proved)));
+        node.received(ConnKey(conn), Message::Hello(hello(1)));
+        assert_eq!(node.inbound_from(ConnKey(conn)).is_some(), is_let_in, "{conn}");
+    }
+    // What is proved of a connection that has ended is forgotten.
+    node.proved(ConnKey(2), key(1));
+    assert_eq!(node.mesh.links.proofs.keys.len(), 1);
 }

@@ -5,9 +5,11 @@
 use crate::args::NodeArgs;
 use crate::driver::dataplane::Membership;
 use crate::driver::messages::{Handles, Reports};
-use crate::driver::process_fixture::{CHUNK, CHUNKS, CLUSTER, Control, NAME, NODE, PATIENCE, device, view};
+use crate::driver::process_fixture::{
+    CHUNK, CHUNKS, CLUSTER, Control, NAME, NODE, PATIENCE, credentials, device, view,
+};
 use crate::shards::Shards;
-use azekura_base::Endpoint;
+use azekura_base::{Endpoint, Transport};
 use azekura_frontend::ClientLimits;
 use azekura_nbd::numbers::*;
 use azekura_node::{DEVICE_TIMEOUT, Identity};
@@ -104,6 +106,8 @@ async fn shards_of_a_process_do_without_the_network() {
     plane.begin(|shard| Membership {
         identity: Identity { cluster: CLUSTER, endpoint: Endpoint { node: NODE, shard }, incarnation: 1 },
         devices: devices[usize::from(shard.0)].take().into_iter().collect(),
+        credentials: credentials(),
+        transport: Transport::Plain,
         device_timeout: DEVICE_TIMEOUT,
         reports: Reports::of(shard, sender.clone()),
         shards: shards.clone(),

@@ -6,10 +6,10 @@ use crate::driver::clients::Share;
 use crate::driver::commands::Command;
 use crate::driver::dataplane::{ClientsListener, DataPlane, Listeners, Membership};
 use crate::driver::messages::{Handle, Handles, Reports};
-use crate::driver::process_fixture::{CHUNK, CLUSTER, Control, NAME, NODE, PATIENCE, device, view};
+use crate::driver::process_fixture::{CHUNK, CLUSTER, Control, NAME, NODE, PATIENCE, credentials, device, view};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
-use azekura_base::{Endpoint, Inbox, Outbox, PageBuf, Shard, SharedMemory};
+use azekura_base::{Endpoint, Inbox, Outbox, PageBuf, Shard, SharedMemory, Transport};
 use azekura_frontend::{ClientLimits, Event, Exports, Opening, Protocol, Request, Sharing, StreamProtocol, Tag, Wish};
 use azekura_gateway::{Outcome, Piece};
 use azekura_node::{DEVICE_TIMEOUT, Identity};
@@ -307,6 +307,8 @@ impl Node {
             let membership = Membership {
                 identity: Identity { cluster: CLUSTER, endpoint, incarnation: 1 },
                 devices: vec![device],
+                credentials: credentials(),
+                transport: Transport::Plain,
                 device_timeout: DEVICE_TIMEOUT,
                 reports: Reports::of(Shard(0), report),
                 shards: Handles::new(vec![handle]),
