@@ -89,13 +89,12 @@ impl Map {
         let log_upto = s.cx.log().stamp().max(log_position(s.cx.log().durable_before(), usize::MAX));
         let group = s.groups.get(key.pg);
         let committed = group.map_or(Sequence::ZERO, |group| group.known_committed());
-        let waits = |write: &&Pending| {
-            !write.applied && (write.info.header.range.layer, write.info.header.range.chunk) == (key.layer, key.chunk)
-        };
+        // A leaf that is made on this one has its stamps, and one into which this is merged gets them: what waits for
+        // other layers counts as well.
+        let waits = |write: &&Pending| !write.applied && write.info.header.range.chunk == key.chunk;
         let first = group.and_then(|group| group.pending().find(waits)).filter(|_| s.cx.is_running());
         let modified =
             first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
-        // A leaf that is made on this one has its stamps: repairs of other layers count as well.
         let first = s.repairs.first_position(key.pg, key.chunk).filter(|_| s.cx.is_running());
         let repaired_upto = first.map_or(log_upto, |position| log_upto.min(position.saturating_sub(1)));
         LeafStamps { modified, log_upto, repaired_upto }

@@ -211,6 +211,7 @@ fn relocations_are_replayed_in_the_order_of_the_log() {
 #[test]
 fn what_waits_for_a_lost_leaf_is_not_taken_for_done() {
     replay(include_str!("../histories/stamp-of-a-lost-leaf.txt"), tiny());
+    replay(include_str!("../histories/stamp-of-a-lost-leaf-that-is-merged.txt"), tiny());
 }
 
 /// The model took a record for kept since the leaf that would have shown the loss of the record could not be read.
