@@ -103,6 +103,11 @@ impl OpQueue {
         if self.waiting.is_empty() { None } else { self.waiting.get_mut(&chunk) }
     }
 
+    /// How many operations wait that change the chunk.
+    pub fn changes_of(&self, chunk: ChunkKey) -> usize {
+        self.waiting.get(&chunk).map_or(0, |ops| ops.iter().filter(|op| op.is_change()).count())
+    }
+
     /// These operations wait for the chunk from here on.
     pub fn wait(&mut self, chunk: ChunkKey, ops: VecDeque<Op>) {
         self.waiting.insert(chunk, ops);
