@@ -4,7 +4,7 @@
 help_bench() {
     cat <<'TEXT'
 usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--only REGEX]
-                   [--before BINARY] [--rounds N] [--clusters N] [--json FILE] [--record]
+                   [--transport plain|both|tls] [--before BINARY] [--rounds N] [--clusters N] [--json FILE] [--record]
        ./dev bench sustained [--minutes 10] [--json FILE] [--record]
        ./dev bench idle [--json FILE] [--record]
        ./dev bench snapshots [--snapshots 1000] [--secs N] [--rounds N] [--size 1G] [--json FILE] [--record]
@@ -17,7 +17,8 @@ The first form runs nine fio tests on a volume with two copies of a fresh three-
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
 latency, server CPU a request, memory, and the ratio to qemu-nbd. With --before it also runs another build's binary, turn by
 turn, and prints the ratios to it; --clusters does all of that so often with clusters made anew, for a
-cluster's luck lasts as long as the cluster. --record writes the figures into docs/performance.md.
+cluster's luck lasts as long as the cluster. --transport says how the nodes talk with each other (plain, unless said; every form but
+`large` has it). --record writes the figures into docs/performance.md.
 `sustained` writes at random for minutes over a volume that fills 70 % of its devices and shows the rate every
 10 seconds; `idle` shows what a node uses when nobody asks anything of it. `snapshots` reads and writes a volume with a thousand
 snapshots and one with none turn by turn, and writes to a volume with and without protection every ten seconds. `stuck`

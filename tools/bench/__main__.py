@@ -45,6 +45,11 @@ def arguments():
         "--before", metavar="BINARY", help="also run this azekura binary, of another build, and compare"
     )
     parser.add_argument("--only", default="", metavar="REGEX", help="only the tests whose names match")
+    parser.add_argument(
+        "--transport",
+        choices=["plain", "both", "tls"],
+        help="how the nodes talk with each other (default: theirs, which is plain on one machine); not with --before",
+    )
     parser.add_argument("--etcd", action="store_true", help="with etcd as configuration server")
     parser.add_argument(
         "--minutes", type=float, default=10, help="of the sustained test, and of the thin volume (default 10)"
@@ -63,7 +68,9 @@ def make_targets(options, folder):
     size = parse_size(options.size)
     config = "etcd" if options.etcd else "embedded"
     known = {
-        "azekura": lambda: Azekura(folder, options.volume_size, options.device_size, config),
+        "azekura": lambda: Azekura(
+            folder, options.volume_size, options.device_size, config, transport=options.transport
+        ),
         "qemu-nbd": lambda: QemuNbd(folder, size),
         "raw": lambda: Raw(folder, size),
     }

@@ -14,7 +14,13 @@ MIB = 2**20
 
 
 def run(options, folder, progress):
-    target = Azekura(folder, options.volume_size, options.device_size, "etcd" if options.etcd else "embedded")
+    target = Azekura(
+        folder,
+        options.volume_size,
+        options.device_size,
+        "etcd" if options.etcd else "embedded",
+        transport=options.transport,
+    )
     try:
         progress(f"azekura: writing {DATA}")
         target.start()

@@ -33,6 +33,7 @@ class Sharded(Azekura):
             nodes=MACHINES,
             device_size=options.device_size,
             node_options=["--devices", DEVICES, "--shards", shards],
+            transport=options.transport,
         )
 
     def start(self):
@@ -56,7 +57,12 @@ class Processes(Sharded):
     def __init__(self, folder, options):
         self.name = f"{DEVICES} processes"
         self.size = options.size
-        self.cluster = Cluster(Path(folder) / "processes", nodes=MACHINES * DEVICES, device_size=options.device_size)
+        self.cluster = Cluster(
+            Path(folder) / "processes",
+            nodes=MACHINES * DEVICES,
+            device_size=options.device_size,
+            transport=options.transport,
+        )
         for node in self.cluster.nodes:
             node.options = ["--rack", f"machine{(node.number - 1) // DEVICES}"]
 

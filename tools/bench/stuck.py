@@ -24,7 +24,13 @@ class Bench:
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
-        target = Azekura(folder, options.size, options.device_size, "etcd" if options.etcd else "embedded")
+        target = Azekura(
+            folder,
+            options.size,
+            options.device_size,
+            "etcd" if options.etcd else "embedded",
+            transport=options.transport,
+        )
         self.target, self.cluster = target, target.cluster
 
     def engine(self):

@@ -53,7 +53,13 @@ def markdown(interval_rates):
 def run(options, folder, progress):
     seconds = int(options.minutes * 60)
     size = volume_bytes(parse_size(options.device_size))
-    target = Azekura(folder, f"{size // MIB}MiB", options.device_size, "etcd" if options.etcd else "embedded")
+    target = Azekura(
+        folder,
+        f"{size // MIB}MiB",
+        options.device_size,
+        "etcd" if options.etcd else "embedded",
+        transport=options.transport,
+    )
     try:
         progress(f"azekura: filling {size // MIB} MiB, {FILL_SHARE:.0%} of the devices with {COPIES} copies")
         target.start()

@@ -44,9 +44,16 @@ class Azekura(Target):
 
     name = "azekura"
 
-    def __init__(self, folder, volume_size="10GiB", device_size="8GiB", config="embedded", program=None):
+    def __init__(
+        self, folder, volume_size="10GiB", device_size="8GiB", config="embedded", program=None, transport=None
+    ):
         self.cluster = Cluster(
-            Path(folder) / self.name, nodes=3, config=config, device_size=device_size, program=program
+            Path(folder) / self.name,
+            nodes=3,
+            config=config,
+            device_size=device_size,
+            program=program,
+            transport=transport,
         )
         self.volume_size = volume_size
 

@@ -84,6 +84,8 @@ class Node:
             words += ["--site", self.cluster.sites[self.number - 1]]
         if self.cluster.config == "embedded" and self.number == 1:
             words += ["--serve-config", f"{HOST}:{self.cluster.config_port}"]
+        if self.cluster.transport is not None:
+            words += ["--transport", self.cluster.transport]
         words += self.cluster.node_options
         words += self.options
         return [str(word) for word in words]
@@ -108,7 +110,17 @@ class Node:
 class Cluster:
     """Nodes n1…nN and their configuration server: "embedded" (inside n1) or "etcd" (Debian's)."""
 
-    def __init__(self, folder, nodes=3, config="embedded", device_size="2GiB", sites=(), node_options=(), program=None):
+    def __init__(
+        self,
+        folder,
+        nodes=3,
+        config="embedded",
+        device_size="2GiB",
+        sites=(),
+        node_options=(),
+        program=None,
+        transport=None,
+    ):
         self.folder = Path(folder)
         # The azekura binary of its nodes and of the commands that are sent to them.
         self.program = program or binary()
@@ -119,6 +131,8 @@ class Cluster:
         self.sites = tuple(sites)
         # Further options of every node.
         self.node_options = tuple(node_options)
+        # How the nodes are to talk with each other; where nothing is said they decide: on a loopback, plain.
+        self.transport = transport
         self.config_port = free_port()
         self.etcd = None
         self.etcd_peer_port = free_port() if config == "etcd" else None

@@ -42,7 +42,7 @@ pub use health::HealthView;
 pub use member::{DeviceState, DeviceView, EndpointView, FailureKind, NodeView, RemoveMember, RemovedView};
 pub use period::Period;
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
-pub use settings::{ChangeSettings, SettingsView};
+pub use settings::{ChangeSettings, SettingsView, Transport};
 pub use snapshot::{
     CloneVolume, CreateSnapshots, ProtectVolume, Protection, RevertVolume, RevertedView, ShowSnapshot, SnapshotOrigin,
     SnapshotView, Thinning,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use azekura_base::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceView, GroupHealth, LastScrubs, NodeSnapshot, NodeView, ResyncStatus};
+use crate::{DeviceView, GroupHealth, LastScrubs, NodeSnapshot, NodeView, ResyncStatus, Transport};
 
 /// The cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct ClusterStatus {
     pub capacity_bytes: u64,
     /// Bytes in use on the devices that answer.
     pub used_bytes: u64,
+    /// How nodes talk with each other.
+    #[serde(default)]
+    pub transport: Option<Transport>,
     /// The configuration servers.
     pub configuration: String,
     /// The configuration does not answer: this is what the node knew when it last did.

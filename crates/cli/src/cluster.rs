@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use azekura_api::endpoint::{SettingsChange, SettingsShow};
-use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView};
+use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView, Transport};
 use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
@@ -27,11 +27,14 @@ enum Cluster<H: Here> {
         moves-at-once  most groups that move at once to empty a device or to fill a new one (8)\n  \
         nearly-full    share of a device's capacity from which on 'azekura status' warns (85%)\n  \
         full           share from which on it takes no more data from clients (95%); copies that lose their device\n                 \
-                       may still come here, and deleting, TRIM and reading go on\n\n\
+                       may still come here, and deleting, TRIM and reading go on\n  \
+        transport      how nodes talk with each other: 'plain', 'tls' (encrypted, with each node's key proved), or\n                 \
+                       'both' (they dial with TLS and accept either) on the way from one to the other\n\n\
         Examples:\n  \
         azekura cluster set rehome-after 30m\n  \
         azekura cluster set rehome-after never     while many machines are being serviced\n  \
-        azekura cluster set moves-at-once 2        slower, with less load on the devices")]
+        azekura cluster set moves-at-once 2        slower, with less load on the devices\n  \
+        azekura cluster set transport both         then, when all nodes know that: set transport tls")]
     Set(SetArgs),
     Restored(H::Restored),
 }
@@ -39,7 +42,7 @@ enum Cluster<H: Here> {
 #[derive(Debug, Args)]
 struct SetArgs {
     /// The setting.
-    #[arg(value_parser = ["rehome-after", "moves-at-once", "nearly-full", "full"])]
+    #[arg(value_parser = ["rehome-after", "moves-at-once", "nearly-full", "full", "transport"])]
     setting: String,
     /// Its new value.
     value: String,
@@ -75,6 +78,8 @@ fn change(setting: &str, value: &str) -> Result<ChangeSettings, CliError> {
         change.nearly_full_percent = Some(percent(value)?);
     } else if setting == "full" {
         change.full_percent = Some(percent(value)?);
+    } else if setting == "transport" {
+        change.transport = Some(transport(value)?);
     } else if value == "never" {
         change.rehome_after_seconds = Some(None);
     } else {
@@ -90,6 +95,12 @@ fn percent(value: &str) -> Result<u8, CliError> {
     percent.ok_or_else(|| CliError::new(format!("'{value}' is no share such as 85%")))
 }
 
+fn transport(value: &str) -> Result<Transport, CliError> {
+    let all = [Transport::Plain, Transport::Both, Transport::Tls];
+    let found = all.into_iter().find(|transport| transport.to_string() == value);
+    found.ok_or_else(|| CliError::new(format!("'{value}' is no transport: plain, both or tls")))
+}
+
 fn table(settings: &SettingsView) -> String {
     let mut table = Table::new(&[("SETTING", Align::Left), ("VALUE", Align::Left)]);
     let rehome = settings.rehome_after_seconds.map_or_else(|| "never".to_owned(), |after| Period(after).to_string());
@@ -97,6 +108,7 @@ fn table(settings: &SettingsView) -> String {
     table.row(vec!["moves-at-once".to_owned(), settings.moves_at_once.to_string()]);
     table.row(vec!["nearly-full".to_owned(), format!("{}%", settings.nearly_full_percent)]);
     table.row(vec!["full".to_owned(), format!("{}%", settings.full_percent)]);
+    table.row(vec!["transport".to_owned(), settings.transport.to_string()]);
     table.render()
 }
 
@@ -114,8 +126,16 @@ mod tests {
         assert_eq!(change("full", "97%").unwrap().full_percent, Some(97));
         assert_eq!(change("nearly-full", "80").unwrap().nearly_full_percent, Some(80));
         assert!(change("full", "0").is_err() && change("full", "101%").is_err() && change("full", "much").is_err());
-        let never =
-            SettingsView { rehome_after_seconds: None, moves_at_once: 8, nearly_full_percent: 85, full_percent: 95 };
+        assert_eq!(change("transport", "both").unwrap().transport, Some(Transport::Both));
+        assert!(change("transport", "ssl").unwrap_err().to_string().contains("plain, both or tls"));
+        let never = SettingsView {
+            rehome_after_seconds: None,
+            moves_at_once: 8,
+            nearly_full_percent: 85,
+            full_percent: 95,
+            transport: Transport::Tls,
+        };
+        assert!(table(&never).contains("transport      tls\n"), "{}", table(&never));
         assert!(table(&never).contains("rehome-after   never\n"), "{}", table(&never));
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use azekura_api::endpoint::Status;
-use azekura_api::{ClusterStatus, GroupHealth, NoQuery, ResyncStatus};
+use azekura_api::{ClusterStatus, GroupHealth, NoQuery, ResyncStatus, Transport};
 use azekura_client::Client;
 use clap::Args;
 use indicatif::HumanCount;
@@ -142,6 +142,15 @@ pub fn resync_line(status: &ResyncStatus, rate: Option<ResyncRate>) -> String {
     text
 }
 
+/// How nodes talk with each other, in words.
+fn transport_line(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Plain => "plain: nodes prove no keys to each other, and nothing is encrypted",
+        Transport::Both => "both: nodes dial with TLS and accept either",
+        Transport::Tls => "tls",
+    }
+}
+
 fn describe(status: &ClusterStatus) -> String {
     let mut text = if status.healthy {
         "The cluster is healthy.\n".to_owned()
@@ -180,6 +189,9 @@ fn describe(status: &ClusterStatus) -> String {
         size(status.volume_bytes),
         size(status.promised_bytes)
     );
+    if let Some(transport) = status.transport {
+        text += &format!("  transport      {}\n", transport_line(transport));
+    }
     text += &format!("  configuration  {}\n", status.configuration);
     text += &format!("\n{}", lists::nodes(&status.nodes));
     if !status.devices.is_empty() {

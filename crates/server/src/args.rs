@@ -1,7 +1,7 @@
 //! The options of `azekura node`.
 
 use azekura_api::Period;
-use azekura_base::Size;
+use azekura_base::{Size, Transport};
 use azekura_node::DEVICE_TIMEOUT_MIN;
 use clap::Args;
 use std::net::SocketAddr;
@@ -42,6 +42,12 @@ pub struct NodeArgs {
     /// Where other nodes reach this one. The address is announced to them, so it must not be 0.0.0.0.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7101")]
     pub listen: SocketAddr,
+
+    /// How the nodes of a cluster that this start makes talk with each other: without TLS, or with it, each proving its
+    /// key. In a cluster that is there, 'azekura cluster set transport' changes that [default: tls, or plain where
+    /// --listen is a loopback address].
+    #[arg(long, value_name = "plain|both|tls", value_parser = transport)]
+    pub transport: Option<Transport>,
 
     /// Where the REST API listens: the command line, the metrics and the dashboard use it.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7180")]
@@ -152,11 +158,26 @@ pub struct NodeArgs {
 }
 
 impl NodeArgs {
+    /// How nodes are to talk with each other in a cluster that this start makes. Where all is on one machine there is
+    /// no network to be afraid of.
+    #[must_use]
+    pub fn first_transport(&self) -> Transport {
+        let default = if self.listen.ip().is_loopback() { Transport::Plain } else { Transport::Tls };
+        self.transport.unwrap_or(default)
+    }
+
     /// How many shards the node has, once its start has counted cores and devices: one before.
     #[must_use]
     pub fn shard_count(&self) -> NonZeroU8 {
         self.shards.unwrap_or(NonZeroU8::MIN)
     }
+}
+
+fn transport(text: &str) -> Result<Transport, String> {
+    [Transport::Plain, Transport::Both, Transport::Tls]
+        .into_iter()
+        .find(|transport| transport.to_string() == text)
+        .ok_or_else(|| "plain, both or tls".to_owned())
 }
 
 fn socket_mode(text: &str) -> Result<u32, String> {
@@ -182,6 +203,7 @@ fn device_timeout(text: &str) -> Result<Period, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::FromArgMatches;
 
     #[test]
     fn a_node_has_a_number_of_shards_that_makes_sense() {
@@ -189,6 +211,20 @@ mod tests {
         for nonsense in ["0", "65", "256", "-1", "all", ""] {
             assert!(shards(nonsense).is_err_and(|error| error.contains("from 1 to 64")), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn only_clusters_within_a_machine_begin_without_tls() {
+        let transport = |options: &[&str]| {
+            let command = NodeArgs::augment_args(clap::Command::new("node").no_binary_name(true));
+            let options = ["--data", "d"].iter().chain(options);
+            NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap().first_transport()
+        };
+        assert_eq!(transport(&[]), Transport::Plain);
+        assert_eq!(transport(&["--listen", "[::1]:7101"]), Transport::Plain);
+        assert_eq!(transport(&["--listen", "10.0.0.1:7101"]), Transport::Tls);
+        assert_eq!(transport(&["--listen", "10.0.0.1:7101", "--transport", "plain"]), Transport::Plain);
+        assert_eq!(transport(&["--transport", "tls"]), Transport::Tls);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
-use azekura_model::{EtcdError, Kind, MetaError};
+use azekura_model::{ClusterRecord, EtcdError, Kind, MetaError};
 use azekura_node::Identity;
 use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
@@ -50,15 +50,7 @@ const LEAVE_STEP: Duration = Duration::from_millis(10);
 pub async fn serve(args: NodeArgs) -> Result<()> {
     let started = Instant::now();
     let descriptors = raise_descriptor_limit();
-    ensure!(
-        !args.listen.ip().is_unspecified(),
-        "--listen {} is announced to other nodes, so it must be an address that they can reach",
-        args.listen
-    );
-    ensure!(
-        !args.config.is_empty() || args.serve_config.is_some(),
-        "where is the cluster's configuration? Give --config URL, or --serve-config IP:PORT to keep it in this node"
-    );
+    check(&args)?;
     let mut folder = DataFolder::open(&args.data)?;
     let server = match args.serve_config {
         Some(address) => Some(
@@ -153,6 +145,20 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         return Err(refusal(refused));
     }
     ended.unwrap_or(Ok(()))
+}
+
+/// Refuses options that contradict each other.
+fn check(args: &NodeArgs) -> Result<()> {
+    ensure!(
+        !args.listen.ip().is_unspecified(),
+        "--listen {} is announced to other nodes, so it must be an address that they can reach",
+        args.listen
+    );
+    ensure!(
+        !args.config.is_empty() || args.serve_config.is_some(),
+        "where is the cluster's configuration? Give --config URL, or --serve-config IP:PORT to keep it in this node"
+    );
+    Ok(())
 }
 
 /// How many shards the node has: what it is told to have, or one for each core that it may use; but not more than
@@ -302,7 +308,7 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, memory: &mut Memory,
             .to_owned(),
     };
     memory.check_at_start(client, &name).await.map_err(refusal)?;
-    let cluster = client.ensure_cluster("azekura", folder.file.cluster.as_deref()).await.map_err(refusal)?;
+    let cluster = ensure_cluster(client, folder, args).await?;
     let number = cluster.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
     folder.check_cluster(number)?;
     if folder.file.id.is_some() && !client.model().nodes.values().any(|node| node.uuid == folder.file.uuid) {
@@ -340,6 +346,21 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, memory: &mut Memory,
     let endpoint = Endpoint::first(node.id);
     let identity = Identity { cluster: number, endpoint, incarnation: folder.file.incarnation };
     Ok(Joined { identity, name: node.name, credentials })
+}
+
+/// The cluster; a first node makes it.
+async fn ensure_cluster(client: &MetaClient, folder: &DataFolder, args: &NodeArgs) -> Result<ClusterRecord> {
+    let is_new = client.cluster_identity().await?.is_none();
+    let transport = args.first_transport();
+    let known = folder.file.cluster.as_deref();
+    let cluster = client.ensure_cluster("azekura", transport, known).await.map_err(refusal)?;
+    let stands = client.model().settings().transport;
+    if let Some(wanted) = args.transport.filter(|wanted| !is_new && *wanted != stands) {
+        tracing::warn!(
+            "--transport {wanted} is for new clusters, and this one has '{stands}': azekura cluster set transport {wanted}"
+        );
+    }
+    Ok(cluster)
 }
 
 /// An error of the configuration, with what to do about it.

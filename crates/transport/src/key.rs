@@ -132,7 +132,8 @@ impl Credentials {
         Channel::client(Arc::clone(&self.client))
     }
 
-    /// The end of a channel that was accepted, when its first bytes have come to `own` already: it takes them from there.
+    /// The end of a channel that was accepted, when its first bytes have come to `own` already, from where it takes
+    /// them.
     ///
     /// # Errors
     /// When the system has no randomness to give.

@@ -102,6 +102,8 @@ class Azekura(Target):
     def _node_command(self, node):
         words = [binary(), "node", "--name", node.name, "--data", node.data, "--listen", node.listen]
         words += ["--api", node.api.removeprefix("http://"), "--nbd-socket", node.socket, "--config", self.config]
+        # As the peers do, whose nodes talk in clear as well.
+        words += ["--transport", "plain"]
         if node.number == 1:
             words += ["--serve-config", self.config.removeprefix("http://")]
         if node.has_devices:

@@ -1,7 +1,8 @@
 //! Which cluster this is.
 
+use azekura_base::Transport;
 use azekura_model::transitions::identity::ensure_cluster;
-use azekura_model::{ClusterRecord, Key, MetaError, Unknown};
+use azekura_model::{ClusterRecord, Key, MetaError, SettingsRecord, Unknown};
 use tokio::time::Instant;
 
 use super::{MetaClient, OPERATION_TIMEOUT, random_uuid};
@@ -14,9 +15,14 @@ impl MetaClient {
         found.record()
     }
 
-    /// The cluster, made with this name if there is none. `expected` is the id in the caller's data folder: another
-    /// cluster, or none, is then an error, so that a node never writes into a stranger's cluster.
-    pub async fn ensure_cluster(&self, name: &str, expected: Option<&str>) -> Result<ClusterRecord, MetaError> {
+    /// The cluster, made with this name if there is none; its nodes talk so then. `expected` is the id in the caller's
+    /// data folder: another cluster, or none, is then an error, so that a node never writes into a stranger's cluster.
+    pub async fn ensure_cluster(
+        &self,
+        name: &str,
+        transport: Transport,
+        expected: Option<&str>,
+    ) -> Result<ClusterRecord, MetaError> {
         let fresh = ClusterRecord {
             id: random_uuid(),
             name: name.to_owned(),
@@ -26,6 +32,8 @@ impl MetaClient {
             restored: None,
             unknown: Unknown::default(),
         };
-        Ok(self.run("making the cluster", |records| ensure_cluster(records, &fresh, expected)).await?.0)
+        let settings = SettingsRecord { transport, ..SettingsRecord::default() };
+        let made = self.run("making the cluster", |records| ensure_cluster(records, &fresh, &settings, expected));
+        Ok(made.await?.0)
     }
 }

@@ -1,15 +1,21 @@
 //! Which cluster this is.
 
-use crate::{ClusterRecord, Key, MetaError, Outcome, Records, Step, Txn};
+use crate::{ClusterRecord, Key, MetaError, Outcome, Records, SettingsRecord, Step, Txn};
 
-/// The cluster; `fresh` if there is none. `expected`: the id that the caller knows. Another cluster, or none, is then
-/// an error, so that a node never writes into a stranger's cluster.
+/// The cluster; `fresh`, with these settings, if there is none. `expected`: the id that the caller knows. Another
+/// cluster, or none, is then an error, so that a node never writes into a stranger's cluster.
 ///
 /// # Errors
 /// When the cluster is not the expected one, or its record is broken.
-pub fn ensure_cluster(records: &Records<'_>, fresh: &ClusterRecord, expected: Option<&str>) -> Outcome<ClusterRecord> {
-    let found = records.find(&Key::Cluster)?;
-    let put = |cluster: ClusterRecord| Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &cluster), cluster));
+pub fn ensure_cluster(
+    records: &Records<'_>,
+    fresh: &ClusterRecord,
+    settings: &SettingsRecord,
+    expected: Option<&str>,
+) -> Outcome<ClusterRecord> {
+    let [found, set] = records.find_all([&Key::Cluster, &Key::Settings])?;
+    let txn = |cluster: &ClusterRecord| Txn::new().when_as(&found).put(&found.key, cluster);
+    let put = |cluster: ClusterRecord| Ok(Step::Run(txn(&cluster), cluster));
     match (found.record::<ClusterRecord>()?, expected) {
         (Some(cluster), Some(expected)) if cluster.id != expected => {
             Err(MetaError::WrongCluster { expected: expected.to_owned(), found: cluster.id }.into())
@@ -22,7 +28,9 @@ pub fn ensure_cluster(records: &Records<'_>, fresh: &ClusterRecord, expected: Op
         (Some(cluster), _) if cluster.life.is_empty() => put(ClusterRecord { life: fresh.life.clone(), ..cluster }),
         (Some(cluster), _) => Ok(Step::Done(cluster, found.mod_revision())),
         (None, Some(expected)) => Err(MetaError::ClusterMissing { expected: expected.to_owned() }.into()),
-        (None, None) => put(fresh.clone()),
+        // Settings that are there without a cluster are somebody's.
+        (None, None) if set.mod_revision() > 0 || *settings == SettingsRecord::default() => put(fresh.clone()),
+        (None, None) => Ok(Step::Run(txn(fresh).when_as(&set).put(&set.key, settings), fresh.clone())),
     }
 }
 
@@ -31,6 +39,7 @@ mod tests {
     use super::super::tests::{run, txn_of};
     use super::*;
     use crate::{Memory, Unknown};
+    use azekura_base::Transport;
 
     fn fresh(digit: &str) -> ClusterRecord {
         ClusterRecord {
@@ -44,8 +53,12 @@ mod tests {
         }
     }
 
+    fn settings() -> SettingsRecord {
+        SettingsRecord { transport: Transport::Tls, ..SettingsRecord::default() }
+    }
+
     fn ensure(memory: &mut Memory, fresh: &ClusterRecord, expected: Option<&str>) -> Result<ClusterRecord, MetaError> {
-        run(memory, |records| ensure_cluster(records, fresh, expected))
+        run(memory, |records| ensure_cluster(records, fresh, &settings(), expected))
     }
 
     #[test]
@@ -53,12 +66,13 @@ mod tests {
         let mut memory = Memory::new();
         let (a, b) = (fresh("a"), fresh("b"));
         assert!(matches!(ensure(&mut memory, &a, Some(&a.id)), Err(MetaError::ClusterMissing { .. })));
-        let late = txn_of(ensure_cluster(&Records::known(memory.model()), &b, None));
+        let late = txn_of(ensure_cluster(&Records::known(memory.model()), &b, &settings(), None));
         assert_eq!(ensure(&mut memory, &a, None).unwrap(), a);
         assert_eq!(memory.run(&late), None);
         assert_eq!(ensure(&mut memory, &b, None).unwrap(), a);
         assert_eq!(ensure(&mut memory, &b, Some(&a.id)).unwrap(), a);
         assert!(matches!(ensure(&mut memory, &b, Some(&b.id)), Err(MetaError::WrongCluster { .. })));
+        assert_eq!(memory.model().settings().transport, Transport::Tls);
     }
 
     #[test]
@@ -73,6 +87,9 @@ mod tests {
             ensure(&mut put(&old), &fresh("b"), None).unwrap(),
             ClusterRecord { life: "b".into(), ..fresh("a") }
         );
+        let mut old = put(&old);
+        ensure(&mut old, &fresh("b"), None).unwrap();
+        assert_eq!(old.model().settings().transport, Transport::Plain, "it was made before there was TLS");
         let broken = ClusterRecord { id: "a".into(), ..fresh("a") };
         assert!(matches!(ensure(&mut put(&broken), &fresh("b"), None), Err(MetaError::Broken { .. })));
     }

@@ -1,6 +1,8 @@
 //! The cluster's settings.
 
-use crate::{Key, MetaError, Outcome, Records, SettingsRecord, Step, Txn};
+use azekura_base::Transport;
+
+use crate::{Halt, Key, MetaError, Outcome, Records, SettingsRecord, Step, Txn};
 
 /// Most groups that may move at once.
 pub const MOVES_AT_ONCE_MAX: u32 = 1_024;
@@ -19,10 +21,28 @@ pub struct SettingsChange {
     pub nearly_full_percent: Option<u8>,
     /// See [`SettingsRecord::full_percent`]; up to 100.
     pub full_percent: Option<u8>,
+    /// See [`SettingsRecord::transport`].
+    pub transport: Option<Transport>,
 }
 
 fn invalid(name: &str, reason: String) -> MetaError {
     MetaError::InvalidSetting { name: name.to_owned(), reason }
+}
+
+/// A node without a key can't be dialled with TLS. Whoever registers has one, so this stays true once it is.
+fn check_keys(records: &Records<'_>, registered: i64, transport: Transport) -> Result<(), Halt> {
+    let model = records.model(registered)?;
+    let without = model.nodes.values().filter(|node| node.keys.is_none() && !node.removed);
+    let names: Vec<&str> = without.map(|node| node.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "'{transport}' needs the keys of all nodes, and these have none yet: {}; start them with this version, or \
+         remove those that are gone",
+        names.join(", ")
+    );
+    Err(invalid("transport", reason).into())
 }
 
 /// Changes settings; gives all of them as they are then.
@@ -40,13 +60,17 @@ pub fn change_settings(records: &Records<'_>, change: SettingsChange) -> Outcome
         );
         return Err(invalid("rehome-after", reason).into());
     }
-    let found = records.find(&Key::Settings)?;
+    let [found, counter] = records.find_all([&Key::Settings, &Key::Counter("nodes")])?;
+    if let Some(transport) = change.transport.filter(|transport| transport.dials_tls()) {
+        check_keys(records, counter.mod_revision(), transport)?;
+    }
     let before: Option<SettingsRecord> = found.record()?;
     let mut settings = before.clone().unwrap_or_default();
     settings.rehome_after_seconds = change.rehome_after_seconds.unwrap_or(settings.rehome_after_seconds);
     settings.moves_at_once = change.moves_at_once.unwrap_or(settings.moves_at_once);
     settings.nearly_full_percent = change.nearly_full_percent.unwrap_or(settings.nearly_full_percent);
     settings.full_percent = change.full_percent.unwrap_or(settings.full_percent);
+    settings.transport = change.transport.unwrap_or(settings.transport);
     let (nearly, full) = (settings.nearly_full_percent, settings.full_percent);
     if !(1..=full).contains(&nearly) || full > 100 {
         let name = if change.full_percent.is_some() { "full" } else { "nearly-full" };
@@ -61,9 +85,11 @@ pub fn change_settings(records: &Records<'_>, change: SettingsChange) -> Outcome
 
 #[cfg(test)]
 mod tests {
+    use super::super::members::tests::{node, start};
     use super::super::tests::{run, txn_of};
     use super::*;
-    use crate::Memory;
+    use crate::{Memory, NodeRecord};
+    use azekura_base::NodeId;
 
     #[test]
     fn settings_that_are_not_named_stay() {
@@ -104,6 +130,39 @@ mod tests {
             );
         }
         assert_eq!(memory.model().revision, 0);
+    }
+
+    #[test]
+    fn tls_waits_for_the_keys_of_all_nodes() {
+        let mut memory = Memory::new();
+        let set = |memory: &mut Memory, transport| {
+            let change = SettingsChange { transport: Some(transport), ..SettingsChange::default() };
+            run(memory, |records| change_settings(records, change))
+        };
+        for name in ["n1", "n2"] {
+            start(&mut memory, &node(name, name)).unwrap();
+        }
+        let key = Key::Node(NodeId(2));
+        let old = NodeRecord { keys: None, ..memory.model().nodes[&NodeId(2)].record.clone() };
+        memory.run(&Txn::new().put(&key.to_string(), &old)).unwrap();
+        for transport in [Transport::Both, Transport::Tls] {
+            let refused = set(&mut memory, transport).unwrap_err().to_string();
+            assert!(refused.contains("n2") && !refused.contains("n1"), "{refused}");
+        }
+        assert_eq!(set(&mut memory, Transport::Plain).unwrap().transport, Transport::Plain);
+        // One that is shut out has no key and needs none.
+        memory.run(&Txn::new().put(&key.to_string(), &NodeRecord { keys: Some(Vec::new()), ..old })).unwrap();
+        for transport in [Transport::Both, Transport::Tls, Transport::Plain] {
+            assert_eq!(set(&mut memory, transport).unwrap().transport, transport);
+        }
+    }
+
+    #[test]
+    fn settings_of_an_older_version_are_plain() {
+        let record: SettingsRecord = serde_json::from_str("{\"moves_at_once\": 3}").unwrap();
+        assert_eq!(record, SettingsRecord { moves_at_once: 3, ..SettingsRecord::default() });
+        assert_eq!(record.transport, Transport::Plain);
+        assert!(serde_json::to_string(&record).unwrap().contains("\"transport\":\"plain\""));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::kernel::random::Random;
 use crate::plan::{Mode, Plan};
-use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PeerKey, PgId, Shard, VolumeId};
+use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PeerKey, PgId, Shard, Transport, VolumeId};
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::transitions::identity::ensure_cluster;
 use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
@@ -37,7 +37,7 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
     let nodes: Vec<NodeId> = (1..=plan.nodes).map(NodeId).collect();
     let of = |node: NodeId| (0..plan.devices_per_node).map(move |nth| DeviceId(node.0 * NUMBERS_PER_NODE + nth));
     let mut memory = Memory::new();
-    run(&mut memory, |records| ensure_cluster(records, &cluster(), None));
+    run(&mut memory, |records| ensure_cluster(records, &cluster(), &SettingsRecord::default(), None));
     for node in &nodes {
         let registered = run(&mut memory, |records| register_node(records, &node_spec(*node)));
         assert_eq!(registered.id, *node, "nodes are counted from 1");
@@ -84,14 +84,17 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
     let next = if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) { 3_u64 } else { 4 };
     txn = put(put(txn, Key::Counter("volumes"), &next), Key::Counter("layers"), &next);
     txn = put(txn, Key::Counter("groups"), &(plan.groups + 2));
+    let mut set = SettingsRecord::default();
     if plan.devices_fail {
-        let settings = SettingsRecord {
-            // Sooner than people may ask for: runs are short.
-            rehome_after_seconds: Some(settings.between(1, 8)),
-            moves_at_once: settings.between(1, 3) as u32,
-            ..SettingsRecord::default()
-        };
-        txn = put(txn, Key::Settings, &settings);
+        // Sooner than people may ask for: runs are short.
+        set.rehome_after_seconds = Some(settings.between(1, 8));
+        set.moves_at_once = settings.between(1, 3) as u32;
+    }
+    if plan.mode == Mode::Keys {
+        set.transport = Transport::Tls;
+    }
+    if set != SettingsRecord::default() {
+        txn = put(txn, Key::Settings, &set);
     }
     memory.run(&txn).expect("there are no conditions");
     memory
