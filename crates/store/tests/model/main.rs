@@ -233,7 +233,6 @@ fn what_is_known_of_a_leaf_is_kept_while_the_map_is_refused() {
 }
 
 #[test]
-#[ignore = "not mended: the cleaner goes from one segment of ghosts to the next and back, and no client may write"]
 fn cleaning_in_vain_lets_clients_write() {
     replay(include_str!("../histories/cleaning-in-vain.txt"), tiny());
 }
