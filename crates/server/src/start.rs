@@ -19,7 +19,7 @@ use crate::listeners::ClientListener;
 use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
-use azekura_base::{Endpoint, Shard};
+use azekura_base::{Endpoint, Shard, Transport};
 use azekura_control::Attacher;
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
@@ -75,8 +75,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
-    let Joined { identity, name, credentials } = join(&client, &mut folder, &mut memory, &args).await?;
-    let transport = client.model().settings().transport;
+    let Joined { identity, name, credentials, transport } = join(&client, &mut folder, &mut memory, &args).await?;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
@@ -292,6 +291,8 @@ struct Joined {
     identity: Identity,
     name: String,
     credentials: Credentials,
+    /// How nodes talk with each other now.
+    transport: Transport,
 }
 
 /// Makes the node known to its cluster.
@@ -308,7 +309,7 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, memory: &mut Memory,
             .to_owned(),
     };
     memory.check_at_start(client, &name).await.map_err(refusal)?;
-    let cluster = ensure_cluster(client, folder, args).await?;
+    let (cluster, transport) = ensure_cluster(client, folder, args).await?;
     let number = cluster.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
     folder.check_cluster(number)?;
     if folder.file.id.is_some() && !client.model().nodes.values().any(|node| node.uuid == folder.file.uuid) {
@@ -345,22 +346,25 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, memory: &mut Memory,
     folder.joined(&cluster.id, node.id, node.incarnation.max(folder.file.incarnation))?;
     let endpoint = Endpoint::first(node.id);
     let identity = Identity { cluster: number, endpoint, incarnation: folder.file.incarnation };
-    Ok(Joined { identity, name: node.name, credentials })
+    Ok(Joined { identity, name: node.name, credentials, transport })
 }
 
-/// The cluster; a first node makes it.
-async fn ensure_cluster(client: &MetaClient, folder: &DataFolder, args: &NodeArgs) -> Result<ClusterRecord> {
-    let is_new = client.cluster_identity().await?.is_none();
-    let transport = args.first_transport();
+/// The cluster, and how its nodes talk; a first node makes it.
+async fn ensure_cluster(
+    client: &MetaClient,
+    folder: &DataFolder,
+    args: &NodeArgs,
+) -> Result<(ClusterRecord, Transport)> {
     let known = folder.file.cluster.as_deref();
-    let cluster = client.ensure_cluster("azekura", transport, known).await.map_err(refusal)?;
-    let stands = client.model().settings().transport;
-    if let Some(wanted) = args.transport.filter(|wanted| !is_new && *wanted != stands) {
+    let cluster = client.ensure_cluster("azekura", args.first_transport(), known).await.map_err(refusal)?;
+    // Nobody is listened to before that is known.
+    let stands = client.settings().await.map_err(refusal)?.transport;
+    if let Some(wanted) = args.transport.filter(|wanted| *wanted != stands) {
         tracing::warn!(
             "--transport {wanted} is for new clusters, and this one has '{stands}': azekura cluster set transport {wanted}"
         );
     }
-    Ok(cluster)
+    Ok((cluster, stands))
 }
 
 /// An error of the configuration, with what to do about it.
