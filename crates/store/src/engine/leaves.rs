@@ -60,8 +60,8 @@ impl Engine {
             let chunk = (key.pg, key.chunk);
             let waited = self.ops.changes_of(chunk);
             self.run_ops(chunk);
-            // Not for a leaf that only the cleaner has asked for: it would forget with each of these what it has looked at
-            // in vain, and never find that there is nothing to be won.
+            // Not for a leaf that only the cleaner has asked for: it would forget with each of these what it has looked
+            // at in vain, and never find that there is nothing to be won.
             if self.ops.changes_of(chunk) < waited {
                 self.cleaner.may_retry();
             }
