@@ -41,6 +41,6 @@ def test_each_client_has_a_connection_of_its_own(tmp_path):
     words = load(["nbd://a/v", "nbd://b/v"], "randread", "1G", 5, 9000)
     assert words.count("--name=client1") == 1 and words.count("--uri=nbd://b/v") == 1
     assert "--rate_iops=4500" in words and words.index("--group_reporting") < words.index("--name=client0")
-    options = SimpleNamespace(size="1G", device_size="1GiB")
+    options = SimpleNamespace(size="1G", device_size="1GiB", transport=None)
     assert len(set(Processes(tmp_path, options).uris())) == shards.CLIENTS
     assert len(Sharded(tmp_path, options, 2).uris()) == shards.CLIENTS
