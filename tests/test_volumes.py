@@ -6,7 +6,7 @@ import pytest
 
 from tools.harness.cluster import CliError, run_cli
 from tools.harness.nbd import Client
-from tools.harness.process import free_port
+from tools.harness.process import free_port, wait_until
 from tools.harness.run import run
 
 MIB, GIB = 2**20, 2**30
@@ -73,8 +73,10 @@ def test_resize_is_seen_by_new_connections(shared_cluster, shared_volume):
     with Client(shared_cluster.first.uri(volume)) as before:
         before.write(GIB - 4096, b"e" * 4096)
         shared_cluster.cli("volume", "resize", volume, "2GiB")
-        for node in shared_cluster.nodes:
-            assert run("nbdinfo", "--size", node.uri(volume)).stdout.strip() == str(2 * GIB)
+        # Nodes other than the one that was asked read it a moment later.
+        sizes = [("nbdinfo", "--size", node.uri(volume)) for node in shared_cluster.nodes]
+        for size in sizes:
+            wait_until(lambda size=size: run(*size).stdout.strip() == str(2 * GIB), 10, "the new size")
         assert before.read(GIB - 4096, 4096) == b"e" * 4096, "the older connection goes on"
     with Client(shared_cluster.nodes[1].uri(volume)) as after:
         assert after.size == 2 * GIB
