@@ -7,13 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use azekura_base::DeviceId;
+use azekura_base::{DeviceId, VolumeId};
 use serde_json::{Map, Value, json};
 
 use crate::history::{Changes, Copied, CopiedKey, is_lasting};
 use crate::{
-    ClusterRecord, Condition, DoubtRecord, HoldingsRecord, Key, LayerRecord, LayerState, MetaError, Model, Outcome,
-    PREFIX, Records, RestoredRecord, Step, Txn, Unknown, Versioned,
+    AttachmentsRecord, ClusterRecord, Condition, DoubtRecord, HoldingsRecord, Key, LayerRecord, LayerState, MetaError,
+    Model, Outcome, PREFIX, Records, RestoredRecord, Step, Txn, Unknown, Versioned,
 };
 
 /// Numbers of layers and volumes, epochs, versions of groups and generations of attachments jump to the time, in
@@ -231,6 +231,13 @@ fn raise(record: &mut Map<String, Value>, field: &str, seconds: u64) {
 fn begin_anew(plan: &mut Plan, seconds: u64, random: u64) {
     let steps = 1 + random % SMALL_STEPS_MAX;
     let Plan { values, doubtful, goes_on, summary, .. } = plan;
+    // A volume that was attached for the first time after the backup has given generations out, too.
+    let is_volume = |name: &str| matches!(Key::parse(name.as_bytes()), Some(Key::Volume(_)));
+    let volumes = values.iter().filter(|(name, _)| is_volume(name)).filter_map(|(_, volume)| volume["id"].as_u64());
+    let volumes: Vec<AttachmentsRecord> = volumes.map(|id| AttachmentsRecord::none(VolumeId(id))).collect();
+    for none in volumes {
+        values.entry(Key::Attachments(none.volume).to_string()).or_insert_with(|| json!(none));
+    }
     for (name, value) in values.iter_mut() {
         match (Key::parse(name.as_bytes()), &mut *value) {
             (Some(Key::Counter(counter)), Value::Number(next)) => {

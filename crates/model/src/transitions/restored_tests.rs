@@ -218,3 +218,16 @@ fn nothing_is_restored_below_running_nodes() {
     let refused = plan_restore(memory.model(), &Restoration::default(), &moment("b"));
     assert!(matches!(refused, Err(MetaError::NodesRunning { .. })), "{refused:?}");
 }
+
+#[test]
+fn a_volume_without_attachments_in_the_backup_does_not_begin_with_their_first_generation() {
+    let mut memory = memory(&backup(&[]));
+    let restoration = Restoration { copies: vec![copied()], ..Restoration::default() };
+    let restore = plan_restore(memory.model(), &restoration, &moment("b")).unwrap();
+    execute(&mut memory, &restore);
+    for volume in [VolumeId(1), VolumeId(2)] {
+        let record = &memory.model().attachments[&volume].record;
+        assert!(record.attachments.is_empty() && !record.fence_due);
+        assert!(record.generation.0 >= NOW * NUMBERS_PER_SECOND, "{record:?}");
+    }
+}
