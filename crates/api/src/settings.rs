@@ -1,7 +1,7 @@
 //! The cluster's settings.
 
+pub use azekura_base::Transport;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The cluster's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,30 +18,6 @@ pub struct SettingsView {
     /// How nodes talk with each other.
     #[serde(default)]
     pub transport: Transport,
-}
-
-/// How the nodes of a cluster talk with each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    /// Without TLS; a connection with it is taken as well.
-    #[default]
-    Plain,
-    /// With TLS; a connection without it is taken as well. The way from `plain` to `tls`, and back.
-    Both,
-    /// With TLS only.
-    Tls,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Transport::Plain => "plain",
-            Transport::Both => "both",
-            Transport::Tls => "tls",
-        })
-    }
 }
 
 /// Body of `POST /v1/settings`: what is not named stays.

@@ -46,7 +46,7 @@ pub use shared_memory::SharedMemory;
 pub use size::{Size, SizeError};
 pub use slab::Slab;
 pub use time::{day_number, rfc3339_seconds};
-pub use transport::Transport;
+pub use transport::{Transport, TransportError};
 
 /// Size of a block in bytes: the unit of allocation, checksumming and replication.
 pub const BLOCK_SIZE: usize = 4096;

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use azekura_api::endpoint::{SettingsChange, SettingsShow};
-use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView, Transport};
+use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView};
+use azekura_base::TransportError;
 use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
@@ -79,7 +80,7 @@ fn change(setting: &str, value: &str) -> Result<ChangeSettings, CliError> {
     } else if setting == "full" {
         change.full_percent = Some(percent(value)?);
     } else if setting == "transport" {
-        change.transport = Some(transport(value)?);
+        change.transport = Some(value.parse().map_err(|error: TransportError| CliError::new(error.to_string()))?);
     } else if value == "never" {
         change.rehome_after_seconds = Some(None);
     } else {
@@ -93,12 +94,6 @@ fn percent(value: &str) -> Result<u8, CliError> {
     let digits = value.strip_suffix('%').unwrap_or(value);
     let percent = digits.parse().ok().filter(|percent| (1..=100).contains(percent));
     percent.ok_or_else(|| CliError::new(format!("'{value}' is no share such as 85%")))
-}
-
-fn transport(value: &str) -> Result<Transport, CliError> {
-    let all = [Transport::Plain, Transport::Both, Transport::Tls];
-    let found = all.into_iter().find(|transport| transport.to_string() == value);
-    found.ok_or_else(|| CliError::new(format!("'{value}' is no transport: plain, both or tls")))
 }
 
 fn table(settings: &SettingsView) -> String {
@@ -115,6 +110,7 @@ fn table(settings: &SettingsView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_base::Transport;
 
     #[test]
     fn settings_as_people_write_them() {

@@ -46,7 +46,7 @@ pub struct NodeArgs {
     /// How the nodes of a cluster that this start makes talk with each other: without TLS, or with it, each proving its
     /// key. In a cluster that is there, 'azekura cluster set transport' changes that [default: tls, or plain where
     /// --listen is a loopback address].
-    #[arg(long, value_name = "plain|both|tls", value_parser = transport)]
+    #[arg(long, value_name = "plain|both|tls")]
     pub transport: Option<Transport>,
 
     /// Where the REST API listens: the command line, the metrics and the dashboard use it.
@@ -171,13 +171,6 @@ impl NodeArgs {
     pub fn shard_count(&self) -> NonZeroU8 {
         self.shards.unwrap_or(NonZeroU8::MIN)
     }
-}
-
-fn transport(text: &str) -> Result<Transport, String> {
-    [Transport::Plain, Transport::Both, Transport::Tls]
-        .into_iter()
-        .find(|transport| transport.to_string() == text)
-        .ok_or_else(|| "plain, both or tls".to_owned())
 }
 
 fn socket_mode(text: &str) -> Result<u32, String> {

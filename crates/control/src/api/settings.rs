@@ -1,8 +1,7 @@
 //! The cluster's settings.
 
 use azekura_api::endpoint::{SettingsChange, SettingsShow};
-use azekura_api::{ChangeSettings, SettingsView, Transport};
-use azekura_base as base;
+use azekura_api::{ChangeSettings, SettingsView};
 use azekura_meta::cluster;
 use azekura_model::SettingsRecord;
 
@@ -14,23 +13,7 @@ fn view(record: SettingsRecord) -> SettingsView {
         moves_at_once: record.moves_at_once,
         nearly_full_percent: record.nearly_full_percent,
         full_percent: record.full_percent,
-        transport: transport(record.transport),
-    }
-}
-
-pub(super) fn transport(transport: base::Transport) -> Transport {
-    match transport {
-        base::Transport::Plain => Transport::Plain,
-        base::Transport::Both => Transport::Both,
-        base::Transport::Tls => Transport::Tls,
-    }
-}
-
-fn wanted(transport: Transport) -> base::Transport {
-    match transport {
-        Transport::Plain => base::Transport::Plain,
-        Transport::Both => base::Transport::Both,
-        Transport::Tls => base::Transport::Tls,
+        transport: record.transport,
     }
 }
 
@@ -40,12 +23,7 @@ pub(super) async fn show(Call { api, .. }: Call<SettingsShow>) -> Answer<Setting
 
 pub(super) async fn change(Call { api, body, .. }: Call<SettingsChange>) -> Answer<SettingsChange> {
     let ChangeSettings { rehome_after_seconds, moves_at_once, nearly_full_percent, full_percent, transport } = body;
-    let change = cluster::SettingsChange {
-        rehome_after_seconds,
-        moves_at_once,
-        nearly_full_percent,
-        full_percent,
-        transport: transport.map(wanted),
-    };
+    let change =
+        cluster::SettingsChange { rehome_after_seconds, moves_at_once, nearly_full_percent, full_percent, transport };
     Ok(view(api.meta.change_settings(change).await?).into())
 }

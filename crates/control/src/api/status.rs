@@ -13,7 +13,6 @@ use azekura_model::{GroupRecord, Model, named};
 
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};
-use super::settings::transport;
 use super::stats::gather;
 use super::{scrub, views};
 
@@ -104,7 +103,7 @@ fn judge(model: &Model, stats: &ClusterStats, stale: Option<Stale>, configuratio
         promised_bytes: clamp(promised_bytes(model)),
         capacity_bytes: clamp(usable_capacity_bytes(model)),
         used_bytes: devices.iter().map(|device| device.used_bytes).sum(),
-        transport: Some(transport(model.settings().transport)),
+        transport: Some(model.settings().transport),
         configuration,
         stale,
         nodes,
