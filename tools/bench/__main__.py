@@ -68,9 +68,7 @@ def make_targets(options, folder):
     size = parse_size(options.size)
     config = "etcd" if options.etcd else "embedded"
     known = {
-        "azekura": lambda: Azekura(
-            folder, options.volume_size, options.device_size, config, transport=options.transport
-        ),
+        "azekura": lambda: Azekura.asked_for(folder, options, options.volume_size),
         "qemu-nbd": lambda: QemuNbd(folder, size),
         "raw": lambda: Raw(folder, size),
     }

@@ -14,13 +14,7 @@ MIB = 2**20
 
 
 def run(options, folder, progress):
-    target = Azekura(
-        folder,
-        options.volume_size,
-        options.device_size,
-        "etcd" if options.etcd else "embedded",
-        transport=options.transport,
-    )
+    target = Azekura.asked_for(folder, options, options.volume_size)
     try:
         progress(f"azekura: writing {DATA}")
         target.start()

@@ -24,13 +24,7 @@ class Bench:
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
-        target = Azekura(
-            folder,
-            options.size,
-            options.device_size,
-            "etcd" if options.etcd else "embedded",
-            transport=options.transport,
-        )
+        target = Azekura.asked_for(folder, options, options.size)
         self.target, self.cluster = target, target.cluster
 
     def engine(self):

@@ -53,13 +53,7 @@ def markdown(interval_rates):
 def run(options, folder, progress):
     seconds = int(options.minutes * 60)
     size = volume_bytes(parse_size(options.device_size))
-    target = Azekura(
-        folder,
-        f"{size // MIB}MiB",
-        options.device_size,
-        "etcd" if options.etcd else "embedded",
-        transport=options.transport,
-    )
+    target = Azekura.asked_for(folder, options, f"{size // MIB}MiB")
     try:
         progress(f"azekura: filling {size // MIB} MiB, {FILL_SHARE:.0%} of the devices with {COPIES} copies")
         target.start()

@@ -57,6 +57,12 @@ class Azekura(Target):
         )
         self.volume_size = volume_size
 
+    @classmethod
+    def asked_for(cls, folder, options, volume_size):
+        """As the options of the command line have it."""
+        config = "etcd" if options.etcd else "embedded"
+        return cls(folder, volume_size, options.device_size, config, transport=options.transport)
+
     def start(self):
         self.cluster.start()
         self.cluster.create_volume(VOLUME, self.volume_size, copies=2)
