@@ -115,14 +115,14 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let machines =
         nodes.into_iter().map(|node| (node, Machine::new(random.fork(), shards_random(seed, node)))).collect();
     let network = Network::new(random.fork(), narrow);
-    let configuration = Configuration::new(store, io_timeouts(plan, &lost), far, random.fork());
+    let holders = Holders::new(plan, Random::new(seed ^ 0x6c65_6176));
+    let configuration = Configuration::new(store, io_timeouts(plan, &lost), far, holders.recorded, random.fork());
     let clients = Clients::new(plan, random.fork());
     let fate = random.fork();
     let usurper = Usurper::new(random.fork());
     let cuts = Cuts::new(random.fork());
     let operator = Operator::new(plan, options, nodes_of_devices, random.fork());
     let wear = Wear::new(random.fork());
-    let holders = Holders::new(plan, Random::new(seed ^ 0x6c65_6176));
     let rings = Rings::new(Random::new(seed ^ 0x7269_6e67));
     let parts = Parts { random: fate, network, rings, machines, devices, configuration, holders, cuts, operator };
     let guests = Guests::new(plan, Random::new(seed ^ 0x6775_6573));

@@ -52,6 +52,8 @@ pub(crate) struct Configuration {
     pub(crate) is_quick: bool,
     /// A node that hears of everything late.
     far: Option<NodeId>,
+    /// Nodes hear who has attached volumes; else anybody has them who wants to.
+    tells_attachments: bool,
     random: Random,
     /// The store as it was when somebody made a backup.
     backup: Option<Memory>,
@@ -66,6 +68,7 @@ impl Configuration {
         store: Memory,
         io_timeouts: BTreeMap<String, Duration>,
         far: Option<NodeId>,
+        tells_attachments: bool,
         random: Random,
     ) -> Configuration {
         let mut configuration = Configuration {
@@ -77,6 +80,7 @@ impl Configuration {
             away: BTreeMap::new(),
             is_quick: false,
             far,
+            tells_attachments,
             random,
             backup: None,
             restored: 0,
@@ -91,6 +95,9 @@ impl Configuration {
         let mut view = self.views.of(self.store.model());
         // Devices are so small that some percent of them are a few writes: they are used to the last.
         view.full_percent = None;
+        if !self.tells_attachments {
+            view.attachments.clear(); // A restore begins records of attachments for all volumes.
+        }
         for (name, time) in &self.io_timeouts {
             if let Some(volume) = view.volumes.get_mut(name) {
                 Arc::make_mut(volume).io_timeout = Some(*time);
