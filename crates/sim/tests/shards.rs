@@ -140,4 +140,14 @@ fn seeds_that_found_something() {
     let plan = Plan::draw(Mode::All, seed).with_shards(Shards::draw(seed));
     let result = run(seed, &Plan { registered_starts: true, goes_back: true, devices_fail: false, ..plan });
     result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    // The check's fault: clients read everything while a node was still to be restarted as planned.
+    let seed = 828_450_240;
+    let plan = Plan::draw(Mode::Partitions, seed).with_shards(Shards::draw(seed));
+    let result = run(seed, &Plan { registered_starts: true, ..plan });
+    result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    // The workload's fault: a volume was to grow while something was wrong with every device.
+    let seed = 387_222_217;
+    let plan = Plan::draw(Mode::Fsx, seed).with_shards(Shards::draw(seed));
+    let result = run(seed, &Plan { registered_starts: true, devices_fail: true, ..plan });
+    result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
 }

@@ -33,6 +33,7 @@ impl World {
                 && world.cuts.idle()
                 && world.scene.snapshots.idle()
                 && world.scene.lost.idle()
+                && !world.has_planned_stop()
         };
         // What was sent to a device that kept silent, while there were faults, is asked for again by then.
         let soon = self.now + ANSWER_WAIT + SETTLE_STEP;

@@ -26,7 +26,7 @@ fn dropping(plan: LayerPlan) -> LayerPlan {
 
 impl<S: Scene> Cluster<S> {
     /// Makes a volume whose blocks are a snapshot's until it is written; gives the revision. `None` when it is not
-    /// there.
+    /// there, or there is no room.
     pub(crate) fn clone_snapshot(&mut self, snapshot: &str, name: &str, size: u64) -> Option<u64> {
         let below = self.configuration.view().volumes.get(snapshot)?.layer;
         let (source, of_source) = snapshot.split_once('@')?;
@@ -40,7 +40,7 @@ impl<S: Scene> Cluster<S> {
         self.trace.step(self.now, below.0, || format!("{name} is cloned from {snapshot}, on {below:?}"));
         self.count("clone");
         let made = self.configuration.run(|records| clone_snapshot(records, &spec, name, ""));
-        let (clone, mut revision) = self.must(made)?;
+        let (clone, mut revision) = self.must_if_room(made)?;
         if self.plan.lie == Some(Lie::CloneOfHead) {
             let model = self.configuration.model();
             let parent = model.volumes.get(source).map(|source| source.head);
@@ -51,7 +51,7 @@ impl<S: Scene> Cluster<S> {
         Some(revision)
     }
 
-    /// Makes an empty volume; gives the revision.
+    /// Makes an empty volume; gives the revision. `None` when there is no room.
     pub(crate) fn create_volume(&mut self, name: &str, size_bytes: u64) -> Option<u64> {
         self.create_volume_in(CLASS, name, size_bytes)
     }
@@ -62,7 +62,7 @@ impl<S: Scene> Cluster<S> {
         let spec = VolumeSpec { name: name.into(), size_bytes, class: class.into(), access };
         self.trace.step(self.now, size_bytes, || format!("{name} is made, of {size_bytes} bytes"));
         let made = self.configuration.run(|records| create_volume(records, &spec, name, ""));
-        let (_, revision) = self.must(made)?;
+        let (_, revision) = self.must_if_room(made)?;
         self.inform_all();
         Some(revision)
     }
@@ -92,12 +92,12 @@ impl<S: Scene> Cluster<S> {
         self.inform_all();
     }
 
-    /// A volume has another size; gives the revision.
+    /// A volume has another size; gives the revision. `None` when there is no room for more.
     pub(crate) fn resize_volume(&mut self, name: &str, size: u64) -> Option<u64> {
         self.trace.step(self.now, size, || format!("{name} has {size} bytes from now on"));
         self.count("resize");
         let resized = self.configuration.run(|records| resize_volume(records, name, size, true));
-        let (_, revision) = self.must(resized)?;
+        let (_, revision) = self.must_if_room(resized)?;
         self.inform_all();
         Some(revision)
     }
@@ -105,6 +105,14 @@ impl<S: Scene> Cluster<S> {
     /// What the control plane must not refuse.
     pub(crate) fn must<T>(&mut self, outcome: Result<T, MetaError>) -> Option<T> {
         outcome.map_err(|error| self.violate(Invariant::Protocol, format!("the control plane refuses: {error}"))).ok()
+    }
+
+    /// The same of what promises room: there is none while something is wrong with every single device.
+    fn must_if_room<T>(&mut self, outcome: Result<T, MetaError>) -> Option<T> {
+        match outcome {
+            Err(MetaError::Overcommit { capacity_bytes: 0, .. }) => None,
+            outcome => self.must(outcome),
+        }
     }
 
     /// Does what was planned from a model. False when somebody was faster.
