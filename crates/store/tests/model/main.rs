@@ -238,7 +238,6 @@ fn cleaning_in_vain_lets_clients_write() {
 }
 
 #[test]
-#[ignore = "not mended: perhaps the model, which does not wait long enough for a read of a leaf that can't be read"]
 fn a_read_of_a_leaf_that_is_refused_ends() {
     replay(include_str!("../histories/read-without-an-end.txt"), tiny());
 }

@@ -76,6 +76,9 @@ impl World {
     fn damage_leaf(&mut self, age: u8, chunk: u32, index: bool) {
         let layer = self.layer_of_age(age);
         let damage = if index { MapDamage::LeafAndIndex } else { MapDamage::Leaf };
+        // Of a leaf that could not be read till now, the store asks again a while later.
+        let is_unreadable = self.rig().map.unreadable().any(|leaf| leaf == (LayerId(layer), ChunkIndex(chunk)));
+        self.troubles.refusing |= is_unreadable;
         if self.rig().map.damage(LayerId(layer), ChunkIndex(chunk), damage) {
             self.troubles.damaged.insert(chunk);
             self.troubles.uncounted |= index;
