@@ -6,8 +6,8 @@ use std::{
 };
 
 /// Time to wait. The kernel ends a killed process's io_uring, and with it the hold on its ports and locked files, a
-/// moment after the process itself is gone.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// moment after the process itself is gone; on a busy machine more than a second after.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
