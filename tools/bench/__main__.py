@@ -102,7 +102,7 @@ def run_test(target, test, options, folder):
     )
 
 
-def run_rounds(options, folder, tests):
+def run_rounds(options, folder, tests, cluster=0):
     """All rounds on targets that are made for them. Gives the runs, and what the targets say of themselves."""
     targets = make_targets(options, folder)
     runs = []
@@ -115,8 +115,9 @@ def run_rounds(options, folder, tests):
             fio.run(fio.command(target.engine(), options.size, READ_ONCE), folder=folder)
         for round_number in range(options.rounds):
             for number, test in enumerate(tests):
-                # Turn by turn, and each time the other one first: a slow minute of the machine hits all alike.
-                forward = (round_number + number) % 2 == 0
+                # Turn by turn, and each time the other one first: a slow minute of the machine hits all alike. What
+                # comes first after the filling does so on every second cluster.
+                forward = (cluster + round_number + number) % 2 == 0
                 for target in targets if forward else reversed(targets):
                     run = run_test(target, test, options, folder)
                     runs.append(run)
@@ -135,7 +136,7 @@ def run_tests(options, folder, facts):
     for number in range(options.clusters):
         own = Path(folder) / f"cluster-{number}"
         own.mkdir()
-        more, details = run_rounds(options, own, tests)
+        more, details = run_rounds(options, own, tests, number)
         runs += more
         shutil.rmtree(own, ignore_errors=True)
     table = report.rows(tests, list(details), runs)
