@@ -1,6 +1,7 @@
 //! What a protocol has to do to be served.
 
 use crate::exports::Exports;
+use crate::nexuses::Nexus;
 use crate::request::Request;
 use crate::sharing::Sharing;
 use azekura_base::{Inbox, Outbox};
@@ -24,6 +25,15 @@ pub enum Event {
     Missing {
         /// What the client calls it.
         name: String,
+    },
+    /// The client comes to open this export under a name that it may have had before, on a connection that still
+    /// stands: what is left of that has to end first. [`Exports::has_nexus`] says when, and the protocol asks again at
+    /// the next [`Protocol::poll`]. The same nexus each time, and no other one on this connection.
+    WantsNexus {
+        /// The name.
+        nexus: Nexus,
+        /// The export's own name, which [`Exports::open`] has said to be ready.
+        export: String,
     },
     /// The client has opened an export: its requests follow. Once for each connection.
     Opened {

@@ -1,8 +1,8 @@
 //! A session and its one connection, as a protocol of the front end.
 //!
 //! ```text
-//!   login ──► waits for its volume ──► full feature phase ──► over
-//!       └────────────────────────────────────────────────────►┘
+//!   login ──► waits for its volume ──► waits for an earlier session to end ──► full feature phase ──► over
+//!       └──────────────────────────────────────────────────────────────────────────────────────────►┘
 //! ```
 
 mod answers;
@@ -91,6 +91,7 @@ impl Connection {
             Step::Reply(bhs, text) => send(&mut self.outbox, bhs, text),
             Step::Wanted(name) => return Some(Event::Wanted { name }),
             Step::Missing(name) => return Some(Event::Missing { name }),
+            Step::Nexus(nexus, export) => return Some(Event::WantsNexus { nexus, export }),
             Step::Refused(bhs, refusal) => {
                 send(&mut self.outbox, bhs, Vec::new());
                 return self.end(match refusal {

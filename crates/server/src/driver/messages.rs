@@ -2,6 +2,7 @@
 
 use crate::driver::commands::{Command, Inspection};
 use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard};
+use azekura_frontend::Nexus;
 use azekura_node::{Breakdown, FoundBlock};
 use azekura_reactor::Waker;
 use azekura_replica::{GroupConfig, ScrubReport};
@@ -38,6 +39,10 @@ pub enum Report {
     GiveBack(String, Generation),
     /// An attachment of a volume has ended, or the volume has: no client here uses it any more.
     Ended(String, Generation),
+    /// A client's connection, of this number here, wants a nexus for itself.
+    WantNexus(u64, Nexus),
+    /// Nothing is left of the connection of this number.
+    NexusOver(u64),
     /// Clients ask for exports that are not known here: the configuration may have them.
     ReadConfiguration,
     /// Something that people should know.

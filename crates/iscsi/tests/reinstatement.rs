@@ -1,0 +1,342 @@
+//! Sessions that are reinstated (RFC 7143 section 6.3.5), on front ends of several shards: whatever the earlier session
+//! is in the middle of, nothing of it is under way when the later one's login is answered, or comes after that.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::{Generation, LayerId, Shard, VolumeId};
+use azekura_frontend::{Client, ClientLimits, Clients, Context, Effect, Frontend, Member, Nexuses, Word};
+use azekura_gateway::{Backend, Op, Outcome, VolumeView};
+use azekura_iscsi::Connection;
+use azekura_iscsi::pdu::target::{LOGIN_RESPONSE, R2T};
+use azekura_iscsi::pdu::{BHS_SIZE, Bhs};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use support::{TARGET, command, data_out, login, text, write_10};
+
+const SHARDS: usize = 3;
+const SECTOR: usize = 512;
+
+/// Volumes that remember what is under way, with the session that has asked for it in the first byte.
+struct Volumes {
+    all: BTreeMap<String, Arc<VolumeView>>,
+    asked: BTreeMap<u64, Op>,
+}
+
+impl Backend for Volumes {
+    fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>> {
+        &self.all
+    }
+
+    fn revision(&self) -> u64 {
+        1
+    }
+
+    fn has_room(&self, _: &str) -> bool {
+        self.asked.len() < 3
+    }
+
+    fn is_ended(&self, _: VolumeId, _: Generation) -> bool {
+        false
+    }
+
+    fn submit(&mut self, token: u64, _: &str, _: Generation, op: Op) {
+        self.asked.insert(token, op);
+    }
+}
+
+#[derive(Default)]
+struct Sockets(BTreeMap<u32, Client>);
+
+impl Clients<u32> for Sockets {
+    fn client(&mut self, conn: u32) -> Option<&mut Client> {
+        self.0.get_mut(&conn)
+    }
+
+    fn unsent_bytes(&mut self, _: u32) -> usize {
+        0
+    }
+}
+
+/// A shard, and what is on its way from and to it.
+struct Side {
+    frontend: Frontend<u32>,
+    sockets: Sockets,
+    volumes: Volumes,
+    said: VecDeque<Effect<u32>>,
+    inbox: VecDeque<Word>,
+    closing: Vec<u32>,
+}
+
+/// An initiator's side of a connection.
+struct Host {
+    shard: usize,
+    to_send: VecDeque<u8>,
+    received: Vec<u8>,
+    is_in: bool,
+    cmd_sn: u32,
+}
+
+struct Process {
+    sides: Vec<Side>,
+    nexuses: Nexuses,
+    hosts: BTreeMap<u32, Host>,
+    made: u32,
+    /// The session whose login was answered last.
+    current: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    LogIn(usize),
+    /// A write, with its data or without.
+    Write(usize, u8, bool),
+    Deliver(usize, usize),
+    HangUp(usize),
+    /// The sockets of a shard that are being closed are closed.
+    Close(usize),
+    Answer(usize, usize),
+    Hear(usize),
+    Tell(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (shard, which) = (|| 0..SHARDS, || 0..6_usize);
+    let bytes = prop_oneof![Just(usize::MAX), 1..700_usize];
+    let step = prop_oneof![
+        2 => shard().prop_map(Step::LogIn),
+        6 => (which(), 0..4_u8, any::<bool>()).prop_map(|(host, block, whole)| Step::Write(host, block, whole)),
+        10 => (which(), bytes).prop_map(|(host, bytes)| Step::Deliver(host, bytes)),
+        1 => which().prop_map(Step::HangUp),
+        3 => shard().prop_map(Step::Close),
+        3 => (shard(), which()).prop_map(|(shard, which)| Step::Answer(shard, which)),
+        5 => shard().prop_map(Step::Hear),
+        5 => shard().prop_map(Step::Tell),
+    ];
+    proptest::collection::vec(step, 0..300)
+}
+
+fn view() -> VolumeView {
+    VolumeView {
+        id: VolumeId(7),
+        name: "vol1".to_owned(),
+        size: 4 << 20,
+        layer: LayerId(1),
+        cut: None,
+        read_only: false,
+        io_timeout: None,
+        groups: Arc::from([]),
+        group_offset: 0,
+    }
+}
+
+/// The bytes of a PDU.
+fn pdu(mut bhs: Bhs, data: &[u8]) -> Vec<u8> {
+    bhs.set_data_bytes(data.len());
+    [&bhs.0[..], data, &[0; 3][..data.len().wrapping_neg() % 4]].concat()
+}
+
+impl Process {
+    fn new() -> Process {
+        let side = || Side {
+            frontend: Frontend::new(ClientLimits::default()),
+            sockets: Sockets::default(),
+            volumes: Volumes { all: [("vol1".to_owned(), Arc::new(view()))].into(), asked: BTreeMap::new() },
+            said: VecDeque::new(),
+            inbox: VecDeque::new(),
+            closing: Vec::new(),
+        };
+        let sides = (0..SHARDS).map(|_| side()).collect();
+        Process { sides, nexuses: Nexuses::default(), hosts: BTreeMap::new(), made: 0, current: None }
+    }
+
+    /// A front end does something, and then all that follows in its shard.
+    fn front(&mut self, shard: usize, act: impl FnOnce(&mut Frontend<u32>, &mut Context<'_, u32>)) {
+        let Side { frontend, sockets, volumes, said, closing, .. } = &mut self.sides[shard];
+        let mut cx = Context { clients: sockets, backend: volumes, now: Duration::from_secs(1) };
+        act(frontend, &mut cx);
+        loop {
+            while frontend.admit(&mut cx) {}
+            match frontend.next_effect() {
+                None => break,
+                Some(Effect::Attach(name)) => {
+                    frontend.volume_attached(&name, Ok((VolumeId(7), Generation(1))), &mut cx);
+                }
+                Some(Effect::GiveBack(name, _)) => frontend.volume_given_back(&name),
+                Some(effect @ (Effect::WantNexus(..) | Effect::NexusOver(_))) => said.push_back(effect),
+                Some(Effect::Close(conn, _)) => closing.push(conn),
+                Some(_) => {}
+            }
+        }
+        self.read(shard);
+    }
+
+    /// What was sent to the hosts of a shard arrives.
+    fn read(&mut self, shard: usize) {
+        for (conn, host) in self.hosts.iter_mut().filter(|(_, host)| host.shard == shard) {
+            let Some(client) = self.sides[shard].sockets.0.get_mut(conn) else { continue };
+            let mut pieces = Vec::new();
+            client.protocol().outbox_mut().take(&mut pieces, usize::MAX, usize::MAX);
+            host.received.extend(pieces.concat());
+            while host.received.len() >= BHS_SIZE {
+                let mut bhs = Bhs::new(0);
+                bhs.0.copy_from_slice(&host.received[..BHS_SIZE]);
+                let end = BHS_SIZE + bhs.data_bytes().next_multiple_of(4);
+                if host.received.len() < end {
+                    break;
+                }
+                host.received.drain(..end);
+                match bhs.opcode() {
+                    LOGIN_RESPONSE => {
+                        assert_eq!(bhs.u16(36), 0, "the login was refused");
+                        host.is_in = true;
+                        self.current = Some(*conn);
+                    }
+                    R2T => {
+                        let data_out = data_out(bhs.itt(), bhs.u32(20), 0, 0, true);
+                        host.to_send.extend(pdu(data_out, &vec![*conn as u8; SECTOR]));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn log_in(&mut self, shard: usize) {
+        self.made += 1;
+        let conn = self.made;
+        let keys = text(&[("InitiatorName", "iqn.2000-01.example:me"), ("TargetName", TARGET)]);
+        let to_send = VecDeque::from(pdu(login(1, 3).bhs(), &keys));
+        self.hosts.insert(conn, Host { shard, to_send, received: Vec::new(), is_in: false, cmd_sn: 10 });
+        let client = Client::new(Box::new(Connection::new(256 << 10, "10.0.0.1:3260")));
+        self.sides[shard].sockets.0.insert(conn, client);
+        assert!(self.sides[shard].frontend.connect(conn, Duration::from_secs(1)));
+    }
+
+    fn write(&mut self, conn: u32, block: u8, whole: bool) {
+        let host = self.hosts.get_mut(&conn).unwrap();
+        if !host.is_in {
+            return;
+        }
+        let mut write = command(&write_10(u32::from(block), 1), 0, SECTOR as u32, true);
+        write.itt = host.cmd_sn;
+        let bhs = write.bhs(host.cmd_sn, 0);
+        host.cmd_sn += 1;
+        let data = vec![conn as u8; if whole { SECTOR } else { 0 }];
+        host.to_send.extend(pdu(bhs, &data));
+    }
+
+    fn deliver(&mut self, conn: u32, most: usize) {
+        let host = self.hosts.get_mut(&conn).unwrap();
+        let (shard, mut left) = (host.shard, most);
+        loop {
+            let (Some(client), Some(host)) = (self.sides[shard].sockets.0.get_mut(&conn), self.hosts.get_mut(&conn))
+            else {
+                return;
+            };
+            if host.to_send.is_empty() || left == 0 || !client.wants_bytes() {
+                return;
+            }
+            let inbox = client.protocol().inbox_mut();
+            let mut fill = inbox.take_fill();
+            let count = host.to_send.len().min(left).min(fill.buf.len() - fill.at);
+            let bytes: Vec<u8> = host.to_send.drain(..count).collect();
+            fill.buf[fill.at..fill.at + count].copy_from_slice(&bytes);
+            inbox.filled(fill, count);
+            left -= count;
+            self.front(shard, |frontend, cx| frontend.pump(conn, cx));
+        }
+    }
+
+    fn gone(&mut self, conn: u32) {
+        let Some(host) = self.hosts.remove(&conn) else { return };
+        self.sides[host.shard].sockets.0.remove(&conn);
+        self.front(host.shard, |frontend, _| frontend.gone(conn));
+    }
+
+    fn answer(&mut self, shard: usize, which: usize) {
+        let asked = &mut self.sides[shard].volumes.asked;
+        let Some(token) = asked.keys().nth(which % asked.len().max(1)).copied() else { return };
+        asked.remove(&token);
+        self.front(shard, |frontend, cx| frontend.complete(token, Outcome::Done, cx));
+    }
+
+    fn step(&mut self, step: &Step) {
+        let host = |process: &Process, which: usize| process.hosts.keys().rev().nth(which).copied();
+        match *step {
+            Step::LogIn(shard) => {
+                self.log_in(shard);
+                self.deliver(self.made, usize::MAX);
+            }
+            Step::Write(which, block, whole) => {
+                host(self, which).into_iter().for_each(|conn| self.write(conn, block, whole))
+            }
+            Step::Deliver(which, bytes) => host(self, which).into_iter().for_each(|conn| self.deliver(conn, bytes)),
+            Step::HangUp(which) => host(self, which).into_iter().for_each(|conn| self.gone(conn)),
+            Step::Close(shard) => {
+                std::mem::take(&mut self.sides[shard].closing).into_iter().for_each(|conn| self.gone(conn));
+            }
+            Step::Answer(shard, which) => self.answer(shard, which),
+            Step::Hear(shard) => {
+                let member = |number| Member { shard: Shard(shard as u8), number };
+                match self.sides[shard].said.pop_front() {
+                    Some(Effect::WantNexus(number, nexus)) => self.nexuses.wanted(member(number), &nexus),
+                    Some(Effect::NexusOver(number)) => self.nexuses.over(member(number)),
+                    _ => {}
+                }
+                while let Some(word) = self.nexuses.next_word() {
+                    let (Word::Begin(member) | Word::End(member)) = word;
+                    self.sides[usize::from(member.shard.0)].inbox.push_back(word);
+                }
+            }
+            Step::Tell(shard) => match self.sides[shard].inbox.pop_front() {
+                Some(Word::Begin(member)) => {
+                    self.front(shard, |frontend, cx| frontend.nexus_begins(member.number, cx));
+                }
+                Some(Word::End(member)) => self.front(shard, |frontend, cx| frontend.nexus_ends(member.number, cx)),
+                None => {}
+            },
+        }
+        self.check();
+    }
+
+    /// Only the session whose login was answered last has something under way.
+    fn check(&self) {
+        for op in self.sides.iter().flat_map(|side| side.volumes.asked.values()) {
+            let Op::Write { bytes, .. } = op else { panic!("{op:?} was not asked for") };
+            let current = self.current.map(|conn| conn as u8);
+            assert_eq!(Some(bytes[0]), current, "a write of an earlier session is under way");
+        }
+        let others = self.hosts.iter().filter(|(conn, host)| host.is_in && Some(**conn) != self.current);
+        assert_eq!(others.count(), 0, "the earlier session's connection stands");
+    }
+
+    /// Everything arrives, but that nobody hangs up.
+    fn settle(&mut self) {
+        for _ in 0..400 {
+            for shard in 0..SHARDS {
+                [Step::Hear(shard), Step::Tell(shard), Step::Close(shard), Step::Answer(shard, 0)]
+                    .iter()
+                    .for_each(|step| self.step(step));
+            }
+            (0..self.hosts.len()).for_each(|which| self.step(&Step::Deliver(which, usize::MAX)));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_session_is_reinstated_at_any_moment_of_the_earlier_ones_life(steps in steps()) {
+        let mut process = Process::new();
+        steps.iter().for_each(|step| process.step(step));
+        process.settle();
+        prop_assert!(process.hosts.len() <= 1, "{} connections stand", process.hosts.len());
+        prop_assert!(process.hosts.values().all(|host| host.is_in), "it waits for ever");
+        let hosts: Vec<u32> = process.hosts.keys().copied().collect();
+        hosts.into_iter().for_each(|conn| process.gone(conn));
+        process.settle();
+        prop_assert!(process.nexuses.is_empty());
+    }
+}
