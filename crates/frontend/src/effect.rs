@@ -1,6 +1,6 @@
 //! What a front end wants done.
 
-use crate::nexuses::Nexus;
+use crate::nexuses::News;
 use azekura_base::Generation;
 use azekura_gateway::Outcome;
 
@@ -27,11 +27,9 @@ pub enum Effect<K> {
     /// An attachment of a volume has ended, or the volume itself: it is not used any more, and nothing is to be given
     /// back.
     Ended(String, Generation),
-    /// A connection wants to have this nexus alone, as the member of this number: [`crate::Nexuses::wanted`] is to be
-    /// told. [`crate::Frontend::nexus_begins`] answers.
-    WantNexus(u64, Nexus),
-    /// Nothing is left of this member: to be told to [`crate::Nexuses::over`].
-    NexusOver(u64),
+    /// Something of the connection of this number here, for [`crate::Nexuses::heard`]; what [`crate::Nexuses`] says to
+    /// that is for [`crate::Frontend::told`].
+    Nexus(u64, News),
     /// Read the configuration, because clients ask for exports that are not known here;
     /// [`crate::Frontend::configuration_read`] answers.
     ReadConfiguration,

@@ -8,6 +8,7 @@ use crate::exports::{Listings, Volumes};
 use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
+use crate::nexuses::News;
 use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
@@ -274,6 +275,18 @@ impl<K: Copy + Ord> Frontend<K> {
                 self.want_nexus(conn, nexus, &export, cx);
                 false
             }
+            Event::Sweeps(token, why) => {
+                match self.members.number(conn) {
+                    Some(number) => self.effects.push_back(Effect::Nexus(number, News::Sweeps(token, why))),
+                    None => client.protocol().swept(token),
+                }
+                true
+            }
+            Event::Swept(sweep) => {
+                let number = self.members.swept(conn);
+                self.effects.extend(number.map(|number| Effect::Nexus(number, News::Swept(sweep))));
+                true
+            }
             Event::Opened { name } => {
                 self.doors.opened(conn);
                 // The volume was there a moment ago, in the protocol's poll.
@@ -386,6 +399,9 @@ impl<K: Copy + Ord> Frontend<K> {
                     if let Some(client) = cx.clients.client(conn) {
                         client.protocol().reply(tag, outcome);
                         self.effects.push_back(Effect::Touched(conn));
+                    }
+                    if self.members.is_sweeping(conn) {
+                        self.pump(conn, cx);
                     }
                 }
                 self.attaching.end(&volume, attachment);

@@ -42,7 +42,7 @@ pub use exports::{Export, Exports, Listing, MakeListing, Opening};
 pub use frontend::{Clients, Context, Frontend};
 pub use holders::{Attachment, Errand, Holders, Refusal};
 pub use memory::{Memory, MemoryLimits};
-pub use nexuses::{Member, Nexus, Nexuses, Word};
+pub use nexuses::{Member, News, Nexus, Nexuses, Word};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};
 pub use request::Request;
 pub use sharing::{Sharing, Wish};

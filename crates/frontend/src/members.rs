@@ -29,11 +29,19 @@ pub(crate) struct Members<K> {
     conns: BTreeMap<u64, K>,
     /// Requests under way of those whose connection is gone.
     leaving: BTreeMap<u64, usize>,
+    /// Sweeps that have not been answered.
+    sweeps: BTreeMap<K, usize>,
 }
 
 impl<K> Default for Members<K> {
     fn default() -> Members<K> {
-        Members { made: 0, by_conn: BTreeMap::new(), conns: BTreeMap::new(), leaving: BTreeMap::new() }
+        Members {
+            made: 0,
+            by_conn: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            sweeps: BTreeMap::new(),
+        }
     }
 }
 
@@ -79,6 +87,7 @@ impl<K: Copy + Ord> Members<K> {
     pub fn gone(&mut self, conn: K, requests: usize) -> Option<u64> {
         let (number, _) = self.by_conn.remove(&conn)?;
         self.conns.remove(&number);
+        self.sweeps.remove(&conn);
         if requests > 0 {
             self.leaving.insert(number, requests);
         }
@@ -91,6 +100,26 @@ impl<K: Copy + Ord> Members<K> {
         let Some(requests) = self.leaving.get_mut(&number) else { return false };
         *requests -= 1;
         *requests == 0 && self.leaving.remove(&number).is_some()
+    }
+
+    /// A connection is told of a sweep.
+    pub fn sweep(&mut self, conn: K) {
+        *self.sweeps.entry(conn).or_default() += 1;
+    }
+
+    /// It has answered one. Its number.
+    pub fn swept(&mut self, conn: K) -> Option<u64> {
+        let left = self.sweeps.get_mut(&conn)?;
+        *left -= 1;
+        if *left == 0 {
+            self.sweeps.remove(&conn);
+        }
+        self.number(conn)
+    }
+
+    /// Whether it owes an answer to one, which may be due whenever a request of it has ended.
+    pub fn is_sweeping(&self, conn: K) -> bool {
+        self.sweeps.contains_key(&conn)
     }
 
     #[cfg(test)]

@@ -65,6 +65,10 @@ fn nexus(which: usize) -> Nexus {
     format!("nexus {which}").into()
 }
 
+fn wants(nexus: &Nexus) -> News {
+    News::Wants { nexus: Arc::clone(nexus), unit: "vol1".into() }
+}
+
 impl Process {
     fn new() -> Process {
         let sides = (0..SHARDS).map(|_| Side::default()).collect();
@@ -119,15 +123,14 @@ impl Process {
             }
             Step::Answer(shard, which) => self.answer(shard, which),
             Step::Hear(shard) => match self.sides[shard].said.pop_front() {
-                Some(Said::Wanted(member, nexus)) => self.nexuses.wanted(member, &nexus),
-                Some(Said::Over(member)) => self.nexuses.over(member),
+                Some(Said::Wanted(member, nexus)) => self.nexuses.heard(member, wants(&nexus)),
+                Some(Said::Over(member)) => self.nexuses.heard(member, News::Over),
                 None => {}
             },
             Step::Tell(shard) => self.tell(shard),
         }
         while let Some(word) = self.nexuses.next_word() {
-            let (Word::Begin(member) | Word::End(member)) = word;
-            self.sides[usize::from(member.shard.0)].inbox.push_back(word);
+            self.sides[usize::from(word.member().shard.0)].inbox.push_back(word);
         }
         self.check();
     }
@@ -145,7 +148,7 @@ impl Process {
                     side.conns.get_mut(&conn).expect("it is there").is_closing = true;
                 }
             }
-            None => {}
+            Some(Word::Sweep(..) | Word::Swept(..)) | None => {}
         }
     }
 
@@ -223,13 +226,13 @@ fn words(nexuses: &mut Nexuses) -> Vec<Word> {
 fn the_later_one_begins_when_the_earlier_one_is_over() {
     let (mut nexuses, mine) = (Nexuses::default(), nexus(0));
     let [first, second] = [member(0, 1), member(3, 1)];
-    nexuses.wanted(first, &mine);
+    nexuses.heard(first, wants(&mine));
     assert_eq!(words(&mut nexuses), [Word::Begin(first)]);
-    nexuses.wanted(second, &mine);
+    nexuses.heard(second, wants(&mine));
     assert_eq!(words(&mut nexuses), [Word::End(first)]);
-    nexuses.wanted(member(1, 7), &nexus(1));
+    nexuses.heard(member(1, 7), wants(&nexus(1)));
     assert_eq!(words(&mut nexuses), [Word::Begin(member(1, 7))], "another nexus does not wait");
-    nexuses.over(first);
+    nexuses.heard(first, News::Over);
     assert_eq!(words(&mut nexuses), [Word::Begin(second)]);
 }
 
@@ -237,13 +240,13 @@ fn the_later_one_begins_when_the_earlier_one_is_over() {
 fn of_several_that_come_the_last_one_begins() {
     let (mut nexuses, mine) = (Nexuses::default(), nexus(0));
     let [first, second, third] = [member(0, 1), member(1, 1), member(0, 2)];
-    [first, second, third].iter().for_each(|member| nexuses.wanted(*member, &mine));
+    [first, second, third].iter().for_each(|member| nexuses.heard(*member, wants(&mine)));
     assert_eq!(words(&mut nexuses), [Word::Begin(first), Word::End(first), Word::End(second)]);
-    nexuses.over(second);
+    nexuses.heard(second, News::Over);
     assert!(words(&mut nexuses).is_empty(), "the first one is not over");
-    nexuses.over(first);
+    nexuses.heard(first, News::Over);
     assert_eq!(words(&mut nexuses), [Word::Begin(third)]);
-    nexuses.over(third);
+    nexuses.heard(third, News::Over);
     assert!(nexuses.is_empty() && words(&mut nexuses).is_empty());
 }
 
@@ -251,12 +254,39 @@ fn of_several_that_come_the_last_one_begins() {
 fn who_was_told_to_end_does_not_begin_again() {
     let (mut nexuses, mine) = (Nexuses::default(), nexus(0));
     let [first, second, third] = [member(0, 1), member(1, 1), member(2, 1)];
-    nexuses.wanted(first, &mine);
-    nexuses.wanted(second, &mine);
-    nexuses.over(second);
+    nexuses.heard(first, wants(&mine));
+    nexuses.heard(second, wants(&mine));
+    nexuses.heard(second, News::Over);
     assert_eq!(words(&mut nexuses), [Word::Begin(first), Word::End(first)], "the second one has given up");
-    nexuses.wanted(third, &mine);
+    nexuses.heard(third, wants(&mine));
     assert!(words(&mut nexuses).is_empty(), "told once");
-    nexuses.over(first);
+    nexuses.heard(first, News::Over);
     assert_eq!(words(&mut nexuses), [Word::Begin(third)]);
+}
+
+#[test]
+fn a_sweep_has_ended_when_all_others_of_the_export_have_answered_or_are_over() {
+    let mut nexuses = Nexuses::default();
+    let [by, beside, gone, elsewhere] = [member(0, 1), member(1, 1), member(1, 2), member(2, 1)];
+    for (number, one) in [by, beside, gone].into_iter().enumerate() {
+        nexuses.heard(one, wants(&nexus(number)));
+    }
+    nexuses.heard(elsewhere, News::Wants { nexus: nexus(7), unit: "vol2".into() });
+    words(&mut nexuses);
+    nexuses.heard(by, News::Sweeps(44, 9));
+    assert_eq!(words(&mut nexuses), [Word::Sweep(beside, 1, 9), Word::Sweep(gone, 1, 9)]);
+    nexuses.heard(beside, News::Swept(1));
+    nexuses.heard(beside, News::Swept(1));
+    assert!(words(&mut nexuses).is_empty());
+    nexuses.heard(gone, News::Over);
+    assert_eq!(words(&mut nexuses), [Word::Swept(by, 44)]);
+    nexuses.heard(elsewhere, News::Sweeps(1, 9));
+    assert_eq!(words(&mut nexuses), [Word::Swept(elsewhere, 1)], "there is nobody else");
+    nexuses.heard(by, News::Sweeps(45, 9));
+    nexuses.heard(by, News::Over);
+    words(&mut nexuses);
+    nexuses.heard(beside, News::Swept(2));
+    assert!(words(&mut nexuses).is_empty(), "nobody waits for it");
+    [beside, elsewhere].into_iter().for_each(|one| nexuses.heard(one, News::Over));
+    assert!(nexuses.is_empty());
 }

@@ -35,6 +35,13 @@ pub enum Event {
         /// The export's own name, which [`Exports::open`] has said to be ready.
         export: String,
     },
+    /// The client ends what all others have asked for of the export, for a reason that the protocol knows.
+    /// [`Protocol::swept`] follows with this number, which the protocol chooses, when nothing of that can change the
+    /// export any more. What other nodes' clients have asked for is not ended.
+    Sweeps(u64, u8),
+    /// Nothing that the client had asked for before [`Protocol::sweep`] with this number can change the export any
+    /// more.
+    Swept(u64),
     /// The client has opened an export: its requests follow. Once for each connection.
     Opened {
         /// The export's own name, also where the client asked by another one.
@@ -89,6 +96,17 @@ pub trait Protocol {
     /// waits for [`Protocol::give_room`].
     fn room_is_late(&mut self) -> bool {
         false
+    }
+
+    /// Another client of the export ends what this one has asked for, for this reason: [`Event::Swept`] with this
+    /// number is owed. Only connections that want a nexus are told.
+    fn sweep(&mut self, sweep: u64, why: u8) {
+        let _ = (sweep, why);
+    }
+
+    /// What others had asked for before [`Event::Sweeps`] with this number has ended.
+    fn swept(&mut self, token: u64) {
+        let _ = token;
     }
 
     /// True: what was given stays given until a request names it, however much more is given meanwhile. False: what was

@@ -4,7 +4,7 @@
 mod support;
 
 use azekura_base::{Generation, Shard};
-use azekura_frontend::{Close, Effect, Member, Nexuses, Word};
+use azekura_frontend::{Close, Effect, Member, Nexuses};
 use support::Rig;
 
 fn member(number: u64) -> Member {
@@ -31,18 +31,14 @@ impl Process {
             let mut goes_on = !effects.is_empty();
             for effect in effects {
                 match effect {
-                    Effect::WantNexus(number, nexus) => self.nexuses.wanted(member(number), &nexus),
-                    Effect::NexusOver(number) => self.nexuses.over(member(number)),
+                    Effect::Nexus(number, news) => self.nexuses.heard(member(number), news),
                     Effect::Attach(name) => self.rig.attached(&name, 1, 7),
                     other => self.others.push(other),
                 }
             }
             while let Some(word) = self.nexuses.next_word() {
                 goes_on = true;
-                match word {
-                    Word::Begin(member) => self.rig.front(|frontend, cx| frontend.nexus_begins(member.number, cx)),
-                    Word::End(member) => self.rig.front(|frontend, cx| frontend.nexus_ends(member.number, cx)),
-                }
+                self.rig.front(|frontend, cx| frontend.told(word, cx));
                 self.rig.turn();
             }
             if !goes_on {

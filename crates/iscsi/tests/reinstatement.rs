@@ -5,10 +5,11 @@
 mod support;
 
 use azekura_base::{Generation, LayerId, Shard, VolumeId};
-use azekura_frontend::{Client, ClientLimits, Clients, Context, Effect, Frontend, Member, Nexuses, Word};
+use azekura_frontend::{Client, ClientLimits, Clients, Context, Effect, Frontend, Member, News, Nexuses, Word};
 use azekura_gateway::{Backend, Op, Outcome, VolumeView};
 use azekura_iscsi::Connection;
-use azekura_iscsi::pdu::target::{LOGIN_RESPONSE, R2T};
+use azekura_iscsi::pdu::initiator::TASK_MANAGEMENT;
+use azekura_iscsi::pdu::target::{LOGIN_RESPONSE, R2T, TASK_MANAGEMENT_RESPONSE};
 use azekura_iscsi::pdu::{BHS_SIZE, Bhs};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,8 @@ use support::{TARGET, command, data_out, login, text, write_10};
 
 const SHARDS: usize = 3;
 const SECTOR: usize = 512;
+const ME: &str = "iqn.2000-01.example:me";
+const YOU: &str = "iqn.2000-01.example:you";
 
 /// Volumes that remember what is under way, with the session that has asked for it in the first byte.
 struct Volumes {
@@ -65,7 +68,7 @@ struct Side {
     frontend: Frontend<u32>,
     sockets: Sockets,
     volumes: Volumes,
-    said: VecDeque<Effect<u32>>,
+    said: VecDeque<(u64, News)>,
     inbox: VecDeque<Word>,
     closing: Vec<u32>,
 }
@@ -77,6 +80,8 @@ struct Host {
     received: Vec<u8>,
     is_in: bool,
     cmd_sn: u32,
+    /// Functions that were answered.
+    functions: u32,
 }
 
 struct Process {
@@ -86,6 +91,8 @@ struct Process {
     made: u32,
     /// The session whose login was answered last.
     current: Option<u32>,
+    /// All sessions are of one nexus.
+    is_one: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -149,7 +156,7 @@ impl Process {
             closing: Vec::new(),
         };
         let sides = (0..SHARDS).map(|_| side()).collect();
-        Process { sides, nexuses: Nexuses::default(), hosts: BTreeMap::new(), made: 0, current: None }
+        Process { sides, nexuses: Nexuses::default(), hosts: BTreeMap::new(), made: 0, current: None, is_one: true }
     }
 
     /// A front end does something, and then all that follows in its shard.
@@ -165,7 +172,7 @@ impl Process {
                     frontend.volume_attached(&name, Ok((VolumeId(7), Generation(1))), &mut cx);
                 }
                 Some(Effect::GiveBack(name, _)) => frontend.volume_given_back(&name),
-                Some(effect @ (Effect::WantNexus(..) | Effect::NexusOver(_))) => said.push_back(effect),
+                Some(Effect::Nexus(number, news)) => said.push_back((number, news)),
                 Some(Effect::Close(conn, _)) => closing.push(conn),
                 Some(_) => {}
             }
@@ -198,18 +205,19 @@ impl Process {
                         let data_out = data_out(bhs.itt(), bhs.u32(20), 0, 0, true);
                         host.to_send.extend(pdu(data_out, &vec![*conn as u8; SECTOR]));
                     }
+                    TASK_MANAGEMENT_RESPONSE => host.functions += 1,
                     _ => {}
                 }
             }
         }
     }
 
-    fn log_in(&mut self, shard: usize) {
+    fn log_in(&mut self, shard: usize, name: &str) {
         self.made += 1;
         let conn = self.made;
-        let keys = text(&[("InitiatorName", "iqn.2000-01.example:me"), ("TargetName", TARGET)]);
+        let keys = text(&[("InitiatorName", name), ("TargetName", TARGET)]);
         let to_send = VecDeque::from(pdu(login(1, 3).bhs(), &keys));
-        self.hosts.insert(conn, Host { shard, to_send, received: Vec::new(), is_in: false, cmd_sn: 10 });
+        self.hosts.insert(conn, Host { shard, to_send, received: Vec::new(), is_in: false, cmd_sn: 10, functions: 0 });
         let client = Client::new(Box::new(Connection::new(256 << 10, "10.0.0.1:3260")));
         self.sides[shard].sockets.0.insert(conn, client);
         assert!(self.sides[shard].frontend.connect(conn, Duration::from_secs(1)));
@@ -267,7 +275,7 @@ impl Process {
         let host = |process: &Process, which: usize| process.hosts.keys().rev().nth(which).copied();
         match *step {
             Step::LogIn(shard) => {
-                self.log_in(shard);
+                self.log_in(shard, ME);
                 self.deliver(self.made, usize::MAX);
             }
             Step::Write(which, block, whole) => {
@@ -280,30 +288,27 @@ impl Process {
             }
             Step::Answer(shard, which) => self.answer(shard, which),
             Step::Hear(shard) => {
-                let member = |number| Member { shard: Shard(shard as u8), number };
-                match self.sides[shard].said.pop_front() {
-                    Some(Effect::WantNexus(number, nexus)) => self.nexuses.wanted(member(number), &nexus),
-                    Some(Effect::NexusOver(number)) => self.nexuses.over(member(number)),
-                    _ => {}
+                if let Some((number, news)) = self.sides[shard].said.pop_front() {
+                    self.nexuses.heard(Member { shard: Shard(shard as u8), number }, news);
                 }
                 while let Some(word) = self.nexuses.next_word() {
-                    let (Word::Begin(member) | Word::End(member)) = word;
-                    self.sides[usize::from(member.shard.0)].inbox.push_back(word);
+                    self.sides[usize::from(word.member().shard.0)].inbox.push_back(word);
                 }
             }
-            Step::Tell(shard) => match self.sides[shard].inbox.pop_front() {
-                Some(Word::Begin(member)) => {
-                    self.front(shard, |frontend, cx| frontend.nexus_begins(member.number, cx));
+            Step::Tell(shard) => {
+                if let Some(word) = self.sides[shard].inbox.pop_front() {
+                    self.front(shard, |frontend, cx| frontend.told(word, cx));
                 }
-                Some(Word::End(member)) => self.front(shard, |frontend, cx| frontend.nexus_ends(member.number, cx)),
-                None => {}
-            },
+            }
         }
         self.check();
     }
 
     /// Only the session whose login was answered last has something under way.
     fn check(&self) {
+        if !self.is_one {
+            return;
+        }
         for op in self.sides.iter().flat_map(|side| side.volumes.asked.values()) {
             let Op::Write { bytes, .. } = op else { panic!("{op:?} was not asked for") };
             let current = self.current.map(|conn| conn as u8);
@@ -339,4 +344,41 @@ proptest! {
         process.settle();
         prop_assert!(process.nexuses.is_empty());
     }
+}
+
+#[test]
+fn a_reset_reaches_sessions_on_other_shards_and_waits_for_their_writes() {
+    let mut process = Process { is_one: false, ..Process::new() };
+    let pass = |process: &mut Process| {
+        for _ in 0..10 {
+            (0..SHARDS)
+                .for_each(|shard| [Step::Hear(shard), Step::Tell(shard)].iter().for_each(|step| process.step(step)));
+            (0..process.hosts.len()).for_each(|which| process.step(&Step::Deliver(which, usize::MAX)));
+        }
+    };
+    for (shard, name) in [(0, ME), (1, YOU), (2, "iqn.2000-01.example:third")] {
+        process.log_in(shard, name);
+        process.deliver(process.made, usize::MAX);
+    }
+    pass(&mut process);
+    assert!(process.hosts.values().all(|host| host.is_in));
+    process.write(2, 0, true);
+    process.write(3, 1, true);
+    pass(&mut process);
+    let mut reset = Bhs::new(TASK_MANAGEMENT | 0x40);
+    reset.0[1] = 0x85;
+    process.hosts.get_mut(&1).unwrap().to_send.extend(pdu(reset, &[]));
+    pass(&mut process);
+    let functions = |process: &Process| process.hosts[&1].functions;
+    assert_eq!(functions(&process), 0, "writes are under way");
+    process.step(&Step::Answer(1, 0));
+    pass(&mut process);
+    assert_eq!(functions(&process), 0, "one is under way");
+    // The other one is that of a host whose connection breaks.
+    process.gone(3);
+    pass(&mut process);
+    assert_eq!(functions(&process), 0, "it still is");
+    process.step(&Step::Answer(2, 0));
+    pass(&mut process);
+    assert_eq!(functions(&process), 1);
 }

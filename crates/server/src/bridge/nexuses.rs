@@ -3,7 +3,7 @@
 use crate::driver::commands::Command;
 use crate::driver::messages::Handles;
 use azekura_base::Shard;
-use azekura_frontend::{Member, Nexus, Nexuses, Word};
+use azekura_frontend::{Member, News, Nexuses};
 
 /// The nexuses of this process.
 pub struct NexusKeeper {
@@ -17,22 +17,11 @@ impl NexusKeeper {
         NexusKeeper { shards, nexuses: Nexuses::default() }
     }
 
-    /// A connection of a shard wants a nexus.
-    pub fn wanted(&mut self, shard: Shard, number: u64, nexus: &Nexus) {
-        self.nexuses.wanted(Member { shard, number }, nexus);
-        self.tell();
-    }
-
-    /// Nothing is left of a connection.
-    pub fn over(&mut self, shard: Shard, number: u64) {
-        self.nexuses.over(Member { shard, number });
-        self.tell();
-    }
-
-    fn tell(&mut self) {
+    /// A shard says something of one of its connections.
+    pub fn heard(&mut self, shard: Shard, number: u64, news: News) {
+        self.nexuses.heard(Member { shard, number }, news);
         while let Some(word) = self.nexuses.next_word() {
-            let (Word::Begin(member) | Word::End(member)) = word;
-            self.shards.send(member.shard, Command::Nexus(word));
+            self.shards.send(word.member().shard, Command::Nexus(word));
         }
     }
 }

@@ -87,8 +87,7 @@ pub async fn carry_out(
             Report::Attach(volume) => keeper.wanted(shard, &volume),
             Report::GiveBack(volume, attachment) => keeper.idle(shard, &volume, attachment),
             Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
-            Report::WantNexus(number, nexus) => nexuses.wanted(shard, number, &nexus),
-            Report::NexusOver(number) => nexuses.over(shard, number),
+            Report::Nexus(number, news) => nexuses.heard(shard, number, news),
             Report::ReadConfiguration => {
                 drop(tokio::spawn(clients::read_configuration(client.clone(), shards.clone(), shard)))
             }

@@ -50,7 +50,7 @@ pub enum Command {
     Attached(String, Result<(VolumeId, Generation), String>),
     /// A volume is given back.
     GivenBack(String),
-    /// A client's connection has its nexus, or is to be closed because another one wants that.
+    /// Something for a client's connection that has a nexus or wants one.
     Nexus(Word),
     /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`], or
     /// could not be.

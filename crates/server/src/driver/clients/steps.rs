@@ -5,7 +5,7 @@ use crate::driver::dataplane::DataPlane;
 use crate::driver::messages::Report;
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
-use azekura_frontend::{Client, Clients, Close, Context, Effect, Frontend, Word};
+use azekura_frontend::{Client, Clients, Close, Context, Effect, Frontend};
 use azekura_gateway::Op;
 use azekura_reactor::{self as reactor, ConnId, Reactor, Released};
 
@@ -109,21 +109,12 @@ impl DataPlane {
                 Effect::Attach(volume) => self.report(Report::Attach(volume)),
                 Effect::GiveBack(volume, attachment) => self.report(Report::GiveBack(volume, attachment)),
                 Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
-                Effect::WantNexus(number, nexus) => self.report(Report::WantNexus(number, nexus)),
-                Effect::NexusOver(number) => self.report(Report::NexusOver(number)),
+                Effect::Nexus(number, news) => self.report(Report::Nexus(number, news)),
                 Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
                 Effect::Answered(token, outcome) => self.clients.trimmed(token, &outcome),
                 Effect::Warn(what) => self.report(Report::Warn(what)),
             }
         }
-    }
-
-    /// Another connection of this process, on whatever shard, has ended or has come.
-    pub(in crate::driver) fn told_of_nexus(&mut self, word: Word) {
-        self.front(|frontend, context| match word {
-            Word::Begin(member) => frontend.nexus_begins(member.number, context),
-            Word::End(member) => frontend.nexus_ends(member.number, context),
-        });
     }
 
     /// Trims a volume for the control plane.

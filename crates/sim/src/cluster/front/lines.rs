@@ -41,7 +41,7 @@ impl<S: Scene> Cluster<S> {
             // A process has one shard, which has let go already.
             Effect::Ended(..) => {}
             // The simulator's clients have no names.
-            Effect::WantNexus(..) | Effect::NexusOver(_) => {}
+            Effect::Nexus(..) => {}
             Effect::ReadConfiguration => {
                 let at = match self.configuration.away(life.node, self.now) {
                     None => self.now + self.configuration.delay(),
