@@ -109,6 +109,18 @@ fn nothing_of_an_ended_connection_begins() {
 }
 
 #[test]
+fn what_an_ended_connection_sends_before_it_is_closed_is_not_looked_at() {
+    let mut process = Process::new();
+    let first = process.take();
+    let second = process.take();
+    process.rig.say(first, "write 0 old");
+    assert!(process.rig.volumes.asked.is_empty(), "{:?}", process.rig.volumes.asked);
+    process.rig.gone(first);
+    process.pass();
+    assert!(process.has_opened(second));
+}
+
+#[test]
 fn who_comes_again_and_again_is_the_last_one() {
     let mut process = Process::new();
     let first = process.take();
