@@ -83,7 +83,8 @@ enum Owner<K> {
 ///
 /// One request of each connection waits for its turn; those behind it wait in the connection, and so in the client. At
 /// most [`CONNECTION_REQUESTS_MAX`] others are in the gateway. [`Doors`] closes clients that take longer than
-/// [`HANDSHAKE_MAX`] for a step towards `open`; while they wait for this node their time stands still.
+/// [`HANDSHAKE_MAX`](crate::HANDSHAKE_MAX) for a step towards `open`; while they wait for this node their time stands
+/// still.
 ///
 /// # What it costs
 ///
