@@ -16,7 +16,7 @@ SUITE_WITHIN_S = 120
 # Tests of iscsi-test-cu that do not pass, and why (docs/iscsi.md).
 KNOWN = {
     "GetLBAStatus.UnmapSingle": "asks for block i + 1 and wants to hear of block i + 8",
-    "MultipathIO.Reset": "a reset at one portal is no unit attention at the other yet",
+    "MultipathIO.Reset": "a reset at one node's portal is no unit attention at the other's yet",
     "MultipathIO.CompareAndWriteAsync": "does not ask whether there is COMPARE AND WRITE",
 }
 # What a test that is skipped says of it, and the row of docs/iscsi.md that gives the reason.
@@ -144,6 +144,13 @@ def test_libiscsis_conformance_test_at_two_portals(portals):
     assert failed.keys() == KNOWN.keys(), "\n".join(f"{test}: {text}" for test, text in failed.items())
     assert not unknown, unknown
     assert passed > 130, skipped
+
+
+def test_a_reset_is_heard_by_the_other_sessions_of_a_node(portal):
+    """The test of libiscsi that fails at two nodes, with two sessions at one."""
+    words = ["iscsi-test-cu", "--dataloss", "--test", "ALL.MultipathIO.Reset", url(portal), url(portal)]
+    told = list(results("MultipathIO", run(*words, check=False, within_s=SUITE_WITHIN_S).stdout))
+    assert told == [("MultipathIO.Reset", True, None)]
 
 
 def test_every_reason_for_a_skipped_test_is_in_the_documents():

@@ -14,6 +14,8 @@ pub struct Client {
     pub(crate) received_bytes: u64,
     /// The volume that it has opened, and the attachment that its requests carry.
     pub(crate) volume: Option<(Arc<str>, Generation)>,
+    /// It is being closed: nothing of it is looked at any more.
+    pub(crate) has_ended: bool,
 }
 
 /// A request that waits for its turn.
@@ -27,7 +29,7 @@ impl Client {
     /// A client that has just connected and speaks `protocol`.
     #[must_use]
     pub fn new(protocol: Box<dyn StreamProtocol>) -> Client {
-        Client { protocol, ready: None, received_bytes: 0, volume: None }
+        Client { protocol, ready: None, received_bytes: 0, volume: None, has_ended: false }
     }
 
     /// Its protocol, to be sent from and received into.

@@ -1,5 +1,6 @@
 //! What a front end wants done.
 
+use crate::nexuses::News;
 use azekura_base::Generation;
 use azekura_gateway::Outcome;
 
@@ -26,6 +27,9 @@ pub enum Effect<K> {
     /// An attachment of a volume has ended, or the volume itself: it is not used any more, and nothing is to be given
     /// back.
     Ended(String, Generation),
+    /// Something of the connection of this number here, for [`crate::Nexuses::heard`]; what [`crate::Nexuses`] says to
+    /// that is for [`crate::Frontend::told`].
+    Nexus(u64, News),
     /// Read the configuration, because clients ask for exports that are not known here;
     /// [`crate::Frontend::configuration_read`] answers.
     ReadConfiguration,

@@ -28,6 +28,12 @@ pub trait Exports {
         self.find(name).map_or(Opening::Unknown, Opening::Ready)
     }
 
+    /// Whether the nexus of [`Event::WantsNexus`](crate::Event::WantsNexus) is this connection's alone. Once it is, it
+    /// stays so until the connection is closed.
+    fn has_nexus(&self) -> bool {
+        true
+    }
+
     /// A protocol's listing of all exports that a client may see: the bytes that `make` makes of them, in order.
     /// They are made once for all connections of `protocol`, and again when the exports have changed.
     fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing;
@@ -123,6 +129,8 @@ pub(crate) struct Volumes<'a, K> {
     pub attaching: &'a Attaching<K>,
     /// What is not among them is certainly not there.
     pub is_certain: bool,
+    /// The connection has its nexus.
+    pub has_nexus: bool,
     /// The connection.
     pub conn: K,
 }
@@ -142,6 +150,10 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     fn open(&self, name: &str) -> Opening {
         self.find(name).map_or(Opening::Unknown, |export| self.attaching.opening(self.conn, export))
+    }
+
+    fn has_nexus(&self) -> bool {
+        self.has_nexus
     }
 
     /// Snapshots can be opened by their names; there may be very many, so that they are not listed.

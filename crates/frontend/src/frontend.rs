@@ -5,16 +5,21 @@ use crate::client::{Client, Ready};
 use crate::doors::Doors;
 use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
+use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
+use crate::nexuses::News;
 use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::turns::{TurnLimits, Turns};
-use crate::{CONNECTION_REQUESTS_MAX, ClientLimits, HANDSHAKE_MAX};
+use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
 use azekura_base::{Generation, Repeats, Slab, VolumeId};
 use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, VolumeView, WRITE_WINDOW};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+mod closing;
+mod nexus;
 
 /// Where the connections are: whoever has their sockets keeps a [`Client`] for each.
 pub trait Clients<K> {
@@ -41,12 +46,19 @@ enum Notice {
     TooMany,
     Silent,
     Stalled,
+    Succeeded,
 }
 
 /// Whose request it is.
 enum Owner<K> {
     /// A client's; absent when the client has gone.
-    Client { waits: Option<(K, Tag, usize)>, volume: Arc<str>, attachment: Generation },
+    Client {
+        waits: Option<(K, Tag, usize)>,
+        volume: Arc<str>,
+        attachment: Generation,
+        /// The nexus that is not over before: of a client that has gone.
+        member: Option<u64>,
+    },
     /// One of [`Frontend::submit`].
     Other(u64),
 }
@@ -71,7 +83,8 @@ enum Owner<K> {
 ///
 /// One request of each connection waits for its turn; those behind it wait in the connection, and so in the client. At
 /// most [`CONNECTION_REQUESTS_MAX`] others are in the gateway. [`Doors`] closes clients that take longer than
-/// [`HANDSHAKE_MAX`] for a step towards `open`; while they wait for this node their time stands still.
+/// [`HANDSHAKE_MAX`](crate::HANDSHAKE_MAX) for a step towards `open`; while they wait for this node their time stands
+/// still.
 ///
 /// # What it costs
 ///
@@ -82,6 +95,7 @@ pub struct Frontend<K> {
     running: Slab<Owner<K>>,
     attaching: Attaching<K>,
     missing: Missing<K>,
+    members: Members<K>,
     /// Connections that have opened a volume or a snapshot, and which, as it was then.
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
@@ -102,6 +116,7 @@ impl<K: Copy + Ord> Frontend<K> {
             running: Slab::default(),
             attaching: Attaching::default(),
             missing: Missing::default(),
+            members: Members::default(),
             opened: BTreeMap::new(),
             listings: Listings::default(),
             doors: Doors::new(limits.connections_max),
@@ -165,11 +180,17 @@ impl<K: Copy + Ord> Frontend<K> {
 
     /// The connection is gone: nobody waits for its answers.
     pub fn gone(&mut self, conn: K) {
+        let number = self.members.number(conn);
+        let mut left = 0;
         for owner in self.running.values_mut() {
-            if let Owner::Client { waits, .. } = owner {
-                waits.take_if(|(owner, ..)| *owner == conn);
+            if let Owner::Client { waits, member, .. } = owner
+                && waits.take_if(|(owner, ..)| *owner == conn).is_some()
+            {
+                *member = number;
+                left += 1;
             }
         }
+        self.nexus_left(conn, left);
         self.doors.gone(conn);
         self.memory.gone(conn);
         self.turns.gone(conn);
@@ -188,10 +209,11 @@ impl<K: Copy + Ord> Frontend<K> {
                 listings: &self.listings,
                 attaching: &self.attaching,
                 is_certain: self.missing.is_certain(conn),
+                has_nexus: self.members.has(conn),
                 conn,
             };
             let Some(client) = cx.clients.client(conn) else { return };
-            if client.ready.is_some() {
+            if client.ready.is_some() || client.has_ended {
                 return;
             }
             let Some(event) = client.protocol().poll(&exports) else {
@@ -249,6 +271,22 @@ impl<K: Copy + Ord> Frontend<K> {
                     self.effects.push_back(Effect::Attach(name));
                 }
                 false
+            }
+            Event::WantsNexus { nexus, export } => {
+                self.want_nexus(conn, nexus, &export, cx);
+                false
+            }
+            Event::Sweeps(token, why) => {
+                match self.members.number(conn) {
+                    Some(number) => self.effects.push_back(Effect::Nexus(number, News::Sweeps(token, why))),
+                    None => client.protocol().swept(token),
+                }
+                true
+            }
+            Event::Swept(sweep) => {
+                let number = self.members.swept(conn);
+                self.effects.extend(number.map(|number| Effect::Nexus(number, News::Swept(sweep))));
+                true
             }
             Event::Opened { name } => {
                 self.doors.opened(conn);
@@ -324,7 +362,7 @@ impl<K: Copy + Ord> Frontend<K> {
         };
         self.attaching.begin(&volume, attachment);
         let waits = Some((conn, ready.tag, ready.memory_bytes));
-        let id = self.running.insert(Owner::Client { waits, volume: Arc::clone(&volume), attachment });
+        let id = self.running.insert(Owner::Client { waits, volume: Arc::clone(&volume), attachment, member: None });
         cx.backend.submit(id, &volume, attachment, ready.op);
     }
 
@@ -344,28 +382,6 @@ impl<K: Copy + Ord> Frontend<K> {
         }
     }
 
-    /// Closes the connections of clients that do not say what they want, or that hold memory that others wait for.
-    pub fn close_late(&mut self, now: Duration) {
-        if self.next_look().is_none_or(|at| now < at) {
-            return;
-        }
-        let silent = self.doors.overdue(now);
-        if !silent.is_empty() {
-            let what = format!("closing {} connections: no export opened in {HANDSHAKE_MAX:?}", silent.len());
-            self.notice(Notice::Silent, now, &what);
-        }
-        let stalled = self.memory.stalled(now);
-        if !stalled.is_empty() {
-            let what = format!(
-                "closing {} clients' connections: they neither send nor read, and others wait for the memory that they hold",
-                stalled.len()
-            );
-            self.notice(Notice::Stalled, now, &what);
-        }
-        let late = silent.into_iter().chain(stalled);
-        self.effects.extend(late.map(|conn| Effect::Close(conn, Close::AtOnce)));
-    }
-
     /// A request of no client's, on a volume that is attached otherwise. [`Effect::Answered`] with `token` follows.
     pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, backend: &mut dyn Backend) {
         let id = self.running.insert(Owner::Other(token));
@@ -377,7 +393,7 @@ impl<K: Copy + Ord> Frontend<K> {
         match self.running.remove(id) {
             None => {}
             Some(Owner::Other(token)) => self.effects.push_back(Effect::Answered(token, outcome)),
-            Some(Owner::Client { waits, volume, attachment }) => {
+            Some(Owner::Client { waits, volume, attachment, member }) => {
                 if let Some((conn, tag, memory_bytes)) = waits {
                     self.memory.answered(conn, memory_bytes);
                     self.turns.ended(conn, memory_bytes);
@@ -385,9 +401,15 @@ impl<K: Copy + Ord> Frontend<K> {
                         client.protocol().reply(tag, outcome);
                         self.effects.push_back(Effect::Touched(conn));
                     }
+                    if self.members.is_sweeping(conn) {
+                        self.pump(conn, cx);
+                    }
                 }
                 self.attaching.end(&volume, attachment);
                 self.leave_if_unused(&volume);
+                if let Some(number) = member {
+                    self.nexus_answered(number);
+                }
             }
         }
     }
@@ -454,46 +476,5 @@ impl<K: Copy + Ord> Frontend<K> {
     /// Some attachments may have ended.
     pub fn attachments_ended(&mut self) {
         self.look_for_ended = true;
-    }
-
-    /// Closes connections to what has ended.
-    pub fn settle(&mut self, cx: &mut Context<'_, K>) {
-        self.close_ended(&*cx.backend);
-    }
-
-    /// Closes the connections of attachments that have ended.
-    fn close_ended(&mut self, backend: &dyn Backend) {
-        if !std::mem::take(&mut self.look_for_ended) {
-            return;
-        }
-        let ended = self.attaching.take_ended(|volume, attachment| backend.is_ended(volume, attachment));
-        for (name, attachment, users) in ended {
-            self.effects.extend(attachment.map(|attachment| Effect::Ended(name.clone(), attachment)));
-            if users.is_empty() {
-                continue;
-            }
-            let text =
-                format!("volume {name} is not attached here any more: its {} connections are closed", users.len());
-            self.effects.push_back(Effect::Warn(text));
-            self.effects.extend(users.into_iter().map(|conn| Effect::Close(conn, Close::AfterDrain)));
-        }
-    }
-
-    /// Closes the connections to volumes and snapshots that are gone: whatever comes to have their name is another's.
-    /// None of their requests is let in any more.
-    fn close_deleted(&mut self, cx: &mut Context<'_, K>) {
-        let known = cx.backend.volumes();
-        let is_gone = |name: &str, id: VolumeId| known.get(name).is_none_or(|volume| volume.id != id);
-        for (conn, _) in self.opened.iter().filter(|(_, view)| is_gone(&view.name, view.id)) {
-            cx.clients.client(*conn).into_iter().for_each(|client| client.volume = None);
-            self.effects.push_back(Effect::Close(*conn, Close::AfterDrain));
-        }
-        let mut waiting: Vec<K> = Vec::new();
-        for (name, attachment, users) in self.attaching.take_deleted(is_gone) {
-            self.effects.extend(attachment.map(|attachment| Effect::Ended(name, attachment)));
-            // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
-            waiting.extend(users.into_iter().filter(|conn| !self.opened.contains_key(conn)));
-        }
-        waiting.into_iter().for_each(|conn| self.pump(conn, cx));
     }
 }

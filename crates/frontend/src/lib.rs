@@ -9,7 +9,8 @@
 //! - [`Memory`]: the node's budget for payloads and answers on their way, from which each connection draws.
 //! - [`Turns`]: requests enter in turn, and no connection takes the whole window while others wait.
 //!
-//! A process may have several front ends, one in each shard: [`Holders`] knows which of them use an attachment.
+//! A process may have several front ends, one in each shard: [`Holders`] knows which of them use an attachment, and
+//! [`Nexuses`] which connection goes on under which client's name.
 //!
 //! None of them knows a socket or a clock. Their owner names connections by a key, tells them what happens and when,
 //! and asks what may go on.
@@ -21,8 +22,10 @@ mod effect;
 mod exports;
 mod frontend;
 mod holders;
+mod members;
 mod memory;
 mod missing;
+mod nexuses;
 mod protocol;
 mod request;
 #[cfg(feature = "sabotage")]
@@ -39,6 +42,7 @@ pub use exports::{Export, Exports, Listing, MakeListing, Opening};
 pub use frontend::{Clients, Context, Frontend};
 pub use holders::{Attachment, Errand, Holders, Refusal};
 pub use memory::{Memory, MemoryLimits};
+pub use nexuses::{Member, News, Nexus, Nexuses, Word};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};
 pub use request::Request;
 pub use sharing::{Sharing, Wish};

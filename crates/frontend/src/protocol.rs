@@ -1,6 +1,7 @@
 //! What a protocol has to do to be served.
 
 use crate::exports::Exports;
+use crate::nexuses::Nexus;
 use crate::request::Request;
 use crate::sharing::Sharing;
 use azekura_base::{Inbox, Outbox};
@@ -25,6 +26,22 @@ pub enum Event {
         /// What the client calls it.
         name: String,
     },
+    /// The client comes to open this export under a name that it may have had before, on a connection that still
+    /// stands: what is left of that has to end first. [`Exports::has_nexus`] says when, and the protocol asks again at
+    /// the next [`Protocol::poll`]. The same nexus each time, and no other one on this connection.
+    WantsNexus {
+        /// The name.
+        nexus: Nexus,
+        /// The export's own name, which [`Exports::open`] has said to be ready.
+        export: String,
+    },
+    /// The client ends what all others have asked for of the export, for a reason that the protocol knows.
+    /// [`Protocol::swept`] follows with this number, which the protocol chooses, when nothing of that can change the
+    /// export any more. What other nodes' clients have asked for is not ended.
+    Sweeps(u64, u8),
+    /// Nothing that the client had asked for before [`Protocol::sweep`] with this number can change the export any
+    /// more.
+    Swept(u64),
     /// The client has opened an export: its requests follow. Once for each connection.
     Opened {
         /// The export's own name, also where the client asked by another one.
@@ -79,6 +96,17 @@ pub trait Protocol {
     /// waits for [`Protocol::give_room`].
     fn room_is_late(&mut self) -> bool {
         false
+    }
+
+    /// Another client of the export ends what this one has asked for, for this reason: [`Event::Swept`] with this
+    /// number is owed. Only connections that want a nexus are told.
+    fn sweep(&mut self, sweep: u64, why: u8) {
+        let _ = (sweep, why);
+    }
+
+    /// What others had asked for before [`Event::Sweeps`] with this number has ended.
+    fn swept(&mut self, token: u64) {
+        let _ = token;
     }
 
     /// True: what was given stays given until a request names it, however much more is given meanwhile. False: what was

@@ -133,6 +133,7 @@ impl Node {
                     self.open.retain(|open| *open != conn);
                     self.rig.gone(conn);
                 }
+                Effect::Nexus(..) => panic!("no client has a name"),
                 Effect::Answered(..) | Effect::Warn(_) | Effect::Touched(_) => {}
             }
         }

@@ -3,6 +3,8 @@
 //! A target is called [`PREFIX`] and the volume's name. What an iSCSI name can't have, as capital letters, `_`, and the
 //! `@` of a snapshot, is written as `:` and two hexadecimal digits: names stay apart, and can be read back.
 
+use azekura_frontend::Nexus;
+
 /// What all targets' names begin with.
 pub const PREFIX: &str = "iqn.2026-01.io.azekura:";
 /// The longest iSCSI name, in bytes (RFC 7143 section 4.2.7.1).
@@ -39,6 +41,16 @@ pub fn volume_name(target: &str) -> Option<String> {
     String::from_utf8(name).ok().filter(|name| !name.is_empty())
 }
 
+/// The nexus of a session: the names of the initiator's port and of the target's (RFC 7143 section 4.4.1, SPC-4 section
+/// 7.6.4.4). Of names, upper and lower case are the same.
+#[must_use]
+pub fn nexus(initiator: &str, isid: [u8; 6], volume: &str, portal_group: u16) -> Nexus {
+    let isid = isid.map(|byte| format!("{byte:02x}")).concat();
+    let target = target_name(volume).unwrap_or_default();
+    let initiator = initiator.to_lowercase();
+    format!("{initiator},i,0x{isid} {target},t,{portal_group:#06x}").into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +65,15 @@ mod tests {
             assert_eq!(volume_name(none), None, "{none}");
         }
         assert_eq!(target_name(&"_".repeat(100)), None, "it would be too long");
+    }
+
+    #[test]
+    fn a_nexus_has_both_ports_in_it() {
+        let of = |initiator: &str| nexus(initiator, [0x80, 1, 2, 3, 0, 0xff], "vol1", 1);
+        let mine = "iqn.2000-01.example:me,i,0x8001020300ff iqn.2026-01.io.azekura:vol1,t,0x0001";
+        assert_eq!(&*of("iqn.2000-01.example:me"), mine);
+        assert_eq!(of("IQN.2000-01.Example:me"), of("iqn.2000-01.example:me"));
+        assert_ne!(of("iqn.2000-01.example:you"), of("iqn.2000-01.example:me"));
     }
 
     proptest! {

@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One line a request: `open NAME`, `read OFFSET LEN`, `write OFFSET TEXT`, `flush`, `quit`. Answers are lines, too, in
-/// the order in which they come; `ok N`, `data N …` and `failed N …` name the request by its place among all.
+/// One line a request: `open NAME`, `take NEXUS NAME`, `read OFFSET LEN`, `write OFFSET TEXT`, `flush`, `quit`. Answers
+/// are lines, too, in the order in which they come; `ok N`, `data N …` and `failed N …` name the request by its place
+/// among all.
 #[derive(Default)]
 pub struct Lines {
     inbox: Inbox,
@@ -81,10 +82,16 @@ impl Protocol for Lines {
             if line == "quit" {
                 return Some(Event::Closed);
             }
-            let Some(name) = line.strip_prefix("open ") else {
+            let taken = line.strip_prefix("take ").and_then(|rest| rest.split_once(' '));
+            let Some(name) = taken.map(|(_, name)| name).or(line.strip_prefix("open ")) else {
                 return self.request(&line);
             };
             match exports.open(name) {
+                Opening::Ready(export) if taken.is_some() && !exports.has_nexus() => {
+                    let nexus = taken.unwrap().0.into();
+                    self.line = Some(line);
+                    return Some(Event::WantsNexus { nexus, export: export.name });
+                }
                 Opening::Ready(export) => {
                     self.say(&format!("opened {} of {} bytes", export.name, export.size));
                     return Some(Event::Opened { name: export.name });

@@ -11,17 +11,17 @@
 pub mod keys;
 pub mod text;
 
-use crate::names::{NAME_MAX, volume_name};
+use crate::names::{NAME_MAX, nexus, volume_name};
 use crate::pdu::initiator::LoginRequest;
 use crate::pdu::target::LOGIN_RESPONSE;
 use crate::pdu::{BHS_SIZE, Bhs};
-use azekura_frontend::{Export, Exports, Opening};
+use azekura_frontend::{Export, Exports, Nexus, Opening};
 use keys::Parameters;
 use text::{TEXT_MAX, parse, put};
 
 /// The portal group of all targets here (section 13.9).
-const PORTAL_GROUP: &str = "1";
-/// The target's part of a session's name: sessions have one connection, so nobody ever asks for one by it.
+const PORTAL_GROUP: u16 = 1;
+/// The target's part of a session's name: sessions have one connection, so nobody adds one to them by it.
 const TSIH: u16 = 1;
 /// The longest answer, in bytes: any initiator takes data segments of 8 KiB in a login, and declarations follow.
 const ANSWER_MAX: usize = 8000;
@@ -47,7 +47,8 @@ pub enum Refusal {
     MissingParameter = 0x0207,
     /// There are normal and discovery sessions only.
     SessionType = 0x0209,
-    /// There is no session that a connection could be added to.
+    /// There is no session that a connection could be added to: sessions have one. An initiator that has lost it can
+    /// reinstate the session, with a TSIH of 0.
     NoSession = 0x020a,
     /// The target can't be used now.
     Unavailable = 0x0301,
@@ -84,6 +85,8 @@ pub enum Step {
     Wanted(String),
     /// It is not known yet whether there is a volume of this name.
     Missing(String),
+    /// An earlier session of this nexus, with this volume, has to end first, if there is one.
+    Nexus(Nexus, String),
     /// Done.
     Done(Bhs, Vec<u8>, Box<LoggedIn>),
     /// Refused: to be closed when that has been sent.
@@ -100,6 +103,7 @@ pub struct Login {
     text: Vec<u8>,
     seen: Vec<String>,
     initiator: Option<String>,
+    isid: [u8; 6],
     target: Option<String>,
     is_discovery: bool,
     /// The first whole text has been dealt with.
@@ -114,7 +118,7 @@ impl Login {
     /// Deals with a login request.
     pub fn request(&mut self, request: LoginRequest, data: &[u8], exports: &dyn Exports) -> Step {
         if self.stage.is_none() {
-            self.stat_sn = request.exp_stat_sn;
+            (self.stat_sn, self.isid) = (request.exp_stat_sn, request.isid);
         }
         match self.try_request(&request, data) {
             Err(refusal) => self.refuse(&request, refusal),
@@ -136,7 +140,7 @@ impl Login {
         self.last.is_some()
     }
 
-    /// Asks for the volume, once more.
+    /// Asks for the volume, and for the session's nexus, once more.
     pub fn again(&mut self, exports: &dyn Exports) -> Step {
         let Some((request, answer)) = self.last.take() else {
             unreachable!("a login asks when it has come to its end")
@@ -158,6 +162,15 @@ impl Login {
                 Opening::Refused(_) => return self.refuse(&request, Refusal::Unavailable),
             },
         };
+        // Session reinstatement (section 6.3.5): this session's tasks begin when the earlier one's have ended.
+        if let (Some(export), Some(initiator)) = (&export, &self.initiator)
+            && !exports.has_nexus()
+        {
+            let name = export.name.clone();
+            let nexus = nexus(initiator, self.isid, &name, PORTAL_GROUP);
+            self.last = Some((request, answer));
+            return Step::Nexus(nexus, name);
+        }
         let mut bhs = self.reply(&request);
         bhs.put(14, &TSIH.to_be_bytes());
         let (parameters, stat_sn) = (self.parameters.clone(), self.stat_sn);
@@ -178,6 +191,10 @@ impl Login {
         }
         if request.tsih != 0 {
             return Err(Refusal::NoSession);
+        }
+        // Section 11.12.5: a login is of one session.
+        if request.isid != self.isid {
+            return Err(Refusal::InitiatorError);
         }
         let stage = *self.stage.get_or_insert(request.csg);
         let is_forward = !request.transit || request.nsg > request.csg && request.nsg != 2;
@@ -206,7 +223,7 @@ impl Login {
                 return Err(Refusal::MissingParameter);
             }
             if !self.is_discovery {
-                put(&mut answer, "TargetPortalGroupTag", PORTAL_GROUP);
+                put(&mut answer, "TargetPortalGroupTag", &PORTAL_GROUP.to_string());
             }
         }
         if stage == OPERATIONAL && !std::mem::replace(&mut self.has_declared, true) {

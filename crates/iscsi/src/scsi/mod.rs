@@ -162,11 +162,7 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
     match cdb.opcode() {
         opcodes::INQUIRY => inquiry::inquiry(disk, is_there, cdb),
         opcodes::REPORT_LUNS => report_luns(cdb),
-        opcodes::REQUEST_SENSE => {
-            let sense = if is_there { Sense::NONE } else { Sense::NO_LUN };
-            let bytes = if cdb.has(1, 1) { sense.descriptors().to_vec() } else { sense.fixed().to_vec() };
-            Plan::data(bytes, u32::from(cdb.0[4]))
-        }
+        opcodes::REQUEST_SENSE => request_sense(cdb, if is_there { Sense::NONE } else { Sense::NO_LUN }),
         _ if !is_there => Plan::Check(Sense::NO_LUN),
         opcodes::TEST_UNIT_READY => Plan::good(),
         // Volumes do not stop: starting one is what it has done, stopping leaves it as it is (SBC-3 section 5.25).
@@ -185,6 +181,12 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
         },
         _ => plan_blocks(disk, cdb),
     }
+}
+
+/// REQUEST SENSE (SPC-4 section 6.39), which says this.
+pub(crate) fn request_sense(cdb: Cdb<'_>, sense: Sense) -> Plan {
+    let bytes = if cdb.has(1, 1) { sense.descriptors().to_vec() } else { sense.fixed().to_vec() };
+    Plan::data(bytes, u32::from(cdb.0[4]))
 }
 
 /// READ CAPACITY and TEST UNIT READY: what an initiator asks to learn how its disk is now.

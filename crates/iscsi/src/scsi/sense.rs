@@ -46,6 +46,8 @@ impl Sense {
     pub const DATA_PHASE: Sense = Sense::new(0xb, 0x4b, 0x00);
     /// UNIT ATTENTION, BUS DEVICE RESET FUNCTION OCCURRED.
     pub const RESET: Sense = Sense::new(0x6, 0x29, 0x03);
+    /// UNIT ATTENTION, COMMANDS CLEARED BY ANOTHER INITIATOR.
+    pub const CLEARED: Sense = Sense::new(0x6, 0x2f, 0x00);
     /// UNIT ATTENTION, CAPACITY DATA HAS CHANGED.
     pub const CAPACITY_CHANGED: Sense = Sense::new(0x6, 0x2a, 0x09);
 

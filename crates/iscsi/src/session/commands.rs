@@ -10,7 +10,7 @@ use crate::pdu::target::RejectReason;
 use crate::scsi::capacity::lba_status_data;
 use crate::scsi::opcodes::{INQUIRY, REPORT_LUNS, REQUEST_SENSE, TEST_UNIT_READY};
 use crate::scsi::sense::{Failure, Sense};
-use crate::scsi::{BLOCK, Plan, asks_how_it_is, plan};
+use crate::scsi::{BLOCK, Cdb, Plan, asks_how_it_is, lun_is_zero, plan, request_sense};
 use crate::{IMMEDIATE_TASKS_MAX, TASKS_MAX};
 use azekura_base::{Outbox, is_zero};
 use azekura_frontend::{Exports, Tag};
@@ -55,7 +55,10 @@ impl Full {
             self.answers.status(outbox, command.itt, expected, 0, failure);
             return Ok(());
         }
-        let mut task = self.task(command, pdu.has_ahs);
+        let mut task = match self.pending_sense(&command) {
+            Some(plan) => Task::new(command, plan),
+            None => self.task(command, pdu.has_ahs),
+        };
         task.room = room;
         if command.write_bytes > 0 {
             task.data.come(pdu.data, pdu.bhs.data_bytes());
@@ -81,13 +84,30 @@ impl Full {
             let blocks = export.size / BLOCK;
             let is_news = std::mem::replace(&mut disk.blocks, blocks) != blocks;
             if is_news && command.cdb[0] == TEST_UNIT_READY {
-                self.attention.get_or_insert(Sense::CAPACITY_CHANGED);
+                self.raise(Sense::CAPACITY_CHANGED);
             }
         }
         if matches!(command.cdb[0], INQUIRY | REPORT_LUNS | REQUEST_SENSE) {
             return None;
         }
-        self.attention.take().map(Failure::Check)
+        self.attentions.pop_front().map(Failure::Check)
+    }
+
+    /// A unit attention, for the next command that hears of it. A reset says all that was to be said before.
+    pub(super) fn raise(&mut self, sense: Sense) {
+        if sense == Sense::RESET {
+            self.attentions.clear();
+        }
+        if !self.attentions.contains(&sense) {
+            self.attentions.push_back(sense);
+        }
+    }
+
+    /// REQUEST SENSE says what the next command would have been told (SPC-4 section 6.39), and then it is said.
+    fn pending_sense(&mut self, command: &ScsiCommand) -> Option<Plan> {
+        let asks = command.cdb[0] == REQUEST_SENSE && lun_is_zero(command.lun);
+        let sense = if asks { self.attentions.pop_front() } else { None };
+        sense.map(|sense| request_sense(Cdb(&command.cdb), sense))
     }
 
     /// SCSI Data-Out (section 11.7). What comes for a task that is over is dropped.

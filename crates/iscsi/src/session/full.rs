@@ -1,7 +1,7 @@
 //! The full feature phase (RFC 7143 section 4.2): commands in their order, their data, and their ends.
 
 use super::answers::Answers;
-use super::functions::Function;
+use super::functions::{Function, Sweeps};
 use super::listing::Text;
 use super::room::Room;
 use super::task::Task;
@@ -16,7 +16,7 @@ use crate::{TASKS_MAX, UNMETERED_MAX};
 use azekura_base::{Outbox, Slab};
 use azekura_frontend::Exports;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a client can do that ends its session.
 pub(crate) type Violation = &'static str;
@@ -26,14 +26,16 @@ pub(crate) type Violation = &'static str;
 pub(crate) struct Full {
     pub(super) answers: Answers,
     pub(super) disk: Option<Disk>,
-    /// What the next command is told instead of being carried out (SAM-5 section 5.14).
-    pub(super) attention: Option<Sense>,
+    /// What the next commands are told instead of being carried out (SAM-5 section 5.14).
+    pub(super) attentions: VecDeque<Sense>,
     /// Requests that came before others that are numbered lower; nothing stands for one that has been aborted.
     pub(super) parked: BTreeMap<u32, Option<Pdu>>,
     pub(super) tasks: Slab<Task>,
     pub(super) by_itt: BTreeMap<u32, u64>,
     pub(super) room: Room,
     pub(super) functions: Vec<Function>,
+    /// What other sessions are to be told of functions, and that theirs have been done here.
+    pub(super) sweeps: Sweeps,
     pub(super) text: Text,
     portal: String,
     /// The initiator has said goodbye, or is sent away: it is not listened to any more.
@@ -53,12 +55,13 @@ impl Full {
                 unmetered: 0,
             },
             disk: login.export.as_ref().map(Disk::of),
-            attention: None,
+            attentions: VecDeque::new(),
             parked: BTreeMap::new(),
             tasks: Slab::default(),
             by_itt: BTreeMap::new(),
             room: Room::default(),
             functions: Vec::new(),
+            sweeps: Sweeps::default(),
             text: Text::default(),
             portal: portal.to_owned(),
             is_leaving: false,

@@ -7,8 +7,9 @@ use crate::pdu::target::TASK_MANAGEMENT_RESPONSE;
 use crate::scsi::lun_is_zero;
 use crate::scsi::sense::Sense;
 use azekura_base::Outbox;
+use azekura_frontend::Event;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
@@ -25,21 +26,49 @@ const NO_REASSIGN: u8 = 4;
 const NOT_SUPPORTED: u8 = 5;
 const REJECTED: u8 = 255;
 
-/// A function, or a logout, that is answered when the tasks that it ends have no request under way any more: after its
-/// answer nothing of them changes the volume.
+/// Why tasks of other sessions end.
+const RESET: u8 = 0;
+const COLD_RESET: u8 = 1;
+const CLEARED: u8 = 2;
+
+/// What has been done when the tasks that a function ends have no request under way any more: after that, nothing of
+/// them changes the volume.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// A function, or a logout, is answered by this opcode.
+    Answer { opcode: u8, itt: u32 },
+    /// Another session's function has ended all that there was here.
+    Swept(u64),
+}
+
+/// Tasks that are being ended.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// Of the answer.
-    opcode: u8,
-    itt: u32,
+    end: End,
     /// It ends the session.
-    ends: bool,
+    leaves: bool,
     waits_for: BTreeSet<u64>,
+    /// And for other sessions, by this number.
+    others: Option<u64>,
+}
+
+impl Function {
+    fn is_done(&self) -> bool {
+        self.waits_for.is_empty() && self.others.is_none()
+    }
+}
+
+/// Functions that reach other sessions of the logical unit (SAM-5 sections 6.3.2 and 7.3 to 7.10).
+#[derive(Debug, Default)]
+pub(crate) struct Sweeps {
+    made: u64,
+    events: VecDeque<Event>,
 }
 
 impl Full {
     pub(super) fn function(&mut self, bhs: &Bhs, outbox: &mut Outbox) {
         let function = bhs.0[1] & 0x7f;
+        let mut others = None;
         let tasks: Vec<u64> = match function {
             _ if self.functions.len() >= FUNCTIONS_MAX => return self.respond(bhs.itt(), REJECTED, outbox),
             ABORT_TASK => match self.by_itt.get(&bhs.u32(20)) {
@@ -52,19 +81,62 @@ impl Full {
             ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET if !lun_is_zero(bhs.lun()) => {
                 return self.respond(bhs.itt(), NO_SUCH_LUN, outbox);
             }
-            ABORT_TASK_SET | CLEAR_TASK_SET => self.all_tasks(),
-            LOGICAL_UNIT_RESET | TARGET_WARM_RESET => {
-                self.attention = Some(Sense::RESET);
+            ABORT_TASK_SET => self.all_tasks(),
+            // There is one task set for all sessions (TST 0 of the control mode page).
+            CLEAR_TASK_SET => {
+                others = Some(self.sweep_others(CLEARED));
                 self.all_tasks()
             }
-            // Section 11.5.1: the session ends.
-            TARGET_COLD_RESET => return self.end_all(TASK_MANAGEMENT_RESPONSE, bhs.itt(), outbox),
+            LOGICAL_UNIT_RESET | TARGET_WARM_RESET => {
+                self.raise(Sense::RESET);
+                others = Some(self.sweep_others(RESET));
+                self.all_tasks()
+            }
+            // Section 11.5.1: all sessions end.
+            TARGET_COLD_RESET => {
+                self.is_leaving = true;
+                others = Some(self.sweep_others(COLD_RESET));
+                self.all_tasks()
+            }
             TASK_REASSIGN => return self.respond(bhs.itt(), NO_REASSIGN, outbox),
             _ => return self.respond(bhs.itt(), NOT_SUPPORTED, outbox),
         };
-        let function =
-            Function { opcode: TASK_MANAGEMENT_RESPONSE, itt: bhs.itt(), ends: false, waits_for: BTreeSet::new() };
-        self.end_tasks(tasks, function, outbox);
+        let end = End::Answer { opcode: TASK_MANAGEMENT_RESPONSE, itt: bhs.itt() };
+        let leaves = function == TARGET_COLD_RESET;
+        self.end_tasks(tasks, Function { end, leaves, waits_for: BTreeSet::new(), others }, outbox);
+    }
+
+    /// Other sessions are to end their tasks.
+    fn sweep_others(&mut self, why: u8) -> u64 {
+        self.sweeps.made += 1;
+        self.sweeps.events.push_back(Event::Sweeps(self.sweeps.made, why));
+        self.sweeps.made
+    }
+
+    /// Another session's function ends all tasks.
+    pub fn sweep(&mut self, sweep: u64, why: u8, outbox: &mut Outbox) {
+        match why {
+            COLD_RESET => self.is_leaving = true,
+            // Who had nothing is told nothing (SAM-5 section 5.14).
+            CLEARED if self.tasks.is_empty() => {}
+            CLEARED => self.raise(Sense::CLEARED),
+            _ => self.raise(Sense::RESET),
+        }
+        let (end, leaves) = (End::Swept(sweep), why == COLD_RESET);
+        self.end_tasks(self.all_tasks(), Function { end, leaves, waits_for: BTreeSet::new(), others: None }, outbox);
+    }
+
+    /// Other sessions have ended their tasks.
+    pub fn swept(&mut self, token: u64, outbox: &mut Outbox) {
+        for function in self.functions.iter_mut().filter(|function| function.others == Some(token)) {
+            function.others = None;
+        }
+        self.end_functions(outbox);
+    }
+
+    /// What other sessions have to hear.
+    pub fn next_sweep(&mut self) -> Option<Event> {
+        self.sweeps.events.pop_front()
     }
 
     fn all_tasks(&self) -> Vec<u64> {
@@ -74,14 +146,15 @@ impl Full {
     /// Ends the session with an answer of this opcode, when nothing of it is under way any more.
     pub(super) fn end_all(&mut self, opcode: u8, itt: u32, outbox: &mut Outbox) {
         self.is_leaving = true;
-        let function = Function { opcode, itt, ends: true, waits_for: BTreeSet::new() };
+        let function =
+            Function { end: End::Answer { opcode, itt }, leaves: true, waits_for: BTreeSet::new(), others: None };
         self.end_tasks(self.all_tasks(), function, outbox);
     }
 
     fn end_tasks(&mut self, tasks: Vec<u64>, mut function: Function, outbox: &mut Outbox) {
         tasks.iter().for_each(|id| self.abort(*id, outbox));
         function.waits_for.extend(tasks.into_iter().filter(|id| self.tasks.get(*id).is_some()));
-        if function.waits_for.is_empty() {
+        if function.is_done() {
             self.function_is_done(&function, outbox);
         } else {
             self.functions.push(function);
@@ -89,9 +162,14 @@ impl Full {
     }
 
     fn function_is_done(&mut self, function: &Function, outbox: &mut Outbox) {
-        let fill = |bhs: &mut Bhs| bhs.0[2] = COMPLETE;
-        self.answers.respond(outbox, function.opcode, function.itt, fill, Bytes::new());
-        self.has_left |= function.ends;
+        match function.end {
+            End::Answer { opcode, itt } => {
+                let fill = |bhs: &mut Bhs| bhs.0[2] = COMPLETE;
+                self.answers.respond(outbox, opcode, itt, fill, Bytes::new());
+            }
+            End::Swept(sweep) => self.sweeps.events.push_back(Event::Swept(sweep)),
+        }
+        self.has_left |= function.leaves;
     }
 
     /// A task that is not here: over, or its command has not come yet, and then it is as if it had (section 11.6.1).
@@ -119,7 +197,11 @@ impl Full {
         self.functions.iter_mut().for_each(|function| {
             function.waits_for.remove(&task);
         });
-        let (done, rest) = std::mem::take(&mut self.functions).into_iter().partition(|f| f.waits_for.is_empty());
+        self.end_functions(outbox);
+    }
+
+    fn end_functions(&mut self, outbox: &mut Outbox) {
+        let (done, rest) = std::mem::take(&mut self.functions).into_iter().partition(Function::is_done);
         self.functions = rest;
         let done: Vec<Function> = done;
         done.iter().for_each(|function| self.function_is_done(function, outbox));

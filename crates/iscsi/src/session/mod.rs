@@ -1,8 +1,8 @@
 //! A session and its one connection, as a protocol of the front end.
 //!
 //! ```text
-//!   login ──► waits for its volume ──► full feature phase ──► over
-//!       └────────────────────────────────────────────────────►┘
+//!   login ──► waits for its volume ──► waits for an earlier session to end ──► full feature phase ──► over
+//!       └──────────────────────────────────────────────────────────────────────────────────────────►┘
 //! ```
 
 mod answers;
@@ -24,6 +24,7 @@ use azekura_base::{Inbox, Outbox};
 use azekura_frontend::{Event, Exports, Protocol, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
 use full::Full;
+use std::collections::VecDeque;
 
 #[derive(Debug)]
 enum Phase {
@@ -53,6 +54,8 @@ pub struct Connection {
     phase: Phase,
     portal: String,
     starved: bool,
+    /// Sweeps that came before there was anything to sweep.
+    swept: VecDeque<u64>,
 }
 
 impl Connection {
@@ -69,6 +72,7 @@ impl Connection {
             phase: Phase::Login(Login::default()),
             portal: portal.to_owned(),
             starved: true,
+            swept: VecDeque::new(),
         }
     }
 
@@ -77,6 +81,14 @@ impl Connection {
             Phase::Full(full) => self.outbox.len() > OUTBOX_MAX || full.is_stalled(&self.outbox),
             _ => self.outbox.len() > LOGIN_OUTBOX_MAX,
         }
+    }
+
+    fn next_sweep(&mut self) -> Option<Event> {
+        match &mut self.phase {
+            Phase::Full(full) => full.next_sweep(),
+            _ => None,
+        }
+        .or_else(|| self.swept.pop_front().map(Event::Swept))
     }
 
     fn end(&mut self, event: Event) -> Option<Event> {
@@ -91,6 +103,7 @@ impl Connection {
             Step::Reply(bhs, text) => send(&mut self.outbox, bhs, text),
             Step::Wanted(name) => return Some(Event::Wanted { name }),
             Step::Missing(name) => return Some(Event::Missing { name }),
+            Step::Nexus(nexus, export) => return Some(Event::WantsNexus { nexus, export }),
             Step::Refused(bhs, refusal) => {
                 send(&mut self.outbox, bhs, Vec::new());
                 return self.end(match refusal {
@@ -160,6 +173,10 @@ impl Protocol for Connection {
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         self.starved = false;
         loop {
+            // Others wait for these, whatever this initiator does.
+            if let Some(event) = self.next_sweep() {
+                return Some(event);
+            }
             if self.is_stalled() {
                 return None;
             }
@@ -221,6 +238,21 @@ impl Protocol for Connection {
         match &mut self.phase {
             Phase::Full(full) => full.room_is_late(),
             _ => false,
+        }
+    }
+
+    fn sweep(&mut self, sweep: u64, why: u8) {
+        match &mut self.phase {
+            Phase::Full(full) => full.sweep(sweep, why, &mut self.outbox),
+            Phase::Login(_) => self.swept.push_back(sweep),
+            // What it had may be under way: it has swept when its connection is gone.
+            Phase::Over => {}
+        }
+    }
+
+    fn swept(&mut self, token: u64) {
+        if let Phase::Full(full) = &mut self.phase {
+            full.swept(token, &mut self.outbox);
         }
     }
 

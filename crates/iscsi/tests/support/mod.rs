@@ -82,6 +82,9 @@ pub struct Peer {
     pub held: VecDeque<(Tag, Request)>,
     /// Events but requests.
     pub events: Vec<Event>,
+    /// What other sessions are to be told, if there are any.
+    pub sweeps: Vec<(u64, u8)>,
+    pub has_others: bool,
     /// Memory is given.
     pub has_room: bool,
     /// Memory that was given and has not come to be a request.
@@ -102,6 +105,8 @@ impl Peer {
             hold: false,
             held: VecDeque::new(),
             events: Vec::new(),
+            sweeps: Vec::new(),
+            has_others: false,
             has_room: true,
             rooms: Vec::new(),
             reader: Reader::default(),
@@ -181,6 +186,8 @@ impl Peer {
                         self.perform(tag, request);
                     }
                 }
+                Some(Event::Sweeps(token, why)) if self.has_others => self.sweeps.push((token, why)),
+                Some(Event::Sweeps(token, _)) => self.conn.swept(token),
                 Some(event @ (Event::Wanted { .. } | Event::Missing { .. })) => {
                     self.events.push(event);
                     return;

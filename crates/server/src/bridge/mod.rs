@@ -5,6 +5,7 @@ pub(crate) mod following;
 mod found;
 pub(crate) mod holdings;
 pub(crate) mod layer_questions;
+mod nexuses;
 pub(crate) mod reports;
 pub(crate) mod scrubs;
 pub(crate) mod statistics;

@@ -2,6 +2,7 @@
 
 use crate::bridge::attachments::Keeper;
 use crate::bridge::found::{Met, scrubbed};
+use crate::bridge::nexuses::NexusKeeper;
 use crate::bridge::statistics::Failures;
 use crate::driver::clients;
 use crate::driver::commands::Command;
@@ -30,6 +31,7 @@ pub async fn carry_out(
     mut reports: mpsc::UnboundedReceiver<(Shard, Report)>,
 ) {
     let met = Met::default();
+    let mut nexuses = NexusKeeper::new(shards.clone());
     while let Some((shard, report)) = reports.recv().await {
         match report {
             Report::Warn(what) => tracing::warn!("{what}"),
@@ -85,6 +87,7 @@ pub async fn carry_out(
             Report::Attach(volume) => keeper.wanted(shard, &volume),
             Report::GiveBack(volume, attachment) => keeper.idle(shard, &volume, attachment),
             Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
+            Report::Nexus(number, news) => nexuses.heard(shard, number, news),
             Report::ReadConfiguration => {
                 drop(tokio::spawn(clients::read_configuration(client.clone(), shards.clone(), shard)))
             }

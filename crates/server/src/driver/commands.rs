@@ -8,6 +8,7 @@ use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
     Shard, VolumeId,
 };
+use azekura_frontend::Word;
 use azekura_gateway::VolumeView;
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node};
@@ -49,6 +50,8 @@ pub enum Command {
     Attached(String, Result<(VolumeId, Generation), String>),
     /// A volume is given back.
     GivenBack(String),
+    /// Something for a client's connection that has a nexus or wants one.
+    Nexus(Word),
     /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`], or
     /// could not be.
     ConfigurationRead(Option<u64>),

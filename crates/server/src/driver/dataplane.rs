@@ -350,6 +350,7 @@ impl DataPlane {
                 self.front(|frontend, context| frontend.volume_attached(&volume, outcome, context));
             }
             Command::GivenBack(volume) => self.clients.frontend.volume_given_back(&volume),
+            Command::Nexus(word) => self.front(|frontend, context| frontend.told(word, context)),
             Command::ConfigurationRead(revision) => {
                 self.front(|frontend, context| frontend.configuration_read(revision, context))
             }

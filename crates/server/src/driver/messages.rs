@@ -2,6 +2,7 @@
 
 use crate::driver::commands::{Command, Inspection};
 use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard};
+use azekura_frontend::News;
 use azekura_node::{Breakdown, FoundBlock};
 use azekura_reactor::Waker;
 use azekura_replica::{GroupConfig, ScrubReport};
@@ -38,6 +39,8 @@ pub enum Report {
     GiveBack(String, Generation),
     /// An attachment of a volume has ended, or the volume has: no client here uses it any more.
     Ended(String, Generation),
+    /// Something of a client's connection that has a nexus or wants one, by its number in this shard.
+    Nexus(u64, News),
     /// Clients ask for exports that are not known here: the configuration may have them.
     ReadConfiguration,
     /// Something that people should know.

@@ -109,6 +109,7 @@ impl DataPlane {
                 Effect::Attach(volume) => self.report(Report::Attach(volume)),
                 Effect::GiveBack(volume, attachment) => self.report(Report::GiveBack(volume, attachment)),
                 Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
+                Effect::Nexus(number, news) => self.report(Report::Nexus(number, news)),
                 Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
                 Effect::Answered(token, outcome) => self.clients.trimmed(token, &outcome),
                 Effect::Warn(what) => self.report(Report::Warn(what)),

@@ -40,6 +40,8 @@ impl<S: Scene> Cluster<S> {
             Effect::GiveBack(name, attachment) => self.give_back_for_clients(life, name, attachment),
             // A process has one shard, which has let go already.
             Effect::Ended(..) => {}
+            // The simulator's clients have no names.
+            Effect::Nexus(..) => {}
             Effect::ReadConfiguration => {
                 let at = match self.configuration.away(life.node, self.now) {
                     None => self.now + self.configuration.delay(),

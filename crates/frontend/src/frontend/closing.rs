@@ -1,0 +1,73 @@
+//! Whose connections are closed, and why.
+
+use super::{Context, Frontend, Notice};
+use crate::HANDSHAKE_MAX;
+use crate::effect::{Close, Effect};
+use azekura_base::VolumeId;
+use azekura_gateway::Backend;
+use std::time::Duration;
+
+impl<K: Copy + Ord> Frontend<K> {
+    /// Closes the connections of clients that do not say what they want, or that hold memory that others wait for.
+    pub fn close_late(&mut self, now: Duration) {
+        if self.next_look().is_none_or(|at| now < at) {
+            return;
+        }
+        let silent = self.doors.overdue(now);
+        if !silent.is_empty() {
+            let what = format!("closing {} connections: no export opened in {HANDSHAKE_MAX:?}", silent.len());
+            self.notice(Notice::Silent, now, &what);
+        }
+        let stalled = self.memory.stalled(now);
+        if !stalled.is_empty() {
+            let what = format!(
+                "closing {} clients' connections: they neither send nor read, and others wait for the memory that they hold",
+                stalled.len()
+            );
+            self.notice(Notice::Stalled, now, &what);
+        }
+        let late = silent.into_iter().chain(stalled);
+        self.effects.extend(late.map(|conn| Effect::Close(conn, Close::AtOnce)));
+    }
+
+    /// Closes connections to what has ended.
+    pub fn settle(&mut self, cx: &mut Context<'_, K>) {
+        self.close_ended(&*cx.backend);
+    }
+
+    /// Closes the connections of attachments that have ended.
+    fn close_ended(&mut self, backend: &dyn Backend) {
+        if !std::mem::take(&mut self.look_for_ended) {
+            return;
+        }
+        let ended = self.attaching.take_ended(|volume, attachment| backend.is_ended(volume, attachment));
+        for (name, attachment, users) in ended {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(name.clone(), attachment)));
+            if users.is_empty() {
+                continue;
+            }
+            let text =
+                format!("volume {name} is not attached here any more: its {} connections are closed", users.len());
+            self.effects.push_back(Effect::Warn(text));
+            self.effects.extend(users.into_iter().map(|conn| Effect::Close(conn, Close::AfterDrain)));
+        }
+    }
+
+    /// Closes the connections to volumes and snapshots that are gone: whatever comes to have their name is another's.
+    /// None of their requests is let in any more.
+    pub(super) fn close_deleted(&mut self, cx: &mut Context<'_, K>) {
+        let known = cx.backend.volumes();
+        let is_gone = |name: &str, id: VolumeId| known.get(name).is_none_or(|volume| volume.id != id);
+        for (conn, _) in self.opened.iter().filter(|(_, view)| is_gone(&view.name, view.id)) {
+            cx.clients.client(*conn).into_iter().for_each(|client| client.volume = None);
+            self.effects.push_back(Effect::Close(*conn, Close::AfterDrain));
+        }
+        let mut waiting: Vec<K> = Vec::new();
+        for (name, attachment, users) in self.attaching.take_deleted(is_gone) {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(name, attachment)));
+            // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
+            waiting.extend(users.into_iter().filter(|conn| !self.opened.contains_key(conn)));
+        }
+        waiting.into_iter().for_each(|conn| self.pump(conn, cx));
+    }
+}

@@ -1,0 +1,86 @@
+//! Connections that take the place of earlier ones: see [`Nexuses`](crate::Nexuses).
+
+use super::{Context, Frontend, Notice};
+use crate::effect::{Close, Effect};
+use crate::members::Wish;
+use crate::nexuses::{News, Nexus, Word};
+use crate::protocol::StreamProtocol;
+use std::time::Duration;
+
+impl<K: Copy + Ord> Frontend<K> {
+    pub(super) fn want_nexus(&mut self, conn: K, nexus: Nexus, export: &str, cx: &mut Context<'_, K>) {
+        self.doors.answering(conn);
+        // While it waits it is a user of the volume: that is not given back in between.
+        if let Some(volume) = cx.backend.volumes().get(export).filter(|volume| !volume.read_only)
+            && self.attaching.want(conn, export, volume.id)
+        {
+            self.effects.push_back(Effect::Attach(export.to_owned()));
+        }
+        if let Wish::New(number) = self.members.wanted(conn) {
+            self.effects.push_back(Effect::Nexus(number, News::Wants { nexus, unit: export.into() }));
+        }
+    }
+
+    /// The process says something of a connection of this shard.
+    pub fn told(&mut self, word: Word, cx: &mut Context<'_, K>) {
+        let number = word.member().number;
+        match word {
+            Word::Begin(_) => self.nexus_begins(number, cx),
+            Word::End(_) => self.nexus_ends(number, cx),
+            Word::Sweep(_, sweep, why) => {
+                if let Some(conn) = self.members.conn(number) {
+                    self.members.sweep(conn);
+                }
+                self.tell_protocol(number, cx, |protocol| protocol.sweep(sweep, why));
+            }
+            Word::Swept(_, token) => self.tell_protocol(number, cx, |protocol| protocol.swept(token)),
+        }
+    }
+
+    /// Tells a connection's protocol something. One that is gone, or is being closed, answers by being over.
+    fn tell_protocol(&mut self, number: u64, cx: &mut Context<'_, K>, tell: impl FnOnce(&mut dyn StreamProtocol)) {
+        let Some(conn) = self.members.conn(number) else { return };
+        let Some(client) = cx.clients.client(conn).filter(|client| !client.has_ended) else { return };
+        tell(client.protocol());
+        self.pump(conn, cx);
+    }
+
+    /// The member of this number has its nexus alone.
+    fn nexus_begins(&mut self, number: u64, cx: &mut Context<'_, K>) {
+        if let Some(conn) = self.members.begins(number) {
+            self.pump(conn, cx);
+        }
+    }
+
+    /// Another connection takes the place of the member of this number, which is closed. Nothing of it begins any more.
+    fn nexus_ends(&mut self, number: u64, cx: &mut Context<'_, K>) {
+        let Some(conn) = self.members.conn(number) else { return };
+        self.turns.gone(conn);
+        if let Some(client) = cx.clients.client(conn) {
+            (client.has_ended, client.ready) = (true, None);
+        }
+        self.effects.push_back(Effect::Close(conn, Close::AtOnce));
+        self.say_succeeded(cx.now);
+    }
+
+    /// Hosts with the same name end each other again and again, which people should know.
+    fn say_succeeded(&mut self, now: Duration) {
+        let what = "closing a client's connection: the same client has come again on another one (if this goes on, two \
+                    hosts have the same name)";
+        self.notice(Notice::Succeeded, now, what);
+    }
+
+    /// A connection has gone, with so many requests under way.
+    pub(super) fn nexus_left(&mut self, conn: K, requests: usize) {
+        if let Some(number) = self.members.gone(conn, requests) {
+            self.effects.push_back(Effect::Nexus(number, News::Over));
+        }
+    }
+
+    /// A request of a member whose connection has gone is answered.
+    pub(super) fn nexus_answered(&mut self, number: u64) {
+        if self.members.answered(number) {
+            self.effects.push_back(Effect::Nexus(number, News::Over));
+        }
+    }
+}
