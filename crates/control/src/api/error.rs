@@ -52,6 +52,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidClass { .. }
             | E::InvalidSetting { .. }
             | E::InvalidProtection { .. }
+            | E::InvalidGrant { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => ErrorCode::NoRoom,
