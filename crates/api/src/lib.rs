@@ -33,6 +33,7 @@ mod volume;
 #[cfg(test)]
 mod description;
 
+pub use azekura_base::{Needs, Role};
 pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
 pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};
 pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
@@ -42,7 +43,7 @@ pub use health::HealthView;
 pub use member::{DeviceState, DeviceView, EndpointView, FailureKind, NodeView, RemoveMember, RemovedView};
 pub use period::Period;
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
-pub use settings::{ChangeSettings, SettingsView, Transport};
+pub use settings::{ApiAccess, ChangeSettings, SettingsView, Transport};
 pub use snapshot::{
     CloneVolume, CreateSnapshots, ProtectVolume, Protection, RevertVolume, RevertedView, ShowSnapshot, SnapshotOrigin,
     SnapshotView, Thinning,

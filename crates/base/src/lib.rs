@@ -3,6 +3,7 @@
 //!
 //! Nothing in here does input or output.
 
+mod api_access;
 mod block;
 mod buffer;
 mod checksum;
@@ -26,6 +27,7 @@ mod time;
 mod token;
 mod transport;
 
+pub use api_access::{ApiAccess, ApiAccessError};
 pub use block::{AckRule, BlockRange, Body, Extent, Prepared, Run, Write, WriteHeader};
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
 pub use checksum::{
