@@ -36,7 +36,7 @@ fn tag(path: &str) -> &str {
     let segments: Vec<&str> = path.split('/').collect();
     match segments[..] {
         ["", "v1", "volumes", _, "snapshots", ..] | ["", "v1", "snapshots"] => "snapshots",
-        ["", "v1", resource @ ("volumes" | "classes" | "nodes" | "devices" | "groups"), ..] => resource,
+        ["", "v1", resource @ ("volumes" | "classes" | "nodes" | "devices" | "groups" | "grants"), ..] => resource,
         ["", "v1", "node", ..] => "between nodes",
         _ => "cluster",
     }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
     AttachVolume, ChangeClass, ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass,
-    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GroupView, HealthView,
-    LayerUse, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView,
-    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, SnapshotView, SpaceView,
-    VolumeView,
+    CreateGrant, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView,
+    GrantCreated, GrantView, GroupView, HealthView, LayerUse, NodeSnapshot, NodeView, ProtectVolume, RemoveMember,
+    RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView,
+    ShowSnapshot, SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -319,6 +319,15 @@ endpoints! {
     SettingsShow: Get "/v1/settings" (0) needs SeeCluster => 200 SettingsView;
     /// Changes settings; those that are not named stay.
     SettingsChange: Post "/v1/settings" (0) needs Administer; ChangeSettings => 200 SettingsView;
+
+    /// The grants that whoever asks may make, by name.
+    GrantList: Get "/v1/grants" (0) needs Grants => 200 Vec<GrantView>;
+    /// Makes a grant. Its token is told this once, and kept nowhere.
+    GrantCreate: Post "/v1/grants" (0) needs Grants; CreateGrant => 201 GrantCreated;
+    /// Revokes a grant, which is named by its name or number. Its token opens nothing any more.
+    GrantRevoke: Delete "/v1/grants/{name}" (1) needs Grants => 204 NoContent;
+    /// Who asks, as the node sees it.
+    Whoami: Get "/v1/whoami" (0) needs Grant => 200 WhoView;
 
     /// The counters of the node that is asked. For other nodes.
     NodeStatistics: Get "/v1/node/stats" (0) needs Node => 200 NodeSnapshot;

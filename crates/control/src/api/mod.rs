@@ -23,6 +23,7 @@ mod drain;
 mod error;
 mod fallback;
 mod freed;
+mod grants;
 mod health;
 mod host;
 mod known;
@@ -116,6 +117,10 @@ fn routes() -> Routes {
         .serve(scrub::start)
         .serve(settings::show)
         .serve(settings::change)
+        .serve(grants::list)
+        .serve(grants::create)
+        .serve(grants::revoke)
+        .serve(grants::whoami)
         .serve(stats::node)
         .serve(space::node)
         .serve(layer_questions::compare)
