@@ -60,6 +60,9 @@ class Node:
 
     @property
     def api(self):
+        # Where the port asks for grants, the node's own socket does not.
+        if self.cluster.api_access == "grants":
+            return f"unix:{self.data}/api.sock"
         return f"http://{HOST}:{self.api_port}"
 
     @property
@@ -86,6 +89,8 @@ class Node:
             words += ["--serve-config", f"{HOST}:{self.cluster.config_port}"]
         if self.cluster.transport is not None:
             words += ["--transport", self.cluster.transport]
+        if self.cluster.api_access is not None:
+            words += ["--api-access", self.cluster.api_access]
         words += self.cluster.node_options
         words += self.options
         return [str(word) for word in words]
@@ -120,6 +125,7 @@ class Cluster:
         node_options=(),
         program=None,
         transport=None,
+        api_access=None,
     ):
         self.folder = Path(folder)
         # The azekura binary of its nodes and of the commands that are sent to them.
@@ -133,6 +139,8 @@ class Cluster:
         self.node_options = tuple(node_options)
         # How the nodes are to talk with each other; where nothing is said they decide: on a loopback, plain.
         self.transport = transport
+        # Whether the API asks for grants; where nothing is said they decide: on a loopback, no.
+        self.api_access = api_access
         self.config_port = free_port()
         self.etcd = None
         self.etcd_peer_port = free_port() if config == "etcd" else None

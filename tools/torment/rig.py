@@ -56,6 +56,8 @@ class RigNode(Node):
         words += ["--api", f"{address}:7180", "--nbd", f"{address}:10809", "--nbd-socket", self.socket]
         words += ["--config", self.cluster.config_url, "--device-size", f"{self.device_mib}MiB"]
         words += ["--devices", self.shards, "--shards", self.shards]
+        # The machines are name spaces of this one: nobody else reaches them.
+        words += ["--api-access", "open"]
         return [str(word) for word in words]
 
     def start(self):

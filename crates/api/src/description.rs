@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{Answer, Endpoint, ErrorBody, OPENAPI};
+use crate::{Answer, Endpoint, ErrorBody, Needs, OPENAPI};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api/openapi.json");
 
@@ -36,7 +36,7 @@ fn tag(path: &str) -> &str {
     let segments: Vec<&str> = path.split('/').collect();
     match segments[..] {
         ["", "v1", "volumes", _, "snapshots", ..] | ["", "v1", "snapshots"] => "snapshots",
-        ["", "v1", resource @ ("volumes" | "classes" | "nodes" | "devices" | "groups"), ..] => resource,
+        ["", "v1", resource @ ("volumes" | "classes" | "nodes" | "devices" | "groups" | "grants"), ..] => resource,
         ["", "v1", "node", ..] => "between nodes",
         _ => "cluster",
     }
@@ -67,8 +67,12 @@ impl Description {
             "tags": [tag(E::ROUTE.path)],
             "summary": summary,
             "description": comment,
+            "x-azekura-needs": E::ROUTE.needs.word(),
             "responses": { E::STATUS.to_string(): answer, "default": { "$ref": "#/components/responses/Error" } },
         });
+        if E::ROUTE.needs == Needs::Nothing {
+            operation["security"] = json!([{}, { "token": [] }]);
+        }
         let parameters = self.parameters::<E>();
         if !parameters.is_empty() {
             operation["parameters"] = parameters.into();
@@ -120,7 +124,14 @@ impl Description {
             },
             "servers": [{ "url": "http://127.0.0.1:7180", "description": "The node on this machine, unless its --api says otherwise." }],
             "paths": self.paths,
+            "security": [{ "token": [] }],
             "components": {
+                "securitySchemes": { "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of 'azekura token create'. Not asked for where the setting api_access is 'open', nor \
+                                    through a node's own socket. What an operation needs of it stands there as x-azekura-needs.",
+                } },
                 "responses": { "Error": {
                     "description": "It failed. The status follows from the code.",
                     "content": { "application/json": { "schema": error } },

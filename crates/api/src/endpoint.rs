@@ -3,16 +3,17 @@
 //! The list at the end of this file is the API. From it come the server's routes, the clients' requests and the OpenAPI
 //! description.
 
+use azekura_base::Needs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
     AttachVolume, ChangeClass, ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass,
-    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GroupView, HealthView,
-    LayerUse, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView,
-    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, SnapshotView, SpaceView,
-    VolumeView,
+    CreateGrant, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView,
+    GrantCreated, GrantView, GroupView, HealthView, LayerUse, NodeSnapshot, NodeView, ProtectVolume, RemoveMember,
+    RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView,
+    ShowSnapshot, SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -45,6 +46,8 @@ pub struct Route {
     pub path: &'static str,
     /// The method.
     pub method: Method,
+    /// What whoever asks must be allowed to.
+    pub needs: Needs,
 }
 
 /// Something that can be asked.
@@ -196,18 +199,18 @@ macro_rules! or_else {
     };
 }
 
-/// Declares endpoints: `/// what it does`, `Name: METHOD "path" (number of names in it) [?Query] [<Body] -> status
-/// Answer`.
+/// Declares endpoints: `/// what it does`, `Name: METHOD "path" (number of names in it) needs What [? Query] [; Body]
+/// => status Answer`.
 macro_rules! endpoints {
     ($($(#[doc = $doc:literal])+ $name:ident:
-        $method:ident $path:literal ($names:literal) $(? $query:ty)? $(; $body:ty)? => $status:literal $answer:ty;)+) => {
+        $method:ident $path:literal ($names:literal) needs $needs:ident $(? $query:ty)? $(; $body:ty)? => $status:literal $answer:ty;)+) => {
         $(
             $(#[doc = $doc])+
             #[derive(Clone, Copy, Debug)]
             pub struct $name;
 
             impl Endpoint for $name {
-                const ROUTE: Route = Route { path: $path, method: Method::$method };
+                const ROUTE: Route = Route { path: $path, method: Method::$method, needs: Needs::$needs };
                 const STATUS: u16 = $status;
                 type Names = [String; $names];
                 type Query = or_else!(NoQuery $(, $query)?);
@@ -237,99 +240,108 @@ macro_rules! endpoints {
 
 endpoints! {
     /// Whether the node that is asked serves, for load balancers and probes: 200 while its data plane answers.
-    Health: Get "/v1/health" (0) => 200 HealthView;
+    Health: Get "/v1/health" (0) needs Nothing => 200 HealthView;
     /// How the whole cluster is, and what is wrong with it.
-    Status: Get "/v1/status" (0) => 200 ClusterStatus;
+    Status: Get "/v1/status" (0) needs SeeCluster => 200 ClusterStatus;
     /// Counters of every node that answers.
-    Stats: Get "/v1/stats" (0) => 200 ClusterStats;
+    Stats: Get "/v1/stats" (0) needs SeeCluster => 200 ClusterStats;
     /// Where the space is: what volumes were promised, what is written, what snapshots share, what devices hold.
-    Space: Get "/v1/space" (0) => 200 SpaceView;
+    Space: Get "/v1/space" (0) needs SeeCluster => 200 SpaceView;
 
     /// All volumes, by name.
-    VolumeList: Get "/v1/volumes" (0) => 200 Vec<VolumeView>;
+    VolumeList: Get "/v1/volumes" (0) needs SeeVolumes => 200 Vec<VolumeView>;
     /// Makes a volume. It is thin: it takes no space until it is written.
-    VolumeCreate: Post "/v1/volumes" (0); CreateVolume => 201 VolumeView;
+    VolumeCreate: Post "/v1/volumes" (0) needs UseVolumes; CreateVolume => 201 VolumeView;
     /// One volume.
-    VolumeShow: Get "/v1/volumes/{name}" (1) => 200 VolumeView;
+    VolumeShow: Get "/v1/volumes/{name}" (1) needs SeeVolumes => 200 VolumeView;
     /// Deletes a volume and all its data.
-    VolumeDelete: Delete "/v1/volumes/{name}" (1) ? DeleteVolume => 204 NoContent;
+    VolumeDelete: Delete "/v1/volumes/{name}" (1) needs UseVolumes ? DeleteVolume => 204 NoContent;
     /// Makes a volume larger or smaller. Clients see the new size with their next connection.
-    VolumeResize: Post "/v1/volumes/{name}/resize" (1); ResizeVolume => 200 ResizedView;
+    VolumeResize: Post "/v1/volumes/{name}/resize" (1) needs UseVolumes; ResizeVolume => 200 ResizedView;
     /// Gives a volume to a node's clients. Answered when no former user's write can be applied any more.
-    VolumeAttach: Post "/v1/volumes/{name}/attach" (1); AttachVolume => 200 VolumeView;
+    VolumeAttach: Post "/v1/volumes/{name}/attach" (1) needs UseVolumes; AttachVolume => 200 VolumeView;
     /// Takes a volume away from a node's clients. Answered when no write of theirs can be applied any more.
-    VolumeDetach: Post "/v1/volumes/{name}/detach" (1); DetachVolume => 200 VolumeView;
+    VolumeDetach: Post "/v1/volumes/{name}/detach" (1) needs UseVolumes; DetachVolume => 200 VolumeView;
     /// Takes a volume back to a snapshot. What it was until now is kept as a snapshot for a day.
-    VolumeRevert: Post "/v1/volumes/{name}/revert" (1); RevertVolume => 200 RevertedView;
+    VolumeRevert: Post "/v1/volumes/{name}/revert" (1) needs UseVolumes; RevertVolume => 200 RevertedView;
     /// Makes a volume that is what another one is, or was.
-    VolumeClone: Post "/v1/volumes/{name}/clone" (1); CloneVolume => 201 VolumeView;
+    VolumeClone: Post "/v1/volumes/{name}/clone" (1) needs UseVolumes; CloneVolume => 201 VolumeView;
     /// Makes snapshots of a volume come and go by themselves, or ends that.
-    VolumeProtect: Post "/v1/volumes/{name}/protect" (1); ProtectVolume => 200 VolumeView;
+    VolumeProtect: Post "/v1/volumes/{name}/protect" (1) needs UseVolumes; ProtectVolume => 200 VolumeView;
 
     /// The snapshots of a volume, by time.
-    VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) => 200 Vec<SnapshotView>;
+    VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes => 200 Vec<SnapshotView>;
     /// One snapshot; it may be named by a time: the newest that is not younger.
-    SnapshotShow: Get "/v1/volumes/{name}/snapshots/{snapshot}" (2) ? ShowSnapshot => 200 SnapshotView;
+    SnapshotShow: Get "/v1/volumes/{name}/snapshots/{snapshot}" (2) needs SeeVolumes ? ShowSnapshot => 200 SnapshotView;
     /// Deletes a snapshot; only by its name.
-    SnapshotDelete: Delete "/v1/volumes/{name}/snapshots/{snapshot}" (2) => 204 NoContent;
+    SnapshotDelete: Delete "/v1/volumes/{name}/snapshots/{snapshot}" (2) needs UseVolumes => 204 NoContent;
     /// What has changed since a snapshot, a page at a time.
-    SnapshotDiff: Get "/v1/volumes/{name}/snapshots/{snapshot}/diff" (2) ? DiffQuery => 200 DiffView;
+    SnapshotDiff: Get "/v1/volumes/{name}/snapshots/{snapshot}/diff" (2) needs UseVolumes ? DiffQuery => 200 DiffView;
     /// The snapshots of all volumes, by volume and then by time.
-    SnapshotList: Get "/v1/snapshots" (0) => 200 Vec<SnapshotView>;
+    SnapshotList: Get "/v1/snapshots" (0) needs SeeVolumes => 200 Vec<SnapshotView>;
     /// Makes snapshots of volumes at one instant. Every write that was acknowledged before is in them.
-    SnapshotCreate: Post "/v1/snapshots" (0); CreateSnapshots => 201 Vec<SnapshotView>;
+    SnapshotCreate: Post "/v1/snapshots" (0) needs UseVolumes; CreateSnapshots => 201 Vec<SnapshotView>;
 
     /// All storage classes, by name.
-    ClassList: Get "/v1/classes" (0) => 200 Vec<ClassView>;
+    ClassList: Get "/v1/classes" (0) needs SeeVolumes => 200 Vec<ClassView>;
     /// Makes a storage class.
-    ClassCreate: Post "/v1/classes" (0); CreateClass => 201 ClassView;
+    ClassCreate: Post "/v1/classes" (0) needs Operate; CreateClass => 201 ClassView;
     /// One storage class.
-    ClassShow: Get "/v1/classes/{name}" (1) => 200 ClassView;
+    ClassShow: Get "/v1/classes/{name}" (1) needs SeeVolumes => 200 ClassView;
     /// Changes a storage class; its volumes are as the class is, from then on.
-    ClassChange: Post "/v1/classes/{name}" (1); ChangeClass => 200 ClassView;
+    ClassChange: Post "/v1/classes/{name}" (1) needs Operate; ChangeClass => 200 ClassView;
     /// Deletes a storage class that no volume uses.
-    ClassDelete: Delete "/v1/classes/{name}" (1) => 200 RemovedView;
+    ClassDelete: Delete "/v1/classes/{name}" (1) needs Operate => 200 RemovedView;
 
     /// All nodes, by number.
-    NodeList: Get "/v1/nodes" (0) => 200 Vec<NodeView>;
+    NodeList: Get "/v1/nodes" (0) needs SeeCluster => 200 Vec<NodeView>;
     /// Takes a node out of the cluster for good.
-    NodeRemove: Delete "/v1/nodes/{name}" (1) ? RemoveMember => 200 RemovedView;
+    NodeRemove: Delete "/v1/nodes/{name}" (1) needs Operate ? RemoveMember => 200 RemovedView;
     /// Empties a node's devices. Answered with them, as the emptying begins.
-    NodeDrain: Post "/v1/nodes/{name}/drain" (1) => 200 Vec<DeviceView>;
+    NodeDrain: Post "/v1/nodes/{name}/drain" (1) needs Operate => 200 Vec<DeviceView>;
     /// Lets a node's devices take data again.
-    NodeUndrain: Post "/v1/nodes/{name}/undrain" (1) => 200 Vec<DeviceView>;
+    NodeUndrain: Post "/v1/nodes/{name}/undrain" (1) needs Operate => 200 Vec<DeviceView>;
     /// All devices, by number.
-    DeviceList: Get "/v1/devices" (0) => 200 Vec<DeviceView>;
+    DeviceList: Get "/v1/devices" (0) needs SeeCluster => 200 Vec<DeviceView>;
     /// Takes a device out of the cluster for good. It is named by its number, as NODE/NAME, or by a name that only it
     /// has.
-    DeviceRemove: Delete "/v1/devices/{name}" (1) ? RemoveMember => 200 RemovedView;
+    DeviceRemove: Delete "/v1/devices/{name}" (1) needs Operate ? RemoveMember => 200 RemovedView;
     /// Empties a device. Answered with it, as the emptying begins.
-    DeviceDrain: Post "/v1/devices/{name}/drain" (1) => 200 Vec<DeviceView>;
+    DeviceDrain: Post "/v1/devices/{name}/drain" (1) needs Operate => 200 Vec<DeviceView>;
     /// Lets a device take data again.
-    DeviceUndrain: Post "/v1/devices/{name}/undrain" (1) => 200 Vec<DeviceView>;
+    DeviceUndrain: Post "/v1/devices/{name}/undrain" (1) needs Operate => 200 Vec<DeviceView>;
     /// All placement groups, by number.
-    GroupList: Get "/v1/groups" (0) => 200 Vec<GroupView>;
+    GroupList: Get "/v1/groups" (0) needs SeeCluster => 200 Vec<GroupView>;
     /// Compares all copies of a volume, or of what is on a device. Answered when it is noted; it begins within seconds.
-    ScrubStart: Post "/v1/scrub" (0); ScrubRequest => 200 ScrubStarted;
+    ScrubStart: Post "/v1/scrub" (0) needs Operate; ScrubRequest => 200 ScrubStarted;
 
     /// The cluster's settings.
-    SettingsShow: Get "/v1/settings" (0) => 200 SettingsView;
+    SettingsShow: Get "/v1/settings" (0) needs SeeCluster => 200 SettingsView;
     /// Changes settings; those that are not named stay.
-    SettingsChange: Post "/v1/settings" (0); ChangeSettings => 200 SettingsView;
+    SettingsChange: Post "/v1/settings" (0) needs Administer; ChangeSettings => 200 SettingsView;
+
+    /// The grants that whoever asks may make, by name.
+    GrantList: Get "/v1/grants" (0) needs Grants => 200 Vec<GrantView>;
+    /// Makes a grant. Its token is told this once, and kept nowhere.
+    GrantCreate: Post "/v1/grants" (0) needs Grants; CreateGrant => 201 GrantCreated;
+    /// Revokes a grant, which is named by its name or number. Its token opens nothing any more.
+    GrantRevoke: Delete "/v1/grants/{name}" (1) needs Grants => 204 NoContent;
+    /// Who asks, as the node sees it.
+    Whoami: Get "/v1/whoami" (0) needs Grant => 200 WhoView;
 
     /// The counters of the node that is asked. For other nodes.
-    NodeStatistics: Get "/v1/node/stats" (0) => 200 NodeSnapshot;
+    NodeStatistics: Get "/v1/node/stats" (0) needs Node => 200 NodeSnapshot;
     /// What layers hold on the devices of the node that is asked. For other nodes.
-    NodeLayers: Get "/v1/node/layers" (0) => 200 LayerUse;
+    NodeLayers: Get "/v1/node/layers" (0) needs Node => 200 LayerUse;
     /// What two layers show differently in groups that the node that is asked leads. For other nodes.
-    NodeCompare: Get "/v1/node/compare" (0) ? CompareQuery => 200 Vec<GroupDifferences>;
+    NodeCompare: Get "/v1/node/compare" (0) needs Node ? CompareQuery => 200 Vec<GroupDifferences>;
     /// A part of what the end of a layer would give back on a device of the node that is asked. For other nodes.
-    NodeMeasure: Get "/v1/node/measure" (0) ? MeasureLayer => 200 Result<Measured, NotTold>;
+    NodeMeasure: Get "/v1/node/measure" (0) needs Node ? MeasureLayer => 200 Result<Measured, NotTold>;
 
     /// This description.
-    OpenApi: Get "/v1/openapi.json" (0) => 200 serde_json::Value;
+    OpenApi: Get "/v1/openapi.json" (0) needs Grant => 200 serde_json::Value;
     /// The counters of the node that is asked, for Prometheus.
-    Metrics: Get "/metrics" (0) => 200 Prometheus;
+    Metrics: Get "/metrics" (0) needs Metrics => 200 Prometheus;
 }
 
 #[cfg(test)]

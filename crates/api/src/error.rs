@@ -59,6 +59,10 @@ macro_rules! codes {
 codes! {
     /// The path, the query or the body can't be read. 400.
     Malformed = "malformed", 400;
+    /// No grant is proved. 401.
+    Unauthorized = "unauthorized", 401;
+    /// The grant that is proved does not allow it. 403.
+    Forbidden = "forbidden", 403;
     /// There is no volume, snapshot, class, node or device of this name. 404.
     NotFound = "not_found", 404;
     /// The API has no such path. 404.

@@ -17,6 +17,7 @@ mod class;
 mod diff;
 pub mod endpoint;
 mod error;
+mod grant;
 mod group;
 mod health;
 pub mod layers;
@@ -33,16 +34,18 @@ mod volume;
 #[cfg(test)]
 mod description;
 
+pub use azekura_base::{Needs, Role};
 pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
 pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};
 pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
 pub use error::{ErrorBody, ErrorCode};
+pub use grant::{CreateGrant, GrantCreated, GrantView, WhoView};
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::HealthView;
 pub use member::{DeviceState, DeviceView, EndpointView, FailureKind, NodeView, RemoveMember, RemovedView};
 pub use period::Period;
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
-pub use settings::{ChangeSettings, SettingsView, Transport};
+pub use settings::{ApiAccess, ChangeSettings, SettingsView, Transport};
 pub use snapshot::{
     CloneVolume, CreateSnapshots, ProtectVolume, Protection, RevertVolume, RevertedView, ShowSnapshot, SnapshotOrigin,
     SnapshotView, Thinning,

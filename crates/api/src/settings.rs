@@ -1,6 +1,6 @@
 //! The cluster's settings.
 
-pub use azekura_base::Transport;
+pub use azekura_base::{ApiAccess, Transport};
 use serde::{Deserialize, Serialize};
 
 /// The cluster's settings.
@@ -18,6 +18,9 @@ pub struct SettingsView {
     /// How nodes talk with each other.
     #[serde(default)]
     pub transport: Transport,
+    /// Whether this API asks for grants.
+    #[serde(default)]
+    pub api_access: ApiAccess,
 }
 
 /// Body of `POST /v1/settings`: what is not named stays.
@@ -41,4 +44,7 @@ pub struct ChangeSettings {
     /// See [`SettingsView`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
+    /// See [`SettingsView`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_access: Option<ApiAccess>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use azekura_base::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceView, GroupHealth, LastScrubs, NodeSnapshot, NodeView, ResyncStatus, Transport};
+use crate::{ApiAccess, DeviceView, GroupHealth, LastScrubs, NodeSnapshot, NodeView, ResyncStatus, Transport};
 
 /// The cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +48,9 @@ pub struct ClusterStatus {
     /// How nodes talk with each other.
     #[serde(default)]
     pub transport: Option<Transport>,
+    /// Whether the API asks for grants.
+    #[serde(default)]
+    pub api_access: Option<ApiAccess>,
     /// The configuration servers.
     pub configuration: String,
     /// The configuration does not answer: this is what the node knew when it last did.

@@ -3,12 +3,14 @@
 //!
 //! Nothing in here does input or output.
 
+mod api_access;
 mod block;
 mod buffer;
 mod checksum;
 mod checksums;
 mod endpoint;
 mod error;
+mod hex32;
 mod ids;
 mod inbox;
 mod io_queue;
@@ -17,12 +19,15 @@ mod mix;
 mod outbox;
 mod peer_key;
 mod repeats;
+mod role;
 mod shared_memory;
 mod size;
 mod slab;
 mod time;
+mod token;
 mod transport;
 
+pub use api_access::{ApiAccess, ApiAccessError};
 pub use block::{AckRule, BlockRange, Body, Extent, Prepared, Run, Write, WriteHeader};
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
 pub use checksum::{
@@ -42,10 +47,12 @@ pub use mix::mix64;
 pub use outbox::Outbox;
 pub use peer_key::{PeerKey, PeerKeyError};
 pub use repeats::{REPEAT_INTERVAL, Repeats};
+pub use role::{Needs, Role, RoleError};
 pub use shared_memory::SharedMemory;
 pub use size::{Size, SizeError};
 pub use slab::Slab;
 pub use time::{day_number, rfc3339_seconds};
+pub use token::{GrantId, Secret, SecretHash, Token, TokenError};
 pub use transport::{Transport, TransportError};
 
 /// Size of a block in bytes: the unit of allocation, checksumming and replication.

@@ -35,7 +35,7 @@ impl std::error::Error for PeerKeyError {}
 
 impl fmt::Display for PeerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        crate::hex32::write(&self.0, f)
     }
 }
 
@@ -49,14 +49,7 @@ impl FromStr for PeerKey {
     type Err = PeerKeyError;
 
     fn from_str(text: &str) -> Result<PeerKey, PeerKeyError> {
-        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(PeerKeyError);
-        }
-        let mut key = [0; 32];
-        for (byte, at) in key.iter_mut().zip((0..64).step_by(2)) {
-            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| PeerKeyError)?;
-        }
-        Ok(PeerKey(key))
+        crate::hex32::read(text).map(PeerKey).ok_or(PeerKeyError)
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use azekura_api::endpoint::{SettingsChange, SettingsShow};
 use azekura_api::{ChangeSettings, NoQuery, Period, SettingsView};
-use azekura_base::TransportError;
+use azekura_base::{ApiAccessError, TransportError};
 use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
@@ -30,7 +30,9 @@ enum Cluster<H: Here> {
         full           share from which on it takes no more data from clients (95%); copies that lose their device\n                 \
                        may still come here, and deleting, TRIM and reading go on\n  \
         transport      how nodes talk with each other: 'plain', 'tls' (encrypted, with each node's key proved), or\n                 \
-                       'both' (they dial with TLS and accept either) on the way from one to the other\n\n\
+                       'both' (they dial with TLS and accept either) on the way from one to the other\n  \
+        api-access     who is listened to by the REST API: 'open' (whoever reaches it), or 'grants' (who has a token, and\n                 \
+                       who comes through a node's own socket)\n\n\
         Examples:\n  \
         azekura cluster set rehome-after 30m\n  \
         azekura cluster set rehome-after never     while many machines are being serviced\n  \
@@ -43,7 +45,7 @@ enum Cluster<H: Here> {
 #[derive(Debug, Args)]
 struct SetArgs {
     /// The setting.
-    #[arg(value_parser = ["rehome-after", "moves-at-once", "nearly-full", "full", "transport"])]
+    #[arg(value_parser = ["rehome-after", "moves-at-once", "nearly-full", "full", "transport", "api-access"])]
     setting: String,
     /// Its new value.
     value: String,
@@ -81,6 +83,8 @@ fn change(setting: &str, value: &str) -> Result<ChangeSettings, CliError> {
         change.full_percent = Some(percent(value)?);
     } else if setting == "transport" {
         change.transport = Some(value.parse().map_err(|error: TransportError| CliError::new(error.to_string()))?);
+    } else if setting == "api-access" {
+        change.api_access = Some(value.parse().map_err(|error: ApiAccessError| CliError::new(error.to_string()))?);
     } else if value == "never" {
         change.rehome_after_seconds = Some(None);
     } else {
@@ -104,13 +108,14 @@ fn table(settings: &SettingsView) -> String {
     table.row(vec!["nearly-full".to_owned(), format!("{}%", settings.nearly_full_percent)]);
     table.row(vec!["full".to_owned(), format!("{}%", settings.full_percent)]);
     table.row(vec!["transport".to_owned(), settings.transport.to_string()]);
+    table.row(vec!["api-access".to_owned(), settings.api_access.to_string()]);
     table.render()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_base::Transport;
+    use azekura_base::{ApiAccess, Transport};
 
     #[test]
     fn settings_as_people_write_them() {
@@ -124,14 +129,18 @@ mod tests {
         assert!(change("full", "0").is_err() && change("full", "101%").is_err() && change("full", "much").is_err());
         assert_eq!(change("transport", "both").unwrap().transport, Some(Transport::Both));
         assert!(change("transport", "ssl").unwrap_err().to_string().contains("plain, both or tls"));
+        assert_eq!(change("api-access", "grants").unwrap().api_access, Some(ApiAccess::Grants));
+        assert!(change("api-access", "all").unwrap_err().to_string().contains("open or grants"));
         let never = SettingsView {
             rehome_after_seconds: None,
             moves_at_once: 8,
             nearly_full_percent: 85,
             full_percent: 95,
             transport: Transport::Tls,
+            api_access: ApiAccess::Grants,
         };
         assert!(table(&never).contains("transport      tls\n"), "{}", table(&never));
+        assert!(table(&never).contains("api-access     grants\n"), "{}", table(&never));
         assert!(table(&never).contains("rehome-after   never\n"), "{}", table(&never));
     }
 }

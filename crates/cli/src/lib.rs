@@ -16,6 +16,7 @@ mod diff;
 mod drain;
 mod endpoints;
 mod lists;
+mod login;
 mod node;
 mod output;
 mod period;
@@ -29,6 +30,7 @@ mod snapshot;
 mod space;
 mod status;
 mod table;
+mod token;
 mod top;
 mod volume;
 
@@ -95,6 +97,9 @@ enum Command<H: Here> {
     Group(lists::GroupCommand),
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand<H>),
+    Token(token::TokenCommand),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
     Space(space::SpaceArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
@@ -114,7 +119,8 @@ struct VersionArgs {
 /// Which node to ask, and how to answer.
 #[derive(Clone, Debug, Args)]
 struct ApiArgs {
-    /// The REST API of any node of the cluster.
+    /// The REST API of any node of the cluster, or unix:DIR/api.sock: the own socket of a node of this machine, DIR
+    /// being its --data, which asks its user for no token.
     #[arg(long, value_name = "URL", env = "AZEKURA_API", default_value = "http://127.0.0.1:7180")]
     api: String,
 
@@ -126,7 +132,7 @@ struct ApiArgs {
 impl ApiArgs {
     /// A client that tells on standard error when an answer may be out of date.
     fn client(&self) -> Result<Client, CliError> {
-        Ok(Client::new(&self.api)?.on_stale(|said| eprintln!("note: {said}")))
+        Ok(login::client(&self.api)?.on_stale(|said| eprintln!("note: {said}")))
     }
 }
 
@@ -147,6 +153,9 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Group(command) => command.run(),
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
+        Command::Token(command) => command.run(),
+        Command::Login(arguments) => arguments.run(),
+        Command::Logout(arguments) => arguments.run(),
         Command::Space(arguments) => arguments.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use azekura_api::endpoint::Status;
-use azekura_api::{ClusterStatus, GroupHealth, NoQuery, ResyncStatus, Transport};
+use azekura_api::{ApiAccess, ClusterStatus, GroupHealth, NoQuery, ResyncStatus, Transport};
 use azekura_client::Client;
 use clap::Args;
 use indicatif::HumanCount;
@@ -151,6 +151,14 @@ fn transport_line(transport: Transport) -> &'static str {
     }
 }
 
+/// Who is listened to by the API, in words.
+fn access_line(access: ApiAccess) -> &'static str {
+    match access {
+        ApiAccess::Open => "open: whoever reaches it may everything",
+        ApiAccess::Grants => "grants",
+    }
+}
+
 fn describe(status: &ClusterStatus) -> String {
     let mut text = if status.healthy {
         "The cluster is healthy.\n".to_owned()
@@ -191,6 +199,9 @@ fn describe(status: &ClusterStatus) -> String {
     );
     if let Some(transport) = status.transport {
         text += &format!("  transport      {}\n", transport_line(transport));
+    }
+    if let Some(access) = status.api_access {
+        text += &format!("  API access     {}\n", access_line(access));
     }
     text += &format!("  configuration  {}\n", status.configuration);
     text += &format!("\n{}", lists::nodes(&status.nodes));

@@ -13,12 +13,22 @@
 //! Nothing is asked again by itself: of most requests nobody can know whether they were carried out. Whoever waits for
 //! something asks again.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use azekura_api::endpoint::Answer as _;
 use azekura_api::{Endpoint, ErrorBody, ErrorCode, Method, NoBody, NoQuery, STALE_HEADER};
+use azekura_base::Token;
+use ureq::config::Config;
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, RequestBuilder};
+
+mod local;
+
+/// How a node's own socket is named instead of a URL.
+const LOCAL: &str = "unix:";
+/// What is asked there: the name counts for nothing.
+const LOCAL_URL: &str = "http://localhost";
 
 /// Longest wait for an answer: longer than any handler's own patience.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -94,17 +104,37 @@ impl std::fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
+fn config() -> Config {
+    let config = Agent::config_builder()
+        .timeout_global(Some(TIMEOUT))
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .http_status_as_error(false)
+        .user_agent(concat!("azekura/", env!("CARGO_PKG_VERSION")));
+    config.build()
+}
+
 /// Asks one node.
-#[derive(Debug)]
 pub struct Client {
     agent: Agent,
     url: String,
+    /// What stands before the paths.
+    base: String,
+    /// The header that proves a grant.
+    proof: Option<String>,
     /// Told when an answer may be out of date.
     stale: fn(&str),
 }
 
+/// Without what proves a grant.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
 impl Client {
-    /// A client of the API at this URL (`http://host:port`; the scheme may be left out).
+    /// A client of the API at this URL (`http://host:port`; the scheme may be left out), or at a node's own socket
+    /// (`unix:PATH`).
     ///
     /// # Errors
     /// When the text is no such URL.
@@ -114,6 +144,11 @@ impl Client {
         if trimmed.is_empty() {
             return Err(invalid("it is empty"));
         }
+        if let Some(path) = trimmed.strip_prefix(LOCAL) {
+            let agent = Agent::with_parts(config(), local::Socket(PathBuf::from(path)), local::NoNames);
+            let (url, base) = (trimmed.to_owned(), LOCAL_URL.to_owned());
+            return Ok(Client { agent, url, base, proof: None, stale: |_| {} });
+        }
         if trimmed.starts_with("https://") {
             return Err(invalid("TLS is not supported yet"));
         }
@@ -121,12 +156,19 @@ impl Client {
         if !url.starts_with("http://") || url.parse::<ureq::http::Uri>().is_err() {
             return Err(invalid("it can't be read"));
         }
-        let config = Agent::config_builder()
-            .timeout_global(Some(TIMEOUT))
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .http_status_as_error(false)
-            .user_agent(concat!("azekura/", env!("CARGO_PKG_VERSION")));
-        Ok(Client { agent: config.build().into(), url, stale: |_| {} })
+        Ok(Client { agent: config().into(), base: url.clone(), url, proof: None, stale: |_| {} })
+    }
+
+    /// Shows this token with each request.
+    #[must_use]
+    pub fn with_token(self, token: &Token) -> Client {
+        Client { proof: Some(format!("Bearer {}", token.reveal())), ..self }
+    }
+
+    /// Whether a node's own socket is asked, which wants no token.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.url.starts_with(LOCAL)
     }
 
     /// Calls `tell` whenever an answer may be out of date, with what the node says about that.
@@ -163,14 +205,22 @@ impl Client {
 
     fn call<E: Endpoint>(&self, names: &E::Names, query: &E::Query, body: &E::Body) -> Result<E::Answer, ClientError> {
         let target = E::target(names, query).map_err(|error| ClientError::Request(error.to_string()))?;
-        let url = format!("{}{target}", self.url);
+        let url = format!("{}{target}", self.base);
         let outcome = match (E::ROUTE.method, E::no_body()) {
-            (Method::Get, _) => self.agent.get(url).call(),
-            (Method::Delete, _) => self.agent.delete(url).header("Content-Type", JSON).call(),
-            (Method::Post, Some(_)) => self.agent.post(url).header("Content-Type", JSON).send_empty(),
-            (Method::Post, None) => self.agent.post(url).send_json(body),
+            (Method::Get, _) => self.shown(self.agent.get(url)).call(),
+            (Method::Delete, _) => self.shown(self.agent.delete(url)).header("Content-Type", JSON).call(),
+            (Method::Post, Some(_)) => self.shown(self.agent.post(url)).header("Content-Type", JSON).send_empty(),
+            (Method::Post, None) => self.shown(self.agent.post(url)).send_json(body),
         };
         self.read::<E>(outcome)
+    }
+
+    /// A request with what proves a grant.
+    fn shown<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.proof {
+            Some(proof) => request.header("Authorization", proof),
+            None => request,
+        }
     }
 
     fn read<E: Endpoint>(&self, outcome: Result<Response<Body>, ureq::Error>) -> Result<E::Answer, ClientError> {

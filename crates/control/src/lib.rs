@@ -8,35 +8,32 @@
 //!
 //! A node process calls [`bind`] and [`start`].
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::NodeId;
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::LeaseHold;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 mod api;
 pub mod attachments;
+mod doors;
 pub mod layers;
+mod proofs;
 pub mod reconcile;
 pub mod snapshot;
 pub mod snapshots;
 pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
+pub use doors::{Doors, bind, bind_local};
+pub use proofs::{draw_secret, hash_of};
 pub use snapshot::NodeStatistics;
 pub use snapshots::Snapshots;
 
 /// Longest wait for the leadership to be given back.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
-
-/// Listens for the REST API's clients; port 0 takes a free one.
-pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
 
 /// The running control plane of a node; ends when dropped, or with [`Control::stop`].
 #[derive(Debug)]
@@ -45,11 +42,9 @@ pub struct Control {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// Serves the REST API on a bound listener, for requests to addresses, loopbacks and `names`, and stands for leader of
-/// the control plane.
+/// Serves the REST API at these doors, and stands for leader of the control plane.
 pub fn start(
-    listener: TcpListener,
-    names: &[String],
+    doors: Doors,
     meta: MetaClient,
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
@@ -58,13 +53,10 @@ pub fn start(
     let leadership = meta.campaign(node);
     let snapshots = Snapshots::new(meta.clone(), node, attacher.clone());
     let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch(), snapshots.clone()));
-    let router = api::router(api::Api::new(meta, node, statistics, attacher, snapshots), names);
-    let serve = tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!("the REST API ended: {error}");
-        }
-    });
-    Control { leadership: Some(leadership), tasks: vec![reconcile, serve] }
+    let api = api::Api::new(meta, node, statistics, attacher, snapshots, &doors.names, &doors.secret);
+    let mut tasks = vec![reconcile];
+    tasks.extend(doors.serve(api::router(api)));
+    Control { leadership: Some(leadership), tasks }
 }
 
 impl Control {

@@ -7,7 +7,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PeerKey, PgId, Shard, Transport};
+use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PeerKey, PgId, Shard};
 use azekura_meta::client::{EtcdClient, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::groups::NewGroup;
@@ -15,7 +15,7 @@ use azekura_model::transitions::layers;
 use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec};
 use azekura_model::{
     DeviceFailure, Endpoint, EtcdError, FailureDomain, FailureKind, Kind, LayerState, MetaError, Model, NodeRecord,
-    VolumeAccess,
+    SettingsRecord, VolumeAccess,
 };
 use support::Server;
 
@@ -41,6 +41,7 @@ fn node(name: &str) -> NodeSpec {
         rack: String::new(),
         shards: NonZeroU8::MIN,
         key: PeerKey::unproved(name),
+        api_secret: None,
     }
 }
 
@@ -80,20 +81,23 @@ async fn until(client: &MetaClient, wanted: impl FnMut(&Arc<Model>) -> bool) -> 
 async fn identity(server: &mut Server) {
     let client = connect(server).await;
     assert_eq!(client.cluster_identity().await.unwrap(), None);
-    let missing = client.ensure_cluster("lab", Transport::Plain, Some("00000000000000000000000000000001")).await;
+    let missing =
+        client.ensure_cluster("lab", SettingsRecord::default(), Some("00000000000000000000000000000001")).await;
     assert!(matches!(missing, Err(MetaError::ClusterMissing { .. })));
     let other = connect(server).await;
     let (a, b) = tokio::join!(
-        client.ensure_cluster("lab", Transport::Plain, None),
-        other.ensure_cluster("lab", Transport::Plain, None)
+        client.ensure_cluster("lab", SettingsRecord::default(), None),
+        other.ensure_cluster("lab", SettingsRecord::default(), None)
     );
     let cluster = a.unwrap();
     assert_eq!(cluster.id, b.unwrap().id, "two first nodes make one cluster");
     assert!(cluster.number().is_some());
     assert_eq!(client.cluster_identity().await.unwrap().unwrap(), cluster);
-    assert!(client.ensure_cluster("lab", Transport::Plain, Some(&cluster.id)).await.is_ok());
-    let wrong =
-        client.ensure_cluster("lab", Transport::Plain, Some("00000000000000000000000000000001")).await.unwrap_err();
+    assert!(client.ensure_cluster("lab", SettingsRecord::default(), Some(&cluster.id)).await.is_ok());
+    let wrong = client
+        .ensure_cluster("lab", SettingsRecord::default(), Some("00000000000000000000000000000001"))
+        .await
+        .unwrap_err();
     assert!(matches!(wrong, MetaError::WrongCluster { .. }) && wrong.hint().is_some(), "{wrong}");
 }
 
@@ -427,5 +431,5 @@ async fn a_server_that_is_away_is_a_clear_error() {
 async fn another_endpoint_takes_over() {
     let server = Server::embedded().await;
     let client = MetaClient::connect(vec!["127.0.0.1:1".to_owned(), server.endpoint()]).await.unwrap();
-    client.ensure_cluster("lab", Transport::Plain, None).await.unwrap();
+    client.ensure_cluster("lab", SettingsRecord::default(), None).await.unwrap();
 }

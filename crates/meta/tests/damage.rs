@@ -30,7 +30,7 @@ async fn a_damaged_database_is_an_error_or_whole() {
     let path = folder.0.join("config.redb");
     let server = EmbeddedServer::start(&path, loopback(0)).await.unwrap();
     let client = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
-    let id = client.ensure_cluster("lab", azekura_base::Transport::Plain, None).await.unwrap().id;
+    let id = client.ensure_cluster("lab", azekura_model::SettingsRecord::default(), None).await.unwrap().id;
     drop(client);
     server.stop().await;
     let sound = std::fs::read(&path).unwrap();

@@ -52,6 +52,8 @@ pub enum Kind {
     Layer,
     /// A snapshot.
     Snapshot,
+    /// A grant.
+    Grant,
 }
 
 impl std::fmt::Display for Kind {
@@ -64,6 +66,7 @@ impl std::fmt::Display for Kind {
             Kind::Group => "placement group",
             Kind::Layer => "layer",
             Kind::Snapshot => "snapshot",
+            Kind::Grant => "grant",
         })
     }
 }
@@ -456,6 +459,14 @@ pub enum MetaError {
     /// A protection that makes no sense.
     #[error("the volume's protection is refused: {reason}")]
     InvalidProtection {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A grant that nobody can have.
+    #[error("the grant '{name}' is refused: {reason}")]
+    InvalidGrant {
+        /// Its name.
+        name: String,
         /// What is wrong with it.
         reason: String,
     },

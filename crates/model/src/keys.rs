@@ -1,6 +1,6 @@
 //! The names of the keys, and back.
 
-use azekura_base::{DeviceId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{DeviceId, GrantId, LayerId, NodeId, PgId, VolumeId};
 
 /// Every key of the cluster starts with this.
 pub const PREFIX: &str = "/azekura/v1/";
@@ -40,6 +40,8 @@ pub enum Key<'a> {
     Doubt(&'a str),
     /// What a device holds, said after the configuration was restored.
     Holdings(DeviceId),
+    /// A grant.
+    Grant(GrantId),
 }
 
 impl Key<'_> {
@@ -65,6 +67,7 @@ impl Key<'_> {
             "volumes" => Key::Volume(name),
             "doubts" => Key::Doubt(name),
             "holdings" => Key::Holdings(DeviceId(number(name)?)),
+            "grants" => Key::Grant(name.parse().ok()?),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
             "snapshots" => {
                 let (volume, name) = name.split_once('/')?;
@@ -105,6 +108,7 @@ impl std::fmt::Display for Key<'_> {
             Key::Attachments(id) => write!(f, "attachments/{id}"),
             Key::Doubt(node) => write!(f, "doubts/{node}"),
             Key::Holdings(id) => write!(f, "holdings/{id}"),
+            Key::Grant(id) => write!(f, "grants/{id}"),
             Key::Snapshot(volume, name) => write!(f, "snapshots/{volume}/{name}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
@@ -136,6 +140,7 @@ mod tests {
             Key::LayerDropped(LayerId(9), DeviceId(3)),
             Key::Doubt("0a1b"),
             Key::Holdings(DeviceId(3)),
+            Key::Grant(GrantId(u64::MAX)),
         ];
         for key in keys {
             assert_eq!(Key::parse(key.to_string().as_bytes()), Some(key));
@@ -146,6 +151,7 @@ mod tests {
             "/azekura/v1/nodes/+1",
             "/azekura/v1/layers/1/x",
             "/azekura/v1/snapshots/x",
+            "/azekura/v1/grants/1",
             "/a",
         ] {
             assert_eq!(Key::parse(bad.as_bytes()), None, "{bad}");

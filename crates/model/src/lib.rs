@@ -11,6 +11,7 @@
 mod attachments;
 mod endpoints;
 mod error;
+mod grants;
 pub mod history;
 mod key_value;
 mod keys;
@@ -31,9 +32,10 @@ mod zero_is_none;
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
-pub use azekura_base::AckRule;
+pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
+pub use grants::{DEFAULT_PROJECT, GrantKind, GrantRecord};
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};

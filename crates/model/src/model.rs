@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use azekura_base::{ChunkIndex, DeviceId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{ChunkIndex, DeviceId, GrantId, LayerId, NodeId, PgId, VolumeId};
 use serde::de::DeserializeOwned;
 
 use crate::{
-    AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GroupRecord,
-    HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, SettingsRecord, SnapshotRecord, VolumeRecord,
-    encode,
+    AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GrantRecord,
+    GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, SettingsRecord, SnapshotRecord,
+    VolumeRecord, encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -73,6 +73,8 @@ pub struct Model {
     pub doubts: RecordMap<String, DoubtRecord>,
     /// What devices hold, said after the configuration was restored.
     pub holdings: RecordMap<DeviceId, HoldingsRecord>,
+    /// Grants: who may what.
+    pub grants: RecordMap<GrantId, GrantRecord>,
     /// Every key-value as it is kept, those that end with a lease left out.
     pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
     /// How often everything has been read, instead of followed: what was known before is to be compared with it.
@@ -195,13 +197,10 @@ impl Model {
                 let record = kv.and_then(|kv| read(kv, p, |holdings: &HoldingsRecord| holdings.device == id));
                 place(&mut self.holdings, id, record);
             }
+            Key::Grant(id) => place(&mut self.grants, id, kv.and_then(|kv| read(kv, p, |_| true))),
             Key::LayerDropped(layer, device) => {
-                let dropped = Arc::make_mut(&mut self.dropped);
-                if kv.is_some() {
-                    dropped.insert((layer, device))
-                } else {
-                    dropped.remove(&(layer, device))
-                };
+                let (dropped, pair) = (Arc::make_mut(&mut self.dropped), (layer, device));
+                let _known = if kv.is_some() { dropped.insert(pair) } else { dropped.remove(&pair) };
             }
         }
         let name = parsed.to_string();

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use azekura_base::{AckRule, DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, Transport, VolumeId};
+use azekura_base::{AckRule, ApiAccess, DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, Transport, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::{ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
@@ -93,6 +93,9 @@ pub struct SettingsRecord {
     /// How nodes talk with each other; a cluster from before this has `plain`.
     #[serde(default)]
     pub transport: Transport,
+    /// Whether the REST API asks for grants; that of a cluster from before this is `open`.
+    #[serde(default)]
+    pub api_access: ApiAccess,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -106,6 +109,7 @@ impl Default for SettingsRecord {
             nearly_full_percent: default_nearly_full(),
             full_percent: default_full(),
             transport: Transport::default(),
+            api_access: ApiAccess::default(),
             unknown: Unknown::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! The options of `azekura node`.
 
 use azekura_api::Period;
-use azekura_base::{Size, Transport};
+use azekura_base::{ApiAccess, Size, Transport};
 use azekura_node::DEVICE_TIMEOUT_MIN;
 use clap::Args;
 use std::net::SocketAddr;
@@ -52,6 +52,12 @@ pub struct NodeArgs {
     /// Where the REST API listens: the command line, the metrics and the dashboard use it.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7180")]
     pub api: SocketAddr,
+
+    /// Whether the API of a cluster that this start makes asks for grants (azekura token). The node's own socket,
+    /// DIR/api.sock, never does. In a cluster that is there, 'azekura cluster set api-access' changes that
+    /// [default: grants, or open where --listen and --api are loopback addresses].
+    #[arg(long, value_name = "open|grants")]
+    pub api_access: Option<ApiAccess>,
 
     /// Names, separated by commas, by which the API is asked. Addresses and localhost need not be named; requests to
     /// any other name are refused, since web pages can make names of theirs lead here.
@@ -166,6 +172,14 @@ impl NodeArgs {
         self.transport.unwrap_or(default)
     }
 
+    /// Whether the API asks for grants in a cluster that this start makes. Where all is on one machine only its users
+    /// reach it.
+    #[must_use]
+    pub fn first_api_access(&self) -> ApiAccess {
+        let loopbacks = self.listen.ip().is_loopback() && self.api.ip().is_loopback();
+        self.api_access.unwrap_or(if loopbacks { ApiAccess::Open } else { ApiAccess::Grants })
+    }
+
     /// How many shards the node has, once its start has counted cores and devices: one before.
     #[must_use]
     pub fn shard_count(&self) -> NonZeroU8 {
@@ -206,13 +220,25 @@ mod tests {
         }
     }
 
+    fn read(options: &[&str]) -> NodeArgs {
+        let command = NodeArgs::augment_args(clap::Command::new("node").no_binary_name(true));
+        let options = ["--data", "d"].iter().chain(options);
+        NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap()
+    }
+
+    #[test]
+    fn only_clusters_within_a_machine_begin_open() {
+        let access = |options: &[&str]| read(options).first_api_access();
+        assert_eq!(access(&["--listen", "[::1]:7101"]), ApiAccess::Open);
+        assert_eq!(access(&["--listen", "10.0.0.1:7101"]), ApiAccess::Grants);
+        assert_eq!(access(&["--api", "0.0.0.0:7180"]), ApiAccess::Grants);
+        assert_eq!(access(&["--api", "10.0.0.1:7180", "--api-access", "open"]), ApiAccess::Open);
+        assert_eq!(access(&["--api-access", "grants"]), ApiAccess::Grants);
+    }
+
     #[test]
     fn only_clusters_within_a_machine_begin_without_tls() {
-        let transport = |options: &[&str]| {
-            let command = NodeArgs::augment_args(clap::Command::new("node").no_binary_name(true));
-            let options = ["--data", "d"].iter().chain(options);
-            NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap().first_transport()
-        };
+        let transport = |options: &[&str]| read(options).first_transport();
         assert_eq!(transport(&[]), Transport::Plain);
         assert_eq!(transport(&["--listen", "[::1]:7101"]), Transport::Plain);
         assert_eq!(transport(&["--listen", "10.0.0.1:7101"]), Transport::Tls);

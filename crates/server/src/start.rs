@@ -20,12 +20,12 @@ use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
 use azekura_base::{Endpoint, Shard, Transport};
-use azekura_control::Attacher;
+use azekura_control::{Attacher, Doors, draw_secret, hash_of};
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
-use azekura_model::{ClusterRecord, EtcdError, Kind, MetaError};
+use azekura_model::{ClusterRecord, EtcdError, Kind, MetaError, SettingsRecord};
 use azekura_node::Identity;
 use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
@@ -64,7 +64,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let clients = client_limits(&args, descriptors)?;
     let mut data_plane = Shards::start(&args, clients).await?;
     let shards = data_plane.handles();
-    let api = azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
+    let doors = doors(&args, &folder).await?;
     let mut stop = Signals::new()?;
 
     let client = tokio::select! {
@@ -75,7 +75,8 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
-    let Joined { identity, name, credentials, transport } = join(&client, &mut folder, &mut memory, &args).await?;
+    let Joined { identity, name, credentials, transport } =
+        join(&client, &mut folder, &mut memory, &args, &doors).await?;
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
@@ -106,9 +107,8 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let plane = Plane { shards: shards.clone(), incarnation: identity.incarnation };
     let attacher = Attacher::new(client.clone(), Arc::new(plane));
     let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);
-    let control = azekura_control::start(api, &args.api_names, client.clone(), node, Arc::new(statistics), attacher);
-    let reports = reports::carry_out(client.clone(), shards.clone(), failures, keeper, report_receiver);
-    let reports = tokio::spawn(reports);
+    let control = azekura_control::start(doors, client.clone(), node, Arc::new(statistics), attacher);
+    let reports = tokio::spawn(reports::carry_out(client.clone(), shards.clone(), failures, keeper, report_receiver));
     tracing::info!("node {node} is up: nodes on {}, API on http://{}", args.listen, args.api);
 
     let mut refused = None;
@@ -144,6 +144,15 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         return Err(refusal(refused));
     }
     ended.unwrap_or(Ok(()))
+}
+
+/// Where the REST API is asked from now on; answered when all is there.
+async fn doors(args: &NodeArgs, folder: &DataFolder) -> Result<Doors> {
+    let port =
+        azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
+    let local = folder.local_door();
+    let local = azekura_control::bind_local(&local).with_context(|| format!("can't listen at {}", local.display()))?;
+    Ok(Doors { port, local: Some(local), names: args.api_names.clone(), secret: draw_secret()? })
 }
 
 /// Refuses options that contradict each other.
@@ -296,7 +305,13 @@ struct Joined {
 }
 
 /// Makes the node known to its cluster.
-async fn join(client: &MetaClient, folder: &mut DataFolder, memory: &mut Memory, args: &NodeArgs) -> Result<Joined> {
+async fn join(
+    client: &MetaClient,
+    folder: &mut DataFolder,
+    memory: &mut Memory,
+    args: &NodeArgs,
+    doors: &Doors,
+) -> Result<Joined> {
     if let Some(found) = client.cluster_identity().await? {
         let number = found.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
         folder.check_cluster(number)?;
@@ -329,6 +344,7 @@ async fn join(client: &MetaClient, folder: &mut DataFolder, memory: &mut Memory,
         incarnation: folder.file.incarnation,
         shards: args.shard_count(),
         key,
+        api_secret: Some(hash_of(&doors.secret)),
     };
     if args.replace_key
         && let Some(id) = client.model().nodes.values().find(|node| node.uuid == spec.uuid).map(|node| node.id)
@@ -356,9 +372,19 @@ async fn ensure_cluster(
     args: &NodeArgs,
 ) -> Result<(ClusterRecord, Transport)> {
     let known = folder.file.cluster.as_deref();
-    let cluster = client.ensure_cluster("azekura", args.first_transport(), known).await.map_err(refusal)?;
+    let first = SettingsRecord {
+        transport: args.first_transport(),
+        api_access: args.first_api_access(),
+        ..SettingsRecord::default()
+    };
+    let cluster = client.ensure_cluster("azekura", first, known).await.map_err(refusal)?;
     // Nobody is listened to before that is known.
-    let stands = client.settings().await.map_err(refusal)?.transport;
+    let SettingsRecord { transport: stands, api_access, .. } = client.settings().await.map_err(refusal)?;
+    if let Some(wanted) = args.api_access.filter(|wanted| *wanted != api_access) {
+        tracing::warn!(
+            "--api-access {wanted} is for new clusters, and this one has '{api_access}': azekura cluster set api-access {wanted}"
+        );
+    }
     if let Some(wanted) = args.transport.filter(|wanted| *wanted != stands) {
         tracing::warn!(
             "--transport {wanted} is for new clusters, and this one has '{stands}': azekura cluster set transport {wanted}"

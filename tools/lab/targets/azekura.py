@@ -103,7 +103,7 @@ class Azekura(Target):
         words = [binary(), "node", "--name", node.name, "--data", node.data, "--listen", node.listen]
         words += ["--api", node.api.removeprefix("http://"), "--nbd-socket", node.socket, "--config", self.config]
         # As the peers do, whose nodes talk in clear as well.
-        words += ["--transport", "plain"]
+        words += ["--transport", "plain", "--api-access", "open"]
         if node.number == 1:
             words += ["--serve-config", self.config.removeprefix("http://")]
         if node.has_devices:

@@ -6,12 +6,14 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, Route, STALE_HEADER, Stale};
+use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, Needs, Route, STALE_HEADER, Stale};
 
 use super::Api;
+use super::caller::{Caller, admit, unauthorized};
 use super::error::{ApiError, bad_body, bad_path, bad_query, not_json};
 
 /// A request.
@@ -21,6 +23,8 @@ pub(super) struct Call<E: Endpoint> {
     pub(super) names: E::Names,
     pub(super) query: E::Query,
     pub(super) body: E::Body,
+    /// Who asks; `None`: nobody in particular, where nothing is needed.
+    pub(super) caller: Option<Caller>,
 }
 
 impl<E: Endpoint> FromRequest<Api> for Call<E> {
@@ -28,6 +32,7 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Call<E>, ApiError> {
         let (mut parts, body) = request.into_parts();
+        let caller = admit(&parts, &api.gate, &api.meta.model(), E::ROUTE.needs).await?;
         if E::ROUTE.method != Method::Get && !is_json(&parts.headers) {
             return Err(not_json());
         }
@@ -40,7 +45,16 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
                 Json::from_request(request, api).await.map_err(|rejection| bad_body(&rejection))?.0
             }
         };
-        Ok(Call { api: api.clone(), names: names.0, query: query.0, body })
+        Ok(Call { api: api.clone(), names: names.0, query: query.0, body, caller })
+    }
+}
+
+/// For what is at no path.
+impl FromRequestParts<Api> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Caller, ApiError> {
+        admit(parts, &api.gate, &api.meta.model(), Needs::Grant).await?.ok_or_else(unauthorized)
     }
 }
 
@@ -114,15 +128,20 @@ impl Routes {
         F: Fn(Call<E>) -> A + Clone + Send + Sync + 'static,
         A: Future<Output = Answer<E>> + Send + 'static,
     {
-        let Route { path, method } = E::ROUTE;
+        let Route { path, method, .. } = E::ROUTE;
         let method = match method {
             Method::Get => MethodFilter::GET,
             Method::Post => MethodFilter::POST,
             Method::Delete => MethodFilter::DELETE,
         };
         let answer = move |call: Call<E>| {
+            let nobody = call.caller.is_none();
             let outcome = handler(call);
-            async move { respond::<E>(outcome.await) }
+            async move {
+                let response = respond::<E>(outcome.await);
+                // Whoever shows no grant learns the status alone.
+                if nobody { response.status().into_response() } else { response }
+            }
         };
         self.router = self.router.route(path, on(method, answer));
         self.served.push(E::ROUTE);

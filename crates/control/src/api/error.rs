@@ -2,10 +2,10 @@
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::http::{StatusCode, Uri};
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use azekura_api::endpoint::ROUTES;
-use azekura_api::{ErrorBody, ErrorCode, Method, Route};
+use azekura_api::{ErrorBody, ErrorCode};
 use azekura_model::{EtcdError, MetaError};
 
 /// An error; its status follows from its code.
@@ -27,7 +27,12 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Json(self.0)).into_response()
+        let mut response = (status, Json(self.0)).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            // RFC 9110, 15.5.2.
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -52,6 +57,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidClass { .. }
             | E::InvalidSetting { .. }
             | E::InvalidProtection { .. }
+            | E::InvalidGrant { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => ErrorCode::NoRoom,
@@ -103,15 +109,4 @@ pub(super) fn bad_path(rejection: &PathRejection) -> ApiError {
 /// A query that can't be read.
 pub(super) fn bad_query(rejection: &QueryRejection) -> ApiError {
     ApiError::new(code_of(rejection.status()), rejection.body_text(), None)
-}
-
-pub(super) async fn no_such_path(uri: Uri) -> ApiError {
-    let listed = |route: &&Route| route.method == Method::Get && !route.path.contains(['{', '.']);
-    let paths = ROUTES.iter().filter(listed).map(|route| route.path).filter(|path| !path.starts_with("/v1/node/"));
-    let hint = format!("there are {}; /v1/openapi.json tells all", paths.collect::<Vec<_>>().join(", "));
-    ApiError::new(ErrorCode::NoSuchPath, format!("there is nothing at {}", uri.path()), Some(hint))
-}
-
-pub(super) async fn no_such_method(method: axum::http::Method, uri: Uri) -> ApiError {
-    ApiError::new(ErrorCode::NoSuchMethod, format!("{} can't be asked to {method}", uri.path()), None)
 }

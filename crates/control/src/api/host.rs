@@ -4,11 +4,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::http::header::HOST;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::request::Parts;
 use azekura_api::ErrorCode;
 
 use super::error::ApiError;
@@ -42,16 +40,13 @@ fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Lets through only what is addressed to this node.
-pub(super) async fn check(State(names): State<Names>, request: Request, next: Next) -> Response {
-    match refusal(&names, &request) {
-        Some(error) => error.into_response(),
-        None => next.run(request).await,
-    }
+/// Refuses what is not addressed to this node.
+pub(super) fn check(names: &Names, request: &Parts) -> Result<(), ApiError> {
+    refusal(names, request).map_or(Ok(()), Err)
 }
 
-fn refusal(names: &Names, request: &Request) -> Option<ApiError> {
-    let mut hosts = request.headers().get_all(HOST).iter();
+fn refusal(names: &Names, request: &Parts) -> Option<ApiError> {
+    let mut hosts = request.headers.get_all(HOST).iter();
     // RFC 9112, 3.2: exactly one.
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         let message = "the request has no header 'Host', or more than one";
@@ -59,8 +54,7 @@ fn refusal(names: &Names, request: &Request) -> Option<ApiError> {
     };
     let host = host.to_str().unwrap_or_default();
     // Where the request's target has an authority, that counts (RFC 9112, 3.2.2).
-    let target = request.uri().clone();
-    let said = [Some(host), Uri::authority(&target).map(|authority| authority.as_str())];
+    let said = [Some(host), Uri::authority(&request.uri).map(|authority| authority.as_str())];
     let stranger = said.into_iter().flatten().find(|authority| !names.has(authority))?;
     let message = format!("this node does not answer to the name '{}'", stranger.escape_debug());
     let hint = "ask by address or as localhost, or start the node with --api-names and that name".to_owned();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use azekura_base::NodeId;
+use azekura_base::{NodeId, Secret};
 use azekura_meta::MetaClient;
 
 use crate::attachments::Attacher;
@@ -11,13 +11,19 @@ use crate::snapshot::NodeStatistics;
 use crate::snapshots::Snapshots;
 
 use call::Routes;
+pub(crate) use caller::Door;
+use caller::Gate;
+use peers::Proof;
 
 mod call;
+mod caller;
 mod classes;
 mod diff;
 mod drain;
 mod error;
+mod fallback;
 mod freed;
+mod grants;
 mod health;
 mod host;
 mod known;
@@ -35,6 +41,7 @@ mod snapshots;
 mod space;
 mod stats;
 mod status;
+mod tries;
 mod views;
 mod volumes;
 
@@ -49,18 +56,24 @@ pub(crate) struct Api {
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
     snapshots: Snapshots,
+    gate: Gate,
+    /// By which other nodes know this one.
+    proof: Proof,
 }
 
 impl Api {
-    /// The handlers' state for this node.
+    /// The handlers' state for this node, which answers to addresses, loopbacks and `names`, and shows others `secret`.
     pub(crate) fn new(
         meta: MetaClient,
         node: NodeId,
         statistics: Arc<dyn NodeStatistics>,
         attacher: Attacher,
         snapshots: Snapshots,
+        names: &[String],
+        secret: &Secret,
     ) -> Api {
-        Api { meta, node, statistics, attacher, snapshots }
+        let (gate, proof) = (Gate::new(names), Proof::of(node, secret));
+        Api { meta, node, statistics, attacher, snapshots, gate, proof }
     }
 }
 
@@ -104,6 +117,10 @@ fn routes() -> Routes {
         .serve(scrub::start)
         .serve(settings::show)
         .serve(settings::change)
+        .serve(grants::list)
+        .serve(grants::create)
+        .serve(grants::revoke)
+        .serve(grants::whoami)
         .serve(stats::node)
         .serve(space::node)
         .serve(layer_questions::compare)
@@ -112,14 +129,13 @@ fn routes() -> Routes {
         .serve(metrics::metrics)
 }
 
-/// The routes, for requests to addresses, loopbacks and `names`.
-pub(crate) fn router(api: Api, names: &[String]) -> Router {
+/// The routes.
+pub(crate) fn router(api: Api) -> Router {
     let Routes { router, .. } = routes();
     router
-        .fallback(error::no_such_path)
-        .method_not_allowed_fallback(error::no_such_method)
+        .fallback(fallback::no_such_path)
+        .method_not_allowed_fallback(fallback::no_such_method)
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(axum::middleware::from_fn_with_state(host::Names::new(names), host::check))
         .with_state(api)
 }
 

@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use azekura_api::{Answer as _, Endpoint, NoQuery};
-use azekura_base::NodeId;
+use azekura_base::{NodeId, Secret};
 use azekura_model::Model;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
+use hyper::header::HeaderValue;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
+
+use super::caller::node_header;
 
 /// Nodes asked at once.
 const PEERS_AT_ONCE: usize = 64;
@@ -18,10 +21,24 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Largest answer accepted, bytes: 10,000 groups' counters and more.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
+/// What this node shows others to be known by.
+#[derive(Clone, Debug)]
+pub(super) struct Proof(HeaderValue);
+
+impl Proof {
+    pub(super) fn of(node: NodeId, secret: &Secret) -> Proof {
+        let mut header = HeaderValue::from_str(&node_header(node, secret)).unwrap_or(HeaderValue::from_static(""));
+        // Nothing prints it.
+        header.set_sensitive(true);
+        Proof(header)
+    }
+}
+
 /// GETs something from every node that gives signs of life, except from this one, which has `own` (`None`: it can't be
 /// had). By node number, ascending; an error is a sentence's end.
 pub(super) async fn ask_all<E>(
     here: NodeId,
+    proof: &Proof,
     model: &Model,
     own: impl Future<Output = Option<E::Answer>> + Send + 'static,
 ) -> Vec<(NodeId, Result<E::Answer, String>)>
@@ -39,7 +56,8 @@ where
         if let Some(own) = own.take_if(|_| id == here) {
             asked.spawn(async move { (id, own.await.ok_or_else(|| "its data plane does not answer".to_owned())) });
         } else if model.alive.contains_key(&id) {
-            asked.spawn(async move { (id, get_within::<E>(address, &NoQuery {}, PEER_TIMEOUT).await) });
+            let proof = proof.clone();
+            asked.spawn(async move { (id, get_within::<E>(address, &proof, &NoQuery {}, PEER_TIMEOUT).await) });
         } else {
             answers.push((id, Err("it gives no sign of life".to_owned())));
         }
@@ -54,18 +72,19 @@ where
 /// GETs something from another node, within this time; an error is a sentence's end ("no answer in time").
 pub(super) async fn get_within<E: Endpoint<Names = [String; 0]>>(
     address: SocketAddr,
+    proof: &Proof,
     query: &E::Query,
     longest: Duration,
 ) -> Result<E::Answer, String> {
     let path = E::target(&[], query).map_err(|error| error.to_string())?;
-    match tokio::time::timeout(longest, fetch(address, &path)).await {
+    match tokio::time::timeout(longest, fetch(address, proof, &path)).await {
         Ok(Ok(bytes)) => E::Answer::from_bytes(&bytes).map_err(|error| format!("its answer can't be read: {error}")),
         Ok(Err(error)) => Err(error),
         Err(_) => Err("no answer in time".to_owned()),
     }
 }
 
-async fn fetch(address: SocketAddr, path: &str) -> Result<Bytes, String> {
+async fn fetch(address: SocketAddr, proof: &Proof, path: &str) -> Result<Bytes, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| text(&error))?;
     let (mut sender, connection) =
@@ -73,6 +92,7 @@ async fn fetch(address: SocketAddr, path: &str) -> Result<Bytes, String> {
     let request = hyper::Request::get(path)
         .header(hyper::header::HOST, address.to_string())
         .header(hyper::header::CONNECTION, "close")
+        .header(hyper::header::AUTHORIZATION, proof.0.clone())
         .body(Empty::<Bytes>::new())
         .map_err(|error| text(&error))?;
     // The connection is driven here, and ends here, also when the wait is over.

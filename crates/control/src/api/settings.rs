@@ -14,6 +14,7 @@ fn view(record: SettingsRecord) -> SettingsView {
         nearly_full_percent: record.nearly_full_percent,
         full_percent: record.full_percent,
         transport: record.transport,
+        api_access: record.api_access,
     }
 }
 
@@ -22,8 +23,21 @@ pub(super) async fn show(Call { api, .. }: Call<SettingsShow>) -> Answer<Setting
 }
 
 pub(super) async fn change(Call { api, body, .. }: Call<SettingsChange>) -> Answer<SettingsChange> {
-    let ChangeSettings { rehome_after_seconds, moves_at_once, nearly_full_percent, full_percent, transport } = body;
-    let change =
-        cluster::SettingsChange { rehome_after_seconds, moves_at_once, nearly_full_percent, full_percent, transport };
+    let ChangeSettings {
+        rehome_after_seconds,
+        moves_at_once,
+        nearly_full_percent,
+        full_percent,
+        transport,
+        api_access,
+    } = body;
+    let change = cluster::SettingsChange {
+        rehome_after_seconds,
+        moves_at_once,
+        nearly_full_percent,
+        full_percent,
+        transport,
+        api_access,
+    };
     Ok(view(api.meta.change_settings(change).await?).into())
 }

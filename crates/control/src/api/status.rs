@@ -104,6 +104,7 @@ fn judge(model: &Model, stats: &ClusterStats, stale: Option<Stale>, configuratio
         capacity_bytes: clamp(usable_capacity_bytes(model)),
         used_bytes: devices.iter().map(|device| device.used_bytes).sum(),
         transport: Some(model.settings().transport),
+        api_access: Some(model.settings().api_access),
         configuration,
         stale,
         nodes,

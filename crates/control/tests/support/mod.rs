@@ -3,19 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use azekura_api::{DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot};
-use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
+use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Secret, Shard, VolumeId};
 use azekura_control::attachments::Later;
 use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
-use azekura_control::{Attacher, Control, DataPlane, NodeStatistics};
+use azekura_control::{Attacher, Control, DataPlane, Doors, NodeStatistics};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::Endpoint;
+use tempfile::TempDir;
 
 pub const GIB: u64 = 1 << 30;
 
@@ -114,22 +116,32 @@ pub struct Node {
     pub control: Control,
     pub alive: LeaseHold,
     pub answers: Arc<AtomicBool>,
+    /// By which other nodes know it.
+    pub secret: Secret,
+    /// Its own socket, in a folder that goes with it.
+    pub local: PathBuf,
+    pub folder: TempDir,
 }
 
 pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let meta = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
-    let listener = azekura_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let port = azekura_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let secret = azekura_control::draw_secret().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let local = folder.path().join("api.sock");
+    let door = azekura_control::bind_local(&local).unwrap();
     let this = NodeSpec {
         incarnation: 1,
         uuid: name.to_owned(),
         name: name.to_owned(),
         data_address: "127.0.0.1:7101".parse().unwrap(),
-        api_address: listener.local_addr().unwrap(),
+        api_address: port.local_addr().unwrap(),
         endpoints: ["127.0.0.1:10809", "unix:/run/azekura.nbd"].map(|at| Endpoint::new("nbd", at.into())).into(),
         site: String::new(),
         rack: String::new(),
         shards: std::num::NonZeroU8::MIN,
         key: azekura_base::PeerKey::unproved(name),
+        api_secret: Some(azekura_control::hash_of(&secret)),
     };
     let node = meta.register_node(&this).await.unwrap().id;
     let (uuid, shard, name) = (name.to_owned(), Shard(0), "device-0".to_owned());
@@ -139,12 +151,11 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let statistics = Obedient { meta: meta.clone(), device, answers: Arc::clone(&answers) };
     let attacher = Attacher::new(meta.clone(), Arc::new(Obliging));
     let control = azekura_control::start(
-        listener,
-        &["Node.example".to_owned()],
+        Doors { port, local: Some(door), names: vec!["Node.example".to_owned()], secret: secret.clone() },
         meta.clone(),
         node,
         Arc::new(statistics),
         attacher,
     );
-    Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers }
+    Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers, secret, local, folder }
 }

@@ -1,6 +1,5 @@
 //! Which cluster this is.
 
-use azekura_base::Transport;
 use azekura_model::transitions::identity::ensure_cluster;
 use azekura_model::{ClusterRecord, Key, MetaError, SettingsRecord, Unknown};
 use tokio::time::Instant;
@@ -15,12 +14,12 @@ impl MetaClient {
         found.record()
     }
 
-    /// The cluster, made with this name if there is none; its nodes talk so then. `expected` is the id in the caller's
+    /// The cluster, made with this name and these settings if there is none. `expected` is the id in the caller's
     /// data folder: another cluster, or none, is then an error, so that a node never writes into a stranger's cluster.
     pub async fn ensure_cluster(
         &self,
         name: &str,
-        transport: Transport,
+        settings: SettingsRecord,
         expected: Option<&str>,
     ) -> Result<ClusterRecord, MetaError> {
         let fresh = ClusterRecord {
@@ -32,7 +31,6 @@ impl MetaClient {
             restored: None,
             unknown: Unknown::default(),
         };
-        let settings = SettingsRecord { transport, ..SettingsRecord::default() };
         let made = self.run("making the cluster", |records| ensure_cluster(records, &fresh, &settings, expected));
         Ok(made.await?.0)
     }

@@ -18,6 +18,7 @@ mod classes;
 mod cuts;
 mod devices;
 mod follow;
+mod grants;
 mod groups;
 mod identity;
 mod layers;

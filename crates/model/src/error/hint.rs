@@ -15,6 +15,15 @@ fn key_not_listed(node: &str) -> String {
     )
 }
 
+/// What shows what there is.
+fn list_of(kind: Kind) -> &'static str {
+    if kind == Kind::Grant {
+        "'azekura token list' shows all grants"
+    } else {
+        "'azekura snapshot list' shows all snapshots"
+    }
+}
+
 impl MetaError {
     /// What to do about it, when there is something to say.
     #[must_use]
@@ -36,13 +45,13 @@ impl MetaError {
             E::NotFound { kind: Kind::Device, .. } => {
                 "'azekura device list' shows all devices; name one by its number, or as NODE/NAME".into()
             }
-            E::NotFound { kind: Kind::Snapshot, .. } => "'azekura snapshot list' shows all snapshots".into(),
+            E::NotFound { kind: kind @ (Kind::Snapshot | Kind::Grant), .. } => list_of(*kind).into(),
             E::NotFound { .. } => return None,
             E::InvalidName { .. } => {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
             }
             E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
-            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::KeysRefused { .. } => return None,
+            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidGrant { .. } | E::KeysRefused { .. } => return None,
             E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),
             E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
                 FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),

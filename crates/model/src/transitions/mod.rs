@@ -10,6 +10,7 @@ pub mod classes;
 pub mod counters;
 pub mod cuts;
 pub mod devices;
+pub mod grants;
 pub mod groups;
 pub mod identity;
 pub mod keys;

@@ -167,6 +167,7 @@ fn merge(model: &Model, copies: &[Copied]) -> Result<Plan, MetaError> {
             }
         }
     }
+    end_grants_of_the_backup(&mut plan, newest, beyond);
     remove_strangers(&mut plan);
     remove_layers_of_no_cut(&mut plan);
     Ok(plan)
@@ -183,6 +184,17 @@ fn keep_highest(value: &mut Value, other: &Value) {
             record.insert(field.to_owned(), json!(one.max(other)));
         }
     }
+}
+
+/// Ends the grants that only the backup has: they may have been revoked since. Without any copy nobody knows which, so
+/// all of them end.
+fn end_grants_of_the_backup(plan: &mut Plan, newest: Option<&Copied>, beyond: Option<&Copied>) {
+    let ended = |name: &str| {
+        let is_grant = matches!(Key::parse(name.as_bytes()), Some(Key::Grant(_)));
+        is_grant && (newest.is_none() || beyond.is_some_and(|copy| !copy.keys.contains_key(name)))
+    };
+    plan.values.retain(|name, _| !ended(name));
+    plan.summary.kept.retain(|name| !ended(name));
 }
 
 /// Removes volumes whose head is another volume's layer: both were given the same number.

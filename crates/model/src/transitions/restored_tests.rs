@@ -68,6 +68,26 @@ fn value<'a>(plan: &'a Plan, key: &str) -> &'a Value {
     &plan.values[&format!("{PREFIX}{key}")]
 }
 
+/// A grant that only the backup has may have been revoked since.
+#[test]
+fn grants_come_from_the_newest_copy_and_never_from_the_backup() {
+    let grant: Value = serde_json::from_str(include_str!("../../tests/golden/grant.json")).unwrap();
+    let key = |digit: &str| format!("grants/{}", digit.repeat(11));
+    let backup = backup(&[kv(&key("1"), &grant, 5), kv(&key("2"), &grant, 6), kv(&key("4"), &grant, 10)]);
+    let mut copy = copied();
+    let copied = CopiedKey { revision: 5, value: grant.clone() };
+    copy.keys.insert(format!("{PREFIX}{}", key("1")), copied.clone());
+    copy.keys.insert(format!("{PREFIX}{}", key("3")), CopiedKey { revision: 18, ..copied });
+    let grants = |plan: Plan| -> Vec<String> {
+        let names = plan.values.keys().filter_map(|name| name.strip_prefix(PREFIX));
+        names.filter(|name| name.starts_with("grants/")).map(str::to_owned).collect()
+    };
+    assert_eq!(grants(merge(&backup, &[copy]).unwrap()), [key("1"), key("3")]);
+    assert_eq!(grants(merge(&backup, &[]).unwrap()), [""; 0], "nobody knows which were revoked");
+    let same = Copied::of(&backup).unwrap();
+    assert_eq!(grants(merge(&backup, &[same]).unwrap()), [key("1"), key("2"), key("4")], "nothing went back");
+}
+
 #[test]
 fn what_the_backup_lacks_comes_from_a_copy() {
     let mut plan = merge(&backup(&[]), &[copied()]).unwrap();

@@ -1,6 +1,6 @@
 //! The cluster's settings.
 
-use azekura_base::Transport;
+use azekura_base::{ApiAccess, Transport};
 
 use crate::{Halt, Key, MetaError, Outcome, Records, SettingsRecord, Step, Txn};
 
@@ -23,6 +23,8 @@ pub struct SettingsChange {
     pub full_percent: Option<u8>,
     /// See [`SettingsRecord::transport`].
     pub transport: Option<Transport>,
+    /// See [`SettingsRecord::api_access`].
+    pub api_access: Option<ApiAccess>,
 }
 
 fn invalid(name: &str, reason: String) -> MetaError {
@@ -45,6 +47,23 @@ fn check_keys(records: &Records<'_>, registered: i64, transport: Transport) -> R
     Err(invalid("transport", reason).into())
 }
 
+/// A node of an older version asks nobody for grants, and shows none: it would be a hole, and hear nothing from others.
+fn check_secrets(records: &Records<'_>, registered: i64) -> Result<(), Halt> {
+    let model = records.model(registered)?;
+    let without = model.nodes.values().filter(|node| node.api_secret.is_none() && !node.removed);
+    let names: Vec<&str> = without.map(|node| node.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "'{}' needs nodes that know grants, and these do not: {}; start them with this version, or remove those that are \
+         gone",
+        ApiAccess::Grants,
+        names.join(", ")
+    );
+    Err(invalid("api-access", reason).into())
+}
+
 /// Changes settings; gives all of them as they are then.
 ///
 /// # Errors
@@ -64,12 +83,16 @@ pub fn change_settings(records: &Records<'_>, change: SettingsChange) -> Outcome
     if let Some(transport) = change.transport.filter(|transport| transport.dials_tls()) {
         check_keys(records, counter.mod_revision(), transport)?;
     }
+    if change.api_access == Some(ApiAccess::Grants) {
+        check_secrets(records, counter.mod_revision())?;
+    }
     let before: Option<SettingsRecord> = found.record()?;
     let mut settings = before.clone().unwrap_or_default();
     settings.rehome_after_seconds = change.rehome_after_seconds.unwrap_or(settings.rehome_after_seconds);
     settings.moves_at_once = change.moves_at_once.unwrap_or(settings.moves_at_once);
     settings.nearly_full_percent = change.nearly_full_percent.unwrap_or(settings.nearly_full_percent);
     settings.full_percent = change.full_percent.unwrap_or(settings.full_percent);
+    settings.api_access = change.api_access.unwrap_or(settings.api_access);
     settings.transport = change.transport.unwrap_or(settings.transport);
     let (nearly, full) = (settings.nearly_full_percent, settings.full_percent);
     if !(1..=full).contains(&nearly) || full > 100 {
@@ -85,10 +108,11 @@ pub fn change_settings(records: &Records<'_>, change: SettingsChange) -> Outcome
 
 #[cfg(test)]
 mod tests {
+    use super::super::members::NodeSpec;
     use super::super::members::tests::{node, start};
     use super::super::tests::{run, txn_of};
     use super::*;
-    use crate::{Memory, NodeRecord};
+    use crate::{Memory, NodeRecord, SecretHash};
     use azekura_base::NodeId;
 
     #[test]
@@ -158,10 +182,28 @@ mod tests {
     }
 
     #[test]
+    fn grants_wait_for_all_nodes_to_know_them() {
+        let mut memory = Memory::new();
+        let set = |memory: &mut Memory, api_access| {
+            let change = SettingsChange { api_access: Some(api_access), ..SettingsChange::default() };
+            run(memory, |records| change_settings(records, change))
+        };
+        let knows = |name| NodeSpec { api_secret: Some(SecretHash([1; 32])), ..node(name, name) };
+        start(&mut memory, &knows("n1")).unwrap();
+        start(&mut memory, &node("n2", "n2")).unwrap();
+        let refused = set(&mut memory, ApiAccess::Grants).unwrap_err().to_string();
+        assert!(refused.contains("n2") && !refused.contains("n1"), "{refused}");
+        start(&mut memory, &knows("n2")).unwrap();
+        for access in [ApiAccess::Grants, ApiAccess::Open] {
+            assert_eq!(set(&mut memory, access).unwrap().api_access, access);
+        }
+    }
+
+    #[test]
     fn settings_of_an_older_version_are_plain() {
         let record: SettingsRecord = serde_json::from_str("{\"moves_at_once\": 3}").unwrap();
         assert_eq!(record, SettingsRecord { moves_at_once: 3, ..SettingsRecord::default() });
-        assert_eq!(record.transport, Transport::Plain);
+        assert_eq!((record.transport, record.api_access), (Transport::Plain, ApiAccess::Open));
         assert!(serde_json::to_string(&record).unwrap().contains("\"transport\":\"plain\""));
     }
 

@@ -139,6 +139,12 @@ impl DataFolder {
         config_database(&self.path)
     }
 
+    /// The socket of the REST API, for who may do everything with the node anyway.
+    #[must_use]
+    pub fn local_door(&self) -> PathBuf {
+        self.path.join("api.sock")
+    }
+
     /// The numbers of the devices that there are, ascending.
     fn device_numbers(&self) -> Result<Vec<u32>> {
         let mut numbers = Vec::new();

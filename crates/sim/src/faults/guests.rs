@@ -66,6 +66,7 @@ impl World {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000));
         let spec = NodeSpec {
             key: PeerKey::unproved(&name),
+            api_secret: None,
             uuid: name.clone(),
             name,
             data_address: address,

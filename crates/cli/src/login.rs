@@ -1,0 +1,190 @@
+//! `azekura login` and `logout`: the tokens that the command line shows, each to the API that it is for alone.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use azekura_api::NoQuery;
+use azekura_api::endpoint::Whoami;
+use azekura_base::Token;
+use azekura_client::Client;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::output::{print, print_json};
+use super::{ApiArgs, CliError};
+
+/// A file with a token, instead of a login.
+const TOKEN_FILE: &str = "AZEKURA_TOKEN_FILE";
+/// Version of the file with logins.
+const VERSION: u32 = 1;
+/// More than any file with a token or logins has, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Log in at an API with a token, which is read from standard input.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The token is asked about, and then kept in ~/.config/azekura/login.json, which only you can read. It is\n\
+    shown to this API alone: log in at each node that you ask. A token is never an argument, since every user of a\n\
+    machine sees those. Programs name a file with a token in AZEKURA_TOKEN_FILE instead.\n\n\
+    Examples:\n  \
+    azekura login --api http://10.0.0.1:7180 < ann.token\n  \
+    azekura login                                           then paste it, and end the line"
+)]
+pub struct LoginArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Forget the token that this API is shown. It stays valid: 'azekura token revoke' ends it.
+#[derive(Debug, Args)]
+pub struct LogoutArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What is kept: a token for each API.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Logins {
+    version: u32,
+    tokens: BTreeMap<String, String>,
+}
+
+fn unusable(path: &Path, what: &dyn std::fmt::Display) -> CliError {
+    CliError::new(format!("can't use {}: {what}", path.display()))
+}
+
+/// Where logins are kept.
+fn file() -> Result<PathBuf, CliError> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+    let folder = folder.ok_or_else(|| {
+        CliError::new("there is no home folder to keep a login in")
+            .hint("set HOME, or name a file in AZEKURA_TOKEN_FILE")
+    })?;
+    Ok(folder.join("azekura/login.json"))
+}
+
+/// What a file has that only its owner may read; `None`: it is not there.
+fn read_own(path: &Path) -> Result<Option<String>, CliError> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unusable(path, &error)),
+    };
+    let mode = file.metadata().map_err(|error| unusable(path, &error))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let hint = format!(
+            "chmod 600 {0}; if others may have read it, revoke the token ('azekura token revoke')",
+            path.display()
+        );
+        return Err(unusable(path, &"others can read it, and it has a token").hint(hint));
+    }
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| unusable(path, &error))?;
+    Ok(Some(text))
+}
+
+fn read_logins(path: &Path) -> Result<Logins, CliError> {
+    let Some(text) = read_own(path)? else { return Ok(Logins::default()) };
+    let logins: Logins = serde_json::from_str(&text).map_err(|error| unusable(path, &error))?;
+    if logins.version != VERSION {
+        return Err(unusable(path, &format!("its version is {}, and this program knows {VERSION}", logins.version)));
+    }
+    Ok(logins)
+}
+
+/// Writes the file whole or not at all; nobody else can read it at any moment.
+fn write_logins(path: &Path, tokens: BTreeMap<String, String>) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(&Logins { version: VERSION, tokens });
+    let text = text.map_err(|error| unusable(path, &error))?;
+    let write = || {
+        if let Some(folder) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        let new = path.with_extension("new");
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|error| unusable(path, &error))
+}
+
+fn read_token(text: &str) -> Result<Token, CliError> {
+    Token::read(text.trim()).map_err(|error| CliError::new(error.to_string()))
+}
+
+/// A client of this API that shows the token which is for it, if there is one.
+pub fn client(api: &str) -> Result<Client, CliError> {
+    let client = Client::new(api)?;
+    if client.is_local() {
+        return Ok(client);
+    }
+    if let Some(path) = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).map(PathBuf::from) {
+        let text = read_own(&path)?.ok_or_else(|| {
+            unusable(&path, &"it is not there")
+                .hint(format!("{TOKEN_FILE} names the file with a token; unset it to use a login"))
+        })?;
+        return Ok(client.with_token(&read_token(&text)?));
+    }
+    let Ok(path) = file() else { return Ok(client) };
+    match read_logins(&path)?.tokens.get(client.url()) {
+        Some(token) => Ok(client.with_token(&read_token(token)?)),
+        None => Ok(client),
+    }
+}
+
+impl LoginArgs {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        let mut text = String::new();
+        let input = std::io::stdin();
+        let read = if input.is_terminal() {
+            eprintln!("token:");
+            input.read_line(&mut text)
+        } else {
+            input.take(FILE_BYTES_MAX).read_to_string(&mut text)
+        };
+        read.map_err(|error| CliError::new(format!("can't read the token from standard input: {error}")))?;
+        let token = read_token(&text)?;
+        let client = Client::new(&self.api.api)?;
+        if client.is_local() {
+            return Err(CliError::new("a node's own socket asks for no token, so there is nothing to log in at"));
+        }
+        let client = client.with_token(&token);
+        let who = client.ask::<Whoami>([], &NoQuery {})?;
+        let path = file()?;
+        let mut tokens = read_logins(&path)?.tokens;
+        tokens.insert(client.url().to_owned(), token.reveal());
+        write_logins(&path, tokens)?;
+        if self.api.json {
+            return print_json(&who);
+        }
+        print(&format!("logged in at {} as {}, role {}\n", client.url(), who.name, who.role))
+    }
+}
+
+impl LogoutArgs {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        let (client, path) = (Client::new(&self.api.api)?, file()?);
+        let mut tokens = read_logins(&path)?.tokens;
+        if tokens.remove(client.url()).is_none() {
+            return Err(CliError::new(format!("there is no login at {}", client.url())));
+        }
+        write_logins(&path, tokens)?;
+        if self.api.json {
+            return print_json(&serde_json::json!({ "logged_out": client.url() }));
+        }
+        print(&format!("logged out at {}\n", client.url()))
+    }
+}

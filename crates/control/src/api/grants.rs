@@ -1,0 +1,84 @@
+//! Grants: listed, made, revoked. Whoever may not make a grant does not see it either.
+
+use azekura_api::endpoint::{GrantCreate, GrantList, GrantRevoke, Whoami};
+use azekura_api::{ErrorCode, GrantCreated, GrantView, NoContent, WhoView};
+use azekura_base::{GrantId, Token, rfc3339_seconds};
+use azekura_meta::time::{now_rfc3339, unix_seconds};
+use azekura_model::{DEFAULT_PROJECT, GrantKind, GrantRecord, Kind, MetaError, Unknown};
+
+use super::call::{Answer, Call};
+use super::caller::{Caller, unauthorized};
+use super::error::ApiError;
+use crate::proofs::{draw_secret, hash_of};
+
+fn view(id: GrantId, grant: &GrantRecord) -> GrantView {
+    GrantView {
+        id: id.to_string(),
+        name: grant.name.clone(),
+        role: grant.role,
+        project: grant.project.clone(),
+        until: grant.until.map(rfc3339_seconds),
+        created: grant.created.clone(),
+        by: grant.by.clone(),
+    }
+}
+
+fn known(caller: Option<Caller>) -> Result<Caller, ApiError> {
+    caller.ok_or_else(unauthorized)
+}
+
+pub(super) async fn whoami(Call { caller, .. }: Call<Whoami>) -> Answer<Whoami> {
+    let Caller { name, role, .. } = known(caller)?;
+    Ok(WhoView { name, role }.into())
+}
+
+pub(super) async fn list(Call { api, caller, .. }: Call<GrantList>) -> Answer<GrantList> {
+    let (caller, model) = (known(caller)?, api.meta.model());
+    let seen = model.grants.iter().filter(|(_, grant)| caller.role.may_grant(grant.role));
+    let mut grants: Vec<GrantView> = seen.map(|(id, grant)| view(*id, grant)).collect();
+    grants.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(grants.into())
+}
+
+pub(super) async fn create(Call { api, caller, body, .. }: Call<GrantCreate>) -> Answer<GrantCreate> {
+    let caller = known(caller)?;
+    if !caller.role.may_grant(body.role) {
+        let message = format!("the role '{}' may give nobody the role '{}'", caller.role, body.role);
+        return Err(ApiError::new(ErrorCode::Forbidden, message, None));
+    }
+    let no_randomness = |error: std::io::Error| ApiError::new(ErrorCode::Internal, error.to_string(), None);
+    let secret = draw_secret().map_err(no_randomness)?;
+    let [a, b, c, d, e, f, g, h, ..] = draw_secret().map_err(no_randomness)?.0;
+    let token = Token { id: GrantId(u64::from_be_bytes([a, b, c, d, e, f, g, h])), secret };
+    let record = GrantRecord {
+        name: body.name,
+        kind: GrantKind::Token,
+        hash: hash_of(&token.secret),
+        role: body.role,
+        project: DEFAULT_PROJECT.to_owned(),
+        until: body.ends_after_seconds.map(|seconds| unix_seconds().saturating_add(seconds)),
+        created: now_rfc3339(),
+        by: caller.name,
+        unknown: Unknown::default(),
+    };
+    api.meta.create_grant(token.id, &record).await?;
+    tracing::info!(
+        "grant '{}' ({}, role {}) was made by {} from {}",
+        record.name,
+        token.id,
+        record.role,
+        record.by,
+        caller.door
+    );
+    Ok(GrantCreated { token: token.reveal(), grant: view(token.id, &record) }.into())
+}
+
+pub(super) async fn revoke(Call { api, caller, names: [name], .. }: Call<GrantRevoke>) -> Answer<GrantRevoke> {
+    let (caller, model) = (known(caller)?, api.meta.model());
+    let mut seen = model.grants.iter().filter(|(_, grant)| caller.role.may_grant(grant.role));
+    let found = seen.find(|(id, grant)| grant.name == name || id.to_string() == name).map(|(id, _)| *id);
+    let id = found.ok_or_else(|| MetaError::NotFound { kind: Kind::Grant, name: name.clone() })?;
+    api.meta.revoke_grant(id).await?;
+    tracing::info!("grant '{name}' ({id}) was revoked by {} from {}", caller.name, caller.door);
+    Ok(NoContent.into())
+}

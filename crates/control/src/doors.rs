@@ -1,0 +1,102 @@
+//! Where the REST API is asked: a port, and a socket in the node's data folder.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use axum::Router;
+use azekura_base::Secret;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+
+use crate::api::Door;
+
+/// The longest name of a socket's file, in bytes (unix(7)), without the zero at its end.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Where the REST API is asked, and what its node is known by.
+#[derive(Debug)]
+pub struct Doors {
+    /// The port.
+    pub port: TcpListener,
+    /// The node's own socket, whose file says who may connect: whoever does may everything.
+    pub local: Option<UnixListener>,
+    /// Names of this node beside addresses and loopbacks.
+    pub names: Vec<String>,
+    /// What this node shows others; its record has the hash.
+    pub secret: Secret,
+}
+
+/// Listens for the REST API's clients; port 0 takes a free one.
+pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// Listens at a socket of this name, which only the process's user can connect to. The file of an earlier process goes:
+/// nobody else may use the folder now.
+///
+/// # Errors
+/// What the system says.
+pub fn bind_local(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let (folder, name) = match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => (folder, name),
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let listener = if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+        UnixListener::bind(path)?
+    } else {
+        // The kernel takes no longer name, but one that leads there.
+        let folder = File::open(folder)?;
+        UnixListener::bind(Path::new(&format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name))?
+    };
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+impl Doors {
+    /// Serves at each of them.
+    pub(crate) fn serve(self, router: Router) -> Vec<JoinHandle<()>> {
+        let ended = |outcome: io::Result<()>| {
+            if let Err(error) = outcome {
+                tracing::error!("the REST API ended: {error}");
+            }
+        };
+        let service = router.into_make_service_with_connect_info::<Door>();
+        let (port, at_port) = (self.port, service.clone());
+        let mut tasks = vec![tokio::spawn(async move { ended(axum::serve(port, at_port).await) })];
+        if let Some(local) = self.local {
+            tasks.push(tokio::spawn(async move { ended(axum::serve(local, service).await) }));
+        }
+        tasks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[tokio::test]
+    async fn the_local_door_is_its_users_however_long_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("d".repeat(120));
+        fs::create_dir(&deep).unwrap();
+        for folder in [folder.path(), &deep] {
+            let path = folder.join("api.sock");
+            for _ in 0..2 {
+                let _listener = bind_local(&path).unwrap();
+                assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+                let at = File::open(folder).unwrap();
+                UnixStream::connect(format!("/proc/self/fd/{}/api.sock", at.as_raw_fd())).unwrap();
+            }
+        }
+        assert!(bind_local(&folder.path().join("missing/api.sock")).is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! Grants: who may what (docs/formats/grants.md).
+
+use azekura_base::{Role, SecretHash};
+use serde::{Deserialize, Serialize};
+
+use crate::Unknown;
+
+/// The project of volumes that belong to no other; the only one yet.
+pub const DEFAULT_PROJECT: &str = "default";
+
+/// How a grant is proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantKind {
+    /// By a token's secret.
+    Token,
+    /// By a key.
+    Key,
+}
+
+/// Somebody has a role. To take it away is to delete the record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GrantRecord {
+    /// A name for people; no two have the same.
+    pub name: String,
+    /// How it is proved.
+    pub kind: GrantKind,
+    /// SHA-256 of what proves it: a token's secret, or a key's SubjectPublicKeyInfo.
+    pub hash: SecretHash,
+    /// What its owner may.
+    pub role: Role,
+    /// Whose volumes it is about.
+    pub project: String,
+    /// When it ends, seconds since 1970; `None`: when it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+    /// When it was made, RFC 3339.
+    pub created: String,
+    /// Who has made it.
+    pub by: String,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
+}
+
+impl GrantRecord {
+    /// Whether it still counts at this time, seconds since 1970.
+    #[must_use]
+    pub fn counts_at(&self, seconds: u64) -> bool {
+        self.until.is_none_or(|until| seconds < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_as_the_document_has_it() {
+        let golden = include_str!("../tests/golden/grant.json");
+        let grant: GrantRecord = serde_json::from_str(golden).unwrap();
+        assert_eq!((grant.kind, grant.role, grant.until), (GrantKind::Token, Role::User, Some(1_798_761_600)));
+        assert_eq!(format!("{}\n", serde_json::to_string_pretty(&grant).unwrap()), golden);
+        let document = include_str!("../../../docs/formats/grants.md");
+        let shown: Vec<&str> = document.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+        assert!(shown.join("\n").ends_with(golden.trim_end()), "docs/formats/grants.md shows another record");
+    }
+
+    #[test]
+    fn what_is_not_known_opens_nothing() {
+        let golden = include_str!("../tests/golden/grant.json");
+        for (was, is) in [("\"token\"", "\"word\""), ("\"user\"", "\"root\""), ("630d", "630g")] {
+            let other = golden.replace(was, is);
+            assert!(other != golden && serde_json::from_str::<GrantRecord>(&other).is_err(), "{is}");
+        }
+    }
+
+    #[test]
+    fn a_grant_ends_on_the_second() {
+        let grant: GrantRecord = serde_json::from_str(include_str!("../tests/golden/grant.json")).unwrap();
+        assert!(grant.counts_at(1_798_761_599) && !grant.counts_at(1_798_761_600));
+        assert!(GrantRecord { until: None, ..grant }.counts_at(u64::MAX));
+    }
+}
