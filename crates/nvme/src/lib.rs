@@ -4,9 +4,19 @@
 //! ("Base") and the NVM Command Set Specification 1.0 ("NVM"); comments name their sections. What is there and what is
 //! not is in decision 0045.
 //!
-//! - [`pdu`]: protocol data units out of a stream and into one, digests, alignment, transfers, fatal errors.
+//! - [`pdu`]: protocol data units out of a stream and into one, digests, alignment, transfers, fatal errors;
+//! - [`command`]: submission queue entries, and where their data is;
+//! - [`completion`]: completion queue entries, and status codes by name;
+//! - [`identify`]: what controllers and namespaces say of themselves.
 
+pub mod command;
+pub mod completion;
+mod fields;
+pub mod identify;
 pub mod pdu;
+
+pub use command::Command;
+pub use completion::{Completion, Status};
 
 /// Bytes of in-capsule data that every target of NVMe/TCP takes with a command of the admin queue, or with a Fabrics
 /// command (TCP section 3.4.1): it is not negotiated.

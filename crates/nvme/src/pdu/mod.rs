@@ -11,6 +11,7 @@ pub use fatal::{Fatal, Terminate};
 pub use header::{DataHeader, Kind, Pdu, ReadyToTransfer};
 pub use initialize::{InitializeRequest, InitializeResponse, Offer};
 
+pub(crate) use crate::fields::{put_at, u16_at, u32_at};
 use azekura_base::checksum;
 
 /// Bytes of the common header (TCP section 3.6.1).
@@ -75,19 +76,4 @@ impl Terms {
 /// A digest as it is sent: CRC-32C, its first byte the least significant one (TCP section 3.3.1.1).
 pub(crate) fn digest(bytes: &[u8]) -> [u8; DIGEST_SIZE] {
     checksum(bytes).0.to_le_bytes()
-}
-
-/// The 16-bit number at byte `at`.
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-/// The 32-bit number at byte `at`.
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-/// Puts bytes at `at`.
-pub(crate) fn put_at(bytes: &mut [u8], at: usize, value: &[u8]) {
-    bytes[at..at + value.len()].copy_from_slice(value);
 }
