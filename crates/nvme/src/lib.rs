@@ -1,4 +1,5 @@
-//! The target's side of NVMe over TCP, sans-IO: so far its bytes, in both directions.
+//! The target's side of NVMe over TCP, sans-IO: so far its bytes, in both directions, and single parts of a
+//! controller.
 //!
 //! Written from the NVMe/TCP Transport Specification 1.0 ("TCP" in comments), the NVM Express Base Specification 2.0
 //! ("Base") and the NVM Command Set Specification 1.0 ("NVM"); comments name their sections. What is there and what is
@@ -7,13 +8,17 @@
 //! - [`pdu`]: protocol data units out of a stream and into one, digests, alignment, transfers, fatal errors;
 //! - [`command`]: submission queue entries, and where their data is;
 //! - [`completion`]: completion queue entries, and status codes by name;
-//! - [`identify`]: what controllers and namespaces say of themselves.
+//! - [`identify`]: what controllers and namespaces say of themselves;
+//! - [`properties`]: how a host enables, resets and shuts down a controller;
+//! - [`keep_alive`]: when a host is taken for gone.
 
 pub mod command;
 pub mod completion;
 mod fields;
 pub mod identify;
+pub mod keep_alive;
 pub mod pdu;
+pub mod properties;
 
 pub use command::Command;
 pub use completion::{Completion, Status};

@@ -97,8 +97,9 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_is_noticed((side, pdus) in conversation(), alignment in 0..32_u8, bit in any::<u32>()) {
-        let (pdu, data) = &pdus[0];
-        prop_assume!(!matches!(pdu.kind(), Kind::HostTerminates | Kind::ControllerTerminates));
+        // PDUs that end a connection have no digests.
+        let has_digests = |pdu: &Pdu| !matches!(pdu.kind(), Kind::HostTerminates | Kind::ControllerTerminates);
+        let Some((pdu, data)) = pdus.iter().find(|(pdu, _)| has_digests(pdu)) else { return Ok(()) };
         let terms = terms(Digests { header: true, data: true }, alignment);
         let mut stream = sent(&[(*pdu, data.clone())], &terms);
         let bit = bit as usize % (stream.len() * 8);
