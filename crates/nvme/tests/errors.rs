@@ -217,3 +217,14 @@ fn a_wrong_word_that_a_connection_ends_is_not_answered() {
     writer::terminate(&mut outbox, &end);
     assert!(end.fatal == Fatal::InvalidField(4) && outbox.is_empty());
 }
+
+/// SUCCESS ends a command, so no more of its data may follow (TCP section 3.6.2.9).
+#[test]
+fn a_command_ends_with_its_last_data_only() {
+    let terms = terms(NONE, 0);
+    let header = DataHeader { command: 1, transfer: 0, offset: 0, len: 4, is_last: true, is_success: true };
+    let mut stream = sent(&[(Pdu::ControllerData(header), vec![Bytes::from_static(b"abcd")])], &terms);
+    assert_eq!(read(Side::Host, &stream, 9, &terms).1, None);
+    stream[1] &= !4;
+    assert_eq!(read(Side::Host, &stream, 9, &terms).1.unwrap().fatal, Fatal::InvalidField(1));
+}
