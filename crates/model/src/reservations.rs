@@ -48,7 +48,7 @@ pub enum ReservationKind {
     ExclusiveAccessAllRegistrants,
 }
 
-/// Each kind with its number in SCSI (SPC-4 table 177) and in NVMe.
+/// Each kind with its number in SCSI and in NVMe.
 const KIND_CODES: [(ReservationKind, u8, u8); 6] = [
     (ReservationKind::WriteExclusive, 1, 1),
     (ReservationKind::ExclusiveAccess, 3, 2),

@@ -154,8 +154,9 @@ impl Reference {
                 return ReservationStatus::InvalidParameter;
             }
             let others = self.others(from);
+            // "The device server shall abort all commands for all registered I_T nexuses" (5.13.11.2.6).
+            self.aborted = if abort { self.keys.keys().cloned().collect() } else { BTreeSet::new() };
             self.keys.retain(|name, _| name == from);
-            self.aborted = if abort { others.iter().cloned().collect() } else { BTreeSet::new() };
             self.tell(others, NoticeKind::RegistrationsPreempted);
         } else if victims.is_empty() {
             return ReservationStatus::Conflict;
@@ -180,7 +181,8 @@ impl Reference {
         self.count()
     }
 
-    /// SPC-4 table 66: rows are what the reservation allows a nexus that does not hold it.
+    /// The table of commands in the presence of reservations (SPC-4 section 5.13.1): rows are what the reservation
+    /// allows a nexus that does not hold it.
     pub(super) fn conflicts(&self, of: &Name, command: CommandKind) -> bool {
         let holds = self.holders.contains(of);
         let registered = self.keys.contains_key(of);

@@ -15,7 +15,7 @@ pub enum Rights {
     All,
 }
 
-/// What a command does, as far as reservations care (SPC-4 table 66, SBC-3 table 13, NVMe's figure of command
+/// What a command does, as far as reservations care (SPC-4 section 5.13.1, SBC-3 and NVMe's figure of command
 /// behavior in the presence of a reservation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandKind {

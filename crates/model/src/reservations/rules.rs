@@ -176,7 +176,8 @@ fn preempt(
         work.next.reservation = None;
     }
     if abort {
-        let victims = now.registrants.iter().filter(|of| is_victim(of) && !(victim.0 == 0 && of.name == *from));
+        // With key 0 the sender's, too: all commands of all registrants.
+        let victims = now.registrants.iter().filter(|of| is_victim(of));
         work.aborted = victims.map(|victim| victim.name.clone()).collect();
     }
     Ok(work.counted())
