@@ -30,6 +30,8 @@ pub enum Key<'a> {
     Volume(&'a str),
     /// A volume's attachments.
     Attachments(VolumeId),
+    /// A volume's reservations.
+    Reservations(VolumeId),
     /// A layer.
     Layer(LayerId),
     /// A volume's snapshot, by name.
@@ -69,6 +71,7 @@ impl Key<'_> {
             "holdings" => Key::Holdings(DeviceId(number(name)?)),
             "grants" => Key::Grant(name.parse().ok()?),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
+            "reservations" => Key::Reservations(VolumeId(number(name)?)),
             "snapshots" => {
                 let (volume, name) = name.split_once('/')?;
                 Key::Snapshot(VolumeId(number(volume)?), name)
@@ -106,6 +109,7 @@ impl std::fmt::Display for Key<'_> {
             Key::Group(id) => write!(f, "groups/{id}"),
             Key::Volume(name) => write!(f, "volumes/{name}"),
             Key::Attachments(id) => write!(f, "attachments/{id}"),
+            Key::Reservations(id) => write!(f, "reservations/{id}"),
             Key::Doubt(node) => write!(f, "doubts/{node}"),
             Key::Holdings(id) => write!(f, "holdings/{id}"),
             Key::Grant(id) => write!(f, "grants/{id}"),
@@ -135,6 +139,7 @@ mod tests {
             Key::Group(PgId(63)),
             Key::Volume("vol1"),
             Key::Attachments(VolumeId(4)),
+            Key::Reservations(VolumeId(4)),
             Key::Snapshot(VolumeId(4), "before-upgrade"),
             Key::Layer(LayerId(9)),
             Key::LayerDropped(LayerId(9), DeviceId(3)),

@@ -22,6 +22,7 @@ mod model;
 mod read;
 mod records;
 mod removal;
+mod reservations;
 mod restored;
 mod snapshots;
 pub mod transitions;
@@ -49,6 +50,11 @@ pub use records::{
     Unknown, VolumeRecord,
 };
 pub use removal::RemovalStep;
+pub use reservations::{
+    Access, CommandKind, Hex64, Notice, NoticeKind, REGISTRANTS_MAX, RESERVATION_CHANGES_KEPT, Registrant,
+    RegistrantName, Reservation, ReservationChange, ReservationCommand, ReservationKind, ReservationOutcome,
+    ReservationStatus, ReservationsRecord, ReservationsView, Rights, access,
+};
 pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};
 pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};
 pub use txn::{Condition, Txn, Write, encode};

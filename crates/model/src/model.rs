@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GrantRecord,
-    GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, SettingsRecord, SnapshotRecord,
-    VolumeRecord, encode,
+    GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, ReservationsRecord,
+    ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -63,6 +63,8 @@ pub struct Model {
     pub volumes: RecordMap<String, VolumeRecord>,
     /// Attachments of volumes; volumes that never had one are not in it.
     pub attachments: RecordMap<VolumeId, AttachmentsRecord>,
+    /// Reservations of volumes; volumes that nobody has ever registered with are not in it.
+    pub reservations: RecordMap<VolumeId, ReservationsRecord>,
     /// Layers.
     pub layers: RecordMap<LayerId, LayerRecord>,
     /// Snapshots, by volume and name. Those of a deleted volume stay until the leader has deleted them.
@@ -113,6 +115,11 @@ fn read<T: DeserializeOwned>(
             None
         }
     }
+}
+
+/// Whether these are a volume's reservations, and contradict themselves in nothing.
+fn is_of(record: &ReservationsRecord, volume: VolumeId) -> bool {
+    record.volume == volume && record.is_sound()
 }
 
 impl Model {
@@ -182,6 +189,7 @@ impl Model {
                 let record = kv.and_then(|kv| read(kv, p, |record: &AttachmentsRecord| record.volume == id));
                 place(&mut self.attachments, id, record);
             }
+            Key::Reservations(id) => place(&mut self.reservations, id, kv.and_then(|kv| read(kv, p, |r| is_of(r, id)))),
             Key::Layer(id) => {
                 place(&mut self.layers, id, kv.and_then(|kv| read(kv, p, |layer: &LayerRecord| layer.id == id)));
             }
@@ -237,6 +245,17 @@ impl Model {
     #[must_use]
     pub fn volume_by_id(&self, id: VolumeId) -> Option<&Arc<Versioned<VolumeRecord>>> {
         self.volumes.values().find(|volume| volume.id == id)
+    }
+
+    /// What registrants and others may do with a volume: all, while it has no reservation; nothing, when its record
+    /// can't be read.
+    #[must_use]
+    pub fn reservations_view(&self, volume: VolumeId) -> ReservationsView {
+        match self.reservations.get(&volume) {
+            Some(record) => ReservationsView::of(record),
+            None if self.problems.contains_key(&Key::Reservations(volume).to_string()) => ReservationsView::closed(),
+            None => ReservationsView::open(),
+        }
     }
 
     /// A volume's snapshots, by name.

@@ -18,6 +18,7 @@ pub mod layers;
 pub mod members;
 pub mod new_groups;
 pub mod removal;
+pub mod reservations;
 pub mod restored;
 pub mod settings;
 pub mod snapshots;

@@ -271,6 +271,12 @@ fn begin_anew(plan: &mut Plan, seconds: u64, random: u64) {
                 record.insert("attachments".to_owned(), json!([]));
                 record.insert("fence_due".to_owned(), json!(false));
             }
+            // All attachments have ended, and with them what was to be fenced. Gateways know changes by number.
+            (Some(Key::Reservations(_)), Value::Object(record)) => {
+                raise(record, "number", seconds);
+                record.insert("changes".to_owned(), json!([]));
+                record.insert("fence_due".to_owned(), json!(0));
+            }
             _ => {}
         }
     }

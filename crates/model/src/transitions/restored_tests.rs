@@ -251,3 +251,19 @@ fn a_volume_without_attachments_in_the_backup_does_not_begin_with_their_first_ge
         assert!(record.generation.0 >= NOW * NUMBERS_PER_SECOND, "{record:?}");
     }
 }
+
+/// Who holds what is still so; what gateways were to confirm is over, since no attachment is left.
+#[test]
+fn reservations_go_on_with_numbers_that_nobody_has_seen() {
+    let golden = include_str!("../../tests/golden/reservations.json").replace("\"volume\": 4", "\"volume\": 1");
+    let before: Value = serde_json::from_str(&golden).unwrap();
+    let mut memory = memory(&backup(&[kv("reservations/1", &before, 9)]));
+    let restore = plan_restore(memory.model(), &Restoration::default(), &moment("b")).unwrap();
+    execute(&mut memory, &restore);
+    assert!(memory.model().problems.is_empty(), "{:?}", memory.model().problems);
+    let record = &memory.model().reservations[&VolumeId(1)].record;
+    assert!(record.number >= NOW * NUMBERS_PER_SECOND && record.changes.is_empty() && record.fence_due.is_none());
+    assert_eq!(record.changes_after(4), None, "a gateway has missed some");
+    assert_eq!((record.registrants.len(), record.generation), (1, 3));
+    assert_eq!(json!(record.reservation), before["reservation"]);
+}

@@ -196,6 +196,8 @@ pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deleti
         .when_as(&attachments)
         .delete(&volume.key)
         .delete(&attachments.key)
+        // Whatever it is by now: a change of it names the volume's record.
+        .delete(&Key::Reservations(wanted).to_string())
         .put(&volumes.key, &volumes.next_id()?);
     if let Some(cut) = &record.cut {
         txn = txn.delete(&Key::Layer(cut.next).to_string());
