@@ -75,6 +75,22 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config(60))]
+
+    /// Where much space is kept free, most of what is moved goes into segments of its own.
+    #[test]
+    fn any_long_history_on_a_roomy_device_gives_what_the_model_gives(
+        actions in prop::collection::vec(action_in_trouble(), 400..1000),
+    ) {
+        let mut world = World::new(roomy());
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+    }
+}
+
 /// Histories that once failed.
 fn replay(history: &str, options: Options) {
     let mut world = World::new(options);
@@ -86,6 +102,10 @@ fn replay(history: &str, options: Options) {
 
 fn small() -> Options {
     Options { segments: 14, segment_blocks: 48, cleaning_blocks_in_flight_max: 24, ..tiny() }
+}
+
+fn roomy() -> Options {
+    Options { segments: 40, segment_blocks: 32, cleaning_reserve_percent: 60, ..tiny() }
 }
 
 #[test]

@@ -7,7 +7,8 @@ use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
 
 const MAGIC: [u8; 8] = *b"AZKBATCH";
-const VERSION: u16 = 1;
+/// Of the log, in the superblock and in each batch.
+pub(super) const LOG_VERSION: u16 = 2;
 
 /// Bytes of the fixed part of a batch header.
 pub(crate) const HEADER_BYTES: usize = size_of::<BatchHeader>();
@@ -20,6 +21,8 @@ pub(crate) enum BatchKind {
     Records = 1,
     /// The summary of the segment that it ends.
     Summary = 2,
+    /// Moved blocks, in a segment that is not in the chain.
+    Moves = 3,
 }
 
 /// The fixed part of a batch header, 112 bytes.
@@ -58,11 +61,17 @@ pub(crate) fn header_blocks(entries_bytes: usize) -> u32 {
     (HEADER_BYTES + entries_bytes).div_ceil(BLOCK_SIZE) as u32
 }
 
+/// How many blocks the header has that starts `bytes`, by itself: nothing says that it is whole.
+pub(crate) fn stated_header_blocks(bytes: &[u8]) -> Option<u32> {
+    let header: BatchHeader = bytemuck::pod_read_unaligned(bytes.get(..HEADER_BYTES)?);
+    (header.magic == MAGIC && header.version == LOG_VERSION).then_some(header.header_blocks)
+}
+
 impl BatchHeader {
     pub fn new(kind: BatchKind, identity: &Identity) -> BatchHeader {
         BatchHeader {
             magic: MAGIC,
-            version: VERSION,
+            version: LOG_VERSION,
             kind: kind as u16,
             cluster: identity.cluster.to_le_bytes(),
             device: identity.device.0,
@@ -107,7 +116,7 @@ impl<'a> Batch<'a> {
     pub fn decode(bytes: &'a [u8], identity: &Identity) -> Option<Batch<'a>> {
         let header: BatchHeader = bytemuck::pod_read_unaligned(bytes.get(..HEADER_BYTES)?);
         if header.magic != MAGIC
-            || header.version != VERSION
+            || header.version != LOG_VERSION
             || header.cluster != identity.cluster.to_le_bytes()
             || header.device != identity.device.0
             || header.instance != identity.instance
@@ -117,6 +126,7 @@ impl<'a> Batch<'a> {
         let kind = match header.kind {
             1 => BatchKind::Records,
             2 => BatchKind::Summary,
+            3 => BatchKind::Moves,
             _ => return None,
         };
         let entries_bytes = header.entries_bytes as usize;
@@ -132,7 +142,7 @@ impl<'a> Batch<'a> {
             return None;
         }
         let entries = &blocks[HEADER_BYTES..HEADER_BYTES + entries_bytes];
-        if kind == BatchKind::Records && !Entries::new(entries).are_whole(header.entries, header.payload_blocks) {
+        if kind != BatchKind::Summary && !Entries::new(entries).are_whole(header.entries, header.payload_blocks) {
             return None;
         }
         let payload_bytes = (header.payload_blocks as usize).checked_mul(BLOCK_SIZE)?;
