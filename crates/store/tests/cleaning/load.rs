@@ -1,17 +1,10 @@
 //! Clients that write blocks, and what the store does meanwhile.
 
-use crate::common::{Disk, Rig, bytes_of, filled};
+use crate::common::{Rig, bytes_of, filled};
 use azekura_base::PgId;
-use azekura_store::{DeviceError, Inspector, Options, ReadDevice, Statistics, check};
-use bytes::Bytes;
+use azekura_store::{Options, Statistics};
 use std::fmt;
 use std::time::Duration;
-
-impl ReadDevice for &Disk {
-    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
-        self.try_read(offset, len)
-    }
-}
 
 /// Writes that clients have under way.
 const DEPTH: u64 = 16;
@@ -177,28 +170,6 @@ impl Load {
         }
         rig.take_effects();
         rig.done.clear();
-    }
-
-    /// The power fails: of what was being written nothing is there. The device is opened again.
-    pub fn restart(&mut self) {
-        let options = self.rig.store.options().clone();
-        let rig = std::mem::replace(&mut self.rig, Rig::format(&Options { segments: 8, ..options.clone() }));
-        let (disk, map) = rig.crash(|_, _| false);
-        self.rig = Rig::open(&options, disk, map).unwrap();
-        let end = self.rig.store.group(PgId(1)).prepared_end;
-        self.rig.store.commit(PgId(1), end);
-    }
-
-    /// Segments of moved blocks, as the device has them.
-    pub fn segments_apart(&self) -> usize {
-        let inspector = Inspector::open(&self.rig.disk).unwrap();
-        inspector.segments().flatten().filter(|segment| segment.apart).count()
-    }
-
-    /// What a check of the closed device finds that is not as it should be.
-    pub fn findings(&self) -> Vec<String> {
-        let report = check(&self.rig.disk, &self.rig.map, &[], true);
-        report.findings.into_iter().map(|finding| finding.what).collect()
     }
 
     /// What was written last is there, and the accounts are right.

@@ -119,22 +119,6 @@ fn a_hot_range_beside_thin_data_costs_no_more_than_it_did() {
     assert!(last(&after) < BESIDE_MOVED_MAX, "{:.3} blocks were moved for each of the hot range", last(&after));
 }
 
-/// Where headers are in a segment of moved blocks is not known any more after a restart, and that the segment is one.
-#[test]
-fn moved_blocks_are_moved_again_after_a_restart() {
-    let options = Options { segments: 96, ..like_twelve_gib(128) };
-    let mut load = Load::new(&options);
-    let range = Range { layer: 1, blocks: 96 * 128 * 70 / 100, every: 1 };
-    load.fill(range);
-    for round in 0..4 {
-        load.overwrite(range, range.blocks);
-        assert!(load.segments_apart() > 4, "{} in round {round}", load.segments_apart());
-        load.restart();
-        load.check();
-        assert_eq!(load.findings(), Vec::<String>::new(), "in round {round}");
-    }
-}
-
 /// Where some blocks are written more often than others, less is moved than where all are written alike.
 #[test]
 fn what_is_moved_stays_apart_from_what_is_written_again() {

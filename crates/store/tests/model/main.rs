@@ -105,7 +105,7 @@ fn small() -> Options {
 }
 
 fn roomy() -> Options {
-    Options { segments: 40, segment_blocks: 32, cleaning_reserve_percent: 60, ..tiny() }
+    Options { segments: 40, cleaning_reserve_percent: 60, ..tiny() }
 }
 
 #[test]
