@@ -41,7 +41,7 @@ fn node(name: &str) -> NodeSpec {
         rack: String::new(),
         shards: NonZeroU8::MIN,
         key: PeerKey::unproved(name),
-        api_secret: None,
+        api_tls: false,
     }
 }
 

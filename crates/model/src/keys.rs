@@ -44,6 +44,8 @@ pub enum Key<'a> {
     Holdings(DeviceId),
     /// A grant.
     Grant(GrantId),
+    /// A certificate authority.
+    Authority(u32),
 }
 
 impl Key<'_> {
@@ -70,6 +72,7 @@ impl Key<'_> {
             "doubts" => Key::Doubt(name),
             "holdings" => Key::Holdings(DeviceId(number(name)?)),
             "grants" => Key::Grant(name.parse().ok()?),
+            "authorities" => Key::Authority(number(name)?),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
             "reservations" => Key::Reservations(VolumeId(number(name)?)),
             "snapshots" => {
@@ -113,6 +116,7 @@ impl std::fmt::Display for Key<'_> {
             Key::Doubt(node) => write!(f, "doubts/{node}"),
             Key::Holdings(id) => write!(f, "holdings/{id}"),
             Key::Grant(id) => write!(f, "grants/{id}"),
+            Key::Authority(number) => write!(f, "authorities/{number}"),
             Key::Snapshot(volume, name) => write!(f, "snapshots/{volume}/{name}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),

@@ -9,6 +9,7 @@
 //! - [`Memory`]: executes those changes without a server.
 
 mod attachments;
+mod authorities;
 mod endpoints;
 mod error;
 mod grants;
@@ -33,6 +34,7 @@ mod zero_is_none;
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
+pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};

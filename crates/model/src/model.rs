@@ -11,8 +11,8 @@ use azekura_base::{ChunkIndex, DeviceId, GrantId, LayerId, NodeId, PgId, VolumeI
 use serde::de::DeserializeOwned;
 
 use crate::{
-    AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GrantRecord,
-    GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, ReservationsRecord,
+    AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord,
+    GrantRecord, GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, ReservationsRecord,
     ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
 };
 
@@ -77,6 +77,8 @@ pub struct Model {
     pub holdings: RecordMap<DeviceId, HoldingsRecord>,
     /// Grants: who may what.
     pub grants: RecordMap<GrantId, GrantRecord>,
+    /// Certificate authorities, by number.
+    pub authorities: RecordMap<u32, AuthorityRecord>,
     /// Every key-value as it is kept, those that end with a lease left out.
     pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
     /// How often everything has been read, instead of followed: what was known before is to be compared with it.
@@ -206,21 +208,30 @@ impl Model {
                 place(&mut self.holdings, id, record);
             }
             Key::Grant(id) => place(&mut self.grants, id, kv.and_then(|kv| read(kv, p, |_| true))),
+            Key::Authority(number) => {
+                let record = kv.and_then(|kv| read(kv, p, |record: &AuthorityRecord| record.number == number));
+                place(&mut self.authorities, number, record);
+            }
             Key::LayerDropped(layer, device) => {
                 let (dropped, pair) = (Arc::make_mut(&mut self.dropped), (layer, device));
                 let _known = if kv.is_some() { dropped.insert(pair) } else { dropped.remove(&pair) };
             }
         }
         let name = parsed.to_string();
-        match kv.filter(|kv| kv.lease == 0) {
-            Some(kv) => drop(Arc::make_mut(&mut self.keys).insert(name.as_str().into(), Arc::new(kv.clone()))),
-            None if self.keys.contains_key(name.as_str()) => drop(Arc::make_mut(&mut self.keys).remove(name.as_str())),
-            None => {}
-        }
+        self.keep(&name, kv.filter(|kv| kv.lease == 0));
         if let Some(reason) = problem {
             Arc::make_mut(&mut self.problems).insert(name, reason);
         } else if self.problems.contains_key(&name) {
             Arc::make_mut(&mut self.problems).remove(&name);
+        }
+    }
+
+    /// Keeps a key-value as it is, or not any more.
+    fn keep(&mut self, name: &str, kv: Option<&KeyValue>) {
+        match kv {
+            Some(kv) => drop(Arc::make_mut(&mut self.keys).insert(name.into(), Arc::new(kv.clone()))),
+            None if self.keys.contains_key(name) => drop(Arc::make_mut(&mut self.keys).remove(name)),
+            None => {}
         }
     }
 

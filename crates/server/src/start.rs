@@ -9,7 +9,7 @@ use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::disk::data_folder::DataFolder;
 use crate::disk::device::Limits;
-use crate::disk::identity::node_key;
+use crate::disk::identity::{IdentityFolder, node_key};
 use crate::disk::memory::map_bytes;
 use crate::disk::seen::{self, Memory};
 use crate::driver::commands::Command;
@@ -20,7 +20,7 @@ use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
 use azekura_base::{Endpoint, Shard, Transport};
-use azekura_control::{Attacher, Doors, draw_secret, hash_of};
+use azekura_control::{Attacher, Doors};
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
@@ -152,7 +152,8 @@ async fn doors(args: &NodeArgs, folder: &DataFolder) -> Result<Doors> {
         azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
     let local = folder.local_door();
     let local = azekura_control::bind_local(&local).with_context(|| format!("can't listen at {}", local.display()))?;
-    Ok(Doors { port, local: Some(local), names: args.api_names.clone(), secret: draw_secret()? })
+    let (key, secrets) = (Arc::new(node_key(folder.path())?), Arc::new(IdentityFolder::of(folder.path())));
+    Ok(Doors::new(port, Some(local), args.api_names.clone(), key, secrets)?)
 }
 
 /// Refuses options that contradict each other.
@@ -331,8 +332,7 @@ async fn join(
         let name = folder.file.id.map_or_else(String::new, |id| id.to_string());
         return Err(MetaError::Removed { kind: Kind::Node, name }.into());
     }
-    let own_key = node_key(folder.path())?;
-    let (key, credentials) = (own_key.name()?, Credentials::new(&own_key)?);
+    let (key, credentials) = (doors.key().name()?, Credentials::new(doors.key())?);
     let spec = NodeSpec {
         uuid: folder.file.uuid.clone(),
         name,
@@ -344,7 +344,7 @@ async fn join(
         incarnation: folder.file.incarnation,
         shards: args.shard_count(),
         key,
-        api_secret: Some(hash_of(&doors.secret)),
+        api_tls: true,
     };
     if args.replace_key
         && let Some(id) = client.model().nodes.values().find(|node| node.uuid == spec.uuid).map(|node| node.id)

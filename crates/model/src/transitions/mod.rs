@@ -6,6 +6,7 @@
 
 pub mod alive;
 pub mod attachments;
+pub mod authorities;
 pub mod classes;
 pub mod counters;
 pub mod cuts;

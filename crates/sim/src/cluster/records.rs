@@ -186,7 +186,7 @@ fn node_spec(id: NodeId) -> NodeSpec {
     let (name, address) = (format!("node{id}"), address(id));
     NodeSpec {
         key: PeerKey::unproved(&name),
-        api_secret: None,
+        api_tls: false,
         uuid: name.clone(),
         name,
         data_address: address,
