@@ -1,4 +1,5 @@
 //! Nodes' ends of HTTPS and clients' ends, joined in memory.
+#![allow(clippy::unwrap_used)]
 
 use azekura_transport::NodeKey;
 use azekura_transport::https::{Authority, Https, Reached, Trust, fingerprint, peer_of, trusting};
