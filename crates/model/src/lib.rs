@@ -9,6 +9,7 @@
 //! - [`Memory`]: executes those changes without a server.
 
 mod attachments;
+mod data_keys;
 mod endpoints;
 mod error;
 mod grants;
@@ -34,6 +35,7 @@ pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
 pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
+pub use data_keys::{DataKeyRecord, ENCRYPTION, KeyGeneration};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use grants::{DEFAULT_PROJECT, GrantKind, GrantRecord};

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use azekura_base::{ChunkIndex, DeviceId, GrantId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{ChunkIndex, DeviceId, GrantId, KeyId, LayerId, NodeId, PgId, VolumeId};
 use serde::de::DeserializeOwned;
 
 use crate::{
-    AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GrantRecord,
-    GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, ReservationsRecord,
+    AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DataKeyRecord, DeviceRecord, DoubtRecord,
+    GrantRecord, GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, ReservationsRecord,
     ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
 };
 
@@ -77,6 +77,8 @@ pub struct Model {
     pub holdings: RecordMap<DeviceId, HoldingsRecord>,
     /// Grants: who may what.
     pub grants: RecordMap<GrantId, GrantRecord>,
+    /// Data keys of encrypted volumes, wrapped.
+    pub data_keys: RecordMap<KeyId, DataKeyRecord>,
     /// Every key-value as it is kept, those that end with a lease left out.
     pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
     /// How often everything has been read, instead of followed: what was known before is to be compared with it.
@@ -120,6 +122,11 @@ fn read<T: DeserializeOwned>(
 /// Whether these are a volume's reservations, and contradict themselves in nothing.
 fn is_of(record: &ReservationsRecord, volume: VolumeId) -> bool {
     record.volume == volume && record.is_sound()
+}
+
+/// Whether this is the record of a data key, and has one.
+fn is_key(record: &DataKeyRecord, id: KeyId) -> bool {
+    record.id == id && record.current().is_some()
 }
 
 impl Model {
@@ -206,6 +213,7 @@ impl Model {
                 place(&mut self.holdings, id, record);
             }
             Key::Grant(id) => place(&mut self.grants, id, kv.and_then(|kv| read(kv, p, |_| true))),
+            Key::DataKey(id) => place(&mut self.data_keys, id, kv.and_then(|kv| read(kv, p, |key| is_key(key, id)))),
             Key::LayerDropped(layer, device) => {
                 let (dropped, pair) = (Arc::make_mut(&mut self.dropped), (layer, device));
                 let _known = if kv.is_some() { dropped.insert(pair) } else { dropped.remove(&pair) };

@@ -9,6 +9,7 @@ pub mod attachments;
 pub mod classes;
 pub mod counters;
 pub mod cuts;
+mod data_keys;
 pub mod devices;
 pub mod grants;
 pub mod groups;
@@ -24,5 +25,7 @@ pub mod settings;
 pub mod snapshots;
 pub mod volumes;
 
+#[cfg(test)]
+mod data_keys_tests;
 #[cfg(test)]
 mod tests;

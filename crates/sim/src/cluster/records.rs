@@ -170,6 +170,7 @@ fn put_volume(
         cut: None,
         protection: None,
         source: None,
+        key: None,
         unknown: Unknown::default(),
     };
     let txn = put(txn, Key::Volume(name), &volume);
