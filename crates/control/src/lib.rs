@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 
 mod api;
 pub mod attachments;
+mod data_keys;
 mod doors;
 pub mod layers;
 mod proofs;
@@ -27,6 +28,7 @@ pub mod snapshots;
 pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
+pub use data_keys::{DataKeys, KEYS_RETRY};
 pub use doors::{Doors, bind, bind_local};
 pub use proofs::{draw_secret, hash_of};
 pub use snapshot::NodeStatistics;
@@ -49,11 +51,12 @@ pub fn start(
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
+    keys: DataKeys,
 ) -> Control {
     let leadership = meta.campaign(node);
     let snapshots = Snapshots::new(meta.clone(), node, attacher.clone());
     let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch(), snapshots.clone()));
-    let api = api::Api::new(meta, node, statistics, attacher, snapshots, &doors.names, &doors.secret);
+    let api = api::Api::new(meta, node, statistics, attacher, snapshots, keys, (&doors.names, &doors.secret));
     let mut tasks = vec![reconcile];
     tasks.extend(doors.serve(api::router(api)));
     Control { leadership: Some(leadership), tasks }

@@ -7,6 +7,7 @@ use azekura_base::{NodeId, Secret};
 use azekura_meta::MetaClient;
 
 use crate::attachments::Attacher;
+use crate::data_keys::DataKeys;
 use crate::snapshot::NodeStatistics;
 use crate::snapshots::Snapshots;
 
@@ -56,6 +57,7 @@ pub(crate) struct Api {
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
     snapshots: Snapshots,
+    keys: DataKeys,
     gate: Gate,
     /// By which other nodes know this one.
     proof: Proof,
@@ -69,11 +71,11 @@ impl Api {
         statistics: Arc<dyn NodeStatistics>,
         attacher: Attacher,
         snapshots: Snapshots,
-        names: &[String],
-        secret: &Secret,
+        keys: DataKeys,
+        (names, secret): (&[String], &Secret),
     ) -> Api {
         let (gate, proof) = (Gate::new(names), Proof::of(node, secret));
-        Api { meta, node, statistics, attacher, snapshots, gate, proof }
+        Api { meta, node, statistics, attacher, snapshots, keys, gate, proof }
     }
 }
 

@@ -156,6 +156,7 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
         node,
         Arc::new(statistics),
         attacher,
+        azekura_control::DataKeys::new(None),
     );
     Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers, secret, local, folder }
 }
