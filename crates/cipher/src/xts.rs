@@ -3,7 +3,7 @@
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes256Dec, Aes256Enc, Block};
 use std::fmt;
-use zeroize::Zeroizing;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 /// Bytes that are encrypted as one: the smallest part of a block that can be written without the rest.
 pub const UNIT_SIZE: usize = 512;
@@ -25,6 +25,12 @@ pub struct VolumeKey {
     decrypting: Aes256Dec,
     tweaking: Aes256Enc,
 }
+
+const _: () = {
+    const fn is_overwritten<T: ZeroizeOnDrop>() {}
+    is_overwritten::<Aes256Enc>();
+    is_overwritten::<Aes256Dec>();
+};
 
 impl fmt::Debug for VolumeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -33,7 +33,7 @@ pub struct VolumeRequest {
     /// Without a class: the class `replicated-N-RULE`, made if absent, if it is not `all`. With a class: must agree
     /// with it.
     pub ack_rule: Option<AckRule>,
-    /// Encrypted, with a key of its own.
+    /// Encrypted, with a key of its own, also where its class does not say so.
     pub encrypt: bool,
 }
 
@@ -66,8 +66,6 @@ pub async fn create_volume(
     if model.volumes.contains_key(&request.name) {
         return Err(MetaError::Exists { kind: Kind::Volume, name: request.name.clone() });
     }
-    // Before anything is made for it.
-    let key = if request.encrypt { Some(keys.draw(&model).await?) } else { None };
     let rule = request.ack_rule.filter(|rule| *rule != AckRule::All);
     let (name, made_by_itself) = match (&request.class, request.copies, rule) {
         (Some(class), ..) => (class.clone(), None),
@@ -83,6 +81,9 @@ pub async fn create_volume(
         }
         (None, None, None) => by_default(),
     };
+    // Before anything is made for it.
+    let encrypt = request.encrypt || model.classes.get(&name).is_some_and(|class| class.encrypt);
+    let key = if encrypt { Some(keys.draw(&model).await?) } else { None };
     let class = ensure_class(meta, &model, &name, made_by_itself, request.size_bytes).await?;
     if let Some(copies) = request.copies.filter(|copies| *copies != class.copies) {
         let reason = format!("it keeps {} copies of every block, not {copies}", class.copies);

@@ -183,6 +183,8 @@ fn what_cuts_a_unit_is_refused() {
 fn without_the_key_nothing_is_served_and_the_reason_is_told() {
     let mut gateway = gateway(keyring(Err("the key file is away".into())));
     assert_eq!(refusal(&mut gateway, Op::Read { offset: 0, len: 4096 }), IoStatus::Io);
+    let trims = writes(&mut gateway, Op::Trim { offset: 0, len: 4096 });
+    assert_eq!(trims[0].body, Body::Zero, "to make a volume smaller takes no key");
     let view = Arc::clone(&gateway.volumes()["v"]);
     let why = view.why_sealed(gateway.keys()).unwrap();
     assert!(why.contains("'v' is encrypted") && why.contains("the key file is away"), "{why}");

@@ -164,6 +164,9 @@ pub struct ClassRecord {
     /// ever.
     #[serde(default = "io_timeout_default")]
     pub io_timeout_seconds: Option<u64>,
+    /// Its new volumes are encrypted, each with a key of its own.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub encrypt: bool,
     /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
     #[serde(default)]
     pub groups: Vec<PgId>,

@@ -71,6 +71,7 @@ pub(super) fn class(model: &Model, class: &ClassRecord) -> ClassView {
         copies_min: class.copies_min,
         overcommit_ratio: class.overcommit_ratio,
         io_timeout_seconds: class.io_timeout_seconds,
+        encrypt: class.encrypt,
         groups: class.groups.len(),
         volumes: model.volumes.values().filter(|volume| volume.class == class.name).count(),
         created: class.created.clone(),
