@@ -86,8 +86,15 @@ fn requests_are_what_the_endpoint_says() {
 
 #[test]
 fn errors_are_told_as_the_node_says_them() {
-    let body =
-        CreateVolume { name: "v".into(), size_bytes: 4096, class: None, copies: None, ack_rule: None, shared: false };
+    let body = CreateVolume {
+        name: "v".into(),
+        size_bytes: 4096,
+        class: None,
+        copies: None,
+        ack_rule: None,
+        shared: false,
+        encrypt: false,
+    };
     let answer = "HTTP/1.1 409 Conflict\r\ncontent-length: 51\r\n\r\n{\"code\":\"exists\",\"message\":\"it is\",\"hint\":\"choose\"}";
     let (client, asked) = server(answer);
     let error = client.send::<VolumeCreate>([], &body).unwrap_err();

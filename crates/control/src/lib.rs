@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 mod api;
 pub mod attachments;
 mod authorities;
+mod data_keys;
 mod doors;
 pub mod layers;
 mod proofs;
@@ -31,6 +32,7 @@ pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
 pub use authorities::Secrets;
+pub use data_keys::{DataKeys, KEYS_RETRY};
 pub use doors::{Doors, bind, bind_local};
 pub use proofs::{draw_secret, hash_of};
 pub use snapshot::NodeStatistics;
@@ -53,13 +55,14 @@ pub fn start(
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
+    keys: DataKeys,
 ) -> Control {
     let leadership = meta.campaign(node);
     let snapshots = Snapshots::new(meta.clone(), node, attacher.clone());
     let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch(), snapshots.clone()));
     let authorities = authorities::Authorities::new(meta.clone(), node, &doors);
     let certificate = tokio::spawn(authorities.clone().run());
-    let api = api::Api::new(meta, node, statistics, attacher, snapshots, &doors, authorities);
+    let api = api::Api::new(meta, node, statistics, attacher, snapshots, keys, &doors, authorities);
     let mut tasks = vec![reconcile, certificate];
     tasks.extend(doors.serve(api::router(api)));
     Control { leadership: Some(leadership), tasks }

@@ -206,6 +206,7 @@ impl<K: Copy + Ord> Frontend<K> {
         loop {
             let exports = Volumes {
                 all: cx.backend.volumes(),
+                keys: cx.backend.keys(),
                 listings: &self.listings,
                 attaching: &self.attaching,
                 is_certain: self.missing.is_certain(conn),

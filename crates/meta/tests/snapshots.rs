@@ -59,6 +59,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             size_bytes: GIB,
             class: "c".to_owned(),
             access: VolumeAccess::Exclusive,
+            key: None,
         };
         client.create_volume(&spec).await.unwrap();
     }

@@ -10,6 +10,7 @@
 
 mod attachments;
 mod authorities;
+mod data_keys;
 mod endpoints;
 mod error;
 mod grants;
@@ -36,6 +37,7 @@ pub use attachments::{
 };
 pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
+pub use data_keys::{DataKeyRecord, ENCRYPTION, KeyGeneration};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use grants::{DEFAULT_PROJECT, GrantKind, GrantRecord};

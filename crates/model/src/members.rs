@@ -1,5 +1,6 @@
 //! The records of nodes and devices.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
@@ -45,6 +46,9 @@ pub struct NodeRecord {
     /// Its REST API speaks HTTPS, too, and knows other nodes by their keys there. Older versions ask for no grants.
     #[serde(default, skip_serializing_if = "is_false")]
     pub api_tls: bool,
+    /// What its version can do that older ones can't, and that is refused until all nodes can.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub understands: BTreeSet<String>,
     /// It has left the cluster for good: its name is free, and the record goes when its devices' copies have new homes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub removed: bool,

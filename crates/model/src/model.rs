@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use azekura_base::{ChunkIndex, DeviceId, GrantId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{ChunkIndex, DeviceId, GrantId, KeyId, LayerId, NodeId, PgId, VolumeId};
 use serde::de::DeserializeOwned;
 
 use crate::{
-    AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord,
-    GrantRecord, GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, ReservationsRecord,
-    ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
+    AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DataKeyRecord, DeviceRecord,
+    DoubtRecord, GrantRecord, GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord,
+    ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -79,6 +79,8 @@ pub struct Model {
     pub grants: RecordMap<GrantId, GrantRecord>,
     /// Certificate authorities, by number.
     pub authorities: RecordMap<u32, AuthorityRecord>,
+    /// Data keys of encrypted volumes, wrapped.
+    pub data_keys: RecordMap<KeyId, DataKeyRecord>,
     /// Every key-value as it is kept, those that end with a lease left out.
     pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
     /// How often everything has been read, instead of followed: what was known before is to be compared with it.
@@ -122,6 +124,11 @@ fn read<T: DeserializeOwned>(
 /// Whether these are a volume's reservations, and contradict themselves in nothing.
 fn is_of(record: &ReservationsRecord, volume: VolumeId) -> bool {
     record.volume == volume && record.is_sound()
+}
+
+/// Whether this is the record of a data key, and has one.
+fn is_key(record: &DataKeyRecord, id: KeyId) -> bool {
+    record.id == id && record.current().is_some()
 }
 
 impl Model {
@@ -212,6 +219,7 @@ impl Model {
                 let record = kv.and_then(|kv| read(kv, p, |record: &AuthorityRecord| record.number == number));
                 place(&mut self.authorities, number, record);
             }
+            Key::DataKey(id) => place(&mut self.data_keys, id, kv.and_then(|kv| read(kv, p, |key| is_key(key, id)))),
             Key::LayerDropped(layer, device) => {
                 let (dropped, pair) = (Arc::make_mut(&mut self.dropped), (layer, device));
                 let _known = if kv.is_some() { dropped.insert(pair) } else { dropped.remove(&pair) };

@@ -95,6 +95,11 @@ pub struct NodeArgs {
     #[arg(long, value_name = "SIZE")]
     pub client_memory: Option<Size>,
 
+    /// The file with the key that the keys of encrypted volumes are wrapped with (docs/security.md): the same on each
+    /// node, mode 0600, read whenever it is needed. A node without it serves all volumes but the encrypted ones.
+    #[arg(long, value_name = "PATH")]
+    pub key_file: Option<PathBuf>,
+
     /// The configuration servers, etcd's or another node's --serve-config, separated by commas
     /// [default: the one that this node serves].
     #[arg(long, value_name = "URL,URL", value_delimiter = ',', env = "AZEKURA_CONFIG")]

@@ -9,6 +9,7 @@ use azekura_transport::https::Https;
 
 use crate::attachments::Attacher;
 use crate::authorities::Authorities;
+use crate::data_keys::DataKeys;
 use crate::doors::Doors;
 use crate::snapshot::NodeStatistics;
 use crate::snapshots::Snapshots;
@@ -59,6 +60,7 @@ pub(crate) struct Api {
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
     snapshots: Snapshots,
+    keys: DataKeys,
     gate: Gate,
     /// By which other nodes know this one.
     https: Https,
@@ -73,11 +75,12 @@ impl Api {
         statistics: Arc<dyn NodeStatistics>,
         attacher: Attacher,
         snapshots: Snapshots,
+        keys: DataKeys,
         doors: &Doors,
         authorities: Authorities,
     ) -> Api {
         let (gate, https) = (Gate::new(&doors.names), doors.https.clone());
-        Api { meta, node, statistics, attacher, snapshots, gate, https, authorities }
+        Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities }
     }
 }
 

@@ -170,6 +170,7 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let attacher = Attacher::new(meta.clone(), Arc::new(Obliging));
     let names = vec!["Node.example".to_owned()];
     let doors = Doors::new(port, Some(door), names, Arc::clone(&key), Arc::clone(&secrets) as _).unwrap();
-    let control = azekura_control::start(doors, meta.clone(), node, Arc::new(statistics), attacher);
+    let keys = azekura_control::DataKeys::new(None);
+    let control = azekura_control::start(doors, meta.clone(), node, Arc::new(statistics), attacher, keys);
     Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers, key, secrets, local, folder }
 }

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::volumes::check_name;
 use crate::{
-    AckRule, DeviceRecord, DeviceState, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord,
-    Outcome, Records, Step, Txn, Unknown,
+    AckRule, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model,
+    NodeRecord, Outcome, Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -209,6 +209,7 @@ pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeReco
         shards: spec.shards,
         keys: Some(vec![spec.key]),
         api_tls: spec.api_tls,
+        understands: [ENCRYPTION.to_owned()].into(),
         removed: false,
         unknown: Unknown::default(),
     };

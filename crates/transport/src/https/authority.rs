@@ -161,8 +161,8 @@ impl Authority {
         self.fingerprint
     }
 
-    /// Signs a certificate for a node's key. `before`: what authorities before have signed for their next ones, the oldest first. `now`:
-    /// seconds since 1970.
+    /// Signs a certificate for a node's key. `before`: what authorities before have signed for their next ones, the
+    /// oldest first. `now`: seconds since 1970.
     ///
     /// # Errors
     /// When the system has no randomness to give.
