@@ -48,7 +48,7 @@ def libraries(program):
 
 
 def make_image(kernel, folder):
-    """An initial file system for the unpacked kernel package in `kernel`; its modules need one order, tried by trying."""
+    """An initial file system for the unpacked kernel package in `kernel`."""
     tree = Path(folder) / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for name in ["bin", "sbin", "proc", "sys", "dev", "tmp", "mnt", "modules", "etc/nvme", "usr/bin", "usr/sbin"]:

@@ -210,8 +210,8 @@ impl Namespace {
     }
 }
 
-/// What the controller has of the NVM command set (NVM section 4.1.5.2): limits as powers of two of 4 KiB for Verify and
-/// Write Zeroes, and ranges of Dataset Management.
+/// What the controller has of the NVM command set (NVM section 4.1.5.2): limits as powers of two of 4 KiB for Verify
+/// and Write Zeroes, and ranges of Dataset Management.
 #[must_use]
 pub fn set_controller(verify_power: u8, zeroes_power: u8, ranges: u8) -> Vec<u8> {
     let mut bytes = vec![0; IDENTIFY_SIZE];

@@ -194,13 +194,6 @@ impl<S: Stream> Reactor<S> {
         self.connections.at(index).stream.as_mut()
     }
 
-    /// The address of this side of a connection over TCP: where the other side has found it.
-    #[must_use]
-    pub fn own_address(&mut self, conn: ConnId) -> Option<SocketAddr> {
-        let index = self.connections.index(conn.0)?;
-        self.connections.at(index).socket.local_addr().ok()?.as_socket()
-    }
-
     /// Bytes that the peer has not taken: in the outbox, and in the send that is under way.
     #[must_use]
     pub fn unsent_bytes(&mut self, conn: ConnId) -> usize {

@@ -99,9 +99,9 @@ impl Reader {
         self.next_if(inbox, &mut |_, _| Ok(Taking::Take))
     }
 
-    /// As [`Reader::next`], where `taking` says what is done with the data of a PDU that has so many bytes of it, or what is wrong
-    /// with its header: [`Transfers`](super::transfers::Transfers) know. `None` also when it has to wait. `taking` may
-    /// be asked about a PDU more than once, until it says that data is taken or skipped.
+    /// As [`Reader::next`], where `taking` says what is done with the data of a PDU, of which it has so many bytes, or
+    /// what is wrong with its header: [`Transfers`](super::transfers::Transfers) know. `None` also when it has to wait.
+    /// `taking` may be asked about a PDU more than once, until it says that data is taken or skipped.
     ///
     /// # Errors
     /// When the connection has to end; the same again when asked again.

@@ -60,8 +60,8 @@ impl Link {
 
     /// Completes a command with data, for which memory was asked before.
     pub fn complete_read(&mut self, outbox: &mut Outbox, command: u16, pieces: Vec<Piece>, len: usize) {
-        // Without flow control nobody needs the queue's head, and so the last data can complete the command (TCP section
-        // 3.3.2.1).
+        // Without flow control nobody needs the queue's head, and so the last data can complete the command (TCP
+        // section 3.3.2.1).
         let is_success = !self.has_flow_control;
         let header = DataHeader { command, transfer: 0, offset: 0, len: len as u32, is_last: true, is_success };
         put(outbox, &self.terms, &Pdu::ControllerData(header), &bytes(pieces, len));
