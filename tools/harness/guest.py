@@ -12,7 +12,7 @@ from tools.harness.process import Process
 # The machine that QEMU runs on, as its user network shows it to the guest.
 HOST_IN_GUEST = "10.0.2.2"
 BOOT_WITHIN_S = 180
-PROGRAMS = ["/usr/sbin/nvme", "/sbin/mkfs.ext4", "/sbin/e2fsck", "/usr/bin/stdbuf"]
+PROGRAMS = ["/usr/sbin/nvme", "/sbin/mkfs.ext4", "/sbin/e2fsck"]
 MODULES = [
     "net/core/failover",
     "drivers/net/net_failover",
