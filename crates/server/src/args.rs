@@ -85,6 +85,15 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT")]
     pub iscsi: Option<SocketAddr>,
 
+    /// Where NVMe hosts connect over TCP: each volume is a subsystem with one namespace (docs/nvme.md). Hosts can ask
+    /// here, too, which there are; 4420 is the usual port.
+    #[arg(long, value_name = "IP:PORT")]
+    pub nvme: Option<SocketAddr>,
+
+    /// With --nvme, a further address where hosts ask which subsystems there are; 8009 is the usual port.
+    #[arg(long, value_name = "IP:PORT", requires = "nvme")]
+    pub nvme_discovery: Option<SocketAddr>,
+
     /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
     /// their own. At most half of the files that the process may have open.
     #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]

@@ -339,7 +339,7 @@ async fn join(
         name,
         data_address: args.listen,
         api_address: args.api,
-        endpoints: ClientListener::all(args).iter().map(ClientListener::endpoint).collect(),
+        endpoints: ClientListener::endpoints(args),
         site: args.site.clone(),
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
