@@ -3,7 +3,9 @@
 
 mod support;
 
-use azekura_frontend::{Event, StreamProtocol};
+use azekura_base::IoStatus;
+use azekura_frontend::{Event, Protocol, StreamProtocol};
+use azekura_gateway::Outcome;
 use azekura_nvme::command::io::{Flags, Io, Range};
 use azekura_nvme::command::{Command, Sgl};
 use azekura_nvme::pdu::reader::Received;
@@ -99,6 +101,27 @@ fn commands_that_change_blocks() {
     {
         assert_eq!(io.ask(&command, Vec::new(), 0).0.status, Status::SUCCESS);
     }
+    assert!(io.rooms.is_empty());
+}
+
+#[test]
+fn all_of_a_command_is_asked_for_without_waiting_for_answers() {
+    let (_admin, mut io) = queue(Digests::default());
+    io.hold = true;
+    let verify = io.command(&Command::Io(Io::Verify(blocks(0, 3 << 20), Flags::default())), &[], 0);
+    assert_eq!(io.held.len(), 3, "an answer has nobody look for more");
+    while let Some((tag, request)) = io.held.pop_front() {
+        assert!(io.received().is_empty());
+        io.perform(tag, request);
+    }
+    assert_eq!(io.completed(verify).0.status, Status::SUCCESS);
+    // The first failure stands, and the command is completed once.
+    let verify = io.command(&Command::Io(Io::Verify(blocks(0, 2 << 20), Flags::default())), &[], 0);
+    for (tag, _) in std::mem::take(&mut io.held) {
+        io.conn.reply(tag, Outcome::Failed(IoStatus::Io));
+    }
+    io.run();
+    assert_eq!(io.completed(verify).0.status, Status::READ_ERROR);
     assert!(io.rooms.is_empty());
 }
 

@@ -254,12 +254,21 @@ impl Io {
 
     fn give_out(&mut self, id: u16, outbox: &mut Outbox) -> Option<Event> {
         let task = self.tasks.get_mut(&id)?;
+        task.is_queued = false;
         let Some(request) = task.next_request(&self.disk) else {
-            self.finish(id, outbox);
+            self.surplus.extend(task.room.take());
+            if task.outstanding == 0 {
+                self.finish(id, outbox);
+            }
             return None;
         };
         let memory_bytes = task.room.take()?;
-        task.is_outstanding = true;
+        task.outstanding += 1;
+        // An answer does not have this polled: whatever more there is asks for memory now.
+        if task.has_more() {
+            task.is_queued = true;
+            self.line.push_back(id);
+        }
         let tag = Tag(self.requests.insert(Pending::Task(id)));
         Some(Event::Request { tag, memory_bytes, request })
     }
@@ -268,10 +277,10 @@ impl Io {
     pub fn reply(&mut self, tag: Tag, outcome: Outcome, outbox: &mut Outbox) {
         let Some(Pending::Task(id)) = self.requests.remove(tag.0) else { return };
         let task = self.tasks.get_mut(&id).expect("a task is there until its request is answered");
-        task.is_outstanding = false;
+        task.outstanding -= 1;
         match (outcome, task.plan) {
             (Outcome::Failed(status), plan) => {
-                task.failure = Some(failure(status, matches!(plan, Plan::Read(_) | Plan::Scan(_))));
+                task.fail(failure(status, matches!(plan, Plan::Read(_) | Plan::Scan(_))));
             }
             (Outcome::Read(pieces), Plan::Read(range)) => {
                 self.tasks.remove(&id);
@@ -279,9 +288,7 @@ impl Io {
             }
             _ => {}
         }
-        if task.has_more() {
-            self.line.push_back(id);
-        } else {
+        if task.outstanding == 0 && !task.is_queued {
             self.finish(id, outbox);
         }
     }

@@ -62,8 +62,10 @@ pub(super) struct Task {
     write: Option<Request>,
     /// What is to be made zeros, or to be read, piece by piece.
     ranges: VecDeque<Range>,
-    /// It has a request with the front end.
-    pub is_outstanding: bool,
+    /// It waits for memory or for its turn, and is not completed before that.
+    pub is_queued: bool,
+    /// Requests that are with the front end.
+    pub outstanding: usize,
     pub failure: Option<Status>,
 }
 
@@ -78,7 +80,8 @@ impl Task {
             is_started: false,
             write: None,
             ranges: VecDeque::new(),
-            is_outstanding: false,
+            is_queued: true,
+            outstanding: 0,
             failure: None,
         }
     }
@@ -92,6 +95,12 @@ impl Task {
             _ => 0,
         };
         data + REQUEST_BYTES
+    }
+
+    /// It fails: what has not begun does not.
+    pub fn fail(&mut self, status: Status) {
+        self.failure.get_or_insert(status);
+        self.ranges.clear();
     }
 
     /// There is more for the front end to do.
@@ -123,8 +132,7 @@ impl Task {
     /// What the front end is to do next; `None` when there is nothing more.
     pub fn next_request(&mut self, disk: &Disk) -> Option<Request> {
         if let Err(status) = self.start(disk) {
-            self.failure = Some(status);
-            self.ranges.clear();
+            self.fail(status);
         }
         if let Some(request) = self.write.take() {
             return Some(request);
