@@ -165,6 +165,7 @@ fn a_map_that_refuses_for_a_moment_costs_nothing() {
         rig.take_effects();
         rig.finish_write(0);
         rig.store.commit(PgId(1), sequence);
+        assert!(rig.store.settle_map(), "the write waits for its leaf");
         rig.store.read(
             5,
             PgId(1),

@@ -274,6 +274,7 @@ fn a_leaf_that_cannot_be_loaded_fails_the_read_alone() {
     for chunk in 0..20 {
         rig.write(1, 10, chunk, 0, filled(1, 1), 1);
     }
+    rig.settle_map();
     (0..6).for_each(|_| rig.checkpoint());
     let (disk, map) = rig.crash(|_, _| false);
     // Replay loads all leaves; memory has room for a few.

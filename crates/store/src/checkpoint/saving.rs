@@ -120,6 +120,11 @@ impl Checkpointer {
         map.dirty_count() > 0 && self.is_old(cx)
     }
 
+    /// Hardly any segment is free.
+    pub fn is_short(&self, cx: &StoreCx) -> bool {
+        is_short(cx)
+    }
+
     fn is_old(&self, cx: &StoreCx) -> bool {
         cx.now().saturating_sub(self.last) >= IDLE_AGE
     }
@@ -138,7 +143,11 @@ impl Checkpointer {
         }
         let replay_from = cx.segments().chain().front().copied().or_else(|| cx.log().replaying());
         let replay_from = replay_from.map_or(0, |link| link.generation);
-        let before = self.changed_before(cx, map, groups, jobs, replay_from);
+        let due_before = self.due_before(cx, groups, jobs, replay_from);
+        // The next checkpoint saves what is asked for now.
+        map.settle_before(due_before);
+        let before =
+            if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max { u64::MAX } else { due_before };
         let mut batch = CheckpointBatch {
             root: root(cx, groups, jobs),
             segments: Vec::new(),
@@ -155,6 +164,10 @@ impl Checkpointer {
         let position = map.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
         batch.root.position = position_of(cx, position);
         save_pending(cx, groups, position, &mut batch.root.groups);
+        for row in &mut batch.root.groups {
+            row.pending.extend(map.waiting_rows(row.pg, position));
+            row.pending.sort_by_key(|pending| pending.info.header.sequence);
+        }
         batch.segments = cx.segments_mut().begin_checkpoint(position);
         batch.merged_owners_gone = cx.segments().freeing().to_vec();
         cleaner.forget_segments(cx, &batch.merged_owners_gone);
@@ -178,8 +191,8 @@ impl Checkpointer {
     }
 
     /// Leaves are to be saved that were changed in log generations before this.
-    fn changed_before(&self, cx: &StoreCx, map: &Map, groups: &Groups, jobs: &Jobs, replay_from: u64) -> u64 {
-        if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max || is_short(cx) || self.is_old(cx) {
+    fn due_before(&self, cx: &StoreCx, groups: &Groups, jobs: &Jobs, replay_from: u64) -> u64 {
+        if is_short(cx) || self.is_old(cx) {
             return u64::MAX;
         }
         // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
@@ -275,6 +288,5 @@ fn save_pending(cx: &StoreCx, groups: &Groups, position: u64, rows: &mut [GroupR
                 checksums: pending.checksums.clone(),
             });
         }
-        row.pending.sort_by_key(|pending| pending.info.header.sequence);
     }
 }

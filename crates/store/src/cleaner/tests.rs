@@ -20,6 +20,7 @@ fn key() -> LeafKey {
 }
 
 fn address(rig: &mut Rig) -> u32 {
+    rig.settle_map();
     let (_, _, map, _) = rig.store.parts().0.parts();
     map.leaf_in_memory(key()).expect("the leaf is in memory").entries[usize::from(BLOCK.0)].address
 }

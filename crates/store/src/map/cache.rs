@@ -91,6 +91,11 @@ impl LeafCache {
         self.bytes
     }
 
+    /// Memory that leaves may take, with all that stands in for them.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     pub fn dirty_count(&self) -> usize {
         self.dirty.len()
     }
@@ -342,12 +347,13 @@ impl LeafCache {
         }
     }
 
-    /// Lets clean leaves go until memory is within its bound; those for which `keep` is true stay.
-    pub fn evict(&mut self, keep: impl Fn(&LeafKey) -> bool) {
+    /// Lets clean leaves go until memory is within its bound, of which something else takes `taken`; those for which
+    /// `keep` is true stay.
+    pub fn evict(&mut self, taken: usize, keep: impl Fn(&LeafKey) -> bool) {
         self.count_changed();
         // Two rounds: the first may only take the marks of use away.
         let mut steps = self.slots.len() * 2;
-        while self.bytes > self.bytes_max && steps > 0 {
+        while self.bytes + taken > self.bytes_max && steps > 0 {
             steps -= 1;
             self.hand = (self.hand + 1) % self.slots.len();
             let slot = &mut self.slots[self.hand];

@@ -240,6 +240,17 @@ impl Rig {
         panic!("the store never comes to rest: {:?} {}", self.store.space(), self.store.describe());
     }
 
+    /// Brings all committed writes into the map that wait for their leaves.
+    pub fn settle_map(&mut self) {
+        for _ in 0..STEPS_MAX {
+            self.settle();
+            if !self.store.settle_map() {
+                return;
+            }
+        }
+        panic!("writes wait for their leaves without an end");
+    }
+
     pub fn checkpoint(&mut self) {
         self.settle();
         self.store.begin_checkpoint(|_| None);
