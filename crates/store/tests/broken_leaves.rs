@@ -158,6 +158,8 @@ fn layers_on_a_damaged_leaf_get_what_it_gets() {
 fn a_map_that_refuses_for_a_moment_costs_nothing() {
     for (seconds, another_has_it) in [(5, true), (15, false), (15, true)] {
         let mut rig = with_a_damaged_leaf(MapDamage::Lost);
+        rig.settle_map();
+        (2..CHUNKS).filter(|chunk| *chunk != CHUNK).for_each(|chunk| drop(rig.read(1, 10, chunk, 0, 1).unwrap()));
         let write = rig.next_write(1, 10, 1, 0, filled(7, 1), 1);
         let sequence = write.header.sequence;
         rig.store.append(1, write);

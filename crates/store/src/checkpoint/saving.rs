@@ -146,8 +146,7 @@ impl Checkpointer {
         let due_before = self.due_before(cx, groups, jobs, replay_from);
         // The next checkpoint saves what is asked for now.
         map.settle_before(due_before);
-        let before =
-            if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max { u64::MAX } else { due_before };
+        let before = if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max { u64::MAX } else { due_before };
         let mut batch = CheckpointBatch {
             root: root(cx, groups, jobs),
             segments: Vec::new(),

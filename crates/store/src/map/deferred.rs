@@ -18,6 +18,8 @@ type ChunkKey = (PgId, ChunkIndex);
 
 /// Blocks of one chunk that wait at most: more of them don't make the leaf much cheaper.
 const CHANGES_MAX: usize = 128;
+/// When so many leaves are refused, the map can't be read, and no others are asked for.
+const REFUSED_MAX: usize = 1024;
 /// Changes for which room is made at once.
 const ROOM: usize = 4;
 /// Memory that a chunk takes without its changes, about: with its places in the table and in the order.
@@ -247,7 +249,7 @@ impl Deferred {
     /// The next chunk whose leaf is to be asked for, of at most `asked_max` at once: one that waits for too long, or
     /// any while all take more than `bytes_max`.
     pub fn ask_next(&mut self, asked_max: usize, bytes_max: usize) -> Option<ChunkKey> {
-        if self.asked.len() >= asked_max {
+        if self.asked.len() >= asked_max || self.refused.len() >= REFUSED_MAX {
             return None;
         }
         let (generation, chunk) = *self.gathering.first()?;

@@ -251,7 +251,14 @@ impl Rig {
         panic!("writes wait for their leaves without an end");
     }
 
+    /// Saves what has changed, as far as one checkpoint goes; no write waits for a leaf then that can be read.
     pub fn checkpoint(&mut self) {
+        for _ in 0..NUDGES_MAX {
+            self.settle();
+            if !self.store.settle_map() {
+                break;
+            }
+        }
         self.settle();
         self.store.begin_checkpoint(|_| None);
         self.settle();
