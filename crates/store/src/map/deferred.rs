@@ -5,9 +5,9 @@
 //! what has to be known of it takes 16 bytes for each block. It counts as applied for its group, goes on to pin its
 //! blocks, and a checkpoint does not let replay begin behind it (docs/decisions/0035-map-at-any-size.md).
 //!
-//! The waiting writes of a chunk are the head of its queue of operations, and nothing else: whatever comes later for the
-//! chunk, but for another write of the same kind, has to wait until they are in their leaf (`settling.rs`). So all that
-//! is true of an operation which waits for its leaf is true of them, whatever may happen to the chunk meanwhile.
+//! The waiting writes of a chunk are the head of its queue of operations, and nothing else: whatever comes later for
+//! the chunk, but for another write of the same kind, has to wait until they are in their leaf (`settling.rs`). So all
+//! that is true of an operation which waits for its leaf is true of them, whatever may happen to the chunk meanwhile.
 
 use crate::hash::FixedMap;
 use crate::map::leaf::LeafKey;

@@ -55,6 +55,9 @@ use layers::Layers;
 /// Leaves that one effect asks for at most.
 const LEAVES_PER_LOAD_MAX: usize = 16;
 
+/// Leaves make room for writes that wait when these have taken such a share of the memory more.
+const EVICT_SHARE: usize = 128;
+
 /// What the map looks at and changes beside itself.
 pub(crate) struct MapCx<'a> {
     pub cx: &'a mut StoreCx,
@@ -71,6 +74,10 @@ pub(crate) struct Map {
     merged_owners: MergedOwners,
     damage: Damage,
     deferred: Deferred,
+    /// The log generation in which replay begins, of the last checkpoint, whether or not that is saved yet.
+    replay_from: u64,
+    /// Memory that writes which wait had taken when leaves were let go the last time.
+    evicted_at: usize,
     /// Leaves to ask for with the next effects.
     loads_wanted: Vec<LeafKey>,
 }
@@ -84,6 +91,8 @@ impl Map {
             merged_owners: MergedOwners::default(),
             damage: Damage::new(&checkpoint.damaged),
             deferred: Deferred::default(),
+            replay_from: 0,
+            evicted_at: 0,
             loads_wanted: Vec::new(),
         }
     }
@@ -127,12 +136,15 @@ impl Map {
 
     /// Lets leaves go that memory has no room for; those for which `keep` is true stay.
     pub fn evict(&mut self, keep: impl Fn(&LeafKey) -> bool) {
-        self.cache.evict(self.deferred.bytes(), keep);
+        self.evicted_at = self.deferred.bytes();
+        self.cache.evict(self.evicted_at, keep);
     }
 
-    /// Memory takes more than it may.
-    pub fn is_over_memory(&self) -> bool {
-        self.cache.bytes() + self.deferred.bytes() > self.cache.bytes_max()
+    /// Writes that wait have taken memory that leaves have to give up.
+    pub fn is_over_memory(&mut self) -> bool {
+        let (bytes, bytes_max) = (self.deferred.bytes(), self.cache.bytes_max());
+        self.evicted_at = self.evicted_at.min(bytes);
+        bytes - self.evicted_at > bytes_max / EVICT_SHARE && self.cache.bytes() + bytes > bytes_max
     }
 
     /// Memory that leaves take which are not saved.

@@ -49,8 +49,10 @@ impl Map {
             return false;
         };
         let key = LeafKey::of(pg, &range);
-        // The record must be in the part of the log that a replay reads: no checkpoint keeps what waits.
-        if self.cache.find(key).is_some() || !s.cx.segments().is_in_chain(written.origin) {
+        // The record must be in the part of the log that a replay reads, also once the checkpoint is saved that is on
+        // its way: no checkpoint keeps what waits.
+        let is_replayed = s.cx.segments().is_in_chain(written.origin) && written.origin >= self.replay_from;
+        if self.cache.find(key).is_some() || !is_replayed {
             return false;
         }
         let Some(checksums) = &pending.checksums else { return false };
@@ -133,6 +135,11 @@ impl Map {
         }
         let asked_max = (bytes_max / ASKED_SHARE / FULL_LEAF_BYTES).clamp(ASKED_MIN, ASKED_MAX);
         self.deferred.ask_next(asked_max, share(bytes_max, SHARE))
+    }
+
+    /// A checkpoint is being saved, and replay begins with this log generation then.
+    pub fn replay_begins_at(&mut self, generation: u64) {
+        self.replay_from = generation;
     }
 
     /// Writes that wait since before this log generation are to be settled.

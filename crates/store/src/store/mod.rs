@@ -179,7 +179,11 @@ impl Store {
     pub fn settle_map(&mut self) -> bool {
         self.engine.map_mut().settle_before(u64::MAX);
         self.engine.settle();
-        self.engine.map().has_waiting()
+        let waits = self.engine.map().has_waiting();
+        if !waits {
+            self.engine.map_mut().settle_before(0);
+        }
+        waits
     }
 
     /// Sends what was appended since the last call: to be called once in each turn of the event loop.
