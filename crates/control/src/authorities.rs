@@ -54,10 +54,10 @@ pub(crate) struct Authorities {
     meta: MetaClient,
     node: NodeId,
     key: Arc<NodeKey>,
-    https: Https,
+    pub(crate) https: Https,
     secrets: Arc<dyn Secrets>,
     /// By which it is asked, beside addresses.
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 fn file(number: u32) -> String {

@@ -10,7 +10,6 @@ use azekura_transport::https::Https;
 use crate::attachments::Attacher;
 use crate::authorities::Authorities;
 use crate::data_keys::DataKeys;
-use crate::doors::Doors;
 use crate::snapshot::NodeStatistics;
 use crate::snapshots::Snapshots;
 
@@ -68,7 +67,7 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// The handlers' state for this node, which is asked at these doors.
+    /// The handlers' state for this node, which is asked by the names that its certificate has.
     pub(crate) fn new(
         meta: MetaClient,
         node: NodeId,
@@ -76,10 +75,9 @@ impl Api {
         attacher: Attacher,
         snapshots: Snapshots,
         keys: DataKeys,
-        doors: &Doors,
         authorities: Authorities,
     ) -> Api {
-        let (gate, https) = (Gate::new(&doors.names), doors.https.clone());
+        let (gate, https) = (Gate::new(&authorities.names), authorities.https.clone());
         Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities }
     }
 }
