@@ -140,7 +140,7 @@ impl Authorities {
             Some(record) => record.clone(),
             None => self.make(model, 1, None, &reached.name).await?,
         };
-        let authority = match self.kept(model, &record) {
+        let authority = match self.kept(model, &record)? {
             Some(authority) => authority,
             None => self.fetch(model, &record).await?,
         };
@@ -185,11 +185,13 @@ impl Authorities {
         Ok(made)
     }
 
-    /// The authority with its key, if this node has it.
-    fn kept(&self, model: &Model, record: &AuthorityRecord) -> Option<Authority> {
-        let own = self.secrets.read(&file(record.number)).ok()??;
-        let authority = Authority::from_pem(&title(model, record.number).ok()?, &own).ok()?;
-        (authority.pem() == record.certificate).then_some(authority)
+    /// The authority with its key, if this node has it. A file that is damaged, or another one's, is as good as none.
+    fn kept(&self, model: &Model, record: &AuthorityRecord) -> Result<Option<Authority>, String> {
+        let name = file(record.number);
+        let own = self.secrets.read(&name).map_err(|error| format!("can't read identity/{name}: {error}"))?;
+        let title = title(model, record.number)?;
+        let authority = own.and_then(|own| Authority::from_pem(&title, &own).ok());
+        Ok(authority.filter(|authority| authority.pem() == record.certificate))
     }
 
     /// Asks the other nodes for the authority's key.
@@ -220,7 +222,7 @@ impl Authorities {
     pub(crate) async fn replace(&self, by: &str) -> Result<AuthorityRecord, Replaced> {
         let model = self.meta.model();
         let newest = newest_authority(&model).ok_or(Replaced::NotYet)?;
-        let previous = self.kept(&model, newest).ok_or(Replaced::NoKey)?;
+        let previous = self.kept(&model, newest).map_err(Replaced::Failed)?.ok_or(Replaced::NoKey)?;
         let made = self.make(&model, newest.number + 1, Some(&previous), by).await;
         made.map_err(Replaced::Failed)
     }
@@ -229,7 +231,8 @@ impl Authorities {
     pub(crate) fn secret(&self, number: u32) -> Option<String> {
         let model = self.meta.model();
         let record = model.authorities.get(&number)?;
-        self.kept(&model, record).map(|authority| authority.secret_pem())
+        let kept = self.kept(&model, record).inspect_err(|problem| tracing::warn!("{problem}"));
+        Some(kept.ok()??.secret_pem())
     }
 }
 

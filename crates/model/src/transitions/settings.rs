@@ -48,7 +48,7 @@ fn check_keys(records: &Records<'_>, registered: i64, transport: Transport) -> R
 }
 
 /// A node of an older version asks nobody for grants, and shows none: it would be a hole, and hear nothing from others.
-fn check_secrets(records: &Records<'_>, registered: i64) -> Result<(), Halt> {
+fn check_https(records: &Records<'_>, registered: i64) -> Result<(), Halt> {
     let model = records.model(registered)?;
     let without = model.nodes.values().filter(|node| !node.api_tls && !node.removed);
     let names: Vec<&str> = without.map(|node| node.name.as_str()).collect();
@@ -84,7 +84,7 @@ pub fn change_settings(records: &Records<'_>, change: SettingsChange) -> Outcome
         check_keys(records, counter.mod_revision(), transport)?;
     }
     if change.api_access == Some(ApiAccess::Grants) {
-        check_secrets(records, counter.mod_revision())?;
+        check_https(records, counter.mod_revision())?;
     }
     let before: Option<SettingsRecord> = found.record()?;
     let mut settings = before.clone().unwrap_or_default();
